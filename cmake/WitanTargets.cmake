@@ -1,0 +1,60 @@
+# How Witan's targets are declared: one library per folder, one test program per folder.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# Internal invariants stay checked in releases: they cost nothing next to a matrix product.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(witan_flags INTERFACE)
+target_include_directories(witan_flags INTERFACE ${PROJECT_SOURCE_DIR})
+# -fopenmp-simd turns on `#pragma omp simd` alone: no OpenMP runtime, no teams.
+target_compile_options(witan_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -fopenmp-simd -fno-math-errno)
+if(WITAN_NATIVE)
+  target_compile_options(witan_flags INTERFACE -march=native)
+endif()
+if(WITAN_SANITIZE)
+  target_compile_options(witan_flags INTERFACE -fsanitize=${WITAN_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(witan_flags INTERFACE -fsanitize=${WITAN_SANITIZE})
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(witan_flags INTERFACE Threads::Threads)
+
+# witan_library(tensor base): target witan_tensor from this folder's sources, using witan_base.
+function(witan_library name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp)
+  if(NOT sources)
+    file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+  endif()
+  add_library(witan_${name} STATIC ${sources})
+  target_link_libraries(witan_${name} PUBLIC witan_flags)
+  foreach(dependency ${ARGN})
+    target_link_libraries(witan_${name} PUBLIC witan_${dependency})
+  endforeach()
+endfunction()
+
+# witan_test(tensor): program test_tensor from tests/tensor/*.cpp; each TEST becomes one ctest entry.
+function(witan_test folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(test_${folder} ${sources})
+  target_link_libraries(test_${folder} PRIVATE witan_test_support witan_${folder})
+  foreach(dependency ${ARGN})
+    target_link_libraries(test_${folder} PRIVATE witan_${dependency})
+  endforeach()
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,232 @@
+#include "witan/base/fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+
+namespace witan {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Config {
+  bool swiglu = true;
+  int64_t num_layers = 4;
+  double lr = 3e-4;
+  double scale = 1;
+  std::string data = "";
+  std::string dtype = "float32";
+
+  Fields fields() {
+    return join({{"model",
+                  {{"swiglu", &swiglu, "gated MLP"},
+                   Field{"num_layers", &num_layers, "transformer layers"}.between(1, 1000),
+                   Field{"dtype", &dtype, "compute type"}.one_of({"float32", "bf16", "float64"})}},
+                 {"train",
+                  {Field{"lr", &lr, "peak learning rate"}.above(0),
+                   Field{"scale", &scale, "a factor"}.at_least(-2),
+                   {"data", &data, "text to learn"}}}});
+  }
+  std::string refused(std::string_view key, std::string_view text) {
+    return test::message_of<ConfigError>([&] { set_field(fields(), key, text, "--flag"); });
+  }
+  std::string refused_toml(std::string_view toml) {
+    return test::message_of<ConfigError>([&] { parse_toml(fields(), toml, "c.toml"); });
+  }
+};
+
+TEST(Fields, SetsEachType) {
+  Config c;
+  set_field(c.fields(), "swiglu", "false", "--flag");
+  set_field(c.fields(), "num_layers", "+12", "--flag");
+  set_field(c.fields(), "lr", "1e-5", "--flag");
+  set_field(c.fields(), "scale", "-2", "--flag");
+  set_field(c.fields(), "data", "a b.txt", "--flag");
+  set_field(c.fields(), "dtype", "bf16", "--flag");
+  EXPECT_FALSE(c.swiglu);
+  EXPECT_EQ(c.num_layers, 12);
+  EXPECT_EQ(c.lr, 1e-5);
+  EXPECT_EQ(c.scale, -2);
+  EXPECT_EQ(c.data, "a b.txt");
+  EXPECT_EQ(c.dtype, "bf16");
+}
+
+TEST(Fields, WholeNumbersMayBeWrittenInOtherWays) {
+  int64_t tokens = 0;
+  const Fields fields = {{"tokens", &tokens, ""}};
+  const std::pair<const char*, int64_t> spellings[] = {{"1e9", 1'000'000'000},
+                                                       {"1_000_000", 1'000'000},
+                                                       {"-7", -7},
+                                                       {"2.5e3", 2500},
+                                                       {"9223372036854775807", std::numeric_limits<int64_t>::max()}};
+  for (const auto& [text, value] : spellings) {
+    set_field(fields, "tokens", text, "--tokens");
+    EXPECT_EQ(tokens, value) << text;
+  }
+  for (const char* text :
+       {"", "_", "1.5", "ten", "1e", "0x10", "9223372036854775808", "1e300", "inf", "nan", "+-5", "--5", "5 ", " 5"})
+    EXPECT_THAT(test::message_of<ConfigError>([&] { set_field(fields, "tokens", text, "--tokens"); }),
+                HasSubstr("must be a whole number"));
+}
+
+TEST(Fields, ErrorsNameOriginKeyValueAndReason) {
+  Config c;
+  EXPECT_EQ(c.refused("swiglu", "yes"), "--flag: swiglu = yes: must be true or false");
+  EXPECT_EQ(c.refused("num_layers", "two"), "--flag: num_layers = two: must be a whole number");
+  EXPECT_EQ(c.refused("num_layers", "0"), "--flag: num_layers = 0: must be at least 1");
+  EXPECT_EQ(c.refused("num_layers", "1001"), "--flag: num_layers = 1001: must be at most 1000");
+  EXPECT_EQ(c.refused("lr", "fast"), "--flag: lr = fast: must be a number");
+  EXPECT_EQ(c.refused("lr", "nan"), "--flag: lr = nan: must be a finite number");
+  EXPECT_EQ(c.refused("lr", "inf"), "--flag: lr = inf: must be a finite number");
+  EXPECT_EQ(c.refused("lr", "0"), "--flag: lr = 0: must be above 0");
+  EXPECT_EQ(c.refused("scale", "-2.5"), "--flag: scale = -2.5: must be at least -2");
+  EXPECT_EQ(c.refused("dtype", "bf61"),
+            "--flag: dtype = bf61: must be one of float32, bf16, float64 (did you mean bf16?)");
+  EXPECT_EQ(c.refused("data", std::string_view("a\0b", 3)),
+            "--flag: data = a\\x00b: must be UTF-8 text without zero bytes");
+  EXPECT_EQ(c.refused("data", "\xFF"), "--flag: data = \\xFF: must be UTF-8 text without zero bytes");
+  EXPECT_LT(c.refused("lr", std::string(1 << 20, '9') + "x").size(), 200u);
+}
+
+TEST(Fields, ARefusedValueChangesNothing) {
+  Config c;
+  c.refused("num_layers", "0");
+  c.refused("lr", "0");
+  c.refused("dtype", "int4");
+  EXPECT_EQ(c.num_layers, 4);
+  EXPECT_EQ(c.lr, 3e-4);
+  EXPECT_EQ(c.dtype, "float32");
+}
+
+TEST(Fields, UnknownKeysGetASuggestion) {
+  Config c;
+  EXPECT_EQ(c.refused("num_layer", "2"), "--flag: there is no key num_layer (did you mean num_layers?)");
+  EXPECT_EQ(c.refused("zzzzzzzz", "2"), "--flag: there is no key zzzzzzzz");
+}
+
+TEST(Fields, TypeNamesAndFlagNames) {
+  Config c;
+  std::vector<std::string> types;
+  for (const Field& field : c.fields()) types.push_back(field.type_name());
+  EXPECT_THAT(types, testing::ElementsAre("true|false", "integer", "float32|bf16|float64", "number", "number", "text"));
+  EXPECT_EQ(flag_name("moe_router_topk"), "--moe-router-topk");
+}
+
+TEST(Fields, JoinKeepsASectionThatIsSet) {
+  double x = 0;
+  Field named{"x", &x, ""};
+  named.section = "own";
+  EXPECT_EQ(join({{"outer", {named}}})[0].section, "own");
+}
+
+TEST(Toml, TablesOnlyGroup) {
+  Config c;
+  parse_toml(c.fields(),
+             "num_layers = 7\n[train]\nlr = 1e-3\ndata = 'x'\n[train.more]\nscale = 3\n[other]\nswiglu = false\n",
+             "c.toml");
+  EXPECT_EQ(c.num_layers, 7);
+  EXPECT_EQ(c.lr, 1e-3);
+  EXPECT_EQ(c.data, "x");
+  EXPECT_EQ(c.scale, 3);
+  EXPECT_FALSE(c.swiglu);
+}
+
+TEST(Toml, AWholeFloatIsAnInteger) {
+  Config c;
+  parse_toml(c.fields(), "num_layers = 1e2", "c.toml");
+  EXPECT_EQ(c.num_layers, 100);
+}
+
+TEST(Toml, ErrorsNameFileAndLine) {
+  Config c;
+  EXPECT_THAT(c.refused_toml("lr = 1\nnum_layers = = 2"), StartsWith("c.toml:2: not valid TOML: "));
+  EXPECT_EQ(c.refused_toml("\nnum_layer = 2"), "c.toml:2: there is no key num_layer (did you mean num_layers?)");
+  EXPECT_EQ(c.refused_toml("[a]\nlr = 1\n[b]\nlr = 2"), "c.toml:4: lr is set twice");
+  EXPECT_THAT(c.refused_toml("lr = 1\nlr = 2"), StartsWith("c.toml:2: not valid TOML: "));
+  EXPECT_EQ(c.refused_toml("lr = 'fast'"), "c.toml:1: lr must be number");
+  EXPECT_EQ(c.refused_toml("data = 5"), "c.toml:1: data must be text");
+  EXPECT_EQ(c.refused_toml("dtype = true"), "c.toml:1: dtype must be float32|bf16|float64");
+  EXPECT_EQ(c.refused_toml("lr = 1979-05-27"), "c.toml:1: lr must be number");
+  EXPECT_EQ(c.refused_toml("lr = [1, 2]"), "c.toml:1: lr takes one value, not an array");
+  EXPECT_EQ(c.refused_toml("[[lr]]\nx = 1"), "c.toml:1: lr takes one value, not an array");
+  EXPECT_EQ(c.refused_toml("num_layers = true"), "c.toml:1: num_layers = true: must be a whole number");
+  EXPECT_EQ(c.refused_toml("swiglu = 1"), "c.toml:1: swiglu = 1: must be true or false");
+  EXPECT_EQ(c.refused_toml("lr = inf"), "c.toml:1: lr = inf: must be a finite number");
+  EXPECT_EQ(c.refused_toml("num_layers = 0"), "c.toml:1: num_layers = 0: must be at least 1");
+  EXPECT_THAT(c.refused_toml("data = \"\xFF\""), StartsWith("c.toml:1: not valid TOML: "));
+}
+
+TEST(Toml, SurvivesHostileText) {
+  Config c;
+  EXPECT_THAT(c.refused_toml("x = " + std::string(100000, '[')), HasSubstr("not valid TOML"));
+  EXPECT_LT(c.refused_toml(std::string(1 << 19, 'k') + " = 1").size(), 200u);
+}
+
+TEST(Toml, TruncationNeverCrashes) {
+  Config c;
+  const std::string whole = write_toml(c.fields(), true);
+  for (size_t bytes = 0; bytes <= whole.size(); ++bytes) {
+    Config other;
+    try {
+      parse_toml(other.fields(), whole.substr(0, bytes), "c.toml");
+    } catch (const ConfigError& e) {
+      EXPECT_THAT(e.what(), StartsWith("c.toml:"));
+    }
+  }
+}
+
+TEST(Toml, RoundTrips) {
+  Config c;
+  c.swiglu = false;
+  c.num_layers = 999;
+  c.lr = 0.1 + 0.2;
+  c.scale = 1e300;
+  c.data = "quote\" back\\slash \xC3\xA9 tab\t new\nline \x01\x7F";
+  c.dtype = "float64";
+  for (const bool with_help : {false, true}) {
+    Config d;
+    parse_toml(d.fields(), write_toml(c.fields(), with_help), "dump");
+    EXPECT_EQ(d.swiglu, c.swiglu);
+    EXPECT_EQ(d.num_layers, c.num_layers);
+    EXPECT_EQ(d.lr, c.lr);
+    EXPECT_EQ(d.scale, c.scale);
+    EXPECT_EQ(d.data, c.data);
+    EXPECT_EQ(d.dtype, c.dtype);
+  }
+}
+
+TEST(Toml, WritesWhatAPersonReads) {
+  Config c;
+  EXPECT_EQ(write_toml(c.fields()),
+            "[model]\nswiglu = true\nnum_layers = 4\ndtype = \"float32\"\n\n"
+            "[train]\nlr = 0.0003\nscale = 1.0\ndata = \"\"\n");
+  EXPECT_THAT(write_toml(c.fields(), true), AllOf(HasSubstr("# transformer layers (integer)\nnum_layers = 4\n"),
+                                                  HasSubstr("# compute type (float32|bf16|float64)\n")));
+}
+
+TEST(Toml, ReadsAFileAndNamesIt) {
+  const test::TempFolder folder;
+  Config c;
+  const auto path = (folder / "run.toml").string();
+  write_file_atomically(path, "num_layers = 9\n");
+  read_toml(c.fields(), path);
+  EXPECT_EQ(c.num_layers, 9);
+  write_file_atomically(path, "num_layers = -9\n");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { read_toml(c.fields(), path); }),
+            path + ":1: num_layers = -9: must be at least 1");
+  write_file_atomically(path, std::string((1 << 20) + 1, '#'));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { read_toml(c.fields(), path); }), HasSubstr("larger than the limit"));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { read_toml(c.fields(), (folder / "none").string()); }),
+              AllOf(HasSubstr("none"), HasSubstr("No such file")));
+}
+
+}  // namespace
+}  // namespace witan

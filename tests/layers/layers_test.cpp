@@ -1,0 +1,183 @@
+// The walls of the house, checked against the sources: who includes whom (docs/architecture.md, section 3), a comment
+// at the head of every header, files that hold one thing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace witan {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::set<std::string>;
+
+const fs::path kRoot = WITAN_SOURCE_DIR;
+constexpr int kMostLines = 700;
+
+// folder -> the folders it may include directly; what those may include follows. cli may include everything.
+const std::map<std::string, Names> kArrows = {
+    {"base", {}},
+    {"tokenizer", {"base"}},
+    {"tensor", {"base"}},
+    {"report", {"base"}},
+    {"data", {"tokenizer"}},
+    {"kernels", {"tensor"}},
+    {"autograd", {"tensor"}},
+    {"comm", {"kernels"}},
+    {"ops", {"comm", "autograd"}},
+    {"nn", {"ops"}},
+    {"moe", {"nn"}},
+    {"model", {"moe"}},
+    {"optim", {"nn"}},
+    {"parallel", {"model", "optim"}},
+    {"checkpoint", {"comm"}},
+    {"generate", {"parallel", "tokenizer"}},
+    {"train", {"data", "parallel", "checkpoint", "generate", "report"}},
+    {"planner", {"train"}},
+    {"cli",
+     {"base", "tokenizer", "data", "tensor", "kernels", "comm", "autograd", "ops", "nn", "moe", "model", "optim",
+      "parallel", "checkpoint", "generate", "train", "planner", "report"}},
+};
+
+Names reachable(const std::string& folder) {
+  Names all = {folder};
+  std::vector<std::string> waiting = {folder};
+  while (!waiting.empty()) {
+    const std::string from = waiting.back();
+    waiting.pop_back();
+    for (const auto& to : kArrows.at(from))
+      if (all.insert(to).second) waiting.push_back(to);
+  }
+  return all;
+}
+
+std::string joined(const Names& names) {
+  std::string out;
+  for (const auto& name : names) out += out.empty() ? name : ", " + name;
+  return out;
+}
+
+struct Source {
+  std::string name;    // "witan/kernels/cpu/gemm.cpp"
+  std::string folder;  // "kernels"
+  std::vector<std::string> lines;
+};
+
+// The files below `top` whose extension or name is in `kinds`, in order.
+std::vector<Source> sources(const std::string& top, const Names& kinds) {
+  std::vector<Source> found;
+  if (!fs::exists(kRoot / top)) return found;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
+    const fs::path& path = entry.path();
+    if (!entry.is_regular_file() || !(kinds.count(path.extension()) || kinds.count(path.filename()))) continue;
+    Source source{path.lexically_relative(kRoot).generic_string(), {}, {}};
+    const fs::path inside = path.lexically_relative(kRoot / top);
+    if (inside.has_parent_path()) source.folder = *inside.begin();
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) source.lines.push_back(line);
+    found.push_back(std::move(source));
+  }
+  std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
+  return found;
+}
+
+const Names kCode = {".h", ".cpp", ".cu", ".cuh"};
+
+// Empty when `from` may use `to`; otherwise what is wrong and what would be right.
+std::string objection(const std::string& from, const std::string& to) {
+  if (!kArrows.count(to)) return "witan/" + to + "/ is no folder of the table in this test";
+  const Names allowed = reachable(from);
+  if (allowed.count(to)) return {};
+  return "the arrow " + from + " -> " + to + " does not exist; " + from + " may include " + joined(allowed);
+}
+
+TEST(Layers, TheTableHasNoCycles) {
+  for (const auto& [folder, arrows] : kArrows)
+    for (const auto& to : arrows)
+      EXPECT_FALSE(reachable(to).count(folder)) << folder << " -> " << to << " -> " << folder;
+}
+
+TEST(Layers, TheTableNamesEveryFolder) {
+  for (const auto& entry : fs::directory_iterator(kRoot / "witan"))
+    if (entry.is_directory()) EXPECT_TRUE(kArrows.count(entry.path().filename())) << entry.path();
+}
+
+TEST(Layers, ObjectionsNameTheArrow) {
+  EXPECT_EQ(objection("moe", "tensor"), "");
+  EXPECT_EQ(objection("report", "report"), "");
+  EXPECT_EQ(objection("data", "tensor"),
+            "the arrow data -> tensor does not exist; data may include base, data, tokenizer");
+  EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table in this test");
+}
+
+TEST(Layers, IncludesFollowTheArrows) {
+  const std::regex include(R"re(^\s*#\s*include\s*["<]witan/([^/">]+)/.*)re");
+  int seen = 0;
+  for (const Source& source : sources("witan", kCode)) {
+    ASSERT_TRUE(kArrows.count(source.folder)) << source.name << " lies in no folder of the table";
+    std::smatch match;
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+      if (!std::regex_match(source.lines[i], match, include)) continue;
+      ++seen;
+      const std::string why = objection(source.folder, match[1]);
+      EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
+    }
+  }
+  EXPECT_GT(seen, 0) << "no include was found: is " << kRoot << " the source tree?";
+}
+
+// An include with a path of its own would walk round the table.
+TEST(Layers, QuotedIncludesStartAtTheRoot) {
+  const std::regex quoted(R"re(^\s*#\s*include\s*"(.*)".*)re");
+  for (const Source& source : sources("witan", kCode)) {
+    std::smatch match;
+    for (size_t i = 0; i < source.lines.size(); ++i)
+      if (std::regex_match(source.lines[i], match, quoted))
+        EXPECT_EQ(match[1].str().rfind("witan/", 0), 0u)
+            << source.name << ":" << i + 1 << ": write \"witan/FOLDER/FILE.h\"";
+  }
+}
+
+TEST(Layers, LibrariesLinkAlongTheArrows) {
+  const std::regex library(R"(^witan_library\((\w+)([^)]*)\).*)");
+  int seen = 0;
+  for (const Source& source : sources("witan", {"CMakeLists.txt"}))
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+      std::smatch match;
+      if (!std::regex_match(source.lines[i], match, library)) continue;
+      ++seen;
+      EXPECT_EQ(match[1], source.folder) << source.name << ":" << i + 1;
+      std::istringstream words(match[2]);
+      for (std::string to; words >> to;) {
+        const std::string why = objection(source.folder, to);
+        EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << why;
+      }
+    }
+  EXPECT_EQ(seen, static_cast<int>(kArrows.size()));
+}
+
+TEST(Layers, HeadersBeginWithAComment) {
+  for (const char* top : {"witan", "tests"})
+    for (const Source& source : sources(top, {".h", ".cuh"})) {
+      ASSERT_FALSE(source.lines.empty()) << source.name << " is empty";
+      EXPECT_EQ(source.lines.front().rfind("// ", 0), 0u)
+          << source.name << ":1: a header opens with a comment that says what it is for";
+    }
+}
+
+TEST(Layers, FilesHoldOneThing) {
+  for (const char* top : {"witan", "tests", "bench", "examples"})
+    for (const Source& source : sources(top, kCode))
+      EXPECT_LE(static_cast<int>(source.lines.size()), kMostLines)
+          << source.name << " is longer than " << kMostLines << " lines: it probably holds two things";
+}
+
+}  // namespace
+}  // namespace witan

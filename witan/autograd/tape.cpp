@@ -1,0 +1,232 @@
+#include "witan/autograd/tape.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "witan/base/threads.h"
+
+namespace witan {
+namespace {
+
+// to += from, element by element; `to` may be of a wider dtype. The one piece of arithmetic a tape does itself.
+template <class To, class From>
+void add_elements(Stream& stream, const Tensor& to, const Tensor& from, Write write) {
+  To* t = to.data<To>();
+  const From* f = from.data<From>();
+  constexpr int64_t kGrain = 1 << 15;
+  stream.pool().for_ranges(to.elements(), kGrain, [=](int64_t begin, int64_t end) {
+    using Sum = Accumulator<To>;
+    if (write == Write::overwrite) {
+      for (int64_t i = begin; i < end; ++i) t[i] = static_cast<To>(static_cast<Sum>(f[i]));
+    } else {
+      for (int64_t i = begin; i < end; ++i) t[i] = static_cast<To>(static_cast<Sum>(t[i]) + static_cast<Sum>(f[i]));
+    }
+  });
+}
+
+void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write) {
+  require<ShapeError>(to.shape() == from.shape() && to.contiguous() && from.contiguous(), "gradient of shape ",
+                      from.shape(), " for a value of shape ", to.shape());
+  const double elements = static_cast<double>(to.elements());
+  stream.count("accumulate", {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype()))});
+  if (stream.is_meta()) return;
+  dispatch_floating(to.dtype(), [&]<class To>() {
+    dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
+  });
+}
+
+}  // namespace
+
+// How a value is made again, and the result while several savers still need it.
+struct Var::Recipe {
+  std::function<Tensor(Backward&)> compute;
+  Tensor result;
+  int savers = 0;
+};
+
+Var Tape::constant(Tensor value) {
+  Var::Data data;
+  data.value = std::move(value);
+  return Var(std::move(data));
+}
+
+Var Tape::input(Tensor value) {
+  Var::Data data;
+  data.value = std::move(value);
+  if (recording()) {
+    data.slot = static_cast<int64_t>(gradients_.size());
+    gradients_.emplace_back();
+  }
+  return Var(std::move(data));
+}
+
+Var Tape::parameter(Leaf& leaf) {
+  if (std::find(leaves_.begin(), leaves_.end(), &leaf) == leaves_.end()) leaves_.push_back(&leaf);
+  Var::Data data;
+  data.leaf = &leaf;
+  return Var(std::move(data));
+}
+
+Slot Tape::slot(const Var& var) const {
+  Slot slot;
+  slot.slot_ = var.data_->slot;
+  slot.leaf_ = var.data_->leaf;
+  slot.shape_ = var.shape();
+  slot.dtype_ = var.dtype();
+  return slot;
+}
+
+Saved Tape::save(const Var& var) {
+  Saved saved;
+  static_cast<Slot&>(saved) = slot(var);
+  if (!recording() || saved.leaf_) return saved;
+  if (var.data_->recipe) {
+    saved.recipe_ = var.data_->recipe;
+    ++saved.recipe_->savers;
+  } else {
+    saved.tensor_ = var.data_->value;
+  }
+  return saved;
+}
+
+Saved Tape::save(const Tensor& tensor) {
+  Saved saved;
+  if (recording()) saved.tensor_ = tensor;
+  return saved;
+}
+
+Var Tape::with_recipe(const Var& var, std::function<Tensor(Backward&)> compute) {
+  if (!recording()) return var;
+  Var::Data data = *var.data_;
+  data.recipe = std::make_shared<Var::Recipe>();
+  data.recipe->compute = std::move(compute);
+  return Var(std::move(data));
+}
+
+Var Tape::record(const char* name, Tensor output, const std::vector<Var>& inputs, BackwardFn1 backward) {
+  std::vector<Tensor> outputs;
+  outputs.push_back(std::move(output));
+  return record(name, std::move(outputs), inputs,
+                [backward = std::move(backward)](Backward& b, const std::vector<Tensor>& gradients) {
+                  backward(b, gradients[0]);
+                })[0];
+}
+
+std::vector<Var> Tape::record(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
+                              BackwardFn backward) {
+  std::vector<Leaf*> leaves;
+  for (const Var& input : inputs)
+    if (input.data_->leaf) leaves.push_back(input.data_->leaf);
+  return record_with_leaves(name, std::move(outputs), inputs, std::move(leaves), std::move(backward));
+}
+
+std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
+                                          std::vector<Leaf*> leaves, BackwardFn backward) {
+  const bool wanted = recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(), [](const Var& input) {
+                                        return input.needs_gradient();
+                                      }));
+  std::vector<Var> vars;
+  Node node{name, {}, std::move(leaves), std::move(backward), {}};
+  for (Tensor& output : outputs) {
+    const bool differentiable = wanted && is_floating(output.dtype());
+    Var var = differentiable ? input(std::move(output)) : constant(std::move(output));
+    node.outputs.push_back(var.data_->slot);
+    vars.push_back(std::move(var));
+  }
+  if (!wanted) return vars;
+  for (Leaf* leaf : node.leaves) ++uses_[leaf];
+  nodes_.push_back(std::move(node));
+  return vars;
+}
+
+void Tape::mark(std::function<void()> on_backward) {
+  if (recording()) nodes_.push_back({"mark", {}, {}, {}, std::move(on_backward)});
+}
+
+void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
+  assert(recording());
+  for (const auto& [root, gradient] : roots) {
+    if (!root.needs_gradient()) continue;
+    Tensor seed = gradient;
+    if (!seed.defined()) {
+      seed = stream_.empty_like(root.value());
+      if (!seed.is_meta())
+        dispatch_floating(seed.dtype(), [&]<class T>() { std::ranges::fill(seed.span<T>(), static_cast<T>(1.0f)); });
+    }
+    add(slot(root), std::move(seed));
+  }
+  Backward context(*this);
+  while (!nodes_.empty()) {
+    const Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    if (node.mark) {
+      node.mark();
+      continue;
+    }
+    std::vector<Tensor> gradients;
+    bool used = false;
+    for (const int64_t slot : node.outputs) {
+      gradients.push_back(slot < 0 ? Tensor() : std::exchange(gradients_[static_cast<size_t>(slot)], Tensor()));
+      used = used || gradients.back().defined();
+    }
+    if (used) node.backward(context, gradients);
+    finish_uses(node);
+  }
+}
+
+void Tape::finish_uses(const Node& node) {
+  for (Leaf* leaf : node.leaves)
+    if (--uses_[leaf] == 0 && signals_ready_) leaf->on_gradient_ready();
+}
+
+Tensor Tape::gradient(const Var& input) const {
+  assert(input.data_->slot >= 0);
+  return gradients_[static_cast<size_t>(input.data_->slot)];
+}
+
+void Tape::add(const Slot& to, Tensor gradient) {
+  if (!to.wanted()) return;
+  if (to.leaf_) {
+    const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
+    add_into(stream_, to.leaf_->gradient(), gradient, write);
+    return;
+  }
+  Tensor& sum = gradients_[static_cast<size_t>(to.slot_)];
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+    return;
+  }
+  if (sum.unique()) return add_into(stream_, sum, gradient, Write::accumulate);
+  // Shared: an addition hands the same tensor to both its inputs.
+  Tensor total = stream_.empty_like(sum);
+  add_into(stream_, total, sum, Write::overwrite);
+  add_into(stream_, total, gradient, Write::accumulate);
+  sum = std::move(total);
+}
+
+Tensor Backward::value(const Saved& saved) {
+  if (saved.leaf_) return saved.leaf_->value();
+  if (!saved.recipe_) return saved.tensor_;
+  Var::Recipe& recipe = *saved.recipe_;
+  if (!recipe.result.defined()) recipe.result = recipe.compute(*this);
+  const Tensor result = recipe.result;
+  if (--recipe.savers == 0) recipe = Var::Recipe();  // frees what the recipe captured, too
+  return result;
+}
+
+void Backward::add(const Slot& slot, Tensor gradient) { tape_.add(slot, std::move(gradient)); }
+
+void Backward::write(const Slot& slot, const std::function<void(const Tensor&, Write)>& write) {
+  if (!slot.wanted()) return;
+  if (slot.leaf_) {
+    const bool written = std::exchange(slot.leaf_->gradient_written, true);
+    write(slot.leaf_->gradient(), written ? Write::accumulate : Write::overwrite);
+    return;
+  }
+  Tensor gradient = stream().empty(slot.shape_, slot.dtype_);
+  write(gradient, Write::overwrite);
+  tape_.add(slot, std::move(gradient));
+}
+
+}  // namespace witan

@@ -1,0 +1,222 @@
+#include "witan/base/fields.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cassert>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+  return fmt::format("{}", fmt::join(words, separator));
+}
+
+// TOML basic string.
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      out += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+template <class Number>
+bool parse_number(std::string_view text, Number& out) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Integers may be written as 1e9 or 1_000_000 too, as long as they are whole.
+bool parse_integer(std::string_view text, int64_t& out) {
+  std::string digits(text);
+  std::erase(digits, '_');
+  if (parse_number(std::string_view(digits), out)) return true;
+  double value = 0;
+  if (!parse_number(std::string_view(digits), value) || value != std::floor(value) || std::abs(value) > 0x1p53)
+    return false;
+  out = static_cast<int64_t>(value);
+  return true;
+}
+
+const Field& find_field(const Fields& fields, std::string_view key, std::string_view origin) {
+  for (const auto& field : fields)
+    if (field.name == key) return field;
+  std::vector<std::string> names;
+  for (const auto& field : fields) names.push_back(field.name);
+  throw ConfigError(cat(origin, ": there is no key ", clipped(key), suggestion(key, names)));
+}
+
+void apply_table(const Fields& fields, const toml::table& table, std::string_view source, std::set<std::string>& seen) {
+  for (const auto& [key, node] : table) {
+    if (const auto* inner = node.as_table()) {
+      apply_table(fields, *inner, source, seen);
+      continue;
+    }
+    const std::string origin = cat(source, ":", node.source().begin.line);
+    const std::string name(key.str());
+    require<ConfigError>(seen.insert(name).second, origin, ": ", name, " is set twice");
+    const Field& field = find_field(fields, name, origin);
+    require<ConfigError>(!node.is_array(), origin, ": ", name, " takes one value, not an array");
+    require<ConfigError>(node.is_string() == std::holds_alternative<std::string*>(field.value), origin, ": ", name,
+                         " must be ", field.type_name());
+    std::string text;
+    if (const auto* value = node.as_string()) {
+      text = value->get();
+    } else if (const auto* number = node.as_floating_point()) {
+      text = fmt::format("{}", number->get());
+    } else if (const auto* integer = node.as_integer()) {
+      text = std::to_string(integer->get());
+    } else if (const auto* flag = node.as_boolean()) {
+      text = flag->get() ? "true" : "false";
+    } else {
+      throw ConfigError(cat(origin, ": ", name, " must be ", field.type_name()));
+    }
+    field.set(text, origin);
+  }
+}
+
+}  // namespace
+
+Field Field::at_least(double bound) && {
+  least = bound;
+  return std::move(*this);
+}
+Field Field::above(double bound) && {
+  least = bound;
+  above_least = true;
+  return std::move(*this);
+}
+Field Field::between(double low, double high) && {
+  least = low;
+  most = high;
+  return std::move(*this);
+}
+Field Field::one_of(std::vector<std::string> allowed) && {
+  choices = std::move(allowed);
+  return std::move(*this);
+}
+
+std::string Field::type_name() const {
+  if (std::holds_alternative<bool*>(value)) return "true|false";
+  if (std::holds_alternative<int64_t*>(value)) return "integer";
+  if (std::holds_alternative<double*>(value)) return "number";
+  return choices.empty() ? "text" : joined(choices, "|");
+}
+
+std::string Field::text() const {
+  if (auto* flag = std::get_if<bool*>(&value)) return **flag ? "true" : "false";
+  if (auto* integer = std::get_if<int64_t*>(&value)) return std::to_string(**integer);
+  if (auto* number = std::get_if<double*>(&value)) {
+    std::string digits = fmt::format("{}", **number);
+    return digits.find_first_of(".en") == std::string::npos ? digits + ".0" : digits;
+  }
+  return toml_string(*std::get<std::string*>(value));
+}
+
+void Field::set(std::string_view input, std::string_view origin) const {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(cat(origin, ": ", name, " = ", clipped(input), ": ", why));
+  };
+  const auto check_bounds = [&](double number) {
+    if (!std::isfinite(number)) refuse("must be a finite number");
+    if (number < least || (above_least && number == least))
+      refuse(fmt::format("must be {} {}", above_least ? "above" : "at least", least));
+    if (number > most) refuse(fmt::format("must be at most {}", most));
+  };
+  if (auto* flag = std::get_if<bool*>(&value)) {
+    if (input != "true" && input != "false") refuse("must be true or false");
+    **flag = input == "true";
+  } else if (auto* integer = std::get_if<int64_t*>(&value)) {
+    int64_t parsed = 0;
+    if (!parse_integer(input, parsed)) refuse("must be a whole number");
+    check_bounds(static_cast<double>(parsed));
+    **integer = parsed;
+  } else if (auto* number = std::get_if<double*>(&value)) {
+    double parsed = 0;
+    if (!parse_number(input, parsed)) refuse("must be a number");
+    check_bounds(parsed);
+    **number = parsed;
+  } else {
+    if (!choices.empty() && std::find(choices.begin(), choices.end(), input) == choices.end())
+      refuse(cat("must be one of ", joined(choices, ", "), suggestion(input, choices)));
+    if (input.find('\0') != std::string_view::npos || find_invalid_utf8(input) != std::string_view::npos)
+      refuse("must be UTF-8 text without zero bytes");
+    *std::get<std::string*>(value) = input;
+  }
+}
+
+Fields join(std::initializer_list<std::pair<std::string, Fields>> sections) {
+  Fields all;
+  std::set<std::string> names;
+  for (const auto& [section, fields] : sections) {
+    for (Field field : fields) {
+      [[maybe_unused]] const bool fresh = names.insert(field.name).second;
+      assert(fresh && "two configuration fields share a name");
+      if (field.section.empty()) field.section = section;
+      all.push_back(std::move(field));
+    }
+  }
+  return all;
+}
+
+std::string flag_name(std::string_view key) {
+  std::string flag = "--" + std::string(key);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+void set_field(const Fields& fields, std::string_view key, std::string_view text, std::string_view origin) {
+  find_field(fields, key, origin).set(text, origin);
+}
+
+void parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
+  try {
+    const toml::table table = toml::parse(text, source);
+    std::set<std::string> seen;
+    apply_table(fields, table, source, seen);
+  } catch (const toml::parse_error& e) {
+    throw ConfigError(cat(source, ":", e.source().begin.line, ": not valid TOML: ", e.description()));
+  }
+}
+
+void read_toml(const Fields& fields, const std::string& path) {
+  constexpr uint64_t kLimit = 1 << 20;
+  std::string text;
+  try {
+    text = read_file(path, kLimit);
+  } catch (const IoError& e) {
+    throw ConfigError(e.what());
+  }
+  parse_toml(fields, text, path);
+}
+
+std::string write_toml(const Fields& fields, bool with_help) {
+  std::string out, section;
+  for (const auto& field : fields) {
+    if (field.section != section) {
+      section = field.section;
+      out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
+    }
+    if (with_help) out += fmt::format("# {} ({})\n", field.help, field.type_name());
+    out += fmt::format("{} = {}\n", field.name, field.text());
+  }
+  return out;
+}
+
+}  // namespace witan

@@ -1,0 +1,58 @@
+// Configuration fields. A component's Config struct lists its fields once; parsing, help, validation and the dumped
+// configuration all read that list. Keys are Megatron-LM's names in snake case; flags are the same with dashes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace witan {
+
+// One key of a configuration, bound to the member it sets. The pointer must outlive the Field.
+struct Field {
+  using Value = std::variant<bool*, int64_t*, double*, std::string*>;
+
+  std::string name;  // snake_case
+  Value value;
+  std::string help = {};     // one line
+  std::string section = {};  // heading in --help and in the dumped TOML; set by the composing config
+  double least = -std::numeric_limits<double>::infinity();  // numbers: inclusive bounds
+  double most = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices = {};  // strings: the allowed values, or empty for any
+  bool above_least = false;               // numbers: `least` itself is excluded
+
+  // Fluent limits, so that a list of fields reads as a table.
+  Field at_least(double bound) &&;
+  Field above(double bound) &&;
+  Field between(double low, double high) &&;
+  Field one_of(std::vector<std::string> allowed) &&;
+
+  std::string type_name() const;  // "true|false", "integer", "number", "text", or the choices
+  std::string text() const;       // the current value as TOML writes it
+  // Parses and checks `text`; throws ConfigError("ORIGIN: KEY = TEXT: why").
+  void set(std::string_view text, std::string_view origin) const;
+};
+
+using Fields = std::vector<Field>;
+
+// Fields of several components in one list. Duplicate names are an internal error (assert).
+Fields join(std::initializer_list<std::pair<std::string, Fields>> sections);
+
+// "--moe-router-topk" for "moe_router_topk".
+std::string flag_name(std::string_view key);
+
+// Sets a field by key. An unknown key throws ConfigError with a suggestion.
+void set_field(const Fields& fields, std::string_view key, std::string_view text, std::string_view origin);
+
+// Reads a TOML file; tables only group keys ([model] num_layers = 2 equals num_layers = 2). Throws ConfigError naming
+// file and line for syntax errors, unknown keys (with a suggestion), duplicates, wrong types and values out of range.
+void read_toml(const Fields& fields, const std::string& path);
+void parse_toml(const Fields& fields, std::string_view toml, std::string_view source);
+
+// The resolved configuration as TOML, one table per section, with each field's help as a comment when asked.
+std::string write_toml(const Fields& fields, bool with_help = false);
+
+}  // namespace witan

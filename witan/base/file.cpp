@@ -1,0 +1,158 @@
+#include "witan/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 20;
+constexpr size_t kReadBytes = 1 << 16;
+
+[[noreturn]] void throw_errno(const std::string& what, const fs::path& path) {
+  const int error = errno;
+  if (error == ENOSPC || error == EDQUOT)
+    throw DiskFullError(
+        cat(what, " ", path.string(), ": the disk is full; free some space and run the same command again"));
+  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
+}
+
+// A descriptor that closes itself.
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd, data, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("cannot write", path);
+    data += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, uint64_t limit) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) throw_errno("cannot open", path);
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw_errno("cannot read", path);
+  require<IoError>(!S_ISDIR(status.st_mode), "cannot read ", path.string(), ": it is a folder");
+  const auto expected = static_cast<size_t>(status.st_size);  // a hint: zero for pipes and /proc
+  std::string text;
+  for (;;) {
+    const size_t have = text.size();
+    require<IoError>(std::max<uint64_t>(have, expected) <= limit, "cannot read ", path.string(),
+                     ": larger than the limit of ", limit, " bytes");
+    text.resize(std::max(expected + 1, have + kReadBytes));
+    const ssize_t n = ::read(file.fd, text.data() + have, text.size() - have);
+    if (n < 0 && errno != EINTR) throw_errno("cannot read", path);
+    text.resize(have + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n == 0) return text;
+  }
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  static std::atomic<unsigned> serial{0};  // distinct names for ranks that share a process
+  do {
+    temporary_ = path_.parent_path() / cat(".tmp-", path_.filename().string(), ".", ::getpid(), ".", serial++);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  } while (fd_ < 0 && errno == EEXIST);  // left by a killed process of the same id, as in a restarted container
+  if (fd_ < 0) throw_errno("cannot create", temporary_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  written_ += bytes;
+  if (buffer_.size() + bytes > kBufferBytes) flush();
+  if (bytes >= kBufferBytes)
+    write_all(fd_, static_cast<const char*>(data), bytes, temporary_);
+  else
+    buffer_.append(static_cast<const char*>(data), bytes);
+}
+
+void AtomicFile::flush() {
+  write_all(fd_, buffer_.data(), buffer_.size(), temporary_);
+  buffer_.clear();
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(fd_) != 0) throw_errno("cannot flush", temporary_);
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    errno = error;
+    throw_errno("cannot finish", path_);
+  }
+  fsync_folder(path_.parent_path());
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void fsync_folder(const fs::path& folder) {
+  const fs::path target = folder.empty() ? fs::path(".") : folder;
+  const Descriptor file{::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (file.fd < 0 || ::fsync(file.fd) != 0) throw_errno("cannot flush the folder", target);
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO must not block, but fail
+  if (file.fd < 0) throw_errno("cannot open", path);
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw_errno("cannot read", path);
+  require<IoError>(S_ISREG(status.st_mode), "cannot map ", path.string(), ": it is not a regular file");
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (mapped == MAP_FAILED) throw_errno("cannot map", path);
+  data_ = static_cast<const std::byte*>(mapped);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+uint64_t free_disk_bytes(const fs::path& folder) {
+  std::error_code error;
+  const auto space = fs::space(folder.empty() ? fs::path(".") : folder, error);
+  require<IoError>(!error, "cannot tell the free space of ", folder.string(), ": ", error.message());
+  return space.available;
+}
+
+}  // namespace witan

@@ -1,0 +1,152 @@
+#include "witan/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+std::string scaled(double value, double step, const std::vector<const char*>& units) {
+  size_t unit = 0;
+  // Half a unit early, so that what would round to "1000 K" reads "1.00 M".
+  while (std::abs(value) >= step - (unit == 0 ? 0 : 0.5) && unit + 1 < units.size()) value /= step, ++unit;
+  if (unit == 0) return fmt::format("{:g}{}", value, units[0]);
+  const int decimals = std::abs(value) < 9.995 ? 2 : std::abs(value) < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, decimals, units[unit]);
+}
+
+int64_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int64_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int64_t diagonal = std::exchange(row[0], static_cast<int64_t>(i) + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int64_t replace = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j + 1] + 1, row[j] + 1, replace});
+    }
+  }
+  return row.back();
+}
+
+// Length of the valid UTF-8 sequence at `p`, or 0.
+size_t utf8_length(const unsigned char* p, size_t left) {
+  const auto continuation = [&](size_t i) { return i < left && (p[i] & 0xC0) == 0x80; };
+  if (p[0] < 0x80) return 1;
+  if (p[0] >= 0xC2 && p[0] <= 0xDF) return continuation(1) ? 2 : 0;
+  if ((p[0] & 0xF0) == 0xE0) {
+    if (!continuation(1) || !continuation(2)) return 0;
+    if (p[0] == 0xE0 && p[1] < 0xA0) return 0;  // overlong
+    if (p[0] == 0xED && p[1] > 0x9F) return 0;  // surrogate
+    return 3;
+  }
+  if (p[0] >= 0xF0 && p[0] <= 0xF4) {
+    if (!continuation(1) || !continuation(2) || !continuation(3)) return 0;
+    if (p[0] == 0xF0 && p[1] < 0x90) return 0;  // overlong
+    if (p[0] == 0xF4 && p[1] > 0x8F) return 0;  // above U+10FFFF
+    return 4;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string format_bytes(double bytes) {
+  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+}
+std::string format_count(double count) {
+  return scaled(count, 1000, {"", " K", " M", " G", " T", " P"});
+}
+
+std::string format_duration(double seconds) {
+  if (!(std::abs(seconds) < 1e12)) return "unknown";
+  if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  if (total < 3600) return fmt::format("{} min {} s", total / 60, total % 60);
+  if (total < 86400) return fmt::format("{} h {} min", total / 3600, total % 3600 / 60);
+  return fmt::format("{} d {} h", total / 86400, total % 86400 / 3600);
+}
+
+uint64_t parse_bytes(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  const bool binary = unit.size() == 3 && unit.ends_with("iB");
+  const std::string_view prefixes = "kKmMgGtT";
+  size_t power = 0;
+  bool known = unit.empty() || unit == "B";
+  if (!known && prefixes.find(unit[0]) != std::string_view::npos) {
+    power = prefixes.find(unit[0]) / 2 + 1;
+    known = unit.size() == 1 || binary || (unit.size() == 2 && unit[1] == 'B');
+  }
+  const double bytes = value * std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(power));
+  require<ConfigError>(error == std::errc() && known && bytes >= 0 && bytes < 0x1p63, "\"", text,
+                       "\" is not a size: write a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, as in 8GB");
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string* best = nullptr;
+  int64_t least = static_cast<int64_t>(word.size()) / 3 + 2;  // farther than this is another word
+  for (const auto& candidate : candidates) {
+    const auto longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
+    if (static_cast<int64_t>(longer - shorter) >= least) continue;  // also bounds the work on a hostile word
+    const int64_t distance = edit_distance(word, candidate);
+    if (distance < least) least = distance, best = &candidate;
+  }
+  return best ? *best : std::string();
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? near : cat(" (did you mean ", near, "?)");
+}
+
+std::string clipped(std::string_view text, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t length = utf8_length(reinterpret_cast<const unsigned char*>(text.data()) + i, text.size() - i);
+    const bool shown = length > 1 || (length == 1 && byte >= 0x20 && byte != 0x7F);
+    const std::string piece = shown ? std::string(text.substr(i, length)) : fmt::format("\\x{:02X}", byte);
+    if (out.size() + piece.size() > most) return out + "...";
+    out += piece;
+    i += shown ? length : 1;
+  }
+  return out;
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_length(p + i, text.size() - i);
+    if (length == 0) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t bad = find_invalid_utf8(text);
+    out.append(text.substr(0, bad));
+    if (bad == std::string_view::npos) break;
+    out += "\xEF\xBF\xBD";
+    text.remove_prefix(bad + 1);
+    while (!text.empty() && (static_cast<unsigned char>(text[0]) & 0xC0) == 0x80) text.remove_prefix(1);
+  }
+  return out;
+}
+
+}  // namespace witan

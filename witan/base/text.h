@@ -1,0 +1,31 @@
+// Small pieces of text for people: sizes, durations, suggestions; and UTF-8 checks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace witan {
+
+std::string format_bytes(double bytes);       // "1.50 GiB"
+std::string format_count(double count);       // "12.3 M"
+std::string format_duration(double seconds);  // "4.2 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"
+
+// Parses "8GB", "512MiB", "1e9", "80G" (decimal for k/M/G/T and …B, binary for …iB). Throws ConfigError.
+uint64_t parse_bytes(std::string_view text);
+
+// The candidate nearest to `word` by edit distance, or "" when none is near enough to be meant.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// " (did you mean X?)" or "".
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
+
+// `text` as a message shows it: at most `most` bytes and then "...", control characters and invalid UTF-8 as \xNN.
+std::string clipped(std::string_view text, size_t most = 80);
+
+// Byte offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
+size_t find_invalid_utf8(std::string_view text);
+// The text with every maximal invalid sequence replaced by U+FFFD.
+std::string replace_invalid_utf8(std::string_view text);
+
+}  // namespace witan

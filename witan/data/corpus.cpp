@@ -1,0 +1,141 @@
+#include "witan/data/corpus.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/jsonl.h"
+#include "witan/data/lines.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kReadBytes = 1 << 20;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+int64_t count_replacements(std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = 0; (at = text.find(kReplacement, at)) != std::string_view::npos; at += kReplacement.size()) ++count;
+  return count;
+}
+
+// Where to end a document that may hold `limit` bytes of `text`, which is longer.
+size_t cut_point(std::string_view text, size_t limit) {
+  const std::string_view window = text.substr(0, limit);
+  const size_t blank = window.rfind("\n\n");
+  if (blank != std::string_view::npos && blank + 2 > limit / 2) return blank + 2;
+  const size_t newline = window.rfind('\n');
+  if (newline != std::string_view::npos) return newline + 1;
+  size_t cut = limit;
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  while (cut > 1 && limit - cut < 3 && continues(cut)) --cut;
+  return cut;
+}
+
+class CorpusReader {
+ public:
+  CorpusReader(const CorpusOptions& options, const std::function<void(const Document&)>& visit)
+      : options_(options), visit_(visit), parser_(options.json_key), quarantine_(options.quarantine, options.quarantine_limits) {
+    require<ConfigError>(options.document_bytes >= 16 && options.row_bytes >= 16,
+                         "document_bytes and row_bytes must be at least 16");
+  }
+
+  void read(const Source& source) {
+    const auto bytes = open_bytes(source.path);
+    if (source.kind == SourceKind::jsonl)
+      read_rows(source, *bytes);
+    else
+      read_text(source, *bytes);
+    finished_bytes_ += bytes->offset();
+  }
+
+  CorpusStatistics finish(size_t sources) {
+    quarantine_.close();
+    statistics_.bad_rows = quarantine_.count();
+    const auto& s = statistics_;
+    const std::string kept = quarantine_.kept() > 0 ? cat("; see ", quarantine_.path().string()) : "";
+    require<DataError>(static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
+                           (s.rows == 0 || s.bad_rows < s.rows),
+                       s.bad_rows, " of ", s.rows, " rows are broken, more than the share of ", options_.bad_row_share,
+                       " that is let pass; the first is ", quarantine_.first(), kept);
+    require<DataError>(s.documents > 0, "no document with any text in ", sources, " file(s) (", s.empty_documents, " empty)");
+    return s;
+  }
+
+ private:
+  void emit(std::string_view text, const ByteReader& bytes) {
+    if (text.empty()) {
+      ++statistics_.empty_documents;
+      return;
+    }
+    ++statistics_.documents;
+    statistics_.text_bytes += text.size();
+    visit_({text, finished_bytes_ + bytes.offset()});
+  }
+
+  void emit_plain(std::string_view text, const ByteReader& bytes) {
+    if (find_invalid_utf8(text) == std::string_view::npos) return emit(text, bytes);
+    const std::string clean = replace_invalid_utf8(text);
+    statistics_.replaced += count_replacements(clean) - count_replacements(text);
+    emit(clean, bytes);
+  }
+
+  void read_text(const Source& source, ByteReader& bytes) {
+    std::string pending;
+    uint64_t taken = 0;  // bytes of text before `pending`
+    for (bool first = true, more = true; more; first = false) {
+      const size_t have = pending.size();
+      pending.resize(have + kReadBytes);
+      const size_t n = bytes.read(pending.data() + have, kReadBytes);
+      pending.resize(have + n);
+      more = n > 0;
+      const size_t nul = pending.find('\0', have);
+      require<DataError>(nul == std::string::npos, source.path.string(), ": NUL byte at offset ", taken + nul,
+                         " of the text: this is not a plain-text file");
+      if (first && pending.starts_with(kByteOrderMark)) pending.erase(0, kByteOrderMark.size());
+      while (pending.size() > options_.document_bytes) {
+        const size_t cut = cut_point(pending, options_.document_bytes);
+        emit_plain(std::string_view(pending).substr(0, cut), bytes);
+        pending.erase(0, cut);
+        taken += cut;
+      }
+    }
+    if (!pending.empty() || taken == 0) emit_plain(pending, bytes);
+  }
+
+  void read_rows(const Source& source, ByteReader& bytes) {
+    LineReader lines(bytes, options_.row_bytes);
+    while (lines.next()) {
+      std::string_view text = lines.text();
+      if (lines.number() == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+      if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      ++statistics_.rows;
+      const JsonlRow row = lines.too_long() ? JsonlRow{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}
+                                            : parser_.parse(text);
+      if (row.good())
+        emit(row.text, bytes);
+      else
+        quarantine_.add(source.path, lines.number(), row.reason, text);
+    }
+  }
+
+  const CorpusOptions& options_;
+  const std::function<void(const Document&)>& visit_;
+  JsonlParser parser_;
+  Quarantine quarantine_;
+  CorpusStatistics statistics_;
+  uint64_t finished_bytes_ = 0;
+};
+
+}  // namespace
+
+CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
+                             const std::function<void(const Document&)>& visit) {
+  CorpusReader reader(options, visit);
+  for (const Source& source : sources) reader.read(source);
+  return reader.finish(sources.size());
+}
+
+}  // namespace witan

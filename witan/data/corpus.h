@@ -1,0 +1,48 @@
+// A corpus as a stream of documents, in memory bounded by one document.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/data/quarantine.h"
+#include "witan/data/sources.h"
+
+namespace witan {
+
+struct CorpusOptions {
+  std::string json_key = "text";
+  // A plain-text file is one document up to this size. A larger one is cut into documents: at the last blank line in
+  // the second half of each such window, else at its last newline, else between two characters.
+  uint64_t document_bytes = 16 << 20;
+  // Longer rows are broken rows.
+  uint64_t row_bytes = 64 << 20;
+  // A larger share of broken rows stops the run.
+  double bad_row_share = 0.1;
+  fs::path quarantine;  // file for broken rows; empty: they are only counted
+  QuarantineLimits quarantine_limits;
+};
+
+struct CorpusStatistics {
+  int64_t documents = 0;        // without empty ones
+  int64_t empty_documents = 0;  // left out
+  uint64_t text_bytes = 0;      // of the documents, UTF-8, after replacement
+  int64_t rows = 0;             // of jsonl, good and bad, without blank lines
+  int64_t bad_rows = 0;
+  int64_t replaced = 0;  // invalid UTF-8 sequences of plain text that became U+FFFD
+};
+
+struct Document {
+  std::string_view text;     // valid UTF-8, not empty; valid during the call
+  uint64_t source_bytes = 0;  // bytes on disk taken so far, all sources together: progress
+};
+
+// Calls `visit` with each document, sources in order. Broken rows go to the quarantine and do not stop the run, unless
+// their share passes `bad_row_share`. Throws DataError for that, for a NUL byte in plain text, and when there is no document at
+// all; CorruptionError for damaged archives; and what `visit` throws.
+CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
+                             const std::function<void(const Document&)>& visit);
+
+}  // namespace witan

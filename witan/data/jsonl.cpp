@@ -1,0 +1,99 @@
+#include "witan/data/jsonl.h"
+
+#include <simdjson.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kMaxDepth = 64;
+
+const char* type_name(simdjson::dom::element_type type) {
+  using Type = simdjson::dom::element_type;
+  switch (type) {
+    case Type::ARRAY:
+      return "an array";
+    case Type::OBJECT:
+      return "an object";
+    case Type::INT64:
+    case Type::UINT64:
+    case Type::DOUBLE:
+      return "a number";
+    case Type::STRING:
+      return "a string";
+    case Type::BOOL:
+      return "a boolean";
+    case Type::NULL_VALUE:
+      return "null";
+  }
+  return "unknown";
+}
+
+JsonlRow bad(std::string reason) { return {{}, std::move(reason)}; }
+
+std::string explain(simdjson::error_code error) {
+  if (error == simdjson::UTF8_ERROR) return "invalid UTF-8";
+  if (error == simdjson::DEPTH_ERROR) return cat("nested deeper than ", kMaxDepth);
+  return cat("not valid JSON: ", simdjson::error_message(error));
+}
+
+}  // namespace
+
+struct JsonlParser::State {
+  explicit State(std::string row_key) : key(std::move(row_key)) {}
+
+  std::string key;
+  simdjson::dom::parser parser;
+  std::string padded;    // simdjson reads past the end of its input
+  std::string big_text;  // of a row that the fast parser cannot take
+
+  JsonlRow find_text(simdjson::dom::element root) {
+    simdjson::dom::object object;
+    if (root.get(object) != simdjson::SUCCESS) return bad(cat("the row is ", type_name(root.type()), ", not an object"));
+    int found = 0;
+    simdjson::dom::element value;
+    for (const auto field : object)
+      if (field.key == key && ++found == 1) value = field.value;
+    if (found == 0) return bad(cat("no key \"", key, "\""));
+    if (found > 1) return bad(cat("the key \"", key, "\" stands twice"));
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS) return bad(cat("\"", key, "\" is ", type_name(value.type()), ", not a string"));
+    return {text, {}};
+  }
+
+  // simdjson refuses integers beyond 64 bits, which JSON allows.
+  JsonlRow parse_slowly(std::string_view line) {
+    try {
+      const Json row = parse_json(line, "row", static_cast<int>(kMaxDepth));
+      if (!row.is_object() || !row.contains(key)) return bad(cat("no key \"", key, "\""));
+      if (!row[key].is_string()) return bad(cat("\"", key, "\" is not a string"));
+      big_text = row[key].get<std::string>();
+      return {big_text, {}};
+    } catch (const CorruptionError& error) {
+      return bad(cat("not valid JSON: ", error.what()));
+    }
+  }
+};
+
+JsonlParser::JsonlParser(std::string key) : state_(std::make_unique<State>(std::move(key))) {}
+JsonlParser::~JsonlParser() = default;
+
+JsonlRow JsonlParser::parse(std::string_view line) {
+  State& s = *state_;
+  s.padded.reserve(line.size() + simdjson::SIMDJSON_PADDING);
+  s.padded.assign(line);
+  if (s.parser.capacity() < line.size() || s.parser.max_depth() != kMaxDepth)
+    if (s.parser.allocate(std::max<size_t>(line.size() * 2, 1 << 16), kMaxDepth) != simdjson::SUCCESS) throw std::bad_alloc();
+  simdjson::dom::element root;
+  const auto error = s.parser.parse(s.padded.data(), s.padded.size(), false).get(root);
+  if (error == simdjson::BIGINT_ERROR || error == simdjson::NUMBER_ERROR) return s.parse_slowly(line);
+  if (error != simdjson::SUCCESS) return bad(explain(error));
+  return s.find_text(root);
+}
+
+}  // namespace witan

@@ -1,0 +1,66 @@
+#include "witan/ops/norm.h"
+
+#include "witan/kernels/norm.h"
+
+namespace witan::ops {
+namespace {
+
+void check_weight(const char* op, const char* name, const Var& x, const Var& w) {
+  require<ShapeError>(x.shape().dims() >= 1, op, ": x must have at least one dim");
+  const int64_t D = x.shape().last();
+  require<ShapeError>(w.shape() == Shape{D}, op, ": ", name, " must be [D=", D, "], got ", w.shape());
+  require<ShapeError>(w.dtype() == x.dtype(), op, ": ", name, " is ", w.dtype(), " but x is ", x.dtype());
+}
+
+}  // namespace
+
+Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
+  check_weight("rmsnorm", "w", x, w);
+  Stream& s = tape.stream();
+  const int64_t T = x.shape().as_rows().first;
+  const Tensor y = s.empty_like(x.value()), r = s.empty({T}, accumulator(x.dtype()));
+  kernels::rmsnorm_forward(s, y, r, x.value(), w.value(), eps);
+  return tape.record("rmsnorm", y, {x, w},
+                     [x = tape.save(x), w = tape.save(w), r = tape.save(r)](Backward& b, const Tensor& dy) {
+                       const Tensor in = b.value(x), scale = b.value(r);
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::rmsnorm_backward_weight(b.stream(), dw, how, dy, in, scale);
+                       });
+                       if (b.wants(x)) {
+                         const Tensor dx = b.stream().empty_like(in);
+                         kernels::rmsnorm_backward_input(b.stream(), dx, dy, in, b.value(w), scale);
+                         b.add(x, dx);
+                       }
+                     });
+}
+
+Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& bias, double eps) {
+  check_weight("layernorm", "w", x, w);
+  if (bias.defined()) check_weight("layernorm", "b", x, bias);
+  Stream& s = tape.stream();
+  const int64_t T = x.shape().as_rows().first;
+  const Tensor y = s.empty_like(x.value());
+  const Tensor mean = s.empty({T}, accumulator(x.dtype())), r = s.empty_like(mean);
+  kernels::layernorm_forward(s, y, mean, r, x.value(), w.value(), bias.defined() ? bias.value() : Tensor(), eps);
+  std::vector<Var> inputs = {x, w};
+  if (bias.defined()) inputs.push_back(bias);
+  const Slot bias_slot = bias.defined() ? tape.slot(bias) : Slot();
+  return tape.record("layernorm", y, inputs,
+                     [x = tape.save(x), w = tape.save(w), bias_slot, mean = tape.save(mean), r = tape.save(r)](
+                         Backward& b, const Tensor& dy) {
+                       const Tensor in = b.value(x), m = b.value(mean), scale = b.value(r);
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::layernorm_backward_weight(b.stream(), dw, how, dy, in, m, scale);
+                       });
+                       b.write(bias_slot, [&](const Tensor& db, Write how) {
+                         kernels::bias_backward(b.stream(), db, how, dy);
+                       });
+                       if (b.wants(x)) {
+                         const Tensor dx = b.stream().empty_like(in);
+                         kernels::layernorm_backward_input(b.stream(), dx, dy, in, b.value(w), m, scale);
+                         b.add(x, dx);
+                       }
+                     });
+}
+
+}  // namespace witan::ops

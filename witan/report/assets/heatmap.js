@@ -1,0 +1,142 @@
+// Expert load: a canvas per layer, x = step, y = expert, colour = load over the even share, on a logarithmic scale.
+"use strict";
+
+const kAxisLeft = 56, kAxisBottom = 20;
+
+function parseColour(hex) {
+  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+}
+
+// The factor away from the even share at which the colours end: the least that holds 99 % of the cells.
+function chooseSpan(heat) {
+  const sizes = [];
+  for (const panel of heat.panels) {
+    for (const column of panel.load) {
+      for (const load of column) sizes.push(Math.abs(Math.log(Math.max(load, 1) / 1000)));
+    }
+  }
+  sizes.sort((a, b) => a - b);
+  const size = Math.exp(sizes[Math.floor(0.99 * (sizes.length - 1))]);
+  return [1.25, 1.5, 2, 4].find((span) => size <= span) || 8;
+}
+
+// Colour of a load given in thousandths of the even share.
+function heatColour(load, span, stops) {
+  const position = Math.log(Math.max(load, 1) / 1000) / Math.log(span);  // -1 to 1 within the scale
+  const at = (Math.min(Math.max(position, -1), 1) + 1) / 2 * (stops.length - 1);
+  const i = Math.min(Math.floor(at), stops.length - 2);
+  return "rgb(" + stops[i].map((c, k) => Math.round(c + (stops[i + 1][k] - c) * (at - i))).join() + ")";
+}
+
+class HeatMap {
+  constructor(figure, panel, heat, span) {
+    this.panel = panel;
+    this.heat = heat;
+    this.span = span;
+    this.readout = figure.querySelector(".readout");
+    this.canvas = figure.querySelector("canvas");
+    this.hairline = element("div", "hairline");
+    this.hairline.hidden = true;
+    this.canvas.parentNode.append(this.hairline);
+    this.height = Math.min(Math.max(panel.experts * 14, 110), 260);
+    this.canvas.style.height = this.height + kAxisBottom + "px";
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    this.canvas.addEventListener("mousemove", (event) => this.hover(event));
+    this.canvas.addEventListener("mouseleave", () => view.setCursor(null));
+  }
+
+  get width() { return this.canvas.clientWidth - kAxisLeft; }
+  x(step) { return kAxisLeft + (step - view.range[0]) / (view.range[1] - view.range[0]) * this.width; }
+  step(x) { return view.range[0] + (x - kAxisLeft) / this.width * (view.range[1] - view.range[0]); }
+
+  // A column stands for the steps after the previous one, up to its own.
+  column(step) {
+    const i = this.heat.steps.findIndex((s) => s >= step);
+    return i < 0 ? this.heat.steps.length - 1 : i;
+  }
+
+  draw() {
+    if (this.canvas.clientWidth === 0) return;
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = this.canvas.clientWidth * ratio;
+    this.canvas.height = (this.height + kAxisBottom) * ratio;
+    const context = this.canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    this.drawCells(context);
+    this.drawAxes(context);
+  }
+
+  drawCells(context) {
+    const stops = themeColour("--heat").split(/\s+/).map(parseColour);
+    const row = this.height / this.panel.experts;
+    context.save();
+    context.beginPath();
+    context.rect(kAxisLeft, 0, this.width, this.height);
+    context.clip();
+    this.panel.load.forEach((column, i) => {
+      const left = i === 0 ? kAxisLeft : Math.floor(this.x(this.heat.steps[i - 1]));
+      const right = Math.ceil(this.x(this.heat.steps[i]));
+      if (right < kAxisLeft || left > kAxisLeft + this.width) return;
+      column.forEach((load, expert) => {
+        context.fillStyle = heatColour(load, this.span, stops);
+        const top = Math.floor(expert * row);
+        context.fillRect(left, top, Math.max(right - left, 1), Math.ceil((expert + 1) * row) - top);
+      });
+    });
+    context.restore();
+  }
+
+  drawAxes(context) {
+    context.fillStyle = themeColour("--muted");
+    context.font = "12px " + getComputedStyle(document.body).fontFamily;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    const row = this.height / this.panel.experts;
+    const every = Math.ceil(16 / row);
+    for (let expert = 0; expert < this.panel.experts; expert += every) {
+      context.fillText(String(expert), kAxisLeft - 8, (expert + 0.5) * row);
+    }
+    const y = this.height + kAxisBottom - 7;
+    context.textAlign = "left";
+    context.fillText("step " + Math.round(view.range[0]).toLocaleString("en"), kAxisLeft, y);
+    context.textAlign = "right";
+    context.fillText(Math.round(view.range[1]).toLocaleString("en"), kAxisLeft + this.width, y);
+  }
+
+  hover(event) {
+    const area = this.canvas.getBoundingClientRect();
+    const x = event.clientX - area.left, y = event.clientY - area.top;
+    if (x < kAxisLeft || y >= this.height) return view.setCursor(null);
+    const i = this.column(this.step(x));
+    const expert = Math.min(Math.max(Math.floor(y / this.height * this.panel.experts), 0), this.panel.experts - 1);
+    view.setCursor(this.heat.steps[i]);
+    const load = this.panel.load[i][expert] / 1000;
+    this.readout.textContent = "step " + this.heat.steps[i].toLocaleString("en") + " \u00b7 expert " + expert + " \u00b7 " +
+        formatNumber(100 * load / this.panel.experts) + " % of tokens, " + formatNumber(load) + "\u00d7 the even share";
+  }
+
+  cursor(step) {
+    const inside = step !== null && step >= view.range[0] && step <= view.range[1];
+    this.hairline.hidden = !inside;
+    if (inside) this.hairline.style.left = this.x(step) + "px";
+    this.readout.textContent = "";
+  }
+}
+
+function drawScale(box, span) {
+  const stops = themeColour("--heat").split(/\s+/);
+  box.querySelector(".bar").style.background = "linear-gradient(to right, " + stops.join() + ")";
+  box.querySelector(".low").textContent = "\u2264 " + formatNumber(1 / span) + "\u00d7";
+  box.querySelector(".high").textContent = "\u2265 " + formatNumber(span) + "\u00d7 the even share";
+}
+
+if (data.heat) {
+  const span = chooseSpan(data.heat);
+  const scale = document.querySelector(".scale");
+  drawScale(scale, span);
+  for (const figure of document.querySelectorAll("figure[data-layer]")) {
+    const map = new HeatMap(figure, data.heat.panels[figure.dataset.layer], data.heat, span);
+    view.listeners.push({range: () => map.draw(), cursor: (step) => map.cursor(step), theme: () => map.draw()});
+  }
+  view.listeners.push({range: () => {}, cursor: () => {}, theme: () => drawScale(scale, span)});
+}

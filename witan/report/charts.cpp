@@ -1,0 +1,207 @@
+#include "witan/report/charts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace witan {
+namespace {
+
+using Section = Chart::Section;
+using Style = Series::Style;
+using OrderedJson = nlohmann::ordered_json;
+
+// The events' finite values over their steps; get returns double or optional<double>.
+template <class E, class Get>
+Curve curve_of(const std::vector<E>& events, Get get) {
+  Curve curve;
+  for (const E& event : events) {
+    const std::optional<double> value = get(event);
+    if (value && std::isfinite(*value)) curve.push_back({static_cast<double>(event.step), *value});
+  }
+  return curve;
+}
+
+std::pair<int64_t, int64_t> step_range(const Metrics& m) {
+  int64_t first = INT64_MAX, last = 0;
+  const auto widen = [&](const auto& events) {
+    if (events.empty()) return;
+    first = std::min(first, events.front().step);
+    last = std::max(last, events.back().step);
+  };
+  widen(m.steps);
+  widen(m.evals);
+  widen(m.experts);
+  first = std::min(first, last);
+  return {first == last ? std::max<int64_t>(first - 1, 0) : first, std::max(last, first == 0 ? int64_t{1} : last)};
+}
+
+double smoothing_span(const Curve& curve) { return std::clamp(static_cast<double>(curve.size()) / 100, 1.0, 1000.0); }
+
+// Collects charts, leaving out series and charts without data.
+class Charts {
+ public:
+  explicit Charts(std::vector<Chart>& out) : out_(out) {}
+
+  void open(Section section, std::string title, std::string unit, bool zero = false) {
+    close();
+    chart_ = {section, std::move(title), std::move(unit), {}, zero};
+  }
+  void add(std::string name, Style style, int colour, const Curve& curve) {
+    if (!curve.empty()) chart_.series.push_back({std::move(name), style, colour, downsample(curve, kMostPoints)});
+  }
+  // The curve itself, faint, behind its moving average.
+  void add_smoothed(const std::string& name, int colour, const Curve& curve) {
+    const double span = smoothing_span(curve);
+    if (span < 2) return add(name, Style::line, colour, curve);
+    add(name, Style::faint, colour, curve);
+    add("smoothed", Style::line, colour, smooth(curve, span));
+  }
+  void close() {
+    if (!chart_.series.empty()) out_.push_back(std::move(chart_));
+    chart_ = {};
+  }
+
+ private:
+  std::vector<Chart>& out_;
+  Chart chart_;
+};
+
+void add_learning(Charts& charts, const Metrics& m) {
+  const auto [first, last] = step_range(m);
+  charts.open(Section::learning, "Loss", "nats per token");
+  charts.add_smoothed("training", 1, curve_of(m.steps, [](const StepEvent& e) { return e.loss; }));
+  charts.add("held-out", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
+
+  const Curve bits = curve_of(m.evals, [](const EvalEvent& e) { return e.bits_per_byte; });
+  charts.open(Section::learning, "Held-out text", "bits per byte");
+  charts.add("this model", Style::dots, 2, bits);
+  for (const BaselineEvent& b : m.baselines) {
+    if (!bits.empty() && std::isfinite(b.bits_per_byte))
+      charts.add(b.name, Style::dashed, 3,
+                 {{static_cast<double>(first), b.bits_per_byte}, {static_cast<double>(last), b.bits_per_byte}});
+  }
+
+  charts.open(Section::learning, "Gradient norm", "before clipping");
+  charts.add_smoothed("norm", 1, curve_of(m.steps, [](const StepEvent& e) { return e.grad_norm; }));
+
+  charts.open(Section::learning, "Learning rate", "", true);
+  charts.add("rate", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.lr; }));
+}
+
+void add_experts(Charts& charts, const Metrics& m) {
+  charts.open(Section::experts, "Busiest expert", "times the mean load, worst layer");
+  charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
+
+  charts.open(Section::experts, "Router losses", "");
+  charts.add("load balancing", Style::line, 1,
+             curve_of(m.steps, [](const StepEvent& e) { return e.load_balancing_loss; }));
+  charts.add("z", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.z_loss; }));
+}
+
+void add_speed(Charts& charts, const Metrics& m) {
+  charts.open(Section::speed, "Throughput", "tokens per second", true);
+  charts.add_smoothed("tokens/s", 1, curve_of(m.steps, [](const StepEvent& e) { return e.tokens_per_s; }));
+
+  charts.open(Section::speed, "Arithmetic", "GFLOP/s", true);
+  charts.add_smoothed("GFLOP/s", 4, curve_of(m.steps, [](const StepEvent& e) { return e.gflops; }));
+
+  if (m.run && m.run->ceiling_gflops > 0) {
+    charts.open(Section::speed, "Share of the machine's ceiling", "%", true);
+    charts.add_smoothed("share", 4, curve_of(m.steps, [](const StepEvent& e) { return 100 * e.ceiling_share; }));
+  }
+  charts.open(Section::speed, "Time per step", "milliseconds", true);
+  charts.add("step", Style::line, 1, curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.step_s; }));
+  charts.add("of it waiting for data", Style::line, 2,
+             curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.data_wait_s; }));
+}
+
+bool same_shape(const ExpertsEvent& a, const ExpertsEvent& b) {
+  return a.layers == b.layers && std::equal(a.load.begin(), a.load.end(), b.load.begin(), b.load.end(),
+                                            [](const auto& x, const auto& y) { return x.size() == y.size(); });
+}
+
+// Mean load over events [begin, end) of one layer, as a column of the heat map.
+std::vector<int> mean_column(const std::vector<const ExpertsEvent*>& events, size_t begin, size_t end, size_t layer) {
+  const size_t experts = events[begin]->load[layer].size();
+  std::vector<int> column(experts);
+  for (size_t expert = 0; expert < experts; ++expert) {
+    double sum = 0;
+    for (size_t i = begin; i < end; ++i) {
+      const double share = events[i]->load[layer][expert];
+      if (share > 0 && share <= 1) sum += share;
+    }
+    column[expert] = static_cast<int>(std::lround(1000 * sum * static_cast<double>(experts) / static_cast<double>(end - begin)));
+  }
+  return column;
+}
+
+// Six significant digits are more than a screen shows, and keep the file small.
+double rounded(double value) { return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr); }
+
+OrderedJson to_json(const Series& series) {
+  constexpr const char* kStyles[] = {"faint", "line", "dots", "dashed"};
+  OrderedJson points = OrderedJson::array();
+  for (const Point& p : series.points) points.push_back({static_cast<int64_t>(p.x), rounded(p.y)});
+  return {{"name", series.name},
+          {"style", kStyles[static_cast<int>(series.style)]},
+          {"colour", series.colour},
+          {"points", std::move(points)}};
+}
+
+}  // namespace
+
+std::vector<Chart> make_charts(const Metrics& metrics) {
+  std::vector<Chart> out;
+  Charts charts(out);
+  add_learning(charts, metrics);
+  add_experts(charts, metrics);
+  add_speed(charts, metrics);
+  charts.close();
+  return out;
+}
+
+std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events) {
+  std::vector<const ExpertsEvent*> used;
+  size_t cells = 0;  // of one column
+  if (!events.empty())
+    for (const auto& row : events.back().load) cells += row.size();
+  if (cells == 0) return std::nullopt;
+  for (const ExpertsEvent& event : events)
+    if (same_shape(event, events.back())) used.push_back(&event);
+
+  constexpr size_t kMostColumns = 400, kLeastColumns = 40, kMostCells = 400'000;
+  const size_t columns = std::min(used.size(), std::clamp(kMostCells / cells, kLeastColumns, kMostColumns));
+  HeatMap heat;
+  for (size_t layer = 0; layer < used[0]->load.size(); ++layer) {
+    const int64_t number = used[0]->layers.empty() ? static_cast<int64_t>(layer) : used[0]->layers[layer];
+    heat.panels.push_back({number, static_cast<int64_t>(used[0]->load[layer].size()), {}});
+  }
+  for (size_t c = 0; c < columns; ++c) {
+    const size_t begin = c * used.size() / columns, end = (c + 1) * used.size() / columns;
+    heat.steps.push_back(used[end - 1]->step);
+    for (size_t layer = 0; layer < heat.panels.size(); ++layer)
+      heat.panels[layer].load.push_back(mean_column(used, begin, end, layer));
+  }
+  return heat;
+}
+
+OrderedJson plot_data(const Metrics& metrics, const std::vector<Chart>& charts, const std::optional<HeatMap>& heat) {
+  const auto [first, last] = step_range(metrics);
+  OrderedJson data{{"steps", {first, last}}, {"charts", OrderedJson::array()}};
+  for (const Chart& chart : charts) {
+    OrderedJson series = OrderedJson::array();
+    for (const Series& s : chart.series) series.push_back(to_json(s));
+    data["charts"].push_back({{"zero", chart.zero}, {"series", std::move(series)}});
+  }
+  if (!heat) return data;
+  OrderedJson panels = OrderedJson::array();
+  for (const HeatPanel& panel : heat->panels) panels.push_back({{"experts", panel.experts}, {"load", panel.load}});
+  data["heat"] = {{"steps", heat->steps}, {"panels", std::move(panels)}};
+  return data;
+}
+
+}  // namespace witan

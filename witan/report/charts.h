@@ -1,0 +1,52 @@
+// What the report plots, as data for assets/charts.js and assets/heatmap.js.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/report/curve.h"
+#include "witan/report/metrics.h"
+
+namespace witan {
+
+struct Series {
+  enum class Style { faint, line, dots, dashed };
+  std::string name;
+  Style style = Style::line;
+  int colour = 1;  // --series-N of assets/style.css
+  Curve points;    // at most kMostPoints
+};
+constexpr size_t kMostPoints = 2000;
+
+struct Chart {
+  enum class Section { learning, experts, speed };
+  Section section = Section::learning;
+  std::string title, unit;
+  std::vector<Series> series;  // at least one, none empty
+  bool zero = false;           // the y axis starts at 0
+};
+
+// Every chart for which the run has data, in the order of the page.
+std::vector<Chart> make_charts(const Metrics& metrics);
+
+struct HeatPanel {
+  int64_t layer = 0;
+  int64_t experts = 0;
+  std::vector<std::vector<int>> load;  // [columns, experts], thousandths of the even share (1000 = 1 / experts)
+};
+struct HeatMap {
+  std::vector<int64_t> steps;     // [columns], the last step of each
+  std::vector<HeatPanel> panels;  // one per layer
+};
+
+// Nothing for a model without experts. Neighbouring events are averaged where there are too many to show. Events whose
+// shape is not the last event's (a run continued with another model) are left out.
+std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
+
+// {"steps": [first, last], "charts": [...], "heat": {...}}.
+nlohmann::ordered_json plot_data(const Metrics& metrics, const std::vector<Chart>& charts,
+                                 const std::optional<HeatMap>& heat);
+
+}  // namespace witan

@@ -1,0 +1,23 @@
+// Curves for people: fewer points, less noise.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace witan {
+
+struct Point {
+  double x = 0;
+  double y = 0;
+  bool operator==(const Point&) const = default;
+};
+using Curve = std::vector<Point>;  // x increasing, y finite
+
+// At most `most` (>= 2) of the curve's own points: the first, the last, and the lowest and the highest of every one of
+// equally long stretches between them, so that no spike is lost.
+Curve downsample(const Curve& curve, size_t most);
+
+// Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).
+Curve smooth(const Curve& curve, double span);
+
+}  // namespace witan

@@ -1,0 +1,214 @@
+#include "witan/report/events.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+
+namespace witan {
+namespace {
+
+// An archive visits every field of an event under its key. Each event lists its fields once, for both directions.
+template <class Archive>
+void visit(Archive& a, RunEvent& e) {
+  a("name", e.name);
+  a("started", e.started);
+  a("config_hash", e.config_hash);
+  a("world_size", e.world_size);
+  a("parameters", e.parameters);
+  a("active_parameters", e.active_parameters);
+  a("tokens_per_step", e.tokens_per_step);
+  a("total_steps", e.total_steps);
+  a("ceiling_gflops", e.ceiling_gflops);
+}
+
+template <class Archive>
+void visit(Archive& a, MemoryEvent& e) {
+  a("rank", e.rank);
+  a("tags", e.tags);
+  a("peak", e.peak);
+}
+
+template <class Archive>
+void visit(Archive& a, StepEvent& e) {
+  a("step", e.step);
+  a("loss", e.loss);
+  a("lr", e.lr);
+  a("grad_norm", e.grad_norm);
+  a("load_balancing_loss", e.load_balancing_loss);
+  a("z_loss", e.z_loss);
+  a("tokens_per_s", e.tokens_per_s);
+  a("gflops", e.gflops);
+  a("ceiling_share", e.ceiling_share);
+  a("data_wait_s", e.data_wait_s);
+  a("step_s", e.step_s);
+  a("load_max_over_mean", e.load_max_over_mean);
+  a("skipped", e.skipped);
+  a("elapsed_s", e.elapsed_s);
+}
+
+template <class Archive>
+void visit(Archive& a, ExpertsEvent& e) {
+  a("step", e.step);
+  a("layers", e.layers);
+  a("load", e.load);
+}
+
+template <class Archive>
+void visit(Archive& a, EvalEvent& e) {
+  a("step", e.step);
+  a("loss", e.loss);
+  a("bits_per_byte", e.bits_per_byte);
+}
+
+template <class Archive>
+void visit(Archive& a, BaselineEvent& e) {
+  a("name", e.name);
+  a("bits_per_byte", e.bits_per_byte);
+}
+
+template <class Archive>
+void visit(Archive& a, SampleEvent& e) {
+  a("step", e.step);
+  a("prompt", e.prompt);
+  a("text", e.text);
+}
+
+template <class Archive>
+void visit(Archive& a, EndEvent& e) {
+  a("reason", e.reason);
+}
+
+// In the order of the variant; part of the format.
+constexpr const char* kKinds[] = {"run", "memory", "step", "experts", "eval", "baseline", "sample", "end"};
+static_assert(std::size(kKinds) == std::variant_size_v<Event>);
+
+class Output {
+ public:
+  explicit Output(const char* kind) { json_["kind"] = kind; }
+
+  template <class Value>
+  void operator()(const char* key, const Value& value) {
+    json_[key] = value;
+  }
+  void operator()(const char* key, const std::optional<double>& value) {
+    if (value) json_[key] = *value;
+  }
+  void operator()(const char* key, const std::vector<int64_t>& value) {
+    if (!value.empty()) json_[key] = value;
+  }
+  void operator()(const char* key, const std::vector<std::pair<std::string, int64_t>>& value) {
+    nlohmann::ordered_json& object = json_[key] = nlohmann::ordered_json::object();
+    for (const auto& [name, bytes] : value) object[name] = bytes;
+  }
+
+  std::string line() const { return json_.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
+
+ private:
+  nlohmann::ordered_json json_;
+};
+
+class Input {
+ public:
+  Input(const Json& json, std::string_view where) : json_(json), where_(where) {}
+
+  void operator()(const char* key, std::string& out) const {
+    const Json& value = find(key);
+    require<CorruptionError>(value.is_string(), where_, ": \"", key, "\" must be text");
+    out = value.get<std::string>();
+  }
+  void operator()(const char* key, bool& out) const {
+    const Json& value = find(key);
+    require<CorruptionError>(value.is_boolean(), where_, ": \"", key, "\" must be true or false");
+    out = value.get<bool>();
+  }
+  void operator()(const char* key, int64_t& out) const { out = count(find(key), key); }
+  void operator()(const char* key, double& out) const { out = number(find(key), key); }
+  void operator()(const char* key, std::optional<double>& out) const {
+    if (json_.contains(key)) out = number(json_[key], key);
+  }
+  void operator()(const char* key, std::vector<int64_t>& out) const {
+    if (!json_.contains(key)) return;
+    for (const Json& value : list(json_[key], key)) out.push_back(count(value, key));
+  }
+  void operator()(const char* key, std::vector<std::vector<double>>& out) const {
+    for (const Json& row : list(find(key), key)) {
+      std::vector<double>& numbers = out.emplace_back();
+      for (const Json& value : list(row, key)) numbers.push_back(number(value, key));
+    }
+  }
+  void operator()(const char* key, std::vector<std::pair<std::string, int64_t>>& out) const {
+    const Json& object = find(key);
+    require<CorruptionError>(object.is_object(), where_, ": \"", key, "\" must be an object");
+    for (const auto& [name, value] : object.items()) out.emplace_back(name, count(value, key));
+  }
+
+ private:
+  const Json& find(const char* key) const {
+    const auto found = json_.find(key);
+    require<CorruptionError>(found != json_.end(), where_, ": the key \"", key, "\" is missing");
+    return *found;
+  }
+  const Json& list(const Json& value, const char* key) const {
+    require<CorruptionError>(value.is_array(), where_, ": \"", key, "\" must be a list");
+    return value;
+  }
+  double number(const Json& value, const char* key) const {
+    if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+    require<CorruptionError>(value.is_number(), where_, ": \"", key, "\" must be a number or null");
+    return value.get<double>();
+  }
+  int64_t count(const Json& value, const char* key) const {
+    require<CorruptionError>(value.is_number_unsigned() && value.get<uint64_t>() <= INT64_MAX, where_, ": \"", key,
+                             "\" must be a whole number from 0 to 2^63 - 1");
+    return value.get<int64_t>();
+  }
+
+  const Json& json_;
+  std::string_view where_;
+};
+
+void check(const ExpertsEvent& e, std::string_view where) {
+  require<CorruptionError>(e.layers.empty() || e.layers.size() == e.load.size(), where, ": \"layers\" names ",
+                           e.layers.size(), " layers, \"load\" has ", e.load.size(), " rows");
+}
+
+template <class E>
+Event parse_as(const Json& json, std::string_view where) {
+  E event;
+  const Input input(json, where);
+  visit(input, event);
+  if constexpr (std::is_same_v<E, ExpertsEvent>) check(event, where);
+  return event;
+}
+
+template <size_t I = 0>
+std::optional<Event> parse_kind(std::string_view kind, const Json& json, std::string_view where) {
+  if constexpr (I < std::variant_size_v<Event>) {
+    if (kind == kKinds[I]) return parse_as<std::variant_alternative_t<I, Event>>(json, where);
+    return parse_kind<I + 1>(kind, json, where);
+  } else {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string format_event(const Event& event) {
+  Output output(kKinds[event.index()]);
+  std::visit([&](auto copy) { visit(output, copy); }, event);
+  return output.line();
+}
+
+std::optional<Event> parse_event(std::string_view line, std::string_view where) {
+  const Json json = parse_json(line, where, 4);
+  require<CorruptionError>(json.is_object(), where, ": an event must be a JSON object");
+  std::string kind;
+  Input(json, where)("kind", kind);
+  return parse_kind(kind, json, where);
+}
+
+}  // namespace witan

@@ -1,0 +1,92 @@
+// The events of metrics.jsonl, as structs and as lines of JSON. The format's page is docs/formats/metrics.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace witan {
+
+// What is trained, and on how much; the first line of a file.
+struct RunEvent {
+  std::string name;
+  std::string started;  // UTC, ISO 8601
+  std::string config_hash;
+  int64_t world_size = 1;  // ranks
+  int64_t parameters = 0;
+  int64_t active_parameters = 0;  // used by one token
+  int64_t tokens_per_step = 0;
+  int64_t total_steps = 0;
+  double ceiling_gflops = 0;  // GFLOP/s the machine reaches in a plain matrix product; 0: not measured
+};
+
+// Bytes held by one rank at its peak, by what they hold.
+struct MemoryEvent {
+  int64_t rank = 0;
+  std::vector<std::pair<std::string, int64_t>> tags;
+  int64_t peak = 0;
+};
+
+// One optimizer step. The optional fields are those of models with experts.
+struct StepEvent {
+  int64_t step = 0;  // counted from 1
+  double loss = 0;   // cross entropy, nats per token
+  double lr = 0;
+  double grad_norm = 0;  // before clipping
+  std::optional<double> load_balancing_loss;
+  std::optional<double> z_loss;
+  double tokens_per_s = 0;
+  double gflops = 0;         // GFLOP/s of the model's own arithmetic, all ranks
+  double ceiling_share = 0;  // gflops over the measured ceiling, 0 to 1
+  double data_wait_s = 0;    // part of step_s
+  double step_s = 0;
+  std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
+  bool skipped = false;                      // non-finite gradients: the parameters were left as they were
+  double elapsed_s = 0;                      // training time so far, over all resumptions
+};
+
+// Share of a layer's routed tokens that each expert received.
+struct ExpertsEvent {
+  int64_t step = 0;
+  std::vector<int64_t> layers;            // the model's layer of each row of load; empty: 0, 1, 2 …
+  std::vector<std::vector<double>> load;  // [layers, experts], each row sums to 1
+};
+
+// Held-out text.
+struct EvalEvent {
+  int64_t step = 0;
+  double loss = 0;  // cross entropy, nats per token
+  double bits_per_byte = 0;
+};
+
+// What a simpler model reaches on the same held-out text.
+struct BaselineEvent {
+  std::string name;
+  double bits_per_byte = 0;
+};
+
+struct SampleEvent {
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;  // the continuation, without the prompt
+};
+
+// Why the process stopped training: "finished", "interrupted" …
+struct EndEvent {
+  std::string reason;
+};
+
+using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SampleEvent, EndEvent>;
+
+// The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
+std::string format_event(const Event& event);
+
+// The event on `line`, or nothing for a kind this version does not know. null reads as NaN; unknown keys are ignored.
+// Throws CorruptionError("WHERE: why") for malformed JSON, and for missing, mistyped or out-of-range values.
+std::optional<Event> parse_event(std::string_view line, std::string_view where);
+
+}  // namespace witan

@@ -1,0 +1,19 @@
+// report.html: one offline file that shows a run, from its metrics.jsonl and config.toml.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "witan/base/file.h"
+#include "witan/report/metrics.h"
+
+namespace witan {
+
+// The page. It asks the network for nothing, and its own policy forbids that to whatever a run's texts may contain.
+std::string render_report(const Metrics& metrics, std::string_view config);
+
+// Reads run_folder/metrics.jsonl and, where there is one, config.toml; writes run_folder/report.html and returns its
+// path. Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
+fs::path write_report(const fs::path& run_folder);
+
+}  // namespace witan

@@ -1,0 +1,134 @@
+#include "witan/report/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+[[noreturn]] void throw_errno(const char* what, const fs::path& path) {
+  const int error = errno;
+  if (error == ENOSPC || error == EDQUOT)
+    throw DiskFullError(cat(what, " ", path.string(), ": the disk is full; free some space and continue the run"));
+  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
+}
+
+// Bytes up to and including the last line feed.
+size_t whole_lines(std::string_view text) { return text.rfind('\n') + 1; }
+
+// Calls take(line, offset, where) for every line that ends in a line feed, until it returns false.
+template <class Take>
+void for_each_line(std::string_view text, const fs::path& path, Take take) {
+  text = text.substr(0, whole_lines(text));
+  int64_t number = 1;
+  for (size_t offset = 0; offset < text.size(); ++number) {
+    const size_t end = text.find('\n', offset);
+    if (!take(text.substr(offset, end - offset), offset, cat(path.string(), ": line ", number))) return;
+    offset = end + 1;
+  }
+}
+
+std::optional<int64_t> step_of(const Event& event) {
+  return std::visit(
+      [](const auto& e) -> std::optional<int64_t> {
+        if constexpr (requires { e.step; }) return e.step;
+        return std::nullopt;
+      },
+      event);
+}
+
+// Sorts events into a Metrics and checks the order of steps.
+class Collector {
+ public:
+  Collector(Metrics& out, std::string_view where) : out_(out), where_(where) {}
+
+  void operator()(RunEvent e) { out_.run = std::move(e); }
+  void operator()(MemoryEvent e) { out_.memory.push_back(std::move(e)); }
+  void operator()(BaselineEvent e) { out_.baselines.push_back(std::move(e)); }
+  void operator()(EndEvent e) { out_.end = std::move(e); }
+  void operator()(ExpertsEvent e) { add(out_.experts, std::move(e), 0); }
+  void operator()(EvalEvent e) { add(out_.evals, std::move(e), 0); }
+  void operator()(SampleEvent e) { add(out_.samples, std::move(e), 0); }
+  void operator()(StepEvent e) { add(out_.steps, std::move(e), 1); }
+
+ private:
+  template <class E>
+  void add(std::vector<E>& events, E event, int64_t least_gap) {
+    require<CorruptionError>(events.empty() || event.step - events.back().step >= least_gap, where_, ": step ",
+                             event.step, " comes after step ", events.back().step);
+    events.push_back(std::move(event));
+  }
+
+  Metrics& out_;
+  std::string_view where_;
+};
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(fs::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw_errno("cannot open", path_);
+  try {
+    const MappedFile file(path_);
+    size_ = whole_lines(file.text());
+    if (size_ < file.text().size()) cut(size_);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+MetricsWriter::~MetricsWriter() { ::close(fd_); }
+
+void MetricsWriter::append(const Event& event) {
+  const std::string line = format_event(event) + '\n';
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
+    if (n >= 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (done > 0) cut(size_);
+      errno = error;
+      throw_errno("cannot append to", path_);
+    }
+  }
+  size_ += line.size();
+}
+
+void MetricsWriter::truncate_after(int64_t step) {
+  uint64_t keep = size_;
+  {
+    const MappedFile file(path_);
+    for_each_line(file.text(), path_, [&](std::string_view line, size_t offset, const std::string& where) {
+      const std::optional<Event> event = parse_event(line, where);
+      const bool kept = !event || (!std::holds_alternative<EndEvent>(*event) && step_of(*event).value_or(0) <= step);
+      if (!kept) keep = offset;
+      return kept;
+    });
+  }
+  if (keep < size_) cut(keep);
+}
+
+void MetricsWriter::cut(uint64_t size) {
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::fsync(fd_) != 0) throw_errno("cannot shorten", path_);
+  size_ = size;
+}
+
+Metrics read_metrics(const fs::path& path) {
+  const MappedFile file(path);
+  Metrics metrics;
+  for_each_line(file.text(), path, [&](std::string_view line, size_t, const std::string& where) {
+    if (std::optional<Event> event = parse_event(line, where))
+      std::visit(Collector(metrics, where), std::move(*event));
+    return true;
+  });
+  return metrics;
+}
+
+}  // namespace witan

@@ -1,0 +1,227 @@
+#include "witan/report/sections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "witan/base/text.h"
+#include "witan/report/markup.h"
+
+namespace witan {
+namespace {
+
+std::string figure(std::string_view label, std::string_view value, std::string_view remark) {
+  return fmt::format(
+      "<div><dt>{}</dt><dd class=\"value\">{}</dd><dd class=\"remark\">{}</dd></div>\n", escape_html(label),
+      escape_html(value), escape_html(remark));
+}
+
+// Of the finite values; NaN when there is none.
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  if (values.empty()) return NAN;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+template <class Get>
+double median_step(const Metrics& m, Get get) {
+  std::vector<double> values;
+  for (const StepEvent& e : m.steps) values.push_back(get(e));
+  return median(std::move(values));
+}
+
+// The end of the same moving average that the loss chart shows.
+double final_training_loss(const Metrics& m) {
+  Curve curve;
+  for (const StepEvent& e : m.steps)
+    if (std::isfinite(e.loss)) curve.push_back({static_cast<double>(e.step), e.loss});
+  return curve.empty() ? NAN : smooth(curve, std::clamp(static_cast<double>(curve.size()) / 100, 1.0, 1000.0)).back().y;
+}
+
+std::string against_baseline(double bits, const std::vector<BaselineEvent>& baselines) {
+  if (baselines.empty()) return "held-out text";
+  const BaselineEvent& b = baselines.front();
+  const double share = 100 * (bits / b.bits_per_byte - 1);
+  return fmt::format("{:.1f} % {} {}, {:.3f}", std::abs(share), share <= 0 ? "below" : "above", b.name, b.bits_per_byte);
+}
+
+std::string speed_remark(const Metrics& m) {
+  const double gflops = median_step(m, [](const StepEvent& e) { return e.gflops; });
+  std::string remark = fmt::format("{:.3g} GFLOP/s", gflops);
+  if (m.run && m.run->ceiling_gflops > 0)
+    remark += fmt::format(", {:.0f} % of the ceiling", 100 * gflops / m.run->ceiling_gflops);
+  return remark;
+}
+
+}  // namespace
+
+std::string header_section(const Metrics& m) {
+  const std::string name = m.run ? m.run->name : "run";
+  std::string facts;
+  if (m.run) facts = fmt::format("Started {} · {} {} · ", m.run->started, m.run->world_size, m.run->world_size == 1 ? "rank" : "ranks");
+  facts += m.end ? m.end->reason : "not finished";
+  return fmt::format("<header>\n<p class=\"kicker\">Witan training report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
+                     escape_html(name), escape_html(facts));
+}
+
+std::string key_figures(const Metrics& m) {
+  std::string out = "<dl class=\"figures\">\n";
+  if (!m.steps.empty())
+    out += figure("Training loss", fmt::format("{:.3f}", final_training_loss(m)), "nats per token, smoothed");
+  if (!m.evals.empty()) {
+    out += figure("Held-out loss", fmt::format("{:.3f}", m.evals.back().loss), fmt::format("nats per token, step {}", m.evals.back().step));
+    out += figure("Bits per byte", fmt::format("{:.3f}", m.evals.back().bits_per_byte),
+                  against_baseline(m.evals.back().bits_per_byte, m.baselines));
+  }
+  if (!m.steps.empty()) {
+    const StepEvent& last = m.steps.back();
+    out += figure("Tokens per second", format_count(median_step(m, [](const StepEvent& e) { return e.tokens_per_s; })), speed_remark(m));
+    out += figure("Time", format_duration(last.elapsed_s),
+                  m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));
+    if (m.run)
+      out += figure("Tokens seen", format_count(static_cast<double>(last.step) * static_cast<double>(m.run->tokens_per_step)),
+                    fmt::format("{} per step", m.run->tokens_per_step));
+    const auto skipped = std::count_if(m.steps.begin(), m.steps.end(), [](const StepEvent& e) { return e.skipped; });
+    if (skipped > 0) out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients");
+  }
+  if (m.run)
+    out += figure("Parameters", format_count(static_cast<double>(m.run->parameters)),
+                  m.run->active_parameters == m.run->parameters
+                      ? "all used by every token"
+                      : format_count(static_cast<double>(m.run->active_parameters)) + " active per token");
+  if (!m.memory.empty()) {
+    int64_t peak = 0;
+    for (const MemoryEvent& e : m.memory) peak = std::max(peak, e.peak);
+    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "of the fullest rank");
+  }
+  return out + "</dl>\n";
+}
+
+std::string chart_section(std::string_view title, std::string_view inside, const std::vector<Chart>& charts,
+                          Chart::Section section) {
+  std::string figures;
+  for (size_t i = 0; i < charts.size(); ++i) {
+    if (charts[i].section != section) continue;
+    figures += fmt::format(
+        "<figure data-chart=\"{}\"{}><figcaption><h3>{} <span class=\"unit\">{}</span></h3>"
+        "<span class=\"readout\"></span></figcaption><div class=\"plot\"></div></figure>\n",
+        i, i == 0 ? " class=\"wide\"" : "", escape_html(charts[i].title), escape_html(charts[i].unit));
+  }
+  if (figures.empty() && inside.empty()) return "";
+  return fmt::format("<section>\n<h2>{}</h2>\n{}<div class=\"grid\">\n{}</div>\n</section>\n", escape_html(title), inside,
+                     figures);
+}
+
+std::string heat_panels(const std::optional<HeatMap>& heat) {
+  if (!heat) return "";
+  constexpr size_t kOpenPanels = 8;  // the rest of a deep model stays folded
+  std::string out =
+      "<p class=\"note\">Share of each layer’s routed tokens that every expert receives, over training. "
+      "Balanced routing is colourless.</p>\n"
+      "<div class=\"scale\"><span class=\"low\"></span><span class=\"bar\"></span><span class=\"high\"></span></div>\n"
+      "<div class=\"heat\">\n";
+  const size_t count = heat->panels.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i == kOpenPanels)
+      out += fmt::format("</div>\n<details class=\"more\"><summary>{} more layers</summary>\n<div class=\"heat\">\n", count - i);
+    const HeatPanel& panel = heat->panels[i];
+    out += fmt::format(
+        "<figure data-layer=\"{}\"><figcaption><h3>Layer {} <span class=\"unit\">{} experts</span></h3>"
+        "<span class=\"readout\"></span></figcaption><div class=\"cells\"><canvas role=\"img\" "
+        "aria-label=\"Load of the experts of layer {} over steps\"></canvas></div></figure>\n",
+        i, panel.layer, panel.experts, panel.layer);
+  }
+  return out + (count > kOpenPanels ? "</div>\n</details>\n" : "</div>\n") + "<p></p>\n";
+}
+
+namespace {
+
+// The tags of all ranks, in the order in which they first occur.
+std::vector<std::string> tag_names(const std::vector<MemoryEvent>& memory) {
+  std::vector<std::string> names;
+  for (const MemoryEvent& rank : memory)
+    for (const auto& [name, bytes] : rank.tags)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  return names;
+}
+
+double tag_bytes(const MemoryEvent& rank, const std::string& name) {
+  for (const auto& [tag, bytes] : rank.tags)
+    if (tag == name) return static_cast<double>(bytes);
+  return 0;
+}
+
+double tag_total(const MemoryEvent& rank) {
+  double total = 0;
+  for (const auto& [tag, bytes] : rank.tags) total += static_cast<double>(bytes);
+  return total;
+}
+
+size_t tag_colour(size_t i) { return std::min<size_t>(i, 6); }
+
+std::string memory_bar(const MemoryEvent& rank, const std::vector<std::string>& names, double longest) {
+  std::string out = fmt::format("<span>Rank {}</span><span class=\"bar\">", rank.rank);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const double bytes = tag_bytes(rank, names[i]);
+    if (bytes > 0)
+      out += fmt::format("<i class=\"tag-{}\" style=\"width:{:.2f}%\" title=\"{}: {}\"></i>", tag_colour(i),
+                         100 * bytes / longest, escape_html(names[i]), format_bytes(bytes));
+  }
+  return out + fmt::format("</span><span>{}</span>\n", format_bytes(tag_total(rank)));
+}
+
+std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vector<std::string>& names) {
+  constexpr double kMiB = 1024 * 1024;
+  std::string out = "<div class=\"scroll\"><table><thead><tr><th>MiB</th>";
+  for (const MemoryEvent& rank : memory) out += fmt::format("<th>Rank {}</th>", rank.rank);
+  out += "</tr></thead><tbody>\n";
+  for (size_t i = 0; i < names.size(); ++i) {
+    out += fmt::format("<tr><td><span class=\"swatch tag-{}\"></span>{}</td>", tag_colour(i), escape_html(names[i]));
+    for (const MemoryEvent& rank : memory) out += fmt::format("<td>{:.1f}</td>", tag_bytes(rank, names[i]) / kMiB);
+    out += "</tr>\n";
+  }
+  out += "<tr><td>peak</td>";
+  for (const MemoryEvent& rank : memory) out += fmt::format("<td>{:.1f}</td>", static_cast<double>(rank.peak) / kMiB);
+  return out + "</tr>\n</tbody></table></div>\n";
+}
+
+}  // namespace
+
+std::string memory_section(const std::vector<MemoryEvent>& memory) {
+  if (memory.empty()) return "";
+  const std::vector<std::string> names = tag_names(memory);
+  double longest = 1;
+  for (const MemoryEvent& rank : memory) longest = std::max(longest, tag_total(rank));
+  std::string out = "<section>\n<h2>Memory</h2>\n<div class=\"card\">\n<div class=\"stack\">\n";
+  for (const MemoryEvent& rank : memory) out += memory_bar(rank, names, longest);
+  return out + "</div>\n" + memory_table(memory, names) + "</div>\n</section>\n";
+}
+
+std::string sample_section(const std::vector<SampleEvent>& samples) {
+  if (samples.empty()) return "";
+  constexpr ptrdiff_t kLatest = 3;
+  std::string out = "<section>\n<h2>What it writes</h2>\n";
+  const auto shown = std::min<ptrdiff_t>(kLatest, std::ssize(samples));
+  for (auto s = samples.rbegin(); s != samples.rbegin() + shown; ++s) {
+    out += fmt::format(
+        "<div class=\"card\"><p class=\"when\">Step {}, continuing the bold words</p><blockquote><span class=\"prompt\">{}</span>{}"
+        "</blockquote></div>\n",
+        s->step, escape_html(s->prompt), escape_html(s->text));
+  }
+  return out + "</section>\n";
+}
+
+std::string config_section(std::string_view config, const std::optional<RunEvent>& run) {
+  if (config.empty()) return "";
+  std::string note;
+  if (run) note = fmt::format("<p class=\"note\">Hash {}</p>\n", escape_html(run->config_hash));
+  return fmt::format(
+      "<section>\n<h2>Configuration</h2>\n{}<div class=\"card\"><details><summary>config.toml</summary><pre>{}</pre>"
+      "</details></div>\n</section>\n",
+      note, escape_html(config));
+}
+
+}  // namespace witan

@@ -1,0 +1,130 @@
+#include "witan/tensor/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <numeric>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace witan {
+namespace {
+
+int64_t rounded(int64_t bytes) {
+  return (std::max<int64_t>(bytes, 1) + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+}
+
+// Under AddressSanitizer a freed block may not be touched until it is handed out again.
+void set_poison([[maybe_unused]] std::byte* address, [[maybe_unused]] int64_t bytes, [[maybe_unused]] bool poisoned) {
+#if defined(__SANITIZE_ADDRESS__)
+  if (!address) return;
+  if (poisoned)
+    __asan_poison_memory_region(address, static_cast<size_t>(bytes));
+  else
+    __asan_unpoison_memory_region(address, static_cast<size_t>(bytes));
+#endif
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryTag tag) {
+  constexpr std::string_view names[] = {"weights", "gradients", "optimizer", "activations", "communication", "workspace"};
+  return names[static_cast<size_t>(tag)];
+}
+
+std::shared_ptr<Arena> Arena::reserve(int64_t bytes) {
+  std::shared_ptr<Arena> arena(new Arena);
+  arena->reserved_ = rounded(bytes);
+  void* base = ::mmap(nullptr, static_cast<size_t>(arena->reserved_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  require<OutOfMemoryError>(base != MAP_FAILED, "cannot reserve ", format_bytes(static_cast<double>(bytes)),
+                            " of memory: this machine does not have it; `witan plan` shows what a smaller model needs");
+  arena->base_ = static_cast<std::byte*>(base);
+  ::madvise(base, static_cast<size_t>(arena->reserved_), MADV_HUGEPAGE);  // fewer TLB misses; a refusal costs nothing
+  set_poison(arena->base_, arena->reserved_, true);
+  return arena;
+}
+
+std::shared_ptr<Arena> Arena::meta() {
+  std::shared_ptr<Arena> arena(new Arena);
+  arena->reserved_ = std::numeric_limits<int64_t>::max() / 2;
+  return arena;
+}
+
+Arena::~Arena() {
+  if (!base_) return;
+  set_poison(base_, reserved_, false);
+  ::munmap(base_, static_cast<size_t>(reserved_));
+}
+
+int64_t Arena::live() const { return std::accumulate(live_.begin(), live_.end(), int64_t{0}); }
+
+int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
+  const int64_t size = rounded(bytes);
+  int64_t offset = top_;
+  const auto fit = free_by_size_.lower_bound({size, 0});  // the smallest block that holds it, lowest address first
+  if (fit != free_by_size_.end()) {
+    const auto [block, start] = *fit;
+    offset = start;
+    free_by_size_.erase(fit);
+    free_.erase(start);
+    if (block > size) release_block(start + size, block - size);
+  } else {
+    // The free block that ends at the top, if there is one, grows.
+    if (!free_.empty() && free_.rbegin()->first + free_.rbegin()->second == top_) {
+      offset = free_.rbegin()->first;
+      free_by_size_.erase({free_.rbegin()->second, offset});
+      free_.erase(offset);
+    }
+    if (offset + size > reserved_) {
+      if (offset < top_) release_block(offset, top_ - offset);
+      throw OutOfMemoryError(cat("out of memory: ", format_bytes(static_cast<double>(bytes)), " of ", name_of(tag),
+                                 " asked for, ", format_bytes(static_cast<double>(live())), " in use of ",
+                                 format_bytes(static_cast<double>(reserved_)), " reserved"));
+    }
+    top_ = offset + size;
+    high_water_ = std::max(high_water_, top_);
+  }
+  set_poison(address(offset), size, false);
+  const auto t = static_cast<size_t>(tag);
+  live_[t] += size;
+  peak_[t] = std::max(peak_[t], live_[t]);
+  return offset;
+}
+
+void Arena::free(int64_t offset, int64_t bytes, MemoryTag tag) {
+  const int64_t size = rounded(bytes);
+  live_[static_cast<size_t>(tag)] -= size;
+  assert(live_[static_cast<size_t>(tag)] >= 0);
+  set_poison(address(offset), size, true);
+  release_block(offset, size);
+}
+
+void Arena::release_block(int64_t offset, int64_t bytes) {
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    free_by_size_.erase({next->second, next->first});
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == offset) {
+      offset = previous->first;
+      bytes += previous->second;
+      free_by_size_.erase({previous->second, previous->first});
+      free_.erase(previous);
+    }
+  }
+  free_.emplace(offset, bytes);
+  free_by_size_.emplace(bytes, offset);
+}
+
+}  // namespace witan

@@ -1,0 +1,21 @@
+// GPT-2's byte alphabet: every byte has one printable character, so that vocabularies of bytes can be written as text.
+// The 188 printable Latin-1 bytes stand for themselves; the other 68 take U+0100 onwards (a space is "Ġ", U+0120).
+// Source: bytes_to_unicode() of https://github.com/openai/gpt-2/blob/master/src/encoder.py
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace witan {
+
+// The bytes in the order of their characters: GPT-2's ids 0 … 255.
+const std::array<uint8_t, 256>& byte_alphabet_order();
+
+// The bytes written as UTF-8 text of the alphabet, and back. Text with a character that is not of the alphabet: nullopt.
+std::string to_byte_alphabet(std::string_view bytes);
+std::optional<std::string> from_byte_alphabet(std::string_view text);
+
+}  // namespace witan

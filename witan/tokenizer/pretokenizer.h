@@ -1,0 +1,33 @@
+// Cuts text into the words inside which byte-pair merges happen.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "witan/tokenizer/regex_splitter.h"
+#include "witan/tokenizer/scanners.h"
+
+namespace witan {
+
+// A chain of split patterns: each cuts the pieces that the one before it left, and sees nothing beyond the piece. Known
+// patterns run as linear scanners, others through PCRE2. Without patterns the whole text is one word.
+// Immutable: split() may be called from several threads.
+class Pretokenizer {
+ public:
+  // Throws DataError for a pattern that does not compile.
+  explicit Pretokenizer(const std::vector<std::string>& patterns);
+
+  // Hands the words of `text` to `sink`, in order; together they are the text. Throws DataError when an unknown pattern
+  // exceeds its bounds (see RegexSplitter).
+  void split(std::string_view text, const PieceSink& sink) const;
+
+ private:
+  using Splitter = std::variant<Scanner, RegexSplitter>;
+  void split_from(size_t level, std::string_view text, const PieceSink& sink) const;
+
+  std::vector<Splitter> splitters_;
+};
+
+}  // namespace witan

@@ -1,0 +1,58 @@
+// Text to token ids and back: byte-level BPE as GPT-2, Llama 3, Qwen and OLMo use it. Nothing is lost:
+// decode(encode(text)) == text for any bytes, unless the tokenizer normalises its text or adds a space before it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/tokenizer/tokenizer_spec.h"
+
+namespace witan {
+
+// Immutable and cheap to copy (copies share the tables); every method may be called from several threads.
+class Tokenizer {
+ public:
+  // Throws DataError when the split pattern does not compile or a byte has no token.
+  explicit Tokenizer(TokenizerSpec spec);
+
+  // Reads a Hugging Face tokenizer.json. Throws IoError, CorruptionError, or DataError for an unsupported kind.
+  static Tokenizer load(const fs::path& path);
+  // Writes one, atomically. Throws IoError or DiskFullError.
+  void save(const fs::path& path) const;
+
+  // The tokens of `text`. No tokens are put around it. Text that spells a special token is plain text unless
+  // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter) or a word of 2 GiB.
+  std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
+  // The same, appended to `out`.
+  void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special = false) const;
+
+  // The tokens' bytes, one after the other, special tokens as their text. The result is valid UTF-8 only if the ids are
+  // a whole text's (StreamingDecoder copes with less). Throws DataError for an id outside the vocabulary.
+  std::string decode(std::span<const int32_t> ids) const;
+  // The bytes of one token, valid while a copy of the tokenizer lives; empty for an id that no token uses. Throws
+  // DataError for an id outside the vocabulary.
+  std::string_view token_bytes(int32_t id) const;
+
+  // One more than the largest id.
+  int64_t vocab_size() const;
+  // The id of the token with these bytes; added tokens come first.
+  std::optional<int32_t> token_id(std::string_view bytes) const;
+  // The token that ends a document: the first of <|endoftext|>, <|end_of_text|>, </s>, … that was added.
+  std::optional<int32_t> end_of_text() const;
+
+  // Hash of everything that decides what encode() and decode() return, as 32 hexadecimal digits.
+  std::string hash() const;
+  const TokenizerSpec& spec() const;
+
+ private:
+  struct Tables;
+  std::shared_ptr<const Tables> tables_;
+};
+
+}  // namespace witan
