@@ -22,7 +22,7 @@ struct Config {
   int64_t num_layers = 4;
   double lr = 3e-4;
   double scale = 1;
-  std::string data = "";
+  std::string data;
   std::string dtype = "float32";
 
   Fields fields() {

@@ -106,7 +106,9 @@ TEST(Layers, TheTableHasNoCycles) {
 
 TEST(Layers, TheTableNamesEveryFolder) {
   for (const auto& entry : fs::directory_iterator(kRoot / "witan"))
-    if (entry.is_directory()) EXPECT_TRUE(kArrows.count(entry.path().filename())) << entry.path();
+    if (entry.is_directory()) {
+      EXPECT_TRUE(kArrows.count(entry.path().filename())) << entry.path();
+    }
 }
 
 TEST(Layers, ObjectionsNameTheArrow) {
@@ -138,10 +140,11 @@ TEST(Layers, QuotedIncludesStartAtTheRoot) {
   const std::regex quoted(R"re(^\s*#\s*include\s*"(.*)".*)re");
   for (const Source& source : sources("witan", kCode)) {
     std::smatch match;
-    for (size_t i = 0; i < source.lines.size(); ++i)
-      if (std::regex_match(source.lines[i], match, quoted))
-        EXPECT_EQ(match[1].str().rfind("witan/", 0), 0u)
-            << source.name << ":" << i + 1 << ": write \"witan/FOLDER/FILE.h\"";
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+      if (!std::regex_match(source.lines[i], match, quoted)) continue;
+      EXPECT_EQ(match[1].str().rfind("witan/", 0), 0u)
+          << source.name << ":" << i + 1 << ": write \"witan/FOLDER/FILE.h\"";
+    }
   }
 }
 

@@ -1,0 +1,48 @@
+# The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
+.NOTPARALLEL:
+.PHONY: help train build test lint format asan tsan bench setup clean
+
+help:  ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
+	@build/release/witan train $(ARGS)
+
+build:  ## Build the witan binary: build/release/witan
+	@scripts/setup.sh run
+	@scripts/build.sh release witan
+
+test:  ## Build and run every test
+	@scripts/setup.sh run test
+	@scripts/build.sh test
+	@scripts/test.sh test
+
+lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
+	@scripts/setup.sh run test lint
+	@scripts/configure.sh test
+	@scripts/lint.sh
+
+format:  ## Lay out the changed files with clang-format
+	@scripts/setup.sh lint
+	@scripts/changed.sh '*.h' '*.cpp' | xargs -r clang-format -i
+
+asan:  ## Run the tests under the address and undefined-behaviour sanitizers
+	@scripts/setup.sh run test
+	@scripts/build.sh asan
+	@scripts/test.sh asan
+
+tsan:  ## Run the tests under the thread sanitizer
+	@scripts/setup.sh run test
+	@scripts/fixed_addresses.sh scripts/build.sh tsan
+	@scripts/fixed_addresses.sh scripts/test.sh tsan
+
+bench:  ## Build and run the benchmarks
+	@scripts/setup.sh run bench
+	@scripts/build.sh bench
+	@set -e; for program in build/bench/bench/bench_*; do [ ! -x "$$program" ] || "$$program"; done
+
+setup:  ## Install the packages that train, test, lint and bench need
+	@scripts/setup.sh run test lint bench
+
+clean:  ## Remove everything that was built (runs/ stays)
+	@rm -rf build

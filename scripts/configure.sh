@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Configures a preset of CMakePresets.json in build/PRESET, in silence unless it fails: scripts/configure.sh PRESET
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=build/$1
+mkdir -p "$folder"
+if ! cmake --preset "$1" >"$folder/configure.log" 2>&1; then
+  cat "$folder/configure.log" >&2
+  echo "build: $folder cannot be configured (see above). If the compiler or the folder's place changed: make clean" >&2
+  exit 1
+fi

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Checks the changed files: clang-format on C++, clang-tidy on the .cpp that build/test knows, shellcheck on scripts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mapfile -t cpp < <(scripts/changed.sh '*.h' '*.cpp')
+mapfile -t shell < <(scripts/changed.sh '*.sh' .ci/run)
+failed=0
+
+if ((${#cpp[@]} > 0)); then
+  clang-format --dry-run -Werror "${cpp[@]}" || failed=1
+  mapfile -t units < <(printf '%s\n' "${cpp[@]}" | grep '\.cpp$' | while read -r file; do
+    if grep -qF "\"file\": \"$PWD/$file\"" build/test/compile_commands.json; then echo "$file"; fi
+  done)
+  if ((${#units[@]} > 0)); then
+    printf '%s\0' "${units[@]}" |
+      xargs -0 -n 1 -P "$(scripts/jobs.sh)" clang-tidy -p build/test --quiet --warnings-as-errors='*' \
+        2> >(grep -v ' warnings\? generated\.$' >&2) || failed=1
+  fi
+fi
+if ((${#shell[@]} > 0)); then
+  shellcheck "${shell[@]}" || failed=1
+fi
+
+if ((failed)); then
+  echo "lint: see above; make format repairs the layout" >&2
+  exit 1
+fi
+echo "lint: ${#cpp[@]} C++ files and ${#shell[@]} scripts are clean"

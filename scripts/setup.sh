@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench ...
+# Touches the network only when something is missing. Without root it prints the line to run, and stops.
+set -euo pipefail
+
+declare -A packages=(
+  [run]="g++ cmake ninja-build ccache pkg-config
+    libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsimdjson-dev libfmt-dev libspdlog-dev
+    zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libxxhash-dev libdnnl-dev libjs-dygraphs perl-doc"
+  [test]="libgtest-dev libgmock-dev"
+  [lint]="clang-format clang-tidy shellcheck"
+  [bench]="libbenchmark-dev"
+)
+
+wanted=()
+for set in "$@"; do
+  if [[ -z ${packages[$set]:-} ]]; then
+    echo "setup: there is no set \"$set\": choose from ${!packages[*]}" >&2
+    exit 2
+  fi
+  read -r -d '' -a names <<<"${packages[$set]}" || true
+  wanted+=("${names[@]}")
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: this is not a Debian-like system. Install what these Debian packages hold, then use cmake itself" >&2
+  echo "       (cmake --preset release && cmake --build --preset release): ${wanted[*]}" >&2
+  exit 1
+fi
+
+# Prints those of the wanted packages that are not installed.
+missing() {
+  local installed name
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' 2>/dev/null | sed -n 's/^installed //p')
+  for name in "${wanted[@]}"; do
+    grep -qxF -- "$name" <<<"$installed" || echo "$name"
+  done
+}
+
+mapfile -t needed < <(missing)
+if ((${#needed[@]} == 0)); then exit 0; fi
+
+install="apt-get update && apt-get install -y --no-install-recommends ${needed[*]}"
+if ((EUID != 0)); then
+  echo "setup: ${#needed[@]} Debian packages are missing. Run this line as root, then the same command again:" >&2
+  echo "$install" >&2
+  exit 1
+fi
+
+echo "setup: installing ${#needed[@]} Debian packages: ${needed[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export DEBIAN_FRONTEND=noninteractive
+if ! { apt-get update && apt-get install -y --no-install-recommends "${needed[@]}"; } >"$log" 2>&1 </dev/null; then
+  cat "$log" >&2
+  echo "setup: the packages could not be installed (see above). The line to repeat as root: $install" >&2
+  exit 1
+fi
+mapfile -t needed < <(missing)
+if ((${#needed[@]} > 0)); then
+  echo "setup: apt-get reported success, yet these are not installed: ${needed[*]}" >&2
+  exit 1
+fi
