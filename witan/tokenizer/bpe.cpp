@@ -73,9 +73,9 @@ void Bpe::encode_word(std::string_view word, std::vector<int32_t>& out) const {
 }
 
 void Bpe::merge_short(std::string_view word, std::vector<int32_t>& out) const {
-  std::array<int32_t, kShortWord> id;       // the symbols
-  std::array<uint32_t, kShortWord> rank;    // of the pair (i, i+1)
-  std::array<int32_t, kShortWord> result;   // what that pair becomes
+  std::array<int32_t, kShortWord> id;      // the symbols
+  std::array<uint32_t, kShortWord> rank;   // of the pair (i, i+1)
+  std::array<int32_t, kShortWord> result;  // what that pair becomes
   size_t n = word.size();
   const auto look_up = [&](size_t i) {
     const MergeTable::Entry& merge = merges_.find(id[i], id[i + 1]);

@@ -9,9 +9,9 @@ constexpr int kFirstExtra = 0x100;
 constexpr int kEndOfAlphabet = kFirstExtra + 68;
 
 struct Alphabet {
-  std::array<uint16_t, 256> character;           // byte -> code point
-  std::array<int16_t, kEndOfAlphabet> byte;      // code point -> byte, or -1
-  std::array<uint8_t, 256> order;                // bytes by code point
+  std::array<uint16_t, 256> character;       // byte -> code point
+  std::array<int16_t, kEndOfAlphabet> byte;  // code point -> byte, or -1
+  std::array<uint8_t, 256> order;            // bytes by code point
 };
 
 constexpr Alphabet make_alphabet() {
@@ -33,7 +33,9 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 }  // namespace
 
-const std::array<uint8_t, 256>& byte_alphabet_order() { return kAlphabet.order; }
+const std::array<uint8_t, 256>& byte_alphabet_order() {
+  return kAlphabet.order;
+}
 
 std::string to_byte_alphabet(std::string_view bytes) {
   std::string text;

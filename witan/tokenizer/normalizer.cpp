@@ -3,11 +3,51 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <array>
+#include <optional>
+#include <vector>
 
 namespace witan {
+namespace {
+
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+int combining_class(utf8proc_int32_t c) {
+  return utf8proc_get_property(c)->combining_class;
+}
+
+// The characters of `text`, canonically decomposed but not ordered; nullopt when it is not valid UTF-8.
+std::optional<CodePoints> decompose(std::string_view text) {
+  CodePoints out;
+  out.reserve(text.size());
+  const auto* p = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto left = static_cast<utf8proc_ssize_t>(text.size());
+  while (left > 0) {
+    utf8proc_int32_t c = 0;
+    const utf8proc_ssize_t bytes = utf8proc_iterate(p, left, &c);
+    if (bytes <= 0) return std::nullopt;
+    p += bytes;
+    left -= bytes;
+    std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 4
+    int boundary = 0;
+    const auto count = utf8proc_decompose_char(c, parts.data(), parts.size(), UTF8PROC_DECOMPOSE, &boundary);
+    out.insert(out.end(), parts.begin(), parts.begin() + count);
+  }
+  return out;
+}
+
+// The canonical ordering algorithm. utf8proc's own takes quadratic time on a long run of marks.
+void order_marks(CodePoints& text) {
+  for (auto run = text.begin(); run != text.end();) {
+    const auto is_starter = [](utf8proc_int32_t c) { return combining_class(c) == 0; };
+    run = std::find_if_not(run, text.end(), is_starter);
+    const auto end = std::find_if(run, text.end(), is_starter);
+    std::stable_sort(run, end, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    run = end;
+  }
+}
+
+}  // namespace
 
 bool may_change_under_nfc(std::string_view text) {
   // U+0300 is CC 80 in UTF-8; every later character starts with a byte of at least CC.
@@ -16,14 +56,19 @@ bool may_change_under_nfc(std::string_view text) {
 
 std::string to_nfc(std::string_view text) {
   if (!may_change_under_nfc(text)) return std::string(text);
-  constexpr auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  utf8proc_uint8_t* mapped = nullptr;
-  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                   static_cast<utf8proc_ssize_t>(text.size()), &mapped, options);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  if (length < 0) return std::string(text);
-  return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
+  auto points = decompose(text);
+  if (!points) return std::string(text);
+  order_marks(*points);
+  constexpr auto compose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const auto count = utf8proc_normalize_utf32(points->data(), static_cast<utf8proc_ssize_t>(points->size()), compose);
+  std::string out;
+  out.reserve(text.size());
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    std::array<utf8proc_uint8_t, 4> bytes{};
+    const auto length = utf8proc_encode_char((*points)[static_cast<size_t>(i)], bytes.data());
+    out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(length));
+  }
+  return out;
 }
 
 }  // namespace witan

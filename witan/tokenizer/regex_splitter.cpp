@@ -50,8 +50,8 @@ RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)), code
   int error = 0;
   PCRE2_SIZE offset = 0;
   constexpr uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
-  code_->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex_.data()), regex_.size(), options, &error, &offset,
-                                  nullptr);
+  code_->compiled =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex_.data()), regex_.size(), options, &error, &offset, nullptr);
   require<DataError>(code_->compiled, "the split pattern \"", regex_, "\" does not compile at character ", offset, ": ",
                      message_of(error));
   pcre2_jit_compile(code_->compiled, PCRE2_JIT_COMPLETE);  // where there is no compiler the interpreter does it

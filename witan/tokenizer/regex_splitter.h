@@ -1,5 +1,5 @@
-// Splits text with a regular expression that has no scanner of its own: PCRE2 with its just-in-time compiler, bounded in
-// time and memory. Oniguruma, which Hugging Face uses, differs in rare escapes (\h) and in U+180E, a space here.
+// Splits text with a regular expression that has no scanner of its own: PCRE2 with its just-in-time compiler, bounded
+// in time and memory. Oniguruma, which Hugging Face uses, differs in rare escapes (\h) and in U+180E, a space here.
 #pragma once
 
 #include <memory>

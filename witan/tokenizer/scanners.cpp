@@ -37,11 +37,14 @@ uint8_t kind_of(utf8proc_int32_t c) {
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return kLetter;
+    case UTF8PROC_CATEGORY_LO:
+      return kLetter;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return kNumber;
-    default: return kOther;
+    case UTF8PROC_CATEGORY_NO:
+      return kNumber;
+    default:
+      return kOther;
   }
 }
 
@@ -162,7 +165,8 @@ void scan(std::string_view text, const PieceSink& sink) {
 
 // Later releases of tiktoken write the same language with possessive quantifiers.
 constexpr std::string_view kCl100kPossessive =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)"
+    R"(|\s*[\r\n]|\s+(?!\S)|\s+)";
 
 }  // namespace
 

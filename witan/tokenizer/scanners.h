@@ -1,5 +1,6 @@
 // Linear-time scanners for the split patterns that published tokenizers use. A scanner cuts a text exactly where the
-// regular expression would (Unicode categories by utf8proc), but never backtracks: a megabyte of spaces costs a megabyte.
+// regular expression would (Unicode categories by utf8proc), but never backtracks: a megabyte of spaces costs a
+// megabyte.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ using PieceSink = std::function<void(std::string_view piece)>;
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kLlama3Pattern =  // also GPT-4's (cl100k)
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kDigitPattern = R"(\p{N})";  // Hugging Face's Digits(individual_digits)

@@ -8,15 +8,16 @@
 namespace witan {
 
 size_t incomplete_utf8_suffix(std::string_view text) {
-  // The continuation bytes that could complete some beginning: these two bounds hold for every second byte.
-  constexpr std::string_view endings[] = {"\x80", "\xBF", "\x80\x80", "\xBF\x80", "\x80\x80\x80", "\xBF\x80\x80",
-                                          "\x90\x80\x80", "\x8F\x80\x80", "\xA0\x80", "\x9F\x80"};
   for (size_t length = 1; length <= std::min<size_t>(3, text.size()); ++length) {
-    const std::string beginning(text.substr(text.size() - length));
-    if (static_cast<unsigned char>(beginning[0]) < 0xC2) continue;
-    for (const std::string_view ending : endings)
-      if (find_invalid_utf8(beginning + std::string(ending)) == std::string::npos) return length;
-    return 0;
+    const std::string_view beginning = text.substr(text.size() - length);
+    const auto lead = static_cast<unsigned char>(beginning[0]);
+    if ((lead & 0xC0) == 0x80) continue;  // a continuation byte: look further back
+    const size_t whole = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4 || length >= whole) return 0;
+    if (length == 1) return 1;
+    // Behind a valid second byte any continuation will do; behind an invalid one none.
+    const std::string completed = std::string(beginning) + std::string(whole - length, '\x80');
+    return find_invalid_utf8(completed) == std::string::npos ? length : 0;
   }
   return 0;
 }
@@ -29,6 +30,8 @@ std::string StreamingDecoder::push(int32_t id) {
   return replace_invalid_utf8(text);
 }
 
-std::string StreamingDecoder::flush() { return replace_invalid_utf8(std::exchange(withheld_, {})); }
+std::string StreamingDecoder::flush() {
+  return replace_invalid_utf8(std::exchange(withheld_, {}));
+}
 
 }  // namespace witan

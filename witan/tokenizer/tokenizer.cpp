@@ -84,7 +84,9 @@ Tokenizer Tokenizer::load(const fs::path& path) {
   }
 }
 
-void Tokenizer::save(const fs::path& path) const { write_file_atomically(path, write_tokenizer_json(spec())); }
+void Tokenizer::save(const fs::path& path) const {
+  write_file_atomically(path, write_tokenizer_json(spec()));
+}
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool allow_special) const {
   std::vector<int32_t> ids;
@@ -98,7 +100,8 @@ void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool
   const PieceSink word = [&](std::string_view piece) { t.bpe.encode_word(piece, out); };
   const auto token = [&](int32_t id) { out.push_back(id); };
   const auto normalized = [&](std::string_view piece) {
-    cut(piece, t.normalized_matcher, allow_special, [&](std::string_view rest) { t.encode_words(rest, word); }, token);
+    cut(
+        piece, t.normalized_matcher, allow_special, [&](std::string_view rest) { t.encode_words(rest, word); }, token);
   };
   const auto plain = [&](std::string_view piece) {
     if (t.spec.nfc && may_change_under_nfc(piece))
@@ -121,7 +124,9 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
   return tables_->spec.tokens[static_cast<size_t>(id)];
 }
 
-int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(tables_->spec.tokens.size()); }
+int64_t Tokenizer::vocab_size() const {
+  return static_cast<int64_t>(tables_->spec.tokens.size());
+}
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view bytes) const {
   const int32_t id = tables_->tokens.find(bytes);
@@ -147,6 +152,8 @@ std::string Tokenizer::hash() const {
   return hasher.hex();
 }
 
-const TokenizerSpec& Tokenizer::spec() const { return tables_->spec; }
+const TokenizerSpec& Tokenizer::spec() const {
+  return tables_->spec;
+}
 
 }  // namespace witan

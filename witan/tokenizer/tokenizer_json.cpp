@@ -48,10 +48,10 @@ class Node {
 
   const Json& object() const { return checked(value_->is_object(), "an object"); }
   const Json& array() const { return checked(value_->is_array(), "an array"); }
-  const std::string& text() const {
-    return checked(value_->is_string(), "a text").get_ref<const std::string&>();
+  const std::string& text() const { return checked(value_->is_string(), "a text").get_ref<const std::string&>(); }
+  bool flag(bool otherwise) const {
+    return is_null() ? otherwise : checked(value_->is_boolean(), "true or false").get<bool>();
   }
-  bool flag(bool otherwise) const { return is_null() ? otherwise : checked(value_->is_boolean(), "true or false").get<bool>(); }
   std::string text_or_empty() const { return is_null() ? std::string() : text(); }
   std::string type() const { return (*this)["type"].text(); }
   int32_t id() const { return id_of(*value_); }
@@ -213,7 +213,9 @@ void read_model(const Node& model, const Node& added, TokenizerSpec& spec) {
   read_merges(model["merges"], model["vocab"].json(), spec);
 }
 
-std::string quoted(const std::string& text) { return Json(text).dump(); }
+std::string quoted(const std::string& text) {
+  return Json(text).dump();
+}
 
 // Writes the vocabulary's keys: added tokens as they are, the others in the byte alphabet.
 class Keys {
@@ -222,7 +224,9 @@ class Keys {
     for (const AddedToken& token : spec.added) added_[static_cast<size_t>(token.id)] = &token;
   }
   bool in_model(size_t id) const { return !spec_->tokens[id].empty() && (!added_[id] || added_[id]->in_model); }
-  std::string operator()(size_t id) const { return added_[id] ? added_[id]->text : to_byte_alphabet(spec_->tokens[id]); }
+  std::string operator()(size_t id) const {
+    return added_[id] ? added_[id]->text : to_byte_alphabet(spec_->tokens[id]);
+  }
 
  private:
   const TokenizerSpec* spec_;
@@ -273,18 +277,18 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view sourc
 
 std::string write_tokenizer_json(const TokenizerSpec& spec) {
   const Keys key(spec);
-  std::string out = cat("{\n  \"version\": \"1.0\",\n  \"truncation\": ", spec.truncation,
-                        ",\n  \"padding\": ", spec.padding, ",\n  \"added_tokens\": [", added_tokens_json(spec),
-                        "\n  ],\n  \"normalizer\": ", spec.nfc ? "{\"type\": \"NFC\"}" : "null",
-                        ",\n  \"pre_tokenizer\": ", pretokenizer_json(spec),
-                        ",\n  \"post_processor\": ", spec.post_processor,
-                        ",\n  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
-                        "\"use_regex\": true},\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    "
-                        "\"unk_token\": ",
-                        spec.unk_token,
-                        ",\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    "
-                        "\"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": ",
-                        spec.ignore_merges ? "true" : "false", ",\n    \"vocab\": {");
+  std::string out =
+      cat("{\n  \"version\": \"1.0\",\n  \"truncation\": ", spec.truncation, ",\n  \"padding\": ", spec.padding,
+          ",\n  \"added_tokens\": [", added_tokens_json(spec),
+          "\n  ],\n  \"normalizer\": ", spec.nfc ? "{\"type\": \"NFC\"}" : "null",
+          ",\n  \"pre_tokenizer\": ", pretokenizer_json(spec), ",\n  \"post_processor\": ", spec.post_processor,
+          ",\n  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+          "\"use_regex\": true},\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    "
+          "\"unk_token\": ",
+          spec.unk_token,
+          ",\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    "
+          "\"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": ",
+          spec.ignore_merges ? "true" : "false", ",\n    \"vocab\": {");
   const char* separator = "\n      ";
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (!key.in_model(id)) continue;

@@ -30,7 +30,8 @@ struct TokenizerSpec {
   bool nfc = false;                   // text is brought to Unicode's normalization form C first
   bool prefix_space = false;          // a space is put before text that does not start with one
   bool ignore_merges = false;         // a word that is a token stays whole, whatever the merges say
-  // JSON that does not change what encode() does here, kept for other readers: what goes around the tokens of a sequence.
+  // JSON that does not change what encode() does here, kept for other readers: what goes around the tokens of a
+  // sequence.
   std::string post_processor = "null", truncation = "null", padding = "null", unk_token = "null";
 };
 

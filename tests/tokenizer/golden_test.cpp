@@ -1,0 +1,91 @@
+// Against Hugging Face tokenizers: tests/golden/tokenizer/make_golden.py made the files.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/temp_folder.h"
+#include "witan/base/json.h"
+#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/byte_alphabet.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+namespace {
+
+const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer";
+
+Json golden(const char* name) {
+  return parse_json(read_file(kGolden / name), name);
+}
+
+void expect_golden_ids(const Tokenizer& tokenizer, const Json& encoded, const Json& expected) {
+  for (size_t i = 0; i < encoded["texts"].size(); ++i) {
+    const auto text = encoded["texts"][i].get<std::string>();
+    EXPECT_EQ(tokenizer.encode(text), expected["ids"][i].get<std::vector<int32_t>>()) << encoded["texts"][i];
+    EXPECT_EQ(tokenizer.encode(text, true), expected["ids_with_special"][i].get<std::vector<int32_t>>())
+        << encoded["texts"][i];
+  }
+}
+
+TEST(Golden, EncodesLikeHuggingFace) {
+  const Json encoded = golden("encoded.json");
+  ASSERT_EQ(encoded["cases"].size(), 6u);
+  for (const Json& expected : encoded["cases"]) {
+    SCOPED_TRACE(expected["tokenizer"]);
+    expect_golden_ids(Tokenizer::load(kGolden / expected["tokenizer"].get<std::string>()), encoded, expected);
+  }
+}
+
+TEST(Golden, SavedAndLoadedTokenizersAreTheSame) {
+  const test::TempFolder folder;
+  const Json encoded = golden("encoded.json");
+  for (const Json& expected : encoded["cases"]) {
+    SCOPED_TRACE(expected["tokenizer"]);
+    const Tokenizer first = Tokenizer::load(kGolden / expected["tokenizer"].get<std::string>());
+    first.save(folder / "tokenizer.json");
+    const Tokenizer second = Tokenizer::load(folder / "tokenizer.json");
+    EXPECT_EQ(first.hash(), second.hash());
+    EXPECT_EQ(first.spec().post_processor, second.spec().post_processor);
+    expect_golden_ids(second, encoded, expected);
+    second.save(folder / "again.json");
+    EXPECT_EQ(read_file(folder / "tokenizer.json"), read_file(folder / "again.json"));
+  }
+}
+
+TEST(Golden, DecodesToTheText) {
+  const Json encoded = golden("encoded.json");
+  for (const char* name : {"gpt2.json", "llama3.json", "digits.json", "o200k.json"}) {
+    const Tokenizer tokenizer = Tokenizer::load(kGolden / name);
+    for (const Json& text : encoded["texts"]) {
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text.get<std::string>())), text.get<std::string>());
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text.get<std::string>(), true)), text.get<std::string>());
+    }
+  }
+}
+
+TEST(Golden, TrainsTheMergesThatHuggingFaceTrains) {
+  const Json trained = golden("trained.json");
+  for (const char* pattern : {"gpt2", "llama3"}) {
+    SCOPED_TRACE(pattern);
+    const Json& expected = trained[pattern];
+    BpeTrainerConfig config;
+    config.vocab_size = 500;
+    config.pattern = pattern;
+    config.special_tokens.clear();
+    BpeTrainer trainer(config);
+    trainer.add(trained["corpus"].get<std::string>());
+    const TokenizerSpec spec = trainer.train().spec();
+    ASSERT_EQ(spec.merges.size(), expected["merges"].size());
+    ASSERT_EQ(spec.tokens.size(), expected["vocab"].size());
+    for (size_t id = 0; id < spec.tokens.size(); ++id)
+      EXPECT_EQ(expected["vocab"].value(to_byte_alphabet(spec.tokens[id]), size_t{9999}), id);
+    for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
+      const Merge& merge = spec.merges[rank];
+      EXPECT_EQ(expected["merges"][rank][0], to_byte_alphabet(spec.tokens[static_cast<size_t>(merge.left)])) << rank;
+      EXPECT_EQ(expected["merges"][rank][1], to_byte_alphabet(spec.tokens[static_cast<size_t>(merge.right)])) << rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace witan

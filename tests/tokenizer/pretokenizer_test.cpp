@@ -1,0 +1,159 @@
+// The hand-written scanners against PCRE2 on the same pattern.
+#include "witan/tokenizer/pretokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+template <class Splitter>
+Pieces pieces_of(const Splitter& splitter, std::string_view text) {
+  Pieces pieces;
+  splitter.split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  return pieces;
+}
+
+Pieces scan(std::string_view pattern, std::string_view text) {
+  return pieces_of(Pretokenizer({std::string(pattern)}), text);
+}
+
+const std::vector<std::string_view> kPatterns = {kGpt2Pattern,  kLlama3Pattern,   kQwen2Pattern,
+                                                 kDigitPattern, kDigitRunPattern, kDigitTripletPattern};
+
+// Characters at the borders of the classes. U+180E is left out: a space to PCRE2, not to Unicode since 6.3.
+const std::vector<std::string> kAlphabet = {
+    " ",      " ",      "\n",     "\r",     "\t",     "\v",     "\x1C",
+    "'",      "'",      "s",      "S",      "t",      "l",      "L",
+    "e",      "v",      "R",      "m",      "D",      "ſ",      "a",
+    "Z",      "é",      "ß",      "日",     "ʰ",      "ª",      "1",
+    "9",      "٣",      "½",      "Ⅷ",      "²",      ".",      "!",
+    "_",      "\u0301", "\u00A0", "\u0085", "\u3000", "\u2028", "\u200B",
+    "\u200D", "\uFEFF", "😀",      "𝟘",      "𝐀",      "\uE000", std::string(1, '\0')};
+const std::vector<std::string> kInvalid = {"\xC3", "\x80", "\xFF", "\xE2\x82", "\xED\xA0\x80", "\xF0\x9F\x98"};
+
+TEST(Pretokenizer, ScannersAgreeWithPcre2OnRandomText) {
+  std::mt19937 random(7);
+  for (const std::string_view pattern : kPatterns) {
+    ASSERT_NE(scanner_for(pattern), nullptr);
+    const Pretokenizer scanner({std::string(pattern)});
+    const RegexSplitter reference{std::string(pattern)};
+    for (int round = 0; round < 4000; ++round) {
+      std::string text;
+      for (size_t n = random() % 24 + 1; n > 0; --n) text += kAlphabet[random() % kAlphabet.size()];
+      ASSERT_EQ(pieces_of(scanner, text), pieces_of(reference, text)) << pattern << "\n"
+                                                                      << testing::PrintToString(text);
+    }
+  }
+}
+
+TEST(Pretokenizer, ScannersAgreeWithPcre2OnEveryCharacter) {
+  const auto utf8 = [](uint32_t c) {
+    std::string s;
+    if (c < 0x80) return s = {static_cast<char>(c)};
+    if (c < 0x800) return s = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    if (c < 0x10000)
+      return s = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+                  static_cast<char>(0x80 | (c & 63))};
+    return s = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+                static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+  };
+  // Characters assigned after PCRE2's Unicode version may differ; the blocks below are older than both libraries.
+  const std::pair<uint32_t, uint32_t> ranges[] = {{0, 0x530},       {0x1D00, 0x20A0},  {0x2100, 0x2C00},
+                                                  {0x3000, 0x3100}, {0x4E00, 0x4F00},  {0xF900, 0xFA6E},
+                                                  {0xFF00, 0xFFF0}, {0x1D400, 0x1D800}};
+  for (const std::string_view pattern : {kGpt2Pattern, kLlama3Pattern}) {
+    const Pretokenizer scanner({std::string(pattern)});
+    const RegexSplitter reference{std::string(pattern)};
+    for (const auto& [first, last] : ranges)
+      for (uint32_t c = first; c < last; ++c) {
+        const std::string text = "x" + utf8(c) + utf8(c) + "y 1" + utf8(c) + "2 " + utf8(c) + "\n";
+        ASSERT_EQ(pieces_of(scanner, text), pieces_of(reference, text)) << pattern << " U+" << std::hex << c;
+      }
+  }
+}
+
+TEST(Pretokenizer, LosesNothingOfInvalidUtf8) {
+  std::mt19937 random(11);
+  for (const std::string_view pattern : kPatterns) {
+    const Pretokenizer scanner({std::string(pattern)});
+    const RegexSplitter reference{std::string(pattern)};
+    for (int round = 0; round < 1000; ++round) {
+      std::string text, scanned, matched;
+      for (size_t n = random() % 24 + 1; n > 0; --n)
+        text += random() % 3 == 0 ? kInvalid[random() % kInvalid.size()] : kAlphabet[random() % kAlphabet.size()];
+      for (const std::string& piece : pieces_of(scanner, text)) scanned += piece;
+      for (const std::string& piece : pieces_of(reference, text)) matched += piece;
+      ASSERT_EQ(scanned, text);
+      ASSERT_EQ(matched, text);
+    }
+  }
+}
+
+TEST(Pretokenizer, CutsAsThePatternsSay) {
+  EXPECT_EQ(scan(kGpt2Pattern, "I'll  go 123abc!\n\n x "),
+            (Pieces{"I", "'ll", " ", " go", " 123", "abc", "!", "\n\n", " x", " "}));
+  EXPECT_EQ(scan(kLlama3Pattern, "I'LL  go 12345!\n\n x "),
+            (Pieces{"I", "'LL", " ", " go", " ", "123", "45", "!\n\n", " x", " "}));
+  EXPECT_EQ(scan(kLlama3Pattern, "(ok) \n \n  z"), (Pieces{"(ok", ")", " \n \n", " ", " z"}));
+  EXPECT_EQ(scan(kLlama3Pattern, "x'ſ"), (Pieces{"x", "'ſ"}));
+  EXPECT_EQ(scan(kQwen2Pattern, " 12"), (Pieces{" ", "1", "2"}));
+  EXPECT_EQ(scan(kDigitPattern, "ab12 c"), (Pieces{"ab", "1", "2", " c"}));
+}
+
+TEST(Pretokenizer, PossessiveSpellingIsTheSameScanner) {
+  EXPECT_EQ(
+      scanner_for(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)"
+                  R"(|\s*[\r\n]|\s+(?!\S)|\s+)"),
+      scanner_for(kLlama3Pattern));
+  EXPECT_EQ(scanner_for(R"(\w+)"), nullptr);
+}
+
+TEST(Pretokenizer, ChainsPatterns) {
+  const Pretokenizer chain({std::string(kDigitPattern), std::string(kGpt2Pattern)});
+  EXPECT_EQ(pieces_of(chain, "a 12  b"), (Pieces{"a", " ", "1", "2", " ", " b"}));
+  EXPECT_EQ(pieces_of(Pretokenizer({}), "a 12  b"), (Pieces{"a 12  b"}));
+  EXPECT_TRUE(pieces_of(Pretokenizer({}), "").empty());
+  EXPECT_TRUE(pieces_of(chain, "").empty());
+}
+
+TEST(Pretokenizer, UnknownPatternsKeepWhatStandsBetweenMatches) {
+  EXPECT_EQ(scan("[0-9]+", "ab12c3"), (Pieces{"ab", "12", "c", "3"}));
+  EXPECT_EQ(scan("x*", "axxb"), (Pieces{"a", "xx", "b"}));  // an empty match cuts nothing
+}
+
+TEST(Pretokenizer, RunsOfOneKindTakeLinearTime) {
+  for (const std::string_view pattern : kPatterns)
+    for (const char* unit : {" ", "\n", "a", "1", "!", "'", " \n", "日"}) {
+      std::string text;
+      while (text.size() < (1 << 20)) text += unit;
+      const auto begin = std::chrono::steady_clock::now();
+      size_t bytes = 0;
+      Pretokenizer({std::string(pattern)}).split(text, [&](std::string_view piece) { bytes += piece.size(); });
+      EXPECT_EQ(bytes, text.size());
+      // A quadratic scan takes minutes; the bound leaves room for sanitizers and busy machines.
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << pattern << " on " << unit;
+    }
+}
+
+TEST(Pretokenizer, RefusesPatternsThatDoNotCompile) {
+  const auto message = test::message_of<DataError>([] { Pretokenizer({"a(b"}); });
+  EXPECT_NE(message.find("the split pattern \"a(b\" does not compile at character 3"), std::string::npos) << message;
+}
+
+TEST(Pretokenizer, BoundsPatternsThatBacktrackForever) {
+  const Pretokenizer catastrophic({"(?:a+)+$"});
+  const std::string text = std::string(64, 'a') + "b";
+  const auto message = test::message_of<DataError>([&] { catastrophic.split(text, [](std::string_view) {}); });
+  EXPECT_NE(message.find("gave up at byte 0 of a text of 65 bytes"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,141 @@
+#include "witan/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/scanners.h"
+
+namespace witan {
+namespace {
+
+TokenizerSpec byte_spec() {
+  BpeTrainerConfig config;
+  config.vocab_size = 256;
+  config.special_tokens.clear();
+  return BpeTrainer(config).train().spec();
+}
+
+int32_t add(TokenizerSpec& spec, AddedToken token) {
+  token.id = static_cast<int32_t>(spec.tokens.size());
+  token.in_model = false;
+  spec.tokens.push_back(token.text);
+  spec.added.push_back(token);
+  return token.id;
+}
+
+TEST(Tokenizer, AnyBytesComeBack) {
+  BpeTrainerConfig config;
+  config.vocab_size = 400;
+  BpeTrainer trainer(config);
+  trainer.add("the cat sat on the mat and the cat sat on the hat; \xFF\xFE\xFF\xFE then 1234 1234");
+  const Tokenizer tokenizer = trainer.train();
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    std::string text;
+    for (size_t n = random() % 60; n > 0; --n)
+      text += random() % 3 == 0 ? std::string("the cat") : std::string(1, static_cast<char>(random()));
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+  }
+}
+
+TEST(Tokenizer, SpecialTokensOnlyWhenAsked) {
+  TokenizerSpec spec = byte_spec();
+  const int32_t end = add(spec, {0, "<|endoftext|>"});
+  const int32_t ends = add(spec, {0, "<|endoftext|>s"});
+  const Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.encode("a<|endoftext|>b").size(), 15u);
+  EXPECT_EQ(tokenizer.encode("a<|endoftext|>b", true).size(), 3u);
+  EXPECT_EQ(tokenizer.encode("<|endoftext|><|endoftext|>s", true), (std::vector<int32_t>{end, ends}));  // the longest
+  EXPECT_EQ(tokenizer.encode("<|endoftex", true).size(), 10u);
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{end}), "<|endoftext|>");
+  EXPECT_EQ(tokenizer.end_of_text(), end);
+}
+
+TEST(Tokenizer, OrdinaryAddedTokensAlways) {
+  TokenizerSpec spec = byte_spec();
+  const int32_t spaces = add(spec, {0, "    ", false});
+  const Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.encode("    x"), (std::vector<int32_t>{spaces, *tokenizer.token_id("x")}));
+  EXPECT_EQ(tokenizer.end_of_text(), std::nullopt);
+}
+
+TEST(Tokenizer, NormalisesBeforeMatchingNormalizedTokens) {
+  TokenizerSpec spec = byte_spec();
+  spec.nfc = true;
+  const int32_t raw = add(spec, {0, "e\u0301!", false, false});
+  const int32_t normalized = add(spec, {0, "é?", false, true});
+  const Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.encode("e\u0301!"), std::vector<int32_t>{raw});
+  EXPECT_EQ(tokenizer.encode("e\u0301?"), std::vector<int32_t>{normalized});
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("xe\u0301")), "xé");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\u0301\xFF")), "e\u0301\xFF");  // not UTF-8: taken as it is
+}
+
+TEST(Tokenizer, PrefixSpace) {
+  TokenizerSpec spec = byte_spec();
+  spec.prefix_space = true;
+  const Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("ab")), " ab");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(" ab")), " ab");
+  EXPECT_TRUE(tokenizer.encode("").empty());
+}
+
+TEST(Tokenizer, RecognisesTheEndsOfPublishedTokenizers) {
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|eot_id|>", "<｜end▁of▁sentence｜>"}) {
+    TokenizerSpec spec = byte_spec();
+    const int32_t id = add(spec, {0, name});
+    EXPECT_EQ(Tokenizer(spec).end_of_text(), id) << name;
+  }
+}
+
+TEST(Tokenizer, HashTellsWhatEncodesDifferently) {
+  const TokenizerSpec plain = byte_spec();
+  TokenizerSpec cased = plain, matched = plain, merged = plain, added = plain, normalized = plain;
+  cased.patterns = {std::string(kGpt2Pattern)};
+  matched.ignore_merges = true;
+  merged.merges.push_back({0, 1, 0});
+  add(added, {0, "<x>"});
+  normalized.nfc = true;
+  const std::string hash = Tokenizer(plain).hash();
+  EXPECT_EQ(hash.size(), 32u);
+  EXPECT_EQ(Tokenizer(plain).hash(), hash);
+  for (const TokenizerSpec& other : {cased, matched, merged, added, normalized})
+    EXPECT_NE(Tokenizer(other).hash(), hash);
+}
+
+TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
+  const Tokenizer tokenizer(byte_spec());
+  for (const int32_t id : {-1, 256, INT32_MAX}) {
+    const auto message = test::message_of<DataError>([&] { tokenizer.decode(std::vector<int32_t>{0, id}); });
+    EXPECT_NE(message.find("is outside the vocabulary of 256 tokens"), std::string::npos) << message;
+  }
+}
+
+TEST(Tokenizer, ThreadsShareOne) {
+  BpeTrainerConfig config;
+  config.vocab_size = 300;
+  BpeTrainer trainer(config);
+  trainer.add("abc abcd abcde abcdef abc abcd abcde abcdef");
+  TokenizerSpec spec = trainer.train().spec();
+  spec.patterns.insert(spec.patterns.begin(), "[a-z]+|[^a-z]+");  // PCRE2 as well
+  const Tokenizer tokenizer(spec);
+  const std::string text = "abcdef abc abcd <|endoftext|> xyz " + std::string(200, 'a');
+  const std::vector<int32_t> expected = tokenizer.encode(text, true);
+  std::vector<std::thread> threads;
+  std::atomic<int> same{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, copy = tokenizer] {
+      for (int i = 0; i < 50; ++i) same += copy.encode(text, true) == expected;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, 200);
+}
+
+}  // namespace
+}  // namespace witan
