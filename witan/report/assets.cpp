@@ -1,10 +1,11 @@
 #include "witan/report/assets.h"
 
 // The assembler takes the files in as they are: no escaping, no limit on a literal's length, no generated source.
-#define WITAN_EMBED(symbol, file)                                                           \
-  asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol "_end:\n.byte 0\n.previous\n" \
-      ".global " #symbol "_begin\n.global " #symbol "_end\n");                              \
-  extern "C" const char symbol##_begin[];                                                   \
+#define WITAN_EMBED(symbol, file)                                            \
+  asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol \
+      "_end:\n.byte 0\n.previous\n"                                          \
+      ".global " #symbol "_begin\n.global " #symbol "_end\n");               \
+  extern "C" const char symbol##_begin[];                                    \
   extern "C" const char symbol##_end[];
 
 WITAN_EMBED(witan_page_html, WITAN_ASSETS "page.html")

@@ -25,6 +25,7 @@ Curve curve_of(const std::vector<E>& events, Get get) {
   return curve;
 }
 
+// First and last step of the x axis; a step of its own stands in the middle.
 std::pair<int64_t, int64_t> step_range(const Metrics& m) {
   int64_t first = INT64_MAX, last = 0;
   const auto widen = [&](const auto& events) {
@@ -35,11 +36,9 @@ std::pair<int64_t, int64_t> step_range(const Metrics& m) {
   widen(m.steps);
   widen(m.evals);
   widen(m.experts);
-  first = std::min(first, last);
-  return {first == last ? std::max<int64_t>(first - 1, 0) : first, std::max(last, first == 0 ? int64_t{1} : last)};
+  if (first < last) return {first, last};
+  return {std::max<int64_t>(last, 1) - 1, std::min(last, INT64_MAX - 1) + 1};
 }
-
-double smoothing_span(const Curve& curve) { return std::clamp(static_cast<double>(curve.size()) / 100, 1.0, 1000.0); }
 
 // Collects charts, leaving out series and charts without data.
 class Charts {
@@ -55,7 +54,7 @@ class Charts {
   }
   // The curve itself, faint, behind its moving average.
   void add_smoothed(const std::string& name, int colour, const Curve& curve) {
-    const double span = smoothing_span(curve);
+    const double span = smoothing_span(curve.size());
     if (span < 2) return add(name, Style::line, colour, curve);
     add(name, Style::faint, colour, curve);
     add("smoothed", Style::line, colour, smooth(curve, span));
@@ -134,13 +133,16 @@ std::vector<int> mean_column(const std::vector<const ExpertsEvent*>& events, siz
       const double share = events[i]->load[layer][expert];
       if (share > 0 && share <= 1) sum += share;
     }
-    column[expert] = static_cast<int>(std::lround(1000 * sum * static_cast<double>(experts) / static_cast<double>(end - begin)));
+    column[expert] =
+        static_cast<int>(std::lround(1000 * sum * static_cast<double>(experts) / static_cast<double>(end - begin)));
   }
   return column;
 }
 
 // Six significant digits are more than a screen shows, and keep the file small.
-double rounded(double value) { return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr); }
+double rounded(double value) {
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
 
 OrderedJson to_json(const Series& series) {
   constexpr const char* kStyles[] = {"faint", "line", "dots", "dashed"};

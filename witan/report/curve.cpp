@@ -34,4 +34,8 @@ Curve smooth(const Curve& curve, double span) {
   return smoothed;
 }
 
+double smoothing_span(size_t points) {
+  return std::clamp(static_cast<double>(points) / 100, 1.0, 1000.0);
+}
+
 }  // namespace witan

@@ -100,10 +100,6 @@ class Output {
   void operator()(const char* key, const std::vector<int64_t>& value) {
     if (!value.empty()) json_[key] = value;
   }
-  void operator()(const char* key, const std::vector<std::pair<std::string, int64_t>>& value) {
-    nlohmann::ordered_json& object = json_[key] = nlohmann::ordered_json::object();
-    for (const auto& [name, bytes] : value) object[name] = bytes;
-  }
 
   std::string line() const { return json_.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
 
@@ -140,10 +136,10 @@ class Input {
       for (const Json& value : list(row, key)) numbers.push_back(number(value, key));
     }
   }
-  void operator()(const char* key, std::vector<std::pair<std::string, int64_t>>& out) const {
+  void operator()(const char* key, std::map<std::string, int64_t>& out) const {
     const Json& object = find(key);
     require<CorruptionError>(object.is_object(), where_, ": \"", key, "\" must be an object");
-    for (const auto& [name, value] : object.items()) out.emplace_back(name, count(value, key));
+    for (const auto& [name, value] : object.items()) out[name] = count(value, key);
   }
 
  private:

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,7 +27,7 @@ struct RunEvent {
 // Bytes held by one rank at its peak, by what they hold.
 struct MemoryEvent {
   int64_t rank = 0;
-  std::vector<std::pair<std::string, int64_t>> tags;
+  std::map<std::string, int64_t> tags;
   int64_t peak = 0;
 };
 
@@ -80,7 +80,8 @@ struct EndEvent {
   std::string reason;
 };
 
-using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SampleEvent, EndEvent>;
+using Event =
+    std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SampleEvent, EndEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

@@ -14,11 +14,21 @@ std::string escape_html(std::string_view text) {
   html.reserve(text.size());
   for (const char c : replace_invalid_utf8(text)) {
     switch (c) {
-      case '&': html += "&amp;"; break;
-      case '<': html += "&lt;"; break;
-      case '>': html += "&gt;"; break;
-      case '"': html += "&quot;"; break;
-      case '\'': html += "&#39;"; break;
+      case '&':
+        html += "&amp;";
+        break;
+      case '<':
+        html += "&lt;";
+        break;
+      case '>':
+        html += "&gt;";
+        break;
+      case '"':
+        html += "&quot;";
+        break;
+      case '\'':
+        html += "&#39;";
+        break;
       default:
         if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') html += c;
     }
@@ -30,10 +40,17 @@ std::string script_json(const nlohmann::ordered_json& json) {
   std::string safe;
   for (const char c : json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) {
     switch (c) {
-      case '<': safe += "\\u003c"; break;
-      case '>': safe += "\\u003e"; break;
-      case '&': safe += "\\u0026"; break;
-      default: safe += c;
+      case '<':
+        safe += "\\u003c";
+        break;
+      case '>':
+        safe += "\\u003e";
+        break;
+      case '&':
+        safe += "\\u0026";
+        break;
+      default:
+        safe += c;
     }
   }
   return safe;
@@ -43,8 +60,8 @@ std::string fill(std::string_view html, const std::vector<std::pair<std::string_
   std::string filled;
   for (;;) {
     const size_t open = html.find("{{"), close = html.find("}}", open);
+    if (close == std::string_view::npos) return filled.append(html);
     filled += html.substr(0, open);
-    if (open == std::string_view::npos || close == std::string_view::npos) return filled;
     const std::string_view name = html.substr(open + 2, close - open - 2);
     const auto value = std::find_if(values.begin(), values.end(), [&](const auto& v) { return v.first == name; });
     require<std::logic_error>(value != values.end(), "the template asks for {{", name, "}}, which is not given");

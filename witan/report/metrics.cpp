@@ -19,7 +19,9 @@ namespace {
 }
 
 // Bytes up to and including the last line feed.
-size_t whole_lines(std::string_view text) { return text.rfind('\n') + 1; }
+size_t whole_lines(std::string_view text) {
+  return text.rfind('\n') + 1;
+}
 
 // Calls take(line, offset, where) for every line that ends in a line feed, until it returns false.
 template <class Take>
@@ -59,8 +61,11 @@ class Collector {
  private:
   template <class E>
   void add(std::vector<E>& events, E event, int64_t least_gap) {
-    require<CorruptionError>(events.empty() || event.step - events.back().step >= least_gap, where_, ": step ",
-                             event.step, " comes after step ", events.back().step);
+    if (!events.empty()) {
+      const int64_t last = events.back().step;
+      require<CorruptionError>(event.step - last >= least_gap, where_, ": step ", event.step, " comes after step ",
+                               last);
+    }
     events.push_back(std::move(event));
   }
 
@@ -83,7 +88,9 @@ MetricsWriter::MetricsWriter(fs::path path) : path_(std::move(path)) {
   }
 }
 
-MetricsWriter::~MetricsWriter() { ::close(fd_); }
+MetricsWriter::~MetricsWriter() {
+  ::close(fd_);
+}
 
 void MetricsWriter::append(const Event& event) {
   const std::string line = format_event(event) + '\n';
@@ -124,8 +131,7 @@ Metrics read_metrics(const fs::path& path) {
   const MappedFile file(path);
   Metrics metrics;
   for_each_line(file.text(), path, [&](std::string_view line, size_t, const std::string& where) {
-    if (std::optional<Event> event = parse_event(line, where))
-      std::visit(Collector(metrics, where), std::move(*event));
+    if (std::optional<Event> event = parse_event(line, where)) std::visit(Collector(metrics, where), std::move(*event));
     return true;
   });
   return metrics;

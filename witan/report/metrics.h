@@ -40,7 +40,7 @@ class MetricsWriter {
 struct Metrics {
   std::optional<RunEvent> run;  // the last, where there are several; likewise `end`
   std::vector<MemoryEvent> memory;
-  std::vector<StepEvent> steps;  // step strictly increasing
+  std::vector<StepEvent> steps;       // step strictly increasing
   std::vector<ExpertsEvent> experts;  // step not decreasing, as for evals and samples
   std::vector<EvalEvent> evals;
   std::vector<BaselineEvent> baselines;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "witan/base/text.h"
 #include "witan/report/markup.h"
@@ -12,9 +13,8 @@ namespace witan {
 namespace {
 
 std::string figure(std::string_view label, std::string_view value, std::string_view remark) {
-  return fmt::format(
-      "<div><dt>{}</dt><dd class=\"value\">{}</dd><dd class=\"remark\">{}</dd></div>\n", escape_html(label),
-      escape_html(value), escape_html(remark));
+  return fmt::format("<div><dt>{}</dt><dd class=\"value\">{}</dd><dd class=\"remark\">{}</dd></div>\n",
+                     escape_html(label), escape_html(value), escape_html(remark));
 }
 
 // Of the finite values; NaN when there is none.
@@ -38,14 +38,15 @@ double final_training_loss(const Metrics& m) {
   Curve curve;
   for (const StepEvent& e : m.steps)
     if (std::isfinite(e.loss)) curve.push_back({static_cast<double>(e.step), e.loss});
-  return curve.empty() ? NAN : smooth(curve, std::clamp(static_cast<double>(curve.size()) / 100, 1.0, 1000.0)).back().y;
+  return curve.empty() ? NAN : smooth(curve, smoothing_span(curve.size())).back().y;
 }
 
 std::string against_baseline(double bits, const std::vector<BaselineEvent>& baselines) {
   if (baselines.empty()) return "held-out text";
   const BaselineEvent& b = baselines.front();
   const double share = 100 * (bits / b.bits_per_byte - 1);
-  return fmt::format("{:.1f} % {} {}, {:.3f}", std::abs(share), share <= 0 ? "below" : "above", b.name, b.bits_per_byte);
+  return fmt::format("{:.1f} % {} {}, {:.3f}", std::abs(share), share <= 0 ? "below" : "above", b.name,
+                     b.bits_per_byte);
 }
 
 std::string speed_remark(const Metrics& m) {
@@ -61,10 +62,13 @@ std::string speed_remark(const Metrics& m) {
 std::string header_section(const Metrics& m) {
   const std::string name = m.run ? m.run->name : "run";
   std::string facts;
-  if (m.run) facts = fmt::format("Started {} · {} {} · ", m.run->started, m.run->world_size, m.run->world_size == 1 ? "rank" : "ranks");
+  if (m.run)
+    facts = fmt::format("Started {} · {} {} · ", m.run->started, m.run->world_size,
+                        m.run->world_size == 1 ? "rank" : "ranks");
   facts += m.end ? m.end->reason : "not finished";
-  return fmt::format("<header>\n<p class=\"kicker\">Witan training report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
-                     escape_html(name), escape_html(facts));
+  return fmt::format(
+      "<header>\n<p class=\"kicker\">Witan training report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
+      escape_html(name), escape_html(facts));
 }
 
 std::string key_figures(const Metrics& m) {
@@ -72,17 +76,21 @@ std::string key_figures(const Metrics& m) {
   if (!m.steps.empty())
     out += figure("Training loss", fmt::format("{:.3f}", final_training_loss(m)), "nats per token, smoothed");
   if (!m.evals.empty()) {
-    out += figure("Held-out loss", fmt::format("{:.3f}", m.evals.back().loss), fmt::format("nats per token, step {}", m.evals.back().step));
+    out += figure("Held-out loss", fmt::format("{:.3f}", m.evals.back().loss),
+                  fmt::format("nats per token, step {}", m.evals.back().step));
     out += figure("Bits per byte", fmt::format("{:.3f}", m.evals.back().bits_per_byte),
                   against_baseline(m.evals.back().bits_per_byte, m.baselines));
   }
   if (!m.steps.empty()) {
     const StepEvent& last = m.steps.back();
-    out += figure("Tokens per second", format_count(median_step(m, [](const StepEvent& e) { return e.tokens_per_s; })), speed_remark(m));
-    out += figure("Time", format_duration(last.elapsed_s),
-                  m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));
+    out += figure("Tokens per second", format_count(median_step(m, [](const StepEvent& e) { return e.tokens_per_s; })),
+                  speed_remark(m));
+    out +=
+        figure("Time", format_duration(last.elapsed_s),
+               m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));
     if (m.run)
-      out += figure("Tokens seen", format_count(static_cast<double>(last.step) * static_cast<double>(m.run->tokens_per_step)),
+      out += figure("Tokens seen",
+                    format_count(static_cast<double>(last.step) * static_cast<double>(m.run->tokens_per_step)),
                     fmt::format("{} per step", m.run->tokens_per_step));
     const auto skipped = std::count_if(m.steps.begin(), m.steps.end(), [](const StepEvent& e) { return e.skipped; });
     if (skipped > 0) out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients");
@@ -103,16 +111,20 @@ std::string key_figures(const Metrics& m) {
 std::string chart_section(std::string_view title, std::string_view inside, const std::vector<Chart>& charts,
                           Chart::Section section) {
   std::string figures;
+  // Two in a row; where the number is odd, the first takes a row of its own.
+  bool wide =
+      std::count_if(charts.begin(), charts.end(), [&](const Chart& c) { return c.section == section; }) % 2 == 1;
   for (size_t i = 0; i < charts.size(); ++i) {
     if (charts[i].section != section) continue;
     figures += fmt::format(
         "<figure data-chart=\"{}\"{}><figcaption><h3>{} <span class=\"unit\">{}</span></h3>"
         "<span class=\"readout\"></span></figcaption><div class=\"plot\"></div></figure>\n",
-        i, i == 0 ? " class=\"wide\"" : "", escape_html(charts[i].title), escape_html(charts[i].unit));
+        i, wide ? " class=\"wide\"" : "", escape_html(charts[i].title), escape_html(charts[i].unit));
+    wide = false;
   }
   if (figures.empty() && inside.empty()) return "";
-  return fmt::format("<section>\n<h2>{}</h2>\n{}<div class=\"grid\">\n{}</div>\n</section>\n", escape_html(title), inside,
-                     figures);
+  return fmt::format("<section>\n<h2>{}</h2>\n{}<div class=\"grid\">\n{}</div>\n</section>\n", escape_html(title),
+                     inside, figures);
 }
 
 std::string heat_panels(const std::optional<HeatMap>& heat) {
@@ -126,7 +138,8 @@ std::string heat_panels(const std::optional<HeatMap>& heat) {
   const size_t count = heat->panels.size();
   for (size_t i = 0; i < count; ++i) {
     if (i == kOpenPanels)
-      out += fmt::format("</div>\n<details class=\"more\"><summary>{} more layers</summary>\n<div class=\"heat\">\n", count - i);
+      out += fmt::format("</div>\n<details class=\"more\"><summary>{} more layers</summary>\n<div class=\"heat\">\n",
+                         count - i);
     const HeatPanel& panel = heat->panels[i];
     out += fmt::format(
         "<figure data-layer=\"{}\"><figcaption><h3>Layer {} <span class=\"unit\">{} experts</span></h3>"
@@ -134,24 +147,21 @@ std::string heat_panels(const std::optional<HeatMap>& heat) {
         "aria-label=\"Load of the experts of layer {} over steps\"></canvas></div></figure>\n",
         i, panel.layer, panel.experts, panel.layer);
   }
-  return out + (count > kOpenPanels ? "</div>\n</details>\n" : "</div>\n") + "<p></p>\n";
+  return out + (count > kOpenPanels ? "</div>\n</details>\n" : "</div>\n");
 }
 
 namespace {
 
-// The tags of all ranks, in the order in which they first occur.
 std::vector<std::string> tag_names(const std::vector<MemoryEvent>& memory) {
-  std::vector<std::string> names;
+  std::set<std::string> names;
   for (const MemoryEvent& rank : memory)
-    for (const auto& [name, bytes] : rank.tags)
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  return names;
+    for (const auto& [name, bytes] : rank.tags) names.insert(name);
+  return {names.begin(), names.end()};
 }
 
 double tag_bytes(const MemoryEvent& rank, const std::string& name) {
-  for (const auto& [tag, bytes] : rank.tags)
-    if (tag == name) return static_cast<double>(bytes);
-  return 0;
+  const auto found = rank.tags.find(name);
+  return found == rank.tags.end() ? 0 : static_cast<double>(found->second);
 }
 
 double tag_total(const MemoryEvent& rank) {
@@ -160,7 +170,9 @@ double tag_total(const MemoryEvent& rank) {
   return total;
 }
 
-size_t tag_colour(size_t i) { return std::min<size_t>(i, 6); }
+size_t tag_colour(size_t i) {
+  return std::min<size_t>(i, 6);
+}
 
 std::string memory_bar(const MemoryEvent& rank, const std::vector<std::string>& names, double longest) {
   std::string out = fmt::format("<span>Rank {}</span><span class=\"bar\">", rank.rank);
@@ -207,7 +219,8 @@ std::string sample_section(const std::vector<SampleEvent>& samples) {
   const auto shown = std::min<ptrdiff_t>(kLatest, std::ssize(samples));
   for (auto s = samples.rbegin(); s != samples.rbegin() + shown; ++s) {
     out += fmt::format(
-        "<div class=\"card\"><p class=\"when\">Step {}, continuing the bold words</p><blockquote><span class=\"prompt\">{}</span>{}"
+        "<div class=\"card\"><p class=\"when\">Step {}, continuing the bold words</p><blockquote><span "
+        "class=\"prompt\">{}</span>{}"
         "</blockquote></div>\n",
         s->step, escape_html(s->prompt), escape_html(s->text));
   }

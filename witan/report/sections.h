@@ -1,4 +1,5 @@
-// The parts of the report that need no script: figures, memory, samples, configuration. Each returns HTML, "" without data.
+// The parts of the report that need no script: figures, memory, samples, configuration. Each returns HTML, "" without
+// data.
 #pragma once
 
 #include <optional>

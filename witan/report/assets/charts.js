@@ -20,8 +20,8 @@ function formatNumber(value) {
   if (size >= 1e9) return +(value / 1e9).toPrecision(4) + " G";
   if (size >= 1e6) return +(value / 1e6).toPrecision(4) + " M";
   if (size >= 1e4) return +(value / 1e3).toPrecision(4) + " k";
-  if (size > 0 && size < 1e-3) return value.toExponential(2).replace("e-", "e\u2212").replace("-", "\u2212");
-  return String(+value.toPrecision(4)).replace("-", "\u2212");
+  const text = size > 0 && size < 1e-2 ? (+value.toPrecision(3)).toExponential() : String(+value.toPrecision(4));
+  return text.replaceAll("-", "\u2212");
 }
 
 // What all plots share: the visible range of steps and the step under the cursor.
@@ -72,13 +72,16 @@ const styles = {
 
 function seriesColour(s) {
   const colour = themeColour("--series-" + s.colour);
-  return s.style === "faint" ? colour + "55" : colour;
+  return s.style === "faint" ? colour + "66" : colour;
 }
 
 // dygraphs knows the series by number: a name comes from the run and may be anything.
 function seriesOptions(chart) {
   const options = {};
-  chart.series.forEach((s, i) => { options["s" + i] = {...styles[s.style], color: seriesColour(s)}; });
+  chart.series.forEach((s, i) => {
+    const style = s.points.length > 1 ? s.style : "dots";
+    options["s" + i] = {...styles[style], color: seriesColour(s)};
+  });
   return options;
 }
 
@@ -129,7 +132,7 @@ function drawChart(figure, chart) {
     xRangePad: 3,
     yRangePad: 8,
     axes: {
-      x: {drawGrid: false, axisLabelFormatter: (x) => formatNumber(x), pixelsPerLabel: 70},
+      x: {drawGrid: false, axisLabelFormatter: (x) => Number.isInteger(x) ? formatNumber(x) : "", pixelsPerLabel: 70},
       y: {axisLabelFormatter: (y) => formatNumber(y), axisLabelWidth: 56, pixelsPerLabel: 38},
     },
     interactionModel: interaction(),

@@ -7,7 +7,7 @@ function parseColour(hex) {
   return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
 
-// The factor away from the even share at which the colours end: the least that holds 99 % of the cells.
+// The factor away from the even share at which the colours end: the least that holds 95 % of the cells.
 function chooseSpan(heat) {
   const sizes = [];
   for (const panel of heat.panels) {
@@ -16,7 +16,7 @@ function chooseSpan(heat) {
     }
   }
   sizes.sort((a, b) => a - b);
-  const size = Math.exp(sizes[Math.floor(0.99 * (sizes.length - 1))]);
+  const size = Math.exp(sizes[Math.floor(0.95 * (sizes.length - 1))]);
   return [1.25, 1.5, 2, 4].find((span) => size <= span) || 8;
 }
 
@@ -94,7 +94,7 @@ class HeatMap {
     const row = this.height / this.panel.experts;
     const every = Math.ceil(16 / row);
     for (let expert = 0; expert < this.panel.experts; expert += every) {
-      context.fillText(String(expert), kAxisLeft - 8, (expert + 0.5) * row);
+      context.fillText(String(expert), kAxisLeft - 8, Math.max((expert + 0.5) * row, 6));
     }
     const y = this.height + kAxisBottom - 7;
     context.textAlign = "left";
@@ -111,8 +111,9 @@ class HeatMap {
     const expert = Math.min(Math.max(Math.floor(y / this.height * this.panel.experts), 0), this.panel.experts - 1);
     view.setCursor(this.heat.steps[i]);
     const load = this.panel.load[i][expert] / 1000;
-    this.readout.textContent = "step " + this.heat.steps[i].toLocaleString("en") + " \u00b7 expert " + expert + " \u00b7 " +
-        formatNumber(100 * load / this.panel.experts) + " % of tokens, " + formatNumber(load) + "\u00d7 the even share";
+    this.readout.textContent = "step " + this.heat.steps[i].toLocaleString("en") + " \u00b7 expert " + expert +
+        " \u00b7 " +
+        (100 * load / this.panel.experts).toFixed(1) + " % (" + load.toFixed(2) + "\u00d7)";
   }
 
   cursor(step) {

@@ -1,0 +1,105 @@
+#include "witan/report/charts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "report/synthetic.h"
+
+namespace witan {
+namespace {
+
+const Chart* find(const std::vector<Chart>& charts, const std::string& title) {
+  const auto found = std::find_if(charts.begin(), charts.end(), [&](const Chart& c) { return c.title == title; });
+  return found == charts.end() ? nullptr : &*found;
+}
+
+TEST(Charts, AFullRunHasThemAll) {
+  const std::vector<Chart> charts = make_charts(synthetic::run(500, 2, 8));
+  for (const char* title :
+       {"Loss", "Held-out text", "Gradient norm", "Learning rate", "Busiest expert", "Router losses", "Throughput",
+        "Arithmetic", "Share of the machine's ceiling", "Time per step"})
+    EXPECT_TRUE(find(charts, title)) << title;
+  const Chart& loss = *find(charts, "Loss");
+  ASSERT_EQ(loss.series.size(), 3u);
+  EXPECT_EQ(loss.series[1].name, "smoothed");
+  EXPECT_EQ(find(charts, "Held-out text")->series[1].name, "Kneser-Ney bigram");
+}
+
+TEST(Charts, WithoutDataThereIsNoChart) {
+  Metrics dense = synthetic::run(3, 0, 0);
+  dense.evals.clear();
+  dense.run->ceiling_gflops = 0;
+  const std::vector<Chart> charts = make_charts(dense);
+  for (const char* title : {"Held-out text", "Busiest expert", "Router losses", "Share of the machine's ceiling"})
+    EXPECT_FALSE(find(charts, title)) << title;
+  EXPECT_EQ(find(charts, "Loss")->series.size(), 1u) << "three points are not smoothed";
+  EXPECT_TRUE(make_charts({}).empty());
+}
+
+TEST(Charts, NonFiniteValuesAreLeftOut) {
+  Metrics m = synthetic::run(4, 0, 0);
+  m.steps[1].loss = NAN;
+  const Curve points = find(make_charts(m), "Loss")->series[0].points;
+  EXPECT_EQ(points.size(), 3u);
+}
+
+TEST(Charts, LongRunsAreThinned) {
+  for (const Chart& chart : make_charts(synthetic::run(20'000, 1, 4)))
+    for (const Series& s : chart.series) EXPECT_LE(s.points.size(), kMostPoints) << chart.title;
+}
+
+TEST(HeatMap, ThousandthsOfTheEvenShare) {
+  const auto heat = make_heat_map({{10, {}, {{0.5, 0.25, 0.25, 0}}}, {20, {}, {{0.25, 0.25, 0.25, 0.25}}}});
+  ASSERT_TRUE(heat);
+  EXPECT_EQ(heat->steps, (std::vector<int64_t>{10, 20}));
+  EXPECT_EQ(heat->panels[0].load, (std::vector<std::vector<int>>{{2000, 1000, 1000, 0}, {1000, 1000, 1000, 1000}}));
+}
+
+TEST(HeatMap, LayersKeepTheirNumbersAndSizes) {
+  const auto heat = make_heat_map({{1, {1, 3}, {{1}, {0.5, 0.5}}}});
+  EXPECT_EQ(heat->panels[0].layer, 1);
+  EXPECT_EQ(heat->panels[1].layer, 3);
+  EXPECT_EQ(heat->panels[1].experts, 2);
+}
+
+TEST(HeatMap, DenseModelsHaveNone) {
+  EXPECT_FALSE(make_heat_map({}));
+  EXPECT_FALSE(make_heat_map({{1, {}, {}}}));
+}
+
+TEST(HeatMap, OtherShapesAndBadNumbersAreLeftOut) {
+  const auto heat = make_heat_map({{1, {}, {{1}}}, {2, {}, {{NAN, 7}}}, {3, {}, {{0.5, 0.5}}}});
+  EXPECT_EQ(heat->steps, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(heat->panels[0].load[0], (std::vector<int>{0, 0}));
+}
+
+TEST(HeatMap, NeighboursAreAveraged) {
+  std::vector<ExpertsEvent> events;
+  for (int64_t n = 1; n <= 4000; ++n) events.push_back({n, {}, {{n % 2 ? 1.0 : 0.0, n % 2 ? 0.0 : 1.0}}});
+  const auto heat = make_heat_map(events);
+  EXPECT_EQ(heat->steps.size(), 400u);
+  EXPECT_EQ(heat->steps.back(), 4000);
+  for (const auto& column : heat->panels[0].load) EXPECT_EQ(column, (std::vector<int>{1000, 1000}));
+}
+
+TEST(PlotData, RangeAndSeries) {
+  const Metrics m = synthetic::run(5, 1, 2);
+  const auto json = plot_data(m, make_charts(m), make_heat_map(m.experts));
+  EXPECT_EQ(json["steps"], (nlohmann::ordered_json{1, 5}));
+  EXPECT_EQ(json["charts"][0]["series"][0]["name"], "training");
+  EXPECT_EQ(json["charts"][0]["series"][0]["points"].size(), 5u);
+  EXPECT_EQ(json["heat"]["panels"][0]["experts"], 2);
+}
+
+TEST(PlotData, OneStepStandsInTheMiddle) {
+  const Metrics m = synthetic::run(1, 0, 0);
+  const auto json = plot_data(m, make_charts(m), std::nullopt);
+  EXPECT_EQ(json["steps"], (nlohmann::ordered_json{0, 2}));
+  EXPECT_FALSE(json.contains("heat"));
+}
+
+}  // namespace
+}  // namespace witan

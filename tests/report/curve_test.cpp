@@ -1,0 +1,64 @@
+#include "witan/report/curve.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "report/synthetic.h"
+
+namespace witan {
+namespace {
+
+Curve noisy(int64_t points) {
+  Curve curve;
+  for (int64_t i = 0; i < points; ++i) curve.push_back({static_cast<double>(i), synthetic::noise(i)});
+  return curve;
+}
+
+TEST(Downsample, ShortCurvesStayAsTheyAre) {
+  EXPECT_TRUE(downsample({}, 10).empty());
+  EXPECT_EQ(downsample(noisy(1), 2), noisy(1));
+  EXPECT_EQ(downsample(noisy(10), 10), noisy(10));
+}
+
+TEST(Downsample, KeepsEndsSpikesAndOrder) {
+  Curve curve = noisy(100'000);
+  curve[77'777].y = 50;
+  curve[33'333].y = -50;
+  for (const size_t most : {2u, 3u, 4u, 5u, 100u, 1999u, 2000u}) {
+    const Curve few = downsample(curve, most);
+    EXPECT_LE(few.size(), most);
+    EXPECT_EQ(few.front(), curve.front());
+    EXPECT_EQ(few.back(), curve.back());
+    EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](auto& a, auto& b) { return a.x < b.x; }));
+    if (most < 4) continue;
+    EXPECT_NE(std::find(few.begin(), few.end(), curve[77'777]), few.end()) << most;
+    EXPECT_NE(std::find(few.begin(), few.end(), curve[33'333]), few.end()) << most;
+  }
+}
+
+TEST(Downsample, ConstantCurve) {
+  const Curve few = downsample(Curve(5000, {1, 2}), 100);
+  EXPECT_LE(few.size(), 100u);
+  EXPECT_GE(few.size(), 2u);
+}
+
+TEST(Smooth, ConstantStaysConstantFromTheFirstPoint) {
+  for (const Point& p : smooth(Curve{{1, 3}, {2, 3}, {3, 3}}, 50)) EXPECT_NEAR(p.y, 3, 1e-12);
+}
+
+TEST(Smooth, WeighsOlderPointsLess) {
+  const Curve smoothed = smooth({{1, 0}, {2, 1}}, 2);  // weights 1/4 and 1/2, over 3/4
+  EXPECT_DOUBLE_EQ(smoothed[0].y, 0);
+  EXPECT_DOUBLE_EQ(smoothed[1].y, 2.0 / 3);
+  EXPECT_EQ(smooth(noisy(5), 1), noisy(5));
+}
+
+TEST(Smooth, SpanGrowsWithTheCurveWithinLimits) {
+  EXPECT_EQ(smoothing_span(1), 1);
+  EXPECT_EQ(smoothing_span(5000), 50);
+  EXPECT_EQ(smoothing_span(10'000'000), 1000);
+}
+
+}  // namespace
+}  // namespace witan

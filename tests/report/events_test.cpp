@@ -1,0 +1,109 @@
+#include "witan/report/events.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report/synthetic.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+TEST(Events, GoldenLines) {
+  EXPECT_EQ(
+      format_event(RunEvent{"r", "2025-01-02T03:04:05Z", "ab", 2, 100, 60, 4096, 500, 96.5}),
+      R"({"kind":"run","name":"r","started":"2025-01-02T03:04:05Z","config_hash":"ab","world_size":2,"parameters":100,)"
+      R"("active_parameters":60,"tokens_per_step":4096,"total_steps":500,"ceiling_gflops":96.5})");
+  EXPECT_EQ(format_event(MemoryEvent{1, {{"weights", 8}, {"activations", 4}}, 12}),
+            R"({"kind":"memory","rank":1,"tags":{"activations":4,"weights":8},"peak":12})");
+  EXPECT_EQ(format_event(ExpertsEvent{5, {}, {{0.25, 0.75}, {0.5, 0.5}}}),
+            R"({"kind":"experts","step":5,"load":[[0.25,0.75],[0.5,0.5]]})");
+  EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
+  EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
+            R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
+  EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
+  EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
+}
+
+TEST(Events, EveryKindSurvivesTheRoundTrip) {
+  Metrics m = synthetic::run(10, 2, 4);
+  const std::vector<Event> events = {*m.run,
+                                     m.memory[1],
+                                     m.steps[2],
+                                     m.steps[9],
+                                     m.experts[0],
+                                     m.evals[0],
+                                     m.baselines[0],
+                                     m.samples[0],
+                                     *m.end,
+                                     synthetic::step(1, 10, false),
+                                     ExpertsEvent{3, {1, 3}, {{1}, {0.5, 0.5}}}};
+  for (const Event& event : events) {
+    const std::string line = format_event(event);
+    const std::optional<Event> back = parse_event(line, "here");
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->index(), event.index());
+    EXPECT_EQ(format_event(*back), line);
+  }
+}
+
+TEST(Events, DenseStepHasNoExpertKeys) {
+  const std::string line = format_event(synthetic::step(1, 10, false));
+  EXPECT_EQ(line.find("load_balancing_loss"), std::string::npos);
+  EXPECT_FALSE(std::get<StepEvent>(*parse_event(line, "here")).load_max_over_mean);
+}
+
+TEST(Events, NonFiniteNumbersAreNullAndReadAsNaN) {
+  StepEvent step = synthetic::step(1, 10, false);
+  step.loss = INFINITY;
+  const std::string line = format_event(step);
+  EXPECT_NE(line.find("\"loss\":null"), std::string::npos);
+  EXPECT_TRUE(std::isnan(std::get<StepEvent>(*parse_event(line, "here")).loss));
+}
+
+TEST(Events, InvalidUtf8InASampleIsReplaced) {
+  const std::string line = format_event(SampleEvent{1, "\xff", "ok"});
+  EXPECT_EQ(std::get<SampleEvent>(*parse_event(line, "here")).prompt, "\xEF\xBF\xBD");
+}
+
+TEST(Events, UnknownKindsAndKeysAreSkipped) {
+  EXPECT_FALSE(parse_event(R"({"kind":"gpu","temperature":60})", "here"));
+  EXPECT_TRUE(parse_event(R"({"kind":"end","reason":"finished","signal":2})", "here"));
+}
+
+void expect_corrupt(std::string_view line, const std::string& message) {
+  try {
+    parse_event(line, "m.jsonl: line 7");
+    ADD_FAILURE() << line << " was accepted";
+  } catch (const CorruptionError& e) {
+    EXPECT_EQ(std::string(e.what()).rfind("m.jsonl: line 7", 0), 0u) << e.what();
+    EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+  }
+}
+
+TEST(Events, ErrorsNameThePlaceAndTheKey) {
+  expect_corrupt("[1]", "must be a JSON object");
+  expect_corrupt("{", "not valid JSON");
+  expect_corrupt("{}", "\"kind\" is missing");
+  expect_corrupt(R"({"kind":3})", "\"kind\" must be text");
+  expect_corrupt(R"({"kind":"end"})", "\"reason\" is missing");
+  expect_corrupt(R"({"kind":"eval","step":-1,"loss":1,"bits_per_byte":1})", "\"step\" must be a whole number");
+  expect_corrupt(R"({"kind":"eval","step":18446744073709551615,"loss":1,"bits_per_byte":1})", "\"step\" must be");
+  expect_corrupt(R"({"kind":"eval","step":1.5,"loss":1,"bits_per_byte":1})", "\"step\" must be a whole number");
+  expect_corrupt(R"({"kind":"eval","step":1,"loss":"x","bits_per_byte":1})", "\"loss\" must be a number");
+  expect_corrupt(R"({"kind":"experts","step":1,"load":[1]})", "\"load\" must be a list");
+  expect_corrupt(R"({"kind":"experts","step":1,"load":[["a"]]})", "\"load\" must be a number");
+  expect_corrupt(R"({"kind":"experts","step":1,"layers":[0,1],"load":[[1]]})", "names 2 layers");
+  expect_corrupt(R"({"kind":"memory","rank":0,"tags":[],"peak":1})", "\"tags\" must be an object");
+  expect_corrupt(R"({"kind":"experts","step":1,"load":[[[[1]]]]})", "nested deeper");
+}
+
+TEST(Events, EveryTruncationIsRejected) {
+  const std::string line = format_event(synthetic::step(5, 10, true));
+  for (size_t n = 0; n < line.size(); ++n)
+    EXPECT_THROW(parse_event(std::string_view(line).substr(0, n), "here"), CorruptionError) << n;
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,127 @@
+#include "witan/report/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+
+namespace witan {
+namespace {
+
+// A stream into memory, and a clock that stands until it is moved.
+struct Screen {
+  Screen() : out(::open_memstream(&text, &size)) {}
+  ~Screen() {
+    std::fclose(out);
+    std::free(text);
+  }
+  ProgressOptions options(bool tty, int width = 40) {
+    return {.is_tty = tty, .width = width, .now = [this] { return now; }};
+  }
+  std::string shown() {
+    std::fflush(out);
+    return {text, size};
+  }
+
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* out;
+  double now = 1000;
+};
+
+const std::string kErase = "\r\x1b[K";
+
+auto says(std::string line) {
+  return [line](int) { return line; };
+}
+
+TEST(Progress, RedrawsInPlaceAtMostFourTimesASecond) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  progress.update(0, says("one"));
+  progress.update(0.1, says("two"));
+  screen.now += 0.24;
+  progress.update(0.2, says("three"));
+  screen.now += 0.02;
+  progress.update(0.3, says("four"));
+  EXPECT_EQ(screen.shown(), kErase + "one" + kErase + "four");
+  progress.clear();
+  EXPECT_EQ(screen.shown(), kErase + "one" + kErase + "four" + kErase);
+}
+
+TEST(Progress, IsClearedAtTheEnd) {
+  Screen screen;
+  { Progress(screen.out, screen.options(true)).update(0, says("one")); }
+  EXPECT_EQ(screen.shown(), kErase + "one" + kErase);
+}
+
+TEST(Progress, NotesStayAboveTheLine) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  progress.note("before");
+  progress.update(0, says("line"));
+  progress.note("note");
+  EXPECT_EQ(screen.shown(), "before\n" + kErase + "line" + kErase + "note\n" + kErase + "line");
+}
+
+TEST(Progress, IsCutToTheTerminal) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true, 8));
+  progress.update(0, [](int width) { return std::to_string(width) + "23456789"; });
+  EXPECT_EQ(screen.shown(), kErase + "723456…");
+}
+
+TEST(Progress, LogsGetMilestonesAndNotesOnly) {
+  Screen screen;
+  {
+    Progress progress(screen.out, screen.options(false));
+    for (int i = 1; i <= 100; ++i) progress.update(i / 100.0, says(std::to_string(i)));
+    progress.note("evaluated");
+  }
+  EXPECT_EQ(screen.shown(), "1\n10\n20\n30\n40\n50\n60\n70\n80\n90\n100\nevaluated\n");
+}
+
+TEST(Progress, MakesNoLineThatIsNotPrinted) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(false));
+  int made = 0;
+  for (int i = 0; i < 50; ++i) progress.update(0.05, [&](int) { return ++made, "x"; });
+  EXPECT_EQ(made, 1);
+}
+
+TEST(Progress, AFileIsNoTerminal) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
+  const ProgressOptions options = progress_options(file.get());
+  EXPECT_FALSE(options.is_tty);
+  EXPECT_FALSE(options.colour);
+}
+
+TEST(TaskProgress, BarRateAndTimeLeft) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true, 80));
+  TaskProgress task(progress, "tokenizing", 4000, "tokens");
+  screen.now += 2;
+  task.update(1000);
+  EXPECT_EQ(screen.shown(), kErase + "tokenizing [######..................]  25 %  500 tokens/s  ETA 6.0 s");
+}
+
+TEST(TaskProgress, InALogWithoutABar) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(false));
+  TaskProgress task(progress, "hashing", 4096, "B");
+  screen.now += 1;
+  task.update(4096);
+  EXPECT_EQ(screen.shown(), "hashing 100 %  4.00 KiB/s\n");
+}
+
+TEST(FitWidth, CountsCodePointsAndSkipsColours) {
+  EXPECT_EQ(display_width("a\x1b[2mé\x1b[0mx"), 3);
+  EXPECT_EQ(display_width("\x1b["), 0);
+  EXPECT_EQ(fit_width("abc", 3), "abc");
+  EXPECT_EQ(fit_width("äöüß", 3), "äö…");
+  EXPECT_EQ(fit_width("\x1b[2mabcdef\x1b[0m", 3), "\x1b[2mab…\x1b[0m");
+  EXPECT_EQ(fit_width("abc", 0), "");
+}
+
+}  // namespace
+}  // namespace witan

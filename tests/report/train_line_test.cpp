@@ -1,0 +1,56 @@
+#include "witan/report/train_line.h"
+
+#include <gtest/gtest.h>
+
+#include "witan/report/progress.h"
+
+namespace witan {
+namespace {
+
+TrainStatus status() {
+  return {.step = 120,
+          .total_steps = 500,
+          .loss = 4.5124,
+          .held_out_loss = 4.63,
+          .bits_per_byte = 2.413,
+          .tokens_per_s = 12'340,
+          .gflops = 38.2,
+          .ceiling_share = 0.61,
+          .load_max_over_mean = 1.32,
+          .data_wait_share = 0.004,
+          .eta_s = 130};
+}
+
+TEST(TrainLine, Golden) {
+  EXPECT_EQ(format_train_line(status(), 0, false),
+            "step 120/500  loss 4.512  held-out 4.630  2.413 bits/byte  12.3 K tok/s  38.2 GFLOP/s (61 % of ceiling)  "
+            "load max/mean 1.32  data wait 0 %  ETA 2 min 10 s");
+}
+
+TEST(TrainLine, OptionalItemsAreLeftOut) {
+  TrainStatus dense;
+  dense.step = 1;
+  dense.total_steps = 2;
+  dense.loss = 3;
+  dense.tokens_per_s = 5;
+  dense.gflops = 7;
+  EXPECT_EQ(format_train_line(dense, 0, false), "step 1/2  loss 3.000  5 tok/s  7 GFLOP/s  data wait 0 %");
+}
+
+TEST(TrainLine, NarrowTerminalsLoseWholeItemsTheLeastNeededFirst) {
+  EXPECT_EQ(format_train_line(status(), 100, false),
+            "step 120/500  loss 4.512  held-out 4.630  2.413 bits/byte  12.3 K tok/s  ETA 2 min 10 s");
+  EXPECT_EQ(format_train_line(status(), 1, false), "step 120/500  loss 4.512");
+  const int full = display_width(format_train_line(status(), 0, false));
+  for (int width = 24; width <= full; ++width)
+    EXPECT_LE(display_width(format_train_line(status(), width, true)), width);
+}
+
+TEST(TrainLine, ColourTakesNoColumns) {
+  const std::string coloured = format_train_line(status(), 0, true);
+  EXPECT_NE(coloured.find("\x1b[2mloss \x1b[0m4.512"), std::string::npos);
+  EXPECT_EQ(display_width(coloured), display_width(format_train_line(status(), 0, false)));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,83 @@
+// One line for people that says how far the work is. On a terminal it is redrawn in place; in a log file only
+// milestones appear.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "witan/report/eta.h"
+
+namespace witan {
+
+struct ProgressOptions {
+  bool is_tty = false;
+  bool colour = false;
+  int width = 0;                // columns; 0: ask the terminal at every drawing
+  int milestone_percent = 10;   // without a terminal: a line each time that so much more is done
+  std::function<double()> now;  // monotonic seconds; empty: the system's steady clock
+};
+
+// What `out` is, with colours only on a terminal that can (TERM is not "dumb") and where NO_COLOR (no-color.org) is
+// unset.
+ProgressOptions progress_options(std::FILE* out);
+
+// Thread-safe. One at a time per stream.
+class Progress {
+ public:
+  Progress(std::FILE* out, ProgressOptions options);
+  ~Progress();  // clears the line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is called only when something is printed:
+  // on a terminal at most four times a second, with its width, otherwise at the first call and at milestones, with 0
+  // for no limit. What is wider than the terminal is cut.
+  void update(double fraction, const std::function<std::string(int width)>& make);
+  // A line that stays, above the progress line.
+  void note(std::string_view line);
+  // Removes the progress line; the next update draws it again.
+  void clear();
+
+  bool colour() const { return options_.colour; }
+  double now() const { return options_.now(); }
+
+ private:
+  void draw();
+  void erase();
+  int width() const;
+
+  std::mutex mutex_;
+  std::FILE* out_;
+  ProgressOptions options_;
+  std::string line_;  // as drawn; empty: nothing stands on the terminal
+  double drawn_at_ = -1e9;
+  int milestone_ = -1;
+};
+
+// "tokenizing [#######.......]  52 %  3.1 MB/s  ETA 4.2 s" for work of a known size. Thread-safe.
+class TaskProgress {
+ public:
+  // `total` > 0, in `unit`s ("B" shows as bytes).
+  TaskProgress(Progress& progress, std::string label, double total, std::string unit);
+
+  void update(double done);
+
+ private:
+  std::string line(double done, int width) const;
+
+  Progress& progress_;
+  std::string label_, unit_;
+  double total_;
+  std::mutex mutex_;
+  RateEstimator rate_;
+};
+
+// Columns that `line` takes: a code point is one, a control sequence (ESC [ … letter) none.
+int display_width(std::string_view line);
+// The line cut to `width` columns, its last one an ellipsis; colours are reset where the cut left them open.
+std::string fit_width(std::string_view line, int width);
+
+}  // namespace witan

@@ -1,0 +1,58 @@
+#include "witan/report/train_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "witan/base/text.h"
+#include "witan/report/progress.h"
+
+namespace witan {
+namespace {
+
+struct Item {
+  int rank;  // 0 stays; the highest is left out first
+  std::string label, value, unit;
+};
+
+std::vector<Item> items_of(const TrainStatus& s) {
+  std::vector<Item> items;
+  items.push_back({0, "step ", fmt::format("{}/{}", s.step, s.total_steps), ""});
+  items.push_back({0, "loss ", fmt::format("{:.3f}", s.loss), ""});
+  if (s.held_out_loss) items.push_back({3, "held-out ", fmt::format("{:.3f}", *s.held_out_loss), ""});
+  if (s.bits_per_byte) items.push_back({2, "", fmt::format("{:.3f}", *s.bits_per_byte), " bits/byte"});
+  items.push_back({1, "", format_count(s.tokens_per_s), " tok/s"});
+  std::string share =
+      s.ceiling_share ? fmt::format(" GFLOP/s ({:.0f} % of ceiling)", 100 * *s.ceiling_share) : " GFLOP/s";
+  items.push_back({5, "", fmt::format("{:.3g}", s.gflops), std::move(share)});
+  if (s.load_max_over_mean) items.push_back({4, "load max/mean ", fmt::format("{:.2f}", *s.load_max_over_mean), ""});
+  items.push_back({6, "data wait ", fmt::format("{:.0f} %", 100 * s.data_wait_share), ""});
+  if (s.eta_s) items.push_back({1, "ETA ", format_duration(*s.eta_s), ""});
+  return items;
+}
+
+std::string join(const std::vector<Item>& items, bool colour) {
+  const auto dim = [&](const std::string& text) {
+    return colour && !text.empty() ? "\x1b[2m" + text + "\x1b[0m" : text;
+  };
+  std::string line;
+  for (const Item& item : items) line += (line.empty() ? "" : "  ") + dim(item.label) + item.value + dim(item.unit);
+  return line;
+}
+
+}  // namespace
+
+std::string format_train_line(const TrainStatus& status, int width, bool colour) {
+  std::vector<Item> items = items_of(status);
+  std::string line = join(items, colour);
+  while (width > 0 && display_width(line) > width) {
+    const auto last = std::max_element(items.begin(), items.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+    if (last->rank == 0) break;
+    items.erase(last);
+    line = join(items, colour);
+  }
+  return line;
+}
+
+}  // namespace witan
