@@ -37,7 +37,10 @@ size_t cut_point(std::string_view text, size_t limit) {
 class CorpusReader {
  public:
   CorpusReader(const CorpusOptions& options, const std::function<void(const Document&)>& visit)
-      : options_(options), visit_(visit), parser_(options.json_key), quarantine_(options.quarantine, options.quarantine_limits) {
+      : options_(options),
+        visit_(visit),
+        parser_(options.json_key),
+        quarantine_(options.quarantine, options.quarantine_limits) {
     require<ConfigError>(options.document_bytes >= 16 && options.row_bytes >= 16,
                          "document_bytes and row_bytes must be at least 16");
   }
@@ -60,7 +63,8 @@ class CorpusReader {
                            (s.rows == 0 || s.bad_rows < s.rows),
                        s.bad_rows, " of ", s.rows, " rows are broken, more than the share of ", options_.bad_row_share,
                        " that is let pass; the first is ", quarantine_.first(), kept);
-    require<DataError>(s.documents > 0, "no document with any text in ", sources, " file(s) (", s.empty_documents, " empty)");
+    require<DataError>(s.documents > 0, "no document with any text in ", sources, " file(s) (", s.empty_documents,
+                       " empty)");
     return s;
   }
 
@@ -95,12 +99,14 @@ class CorpusReader {
       require<DataError>(nul == std::string::npos, source.path.string(), ": NUL byte at offset ", taken + nul,
                          " of the text: this is not a plain-text file");
       if (first && pending.starts_with(kByteOrderMark)) pending.erase(0, kByteOrderMark.size());
-      while (pending.size() > options_.document_bytes) {
-        const size_t cut = cut_point(pending, options_.document_bytes);
-        emit_plain(std::string_view(pending).substr(0, cut), bytes);
-        pending.erase(0, cut);
-        taken += cut;
+      std::string_view rest = pending;
+      while (rest.size() > options_.document_bytes) {
+        const size_t cut = cut_point(rest, options_.document_bytes);
+        emit_plain(rest.substr(0, cut), bytes);
+        rest.remove_prefix(cut);
       }
+      taken += pending.size() - rest.size();
+      pending.erase(0, pending.size() - rest.size());
     }
     if (!pending.empty() || taken == 0) emit_plain(pending, bytes);
   }

@@ -35,13 +35,13 @@ struct CorpusStatistics {
 };
 
 struct Document {
-  std::string_view text;     // valid UTF-8, not empty; valid during the call
+  std::string_view text;      // valid UTF-8, not empty; valid during the call
   uint64_t source_bytes = 0;  // bytes on disk taken so far, all sources together: progress
 };
 
 // Calls `visit` with each document, sources in order. Broken rows go to the quarantine and do not stop the run, unless
-// their share passes `bad_row_share`. Throws DataError for that, for a NUL byte in plain text, and when there is no document at
-// all; CorruptionError for damaged archives; and what `visit` throws.
+// their share passes `bad_row_share`. Throws DataError for that, for a NUL byte in plain text, and when there is no
+// document at all; CorruptionError for damaged archives; and what `visit` throws.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 

@@ -171,7 +171,9 @@ class ZstdReader final : public ByteReader {
   bool frame_open_ = true;  // a file holds at least one
 };
 
-bool has_gzip_magic(std::string_view head) { return head.starts_with("\x1f\x8b"); }
+bool has_gzip_magic(std::string_view head) {
+  return head.starts_with("\x1f\x8b");
+}
 
 bool has_zstd_magic(std::string_view head) {
   if (head.starts_with("\x28\xb5\x2f\xfd")) return true;

@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -34,7 +35,9 @@ const char* type_name(simdjson::dom::element_type type) {
   return "unknown";
 }
 
-JsonlRow bad(std::string reason) { return {{}, std::move(reason)}; }
+JsonlRow bad(std::string reason) {
+  return {{}, std::move(reason)};
+}
 
 std::string explain(simdjson::error_code error) {
   if (error == simdjson::UTF8_ERROR) return "invalid UTF-8";
@@ -49,12 +52,12 @@ struct JsonlParser::State {
 
   std::string key;
   simdjson::dom::parser parser;
-  std::string padded;    // simdjson reads past the end of its input
   std::string big_text;  // of a row that the fast parser cannot take
 
   JsonlRow find_text(simdjson::dom::element root) {
     simdjson::dom::object object;
-    if (root.get(object) != simdjson::SUCCESS) return bad(cat("the row is ", type_name(root.type()), ", not an object"));
+    if (root.get(object) != simdjson::SUCCESS)
+      return bad(cat("the row is ", type_name(root.type()), ", not an object"));
     int found = 0;
     simdjson::dom::element value;
     for (const auto field : object)
@@ -62,7 +65,8 @@ struct JsonlParser::State {
     if (found == 0) return bad(cat("no key \"", key, "\""));
     if (found > 1) return bad(cat("the key \"", key, "\" stands twice"));
     std::string_view text;
-    if (value.get(text) != simdjson::SUCCESS) return bad(cat("\"", key, "\" is ", type_name(value.type()), ", not a string"));
+    if (value.get(text) != simdjson::SUCCESS)
+      return bad(cat("\"", key, "\" is ", type_name(value.type()), ", not a string"));
     return {text, {}};
   }
 
@@ -85,13 +89,12 @@ JsonlParser::~JsonlParser() = default;
 
 JsonlRow JsonlParser::parse(std::string_view line) {
   State& s = *state_;
-  s.padded.reserve(line.size() + simdjson::SIMDJSON_PADDING);
-  s.padded.assign(line);
   if (s.parser.capacity() < line.size() || s.parser.max_depth() != kMaxDepth)
-    if (s.parser.allocate(std::max<size_t>(line.size() * 2, 1 << 16), kMaxDepth) != simdjson::SUCCESS) throw std::bad_alloc();
+    if (s.parser.allocate(std::max<size_t>(line.size() * 2, 1 << 16), kMaxDepth) != simdjson::SUCCESS)
+      throw std::bad_alloc();
   simdjson::dom::element root;
-  const auto error = s.parser.parse(s.padded.data(), s.padded.size(), false).get(root);
-  if (error == simdjson::BIGINT_ERROR || error == simdjson::NUMBER_ERROR) return s.parse_slowly(line);
+  const auto error = s.parser.parse(line.data(), line.size()).get(root);
+  if (error == simdjson::NUMBER_ERROR) return s.parse_slowly(line);
   if (error != simdjson::SUCCESS) return bad(explain(error));
   return s.find_text(root);
 }

@@ -1,5 +1,5 @@
-// A random permutation of [0, n) without a table: a Feistel network over the smallest power of two that holds it, walked
-// until the value falls below n (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
+// A random permutation of [0, n) without a table: a Feistel network over the smallest power of two that holds it,
+// walked until the value falls below n (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
 #pragma once
 
 #include <array>

@@ -45,7 +45,8 @@ class Finder {
     const fs::file_status status = fs::status(path, error);
     require<DataError>(fs::exists(status), "there is no file or folder ", path.string());
     if (fs::is_directory(status)) return add_folder(path);
-    require<DataError>(fs::is_regular_file(status), "cannot read ", path.string(), ": it is neither a file nor a folder");
+    require<DataError>(fs::is_regular_file(status), "cannot read ", path.string(),
+                       ": it is neither a file nor a folder");
     const Source source = describe(fs::canonical(path));
     require<DataError>(source.kind == SourceKind::jsonl || !looks_binary(path), path.string(),
                        ": this is a binary file (it has NUL bytes), not text; if it is UTF-16, convert it with iconv");
@@ -53,7 +54,8 @@ class Finder {
   }
 
   Sources finish() {
-    std::sort(found_.files.begin(), found_.files.end(), [](const Source& a, const Source& b) { return a.path < b.path; });
+    std::sort(found_.files.begin(), found_.files.end(),
+              [](const Source& a, const Source& b) { return a.path < b.path; });
     std::sort(found_.skipped.begin(), found_.skipped.end());
     return std::move(found_);
   }
@@ -109,9 +111,10 @@ std::vector<fs::path> default_corpus(const fs::path& root) {
       std::error_code gone;
       if (file.path().extension() == ".pod" && file.is_regular_file(gone)) pods.insert(fs::canonical(file.path()));
     }
-  require<DataError>(pods.size() >= kLeastPodFiles, "the default corpus is not on this machine: ", pods.size(),
-                     " .pod files below ", root.string(), "/*/pod, wanted ", kLeastPodFiles,
-                     " or more; pass --data FILE_OR_FOLDER, or install the Debian package perl-doc (apt-get install perl-doc)");
+  require<DataError>(
+      pods.size() >= kLeastPodFiles, "the default corpus is not on this machine: ", pods.size(), " .pod files below ",
+      root.string(), "/*/pod, wanted ", kLeastPodFiles,
+      " or more; pass --data FILE_OR_FOLDER, or install the Debian package perl-doc (apt-get install perl-doc)");
   return {pods.begin(), pods.end()};
 }
 

@@ -30,8 +30,8 @@ struct Sources {
 // Throws DataError for a missing, unreadable or binary path that was named itself, and when nothing was found.
 Sources find_sources(const std::vector<fs::path>& paths);
 
-// English text that Debian ships: the .pod files of the package perl-doc, below `root`/*/pod. Throws DataError, naming the ways out,
-// when there are fewer than 150 (perl-doc has 206; perl itself has a handful).
+// English text that Debian ships: the .pod files of the package perl-doc, below `root`/*/pod. Throws DataError, naming
+// the ways out, when there are fewer than 150 (perl-doc has 206; perl itself has a handful).
 std::vector<fs::path> default_corpus(const fs::path& root = "/usr/share/perl");
 
 }  // namespace witan

@@ -1,0 +1,80 @@
+// What the data tests share: files and datasets in memory.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/file.h"
+#include "witan/data/token_dataset.h"
+
+namespace witan {
+
+using test::message_of;
+using test::TempFolder;
+
+inline fs::path put(const fs::path& path, std::string_view bytes) {
+  fs::create_directories(path.parent_path());
+  fs::remove(path);  // truncating a file in place makes some file systems flush it
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return path;
+}
+
+inline fs::path golden(const std::string& name) {
+  return fs::path(WITAN_SOURCE_DIR) / "tests/golden/data" / name;
+}
+
+// Documents held in memory.
+class MemoryDataset final : public TokenDataset {
+ public:
+  explicit MemoryDataset(std::vector<std::vector<int32_t>> documents) : documents_(std::move(documents)) {}
+
+  // Documents of the given lengths whose tokens are 0, 1, 2, ... throughout.
+  static std::shared_ptr<const MemoryDataset> counting(const std::vector<int64_t>& lengths) {
+    std::vector<std::vector<int32_t>> documents;
+    int32_t next = 0;
+    for (const int64_t length : lengths) {
+      documents.emplace_back();
+      for (int64_t i = 0; i < length; ++i) documents.back().push_back(next++);
+    }
+    return std::make_shared<const MemoryDataset>(std::move(documents));
+  }
+
+  int64_t documents() const override { return static_cast<int64_t>(documents_.size()); }
+  int64_t tokens() const override {
+    int64_t sum = 0;
+    for (const auto& document : documents_) sum += static_cast<int64_t>(document.size());
+    return sum;
+  }
+  int64_t length(int64_t document) const override {
+    return static_cast<int64_t>(documents_.at(static_cast<size_t>(document)).size());
+  }
+  void read(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+    const auto& from = documents_.at(static_cast<size_t>(document));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = from.at(static_cast<size_t>(begin) + i);
+  }
+  std::string name() const override { return "memory"; }
+
+ private:
+  std::vector<std::vector<int32_t>> documents_;
+};
+
+inline std::vector<int32_t> read_document(const TokenDataset& dataset, int64_t document) {
+  std::vector<int32_t> tokens(static_cast<size_t>(dataset.length(document)));
+  dataset.read(document, 0, tokens);
+  return tokens;
+}
+
+inline std::vector<std::vector<int32_t>> read_all(const TokenDataset& dataset) {
+  std::vector<std::vector<int32_t>> all;
+  for (int64_t d = 0; d < dataset.documents(); ++d) all.push_back(read_document(dataset, d));
+  return all;
+}
+
+}  // namespace witan

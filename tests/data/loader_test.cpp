@@ -1,0 +1,139 @@
+#include "witan/data/loader.h"
+
+#include <chrono>
+#include <thread>
+
+#include "data_support.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::shared_ptr<const Samples> some_samples() {
+  return std::make_shared<const Samples>(MemoryDataset::counting({50, 70, 30, 90}),
+                                         SamplesOptions{.sequence_length = 8});
+}
+
+// Rows of tokens of the next `count` global batches, in the order of the samples.
+std::vector<std::vector<int32_t>> rows(std::vector<std::unique_ptr<Loader>>& ranks, int count) {
+  std::vector<std::vector<int32_t>> all;
+  for (int step = 0; step < count; ++step) {
+    std::vector<std::vector<Batch>> batches;
+    for (auto& rank : ranks) batches.push_back(rank->next());
+    for (size_t a = 0; a < batches[0].size(); ++a)
+      for (const auto& of_rank : batches)
+        for (int64_t b = 0; b < of_rank[a].sequences; ++b)
+          all.emplace_back(of_rank[a].tokens.begin() + b * 8, of_rank[a].tokens.begin() + (b + 1) * 8);
+  }
+  return all;
+}
+
+std::vector<std::unique_ptr<Loader>> make_ranks(const std::shared_ptr<const Samples>& samples, int64_t size,
+                                                int64_t micro, int64_t cursor = 0) {
+  std::vector<std::unique_ptr<Loader>> ranks;
+  for (int64_t r = 0; r < size; ++r)
+    ranks.push_back(std::make_unique<Loader>(
+        samples,
+        LoaderOptions{
+            .micro_batch_size = micro, .global_batch_size = 12, .data_parallel_rank = r, .data_parallel_size = size},
+        cursor));
+  return ranks;
+}
+
+TEST(Loader, GivesTheSamplesInOrderWhateverTheLayout) {
+  const auto samples = some_samples();
+  std::vector<std::vector<int32_t>> expected;
+  for (int64_t i = 0; i < 60; ++i) {  // crosses epochs: there are 29 samples in one
+    std::vector<int32_t> tokens(9);
+    samples->read(i, tokens);
+    expected.emplace_back(tokens.begin(), tokens.end() - 1);
+  }
+  for (const auto& [size, micro] : {std::pair<int64_t, int64_t>{1, 1}, {1, 12}, {2, 3}, {3, 2}, {4, 3}, {12, 1}}) {
+    auto ranks = make_ranks(samples, size, micro);
+    EXPECT_EQ(ranks[0]->accumulations(), 12 / (size * micro));
+    EXPECT_EQ(rows(ranks, 5), expected) << size << " ranks, micro-batches of " << micro;
+  }
+}
+
+TEST(Loader, ResumesExactlyFromAnyCursor) {
+  const auto samples = some_samples();
+  auto whole = make_ranks(samples, 2, 3);
+  const auto all = rows(whole, 20);
+  for (const int stop : {0, 1, 2, 7, 13, 19}) {
+    auto before = make_ranks(samples, 2, 3);
+    rows(before, stop);
+    EXPECT_EQ(before[1]->consumed_samples(), stop * 12);  // batches made ahead do not count
+    auto after = make_ranks(samples, 2, 3, before[1]->consumed_samples());
+    const std::vector<std::vector<int32_t>> expected(all.begin() + stop * 12, all.end());
+    EXPECT_EQ(rows(after, 20 - stop), expected);
+  }
+}
+
+// Takes `milliseconds` a read, and fails at one of them.
+class Troubled final : public TokenDataset {
+ public:
+  Troubled(int milliseconds, int fails_at) : milliseconds_(milliseconds), fails_at_(fails_at) {}
+  int64_t documents() const override { return 1; }
+  int64_t tokens() const override { return 1001; }
+  int64_t length(int64_t) const override { return 1001; }
+  void read(int64_t, int64_t, std::span<int32_t> out) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds_));
+    if (++reads_ == fails_at_) throw CorruptionError("shard 7 is damaged");
+    std::fill(out.begin(), out.end(), 1);
+  }
+  std::string name() const override { return "troubled"; }
+
+ private:
+  int milliseconds_, fails_at_;
+  mutable std::atomic<int> reads_{0};
+};
+
+std::shared_ptr<const Samples> troubled(int milliseconds, int fails_at) {
+  return std::make_shared<const Samples>(std::make_shared<const Troubled>(milliseconds, fails_at),
+                                         SamplesOptions{.sequence_length = 10});
+}
+
+TEST(Loader, BringsTheThreadsErrorToTheCallerAfterWhatWasReady) {
+  Loader loader(troubled(0, 3), {});
+  EXPECT_EQ(loader.next().size(), 1u);
+  EXPECT_EQ(loader.next().size(), 1u);
+  EXPECT_THAT(message_of<CorruptionError>([&] { loader.next(); }), HasSubstr("shard 7"));
+  EXPECT_THROW(loader.next(), CorruptionError);
+  EXPECT_EQ(loader.consumed_samples(), 2);
+}
+
+TEST(Loader, StopsPromptly) {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Loader loader(troubled(20, 0), {.global_batch_size = 1000});  // a global batch takes 20 s
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Loader, MeasuresItsWaits) {
+  Loader loader(troubled(30, 0), {});
+  loader.next();
+  EXPECT_GT(loader.waited_seconds(), 0.01);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double before = loader.waited_seconds();
+  loader.next();
+  EXPECT_LT(loader.waited_seconds() - before, 0.025);
+}
+
+TEST(Loader, RefusesSizesThatDoNotDivide) {
+  const auto samples = some_samples();
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { Loader(samples, {.micro_batch_size = 2, .global_batch_size = 6, .data_parallel_size = 2}); }),
+              AllOf(HasSubstr("global_batch_size 6"), HasSubstr("micro_batch_size 2"), HasSubstr("2")));
+  EXPECT_THROW(Loader(samples, {.micro_batch_size = 0}), ConfigError);
+  EXPECT_THROW(Loader(samples, {.data_parallel_rank = 1}), ConfigError);
+  EXPECT_THROW(Loader(samples, {}, -1), ConfigError);
+  EXPECT_THROW(Loader(samples, {.batch = {.eod_mask_loss = true}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace witan

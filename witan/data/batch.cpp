@@ -1,0 +1,60 @@
+#include "witan/data/batch.h"
+
+#include <algorithm>
+#include <span>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// Positions, ids and mask of one row, from its tokens [S].
+void mark_documents(std::span<const int32_t> tokens, size_t row, const BatchOptions& options, Batch& batch) {
+  int32_t position = 0, id = 0;
+  for (size_t s = 0; s < tokens.size(); ++s) {
+    const bool ends = options.end_of_text && tokens[s] == *options.end_of_text;
+    batch.positions[row + s] = position++;
+    batch.sequence_ids[row + s] = id;
+    batch.loss_mask[row + s] = ends && options.eod_mask_loss ? 0.0f : 1.0f;
+    if (ends && options.reset_position_ids) position = 0;
+    if (ends && options.reset_attention_mask) ++id;
+  }
+}
+
+}  // namespace
+
+void validate(const BatchOptions& options) {
+  const bool needs = options.reset_position_ids || options.reset_attention_mask || options.eod_mask_loss;
+  require<ConfigError>(
+      options.end_of_text.has_value() || !needs,
+      "reset_position_ids, reset_attention_mask and eod_mask_loss need a tokenizer with an end-of-text token");
+}
+
+Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options) {
+  const auto length = static_cast<size_t>(samples.sequence_length());
+  const size_t count = static_cast<size_t>(sequences) * length;
+  Batch batch{sequences,
+              samples.sequence_length(),
+              std::vector<int32_t>(count),
+              std::vector<int32_t>(count),
+              std::vector<int32_t>(count),
+              std::vector<int32_t>(count),
+              std::vector<float>(count),
+              0};
+  std::vector<int32_t> sample(length + 1);
+  for (int64_t b = 0; b < sequences; ++b) {
+    samples.read(first + b, sample);
+    const int32_t largest = *std::max_element(sample.begin(), sample.end());
+    require<DataError>(options.vocab_size <= 0 || largest < options.vocab_size, samples.dataset().name(), ": token id ",
+                       largest, " is outside the vocabulary of ", options.vocab_size,
+                       ": was it made with another tokenizer?");
+    const size_t row = static_cast<size_t>(b) * length;
+    std::copy_n(sample.begin(), length, batch.tokens.begin() + static_cast<ptrdiff_t>(row));
+    std::copy_n(sample.begin() + 1, length, batch.targets.begin() + static_cast<ptrdiff_t>(row));
+    mark_documents(std::span(sample).first(length), row, options, batch);
+  }
+  batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+  return batch;
+}
+
+}  // namespace witan

@@ -1,0 +1,41 @@
+// A micro-batch as the model takes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "witan/data/samples.h"
+
+namespace witan {
+
+// B sequences of S tokens; every array is [B, S], rows one after another.
+struct Batch {
+  int64_t sequences = 0;        // B
+  int64_t sequence_length = 0;  // S
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;       // the token after each token
+  std::vector<int32_t> positions;     // within the row, or since the last end of text
+  std::vector<int32_t> sequence_ids;  // documents of a row, from 0: attention stays among equal ids
+  std::vector<float> loss_mask;       // 1 where the target counts, else 0
+  int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's part of the loss's denominator
+};
+
+// Megatron-LM's names. All three look for end_of_text among the *input* tokens, as it does; the end of text itself
+// still belongs to the document it ends.
+struct BatchOptions {
+  std::optional<int32_t> end_of_text = {};
+  bool reset_position_ids = false;    // positions start anew after an end of text
+  bool reset_attention_mask = false;  // sequence_ids count up after an end of text; else all are 0
+  bool eod_mask_loss = false;         // no loss where the input is an end of text: what follows it is unrelated
+  int64_t vocab_size = 0;             // > 0: larger ids are an error
+};
+
+// Throws ConfigError when an option needs an end of text and there is none.
+void validate(const BatchOptions& options);
+
+// Samples [first, first + sequences) as one batch. Throws DataError for an id outside the vocabulary, CorruptionError
+// for what the dataset finds.
+Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options);
+
+}  // namespace witan

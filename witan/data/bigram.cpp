@@ -1,0 +1,145 @@
+#include "witan/data/bigram.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kMostPending = size_t{1} << 24;  // 128 MiB
+
+// n1 / (n1 + 2 n2), or 3/4 where a tiny corpus has no such counts.
+double discount(int64_t once, int64_t twice) {
+  if (once == 0 || twice == 0) return 0.75;
+  return static_cast<double>(once) / static_cast<double>(once + 2 * twice);
+}
+
+template <class Values, class Get>
+double discount_of(const Values& values, Get get) {
+  const auto with = [&](int64_t n) {
+    return std::count_if(values.begin(), values.end(), [&](const auto& v) { return get(v) == n; });
+  };
+  return discount(with(1), with(2));
+}
+
+// Documents in pieces of bounded size; each piece starts with the token before it, if there is one.
+void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
+                const std::function<void(std::optional<int32_t> previous, std::span<const int32_t>)>& visit) {
+  constexpr int64_t kPiece = 1 << 20;
+  std::vector<int32_t> piece;
+  for (int64_t d = 0; d < dataset.documents(); ++d) {
+    std::optional<int32_t> previous = end_of_text;
+    for (int64_t begin = 0; begin < dataset.length(d); begin += kPiece) {
+      piece.resize(static_cast<size_t>(std::min(kPiece, dataset.length(d) - begin)));
+      dataset.read(d, begin, piece);
+      visit(previous, piece);
+      previous = piece.back();
+    }
+  }
+}
+
+}  // namespace
+
+BigramModel::BigramModel(int64_t vocab_size) : vocab_size_(vocab_size) {
+  require<ConfigError>(vocab_size >= 1, "a bigram model needs a vocabulary");
+}
+
+void BigramModel::count(std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens)
+    require<DataError>(token >= 0 && token < vocab_size_, "token id ", token, " is outside the vocabulary of ",
+                       vocab_size_);
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    pending_.push_back(static_cast<uint64_t>(tokens[i - 1]) << 32 | static_cast<uint64_t>(tokens[i]));
+    if (pending_.size() == kMostPending) merge_pending();
+  }
+}
+
+void BigramModel::merge_pending() {
+  std::sort(pending_.begin(), pending_.end());
+  std::vector<Entry> merged;
+  merged.reserve(entries_.size());
+  auto old = entries_.begin();
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    const auto end = std::find_if(at, pending_.end(), [&](uint64_t bigram) { return bigram != *at; });
+    while (old != entries_.end() && old->bigram < *at) merged.push_back(*old++);
+    Entry entry{*at, end - at};
+    if (old != entries_.end() && old->bigram == *at) entry.count += (old++)->count;
+    merged.push_back(entry);
+    at = end;
+  }
+  merged.insert(merged.end(), old, entries_.end());
+  entries_ = std::move(merged);
+  pending_.clear();
+}
+
+void BigramModel::finish() {
+  merge_pending();
+  pending_.shrink_to_fit();
+  row_.assign(static_cast<size_t>(vocab_size_) + 1, 0);
+  total_.assign(static_cast<size_t>(vocab_size_), 0);
+  for (const Entry& entry : entries_) {
+    ++row_[(entry.bigram >> 32) + 1];
+    total_[entry.bigram >> 32] += entry.count;
+  }
+  for (size_t v = 1; v < row_.size(); ++v) row_[v] += row_[v - 1];
+  discount_ = discount_of(entries_, [](const Entry& entry) { return entry.count; });
+  estimate_continuation();
+}
+
+void BigramModel::estimate_continuation() {
+  std::vector<int64_t> predecessors(static_cast<size_t>(vocab_size_), 0);
+  for (const Entry& entry : entries_) ++predecessors[entry.bigram & 0xFFFFFFFF];
+  const double d = discount_of(predecessors, [](int64_t n) { return n; });
+  const auto kinds = static_cast<double>(entries_.size()), vocabulary = static_cast<double>(vocab_size_);
+  const auto followed = static_cast<double>(vocab_size_ - std::count(predecessors.begin(), predecessors.end(), 0));
+  continuation_.assign(static_cast<size_t>(vocab_size_), 1 / vocabulary);
+  if (entries_.empty()) return;
+  for (size_t w = 0; w < predecessors.size(); ++w)
+    continuation_[w] = (std::max(static_cast<double>(predecessors[w]) - d, 0.0) + d * followed / vocabulary) / kinds;
+}
+
+double BigramModel::probability(std::optional<int32_t> previous, int32_t token) const {
+  const double q = continuation_[static_cast<size_t>(token)];
+  if (!previous || total_[static_cast<size_t>(*previous)] == 0) return q;
+  const auto v = static_cast<size_t>(*previous);
+  const auto begin = entries_.begin() + row_[v], end = entries_.begin() + row_[v + 1];
+  const uint64_t bigram = static_cast<uint64_t>(v) << 32 | static_cast<uint64_t>(token);
+  const auto found = std::lower_bound(begin, end, bigram, [](const Entry& e, uint64_t key) { return e.bigram < key; });
+  const double count = found != end && found->bigram == bigram ? static_cast<double>(found->count) : 0.0;
+  const auto followers = static_cast<double>(end - begin), total = static_cast<double>(total_[v]);
+  return (std::max(count - discount_, 0.0) + discount_ * followers * q) / total;
+}
+
+BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text) {
+  BigramModel model(vocab_size);
+  std::vector<int32_t> run;
+  visit_runs(train, end_of_text, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
+    run.clear();
+    if (previous) run.push_back(*previous);
+    run.insert(run.end(), tokens.begin(), tokens.end());
+    model.count(run);
+  });
+  model.finish();
+  return model;
+}
+
+BigramScore score_bigrams(const BigramModel& model, const TokenDataset& held_out, std::optional<int32_t> end_of_text,
+                          const std::function<int64_t(int32_t)>& token_bytes) {
+  BigramScore score;
+  visit_runs(held_out, end_of_text, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
+    for (const int32_t token : tokens) {
+      require<DataError>(token < model.vocab_size(), held_out.name(), ": token id ", token,
+                         " is outside the vocabulary of ", model.vocab_size());
+      score.bits -= std::log2(model.probability(previous, token));
+      score.bytes += token_bytes(token);
+      ++score.tokens;
+      previous = token;
+    }
+  });
+  return score;
+}
+
+}  // namespace witan

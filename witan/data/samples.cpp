@@ -1,0 +1,73 @@
+#include "witan/data/samples.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/rng.h"
+
+namespace witan {
+
+struct Samples::Epoch {
+  Epoch(const TokenDataset& dataset, const SamplesOptions& options, int64_t number_, int64_t samples)
+      : number(number_),
+        shuffle(options.shuffle),
+        document_order(dataset.documents(), options.seed, stream("document order", number_)),
+        sample_order(samples, options.seed, stream("sample order", number_)) {
+    begins.reserve(static_cast<size_t>(dataset.documents()) + 1);
+    begins.push_back(0);
+    for (int64_t place = 0; place < dataset.documents(); ++place)
+      begins.push_back(begins.back() + dataset.length(document_at(place)));
+  }
+
+  static uint64_t stream(std::string_view name, int64_t epoch) {
+    return Philox::stream_of(name) + static_cast<uint64_t>(epoch);
+  }
+  int64_t document_at(int64_t place) const { return shuffle ? document_order(place) : place; }
+  int64_t sample_at(int64_t place) const { return shuffle ? sample_order(place) : place; }
+
+  int64_t number;
+  bool shuffle;
+  Permutation document_order, sample_order;
+  std::vector<int64_t> begins;  // [documents + 1]: where the document at each place begins in the epoch's stream
+};
+
+Samples::Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions options)
+    : dataset_(std::move(dataset)), options_(options) {
+  require<ConfigError>(options.sequence_length >= 1, "seq_length must be at least 1, got ", options.sequence_length);
+  per_epoch_ = (dataset_->tokens() - 1) / options.sequence_length;
+  require<DataError>(dataset_->tokens() >= 1 && per_epoch_ >= 1, dataset_->name(), " has ", dataset_->tokens(),
+                     " tokens, but one sample of seq_length ", options.sequence_length, " needs ",
+                     options.sequence_length + 1, ": give more text, or choose a smaller seq_length");
+}
+
+Samples::~Samples() = default;
+
+std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : recent_)
+    if (known && known->number == number) return known;
+  recent_[1] = std::move(recent_[0]);
+  recent_[0] = std::make_shared<const Epoch>(*dataset_, options_, number, per_epoch_);
+  return recent_[0];
+}
+
+void Samples::read(int64_t index, std::span<int32_t> out) const {
+  assert(index >= 0 && static_cast<int64_t>(out.size()) == options_.sequence_length + 1);
+  const auto epoch = this->epoch(index / per_epoch_);
+  int64_t at = epoch->sample_at(index % per_epoch_) * options_.sequence_length;
+  const auto& begins = epoch->begins;
+  auto place = std::upper_bound(begins.begin(), begins.end(), at) - begins.begin() - 1;
+  while (!out.empty()) {
+    const int64_t begin = begins[static_cast<size_t>(place)], end = begins[static_cast<size_t>(place) + 1];
+    const auto n = static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(out.size())));
+    if (n > 0) dataset_->read(epoch->document_at(place), at - begin, out.first(n));
+    out = out.subspan(n);
+    at = end;
+    ++place;
+  }
+}
+
+}  // namespace witan

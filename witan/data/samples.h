@@ -1,0 +1,53 @@
+// Samples of sequence_length + 1 tokens out of a dataset, epoch after epoch, in Megatron-LM's GPT-dataset scheme: a
+// document order, a sample index over the documents laid end to end, and a shuffle of the samples.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "witan/data/permutation.h"
+#include "witan/data/token_dataset.h"
+
+namespace witan {
+
+struct SamplesOptions {
+  int64_t sequence_length = 1024;
+  uint64_t seed = 1234;
+  bool shuffle = true;  // documents and samples; false: the dataset's order, the same in every epoch
+};
+
+// Every epoch stands alone. Its documents, in an order of their own, form one stream of T tokens; sample k is tokens
+// [kS, kS + S + 1) of it, so that each but the first token is a target exactly once; the fewer than S tokens left at
+// the end are dropped (another tail in every epoch), and no sample ever spans two epochs. Megatron-LM instead lays all
+// epochs of a run end to end, which makes its samples depend on how long the run is.
+//
+// Immutable but for a cache of the last epochs used; thread-safe. Memory: 8 bytes per document and cached epoch.
+class Samples {
+ public:
+  // Throws DataError when the dataset has too few tokens for one sample.
+  Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions options);
+  ~Samples();
+
+  int64_t sequence_length() const { return options_.sequence_length; }
+  int64_t per_epoch() const { return per_epoch_; }
+  const TokenDataset& dataset() const { return *dataset_; }
+
+  // Fills out [S + 1] with sample `index` >= 0 of the endless sequence of epochs: a pure function of (dataset, options,
+  // index), O(log documents) after an epoch's first use.
+  void read(int64_t index, std::span<int32_t> out) const;
+
+ private:
+  struct Epoch;
+  std::shared_ptr<const Epoch> epoch(int64_t number) const;
+
+  std::shared_ptr<const TokenDataset> dataset_;
+  SamplesOptions options_;
+  int64_t per_epoch_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::array<std::shared_ptr<const Epoch>, 2> recent_;  // two: a prefetcher crosses the boundary first
+};
+
+}  // namespace witan

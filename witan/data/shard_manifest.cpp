@@ -1,0 +1,98 @@
+#include "witan/data/shard_manifest.h"
+
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+
+namespace witan {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CorpusStatistics, documents, empty_documents, text_bytes, rows, bad_rows, replaced)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartSize, documents, tokens, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SplitOptions, held_out_fraction, least_tokens, seed)
+
+namespace {
+
+constexpr const char* kFormat = "witan-token-shards";
+constexpr int kVersion = 1;
+constexpr uint64_t kMostManifestBytes = 1 << 30;
+// Larger shards are compared by size and index alone: reading them whole would delay every start.
+constexpr uint64_t kMostHashedBytes = 1 << 30;
+
+nlohmann::json describe(const fs::path& path, bool with_hash) {
+  const MappedFile file(path);
+  nlohmann::json description = {{"bytes", file.bytes().size()}};
+  if (with_hash) description["xxh3_128"] = hash_hex(file.bytes().data(), file.bytes().size());
+  return description;
+}
+
+}  // namespace
+
+nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const Source& source : sources)
+    files.push_back({{"path", replace_invalid_utf8(source.path.string())},
+                     {"kind", source.kind == SourceKind::jsonl ? "jsonl" : "text"},
+                     {"bytes", source.bytes},
+                     {"modified_ns", source.modified_ns}});
+  nlohmann::json tokenizer = {{"hash", encoder.hash}, {"vocab_size", encoder.vocab_size}, {"end_of_text", nullptr}};
+  if (encoder.end_of_text) tokenizer["end_of_text"] = *encoder.end_of_text;
+  return {{"sources", files},
+          {"tokenizer", tokenizer},
+          {"options",
+           {{"json_key", options.json_key},
+            {"document_bytes", options.document_bytes},
+            {"row_bytes", options.row_bytes},
+            {"bad_row_share", options.bad_row_share}}}};
+}
+
+ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)
+    : prefix_(prefix), path_(prefix.string() + ".json"), key_(std::move(key)) {}
+
+nlohmann::json ShardManifest::describe_files(bool with_bin_hash) const {
+  return {{"bin", describe(prefix_.string() + ".bin", with_bin_hash)},
+          {"idx", describe(prefix_.string() + ".idx", true)}};
+}
+
+ShardManifest::Found ShardManifest::find(const SplitOptions& split, PreparedDataset& prepared) const try {
+  const nlohmann::json manifest = parse_json(read_file(path_, kMostManifestBytes), path_.string());
+  if (manifest.at("format") != kFormat || manifest.at("version") != kVersion || manifest.at("key") != key_)
+    return Found::nothing;
+  const nlohmann::json& files = manifest.at("files");
+  if (files != describe_files(files.at("bin").contains("xxh3_128"))) return Found::nothing;
+  manifest.at("statistics").get_to(prepared.corpus);
+  manifest.at("tokens").get_to(prepared.tokens);
+  const nlohmann::json& parts = manifest.at("split");
+  if (parts.at("options").get<SplitOptions>() != split) return Found::shards;
+  parts.at("train").get_to(prepared.train);
+  parts.at("held_out").get_to(prepared.held_out);
+  return Found::everything;
+} catch (const nlohmann::json::exception&) {
+  return Found::nothing;
+} catch (const CorruptionError&) {
+  return Found::nothing;
+} catch (const IoError&) {
+  return Found::nothing;
+}
+
+void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared) const {
+  const bool hash_bin = fs::file_size(prefix_.string() + ".bin") <= kMostHashedBytes;
+  const nlohmann::json manifest = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"key", key_},
+      {"statistics", prepared.corpus},
+      {"tokens", prepared.tokens},
+      {"split", {{"options", split}, {"train", prepared.train}, {"held_out", prepared.held_out}}},
+      {"files", describe_files(hash_bin)}};
+  write_file_atomically(path_, manifest.dump(1) + "\n");
+}
+
+void ShardManifest::remove() const {
+  std::error_code ignored;  // absent, as it should be
+  fs::remove(path_, ignored);
+}
+
+}  // namespace witan

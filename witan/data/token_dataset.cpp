@@ -1,0 +1,18 @@
+#include "witan/data/token_dataset.h"
+
+#include "witan/base/error.h"
+#include "witan/data/indexed_dataset.h"
+#include "witan/data/token_bin.h"
+
+namespace witan {
+
+std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text) {
+  fs::path prefix = path;
+  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  const fs::path bin = prefix.string() + ".bin", idx = prefix.string() + ".idx";
+  require<DataError>(fs::exists(bin), "there is no token file ", bin.string(), "; make one with `witan data`");
+  if (fs::exists(idx)) return std::make_shared<IndexedDataset>(prefix);
+  return std::make_shared<TokenBin>(bin, end_of_text);
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// Documents of tokens, wherever they come from: the one interface between files and samples.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "witan/base/file.h"
+
+namespace witan {
+
+// Immutable after construction, so safe to share between threads.
+class TokenDataset {
+ public:
+  virtual ~TokenDataset() = default;
+
+  virtual int64_t documents() const = 0;
+  virtual int64_t tokens() const = 0;
+  // Tokens of one document, which may be none. 0 <= document < documents().
+  virtual int64_t length(int64_t document) const = 0;
+  // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
+  // Throws CorruptionError for an id that does not fit.
+  virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
+  // What it is, for messages.
+  virtual std::string name() const = 0;
+};
+
+// Opens PREFIX, PREFIX.bin or PREFIX.idx (an .idx beside the .bin: Megatron's format; else llm.c's, cut into documents
+// at `end_of_text` if given). Throws DataError when there is no such file, CorruptionError when its bytes are not what
+// its format asks for.
+std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
+
+}  // namespace witan
