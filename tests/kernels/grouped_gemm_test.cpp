@@ -1,0 +1,120 @@
+#include "witan/kernels/grouped_gemm.h"
+
+#include <numeric>
+
+#include "support/rank.h"
+#include "witan/kernels/gemm.h"
+
+namespace witan {
+namespace {
+
+using kernels::Transpose;
+using testing::Rank;
+using testing::values;
+
+constexpr int64_t kUnits = 70, kFeatures = 300;  // N, K
+
+struct Case {
+  int64_t capacity;
+  std::vector<int64_t> begin, count;
+};
+// Gaps, groups out of order, empty groups, one hot expert, nothing at all.
+const std::vector<Case> kCases = {
+    {40, {3, 10, 30}, {5, 17, 1}},
+    {64, {40, 0, 20, 64}, {20, 16, 0, 0}},
+    {300, {0, 0, 0, 0}, {0, 0, 300, 0}},
+    {8, {0, 0}, {0, 0}},
+    {0, {0, 0}, {0, 0}},
+};
+
+struct Problem {
+  Problem(Rank& rank, const Case& c, DType dtype)
+      : x(rank.normal({c.capacity, kFeatures}, dtype, "x")),
+        dy(rank.normal({c.capacity, kUnits}, dtype, "dy")),
+        w(rank.normal({std::ssize(c.count), kUnits, kFeatures}, dtype, "w")),
+        groups{rank.tensor<int64_t>({std::ssize(c.begin)}, c.begin),
+               rank.tensor<int64_t>({std::ssize(c.count)}, c.count)},
+        expected_rows(std::accumulate(c.count.begin(), c.count.end(), int64_t{0})) {}
+  Tensor x, dy, w;
+  RowGroups groups;
+  int64_t expected_rows;
+};
+
+Tensor expert(const Tensor& w, int64_t e) {
+  return w.narrow(0, e, 1).reshape({w.size(1), w.size(2)});
+}
+
+// Compares bit by bit with one plain product per expert; rows outside the groups must still be the poison.
+void expect_rows(Rank& rank, const Case& c, const Tensor& to, const Tensor& from, const Tensor& w,
+                 Transpose transpose_w) {
+  const Tensor expected = rank.poisoned(to.shape(), to.dtype());
+  for (int64_t e = 0; e < w.size(0); ++e) {
+    const int64_t begin = c.begin[static_cast<size_t>(e)], count = c.count[static_cast<size_t>(e)];
+    kernels::gemm(rank.stream, expected.narrow(0, begin, count), Write::overwrite, from.narrow(0, begin, count),
+                  Transpose::no, expert(w, e), transpose_w);
+  }
+  const auto got = values(to), want = values(expected);
+  for (size_t i = 0; i < want.size(); ++i)
+    ASSERT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
+        << i << ": " << got[i] << ", " << want[i];
+}
+
+TEST(GroupedGemm, EqualsOneProductPerExpert) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const int threads : {1, 3}) {
+        SCOPED_TRACE(cat(c.capacity, " rows of ", dtype, ", ", threads, " threads"));
+        Rank rank(threads);
+        const Problem p(rank, c, dtype);
+        const Tensor y = rank.poisoned(p.dy.shape(), dtype), dx = rank.poisoned(p.x.shape(), dtype);
+        kernels::grouped_gemm_forward(rank.stream, y, p.x, p.groups, p.w, p.expected_rows);
+        expect_rows(rank, c, y, p.x, p.w, Transpose::yes);
+        kernels::grouped_gemm_backward_input(rank.stream, dx, p.dy, p.groups, p.w, p.expected_rows);
+        expect_rows(rank, c, dx, p.dy, p.w, Transpose::no);
+      }
+}
+
+TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
+  for (const Case& c : kCases)
+    for (const auto& [in, out] : {std::pair{DType::f64, DType::f64},
+                                  {DType::f32, DType::f32},
+                                  {DType::bf16, DType::bf16},
+                                  {DType::bf16, DType::f32}})
+      for (const int threads : {1, 3}) {
+        SCOPED_TRACE(cat(c.capacity, " rows of ", in, " -> ", out, ", ", threads, " threads"));
+        Rank rank(threads);
+        const Problem p(rank, c, in);
+        const Tensor dw = rank.poisoned(p.w.shape(), out), expected = rank.poisoned(p.w.shape(), out);
+        for (const Write write : {Write::overwrite, Write::accumulate}) {
+          kernels::grouped_gemm_backward_weight(rank.stream, dw, write, p.dy, p.x, p.groups, p.expected_rows);
+          for (int64_t e = 0; e < p.w.size(0); ++e) {
+            const int64_t begin = c.begin[static_cast<size_t>(e)], count = c.count[static_cast<size_t>(e)];
+            kernels::gemm(rank.stream, expert(expected, e), write, p.dy.narrow(0, begin, count), Transpose::yes,
+                          p.x.narrow(0, begin, count), Transpose::no);
+          }
+          ASSERT_EQ(values(dw), values(expected));
+        }
+      }
+}
+
+TEST(GroupedGemm, CostsFollowTheExpectedRows) {
+  ThreadPool pool(2);
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  const Tensor x = meta.empty({100, 16}, DType::bf16), y = meta.empty({100, 32}, DType::bf16);
+  const Tensor w = meta.empty({4, 32, 16}, DType::bf16), dw = meta.empty({4, 32, 16}, DType::f32);
+  const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64)};
+  kernels::grouped_gemm_forward(meta, y, x, groups, w, 60);
+  kernels::grouped_gemm_backward_input(meta, x, y, groups, w, 60);
+  kernels::grouped_gemm_backward_weight(meta, dw, Write::accumulate, y, x, groups, 60);
+  const auto& costs = meta.costs().at("other");
+  const double flops = 2.0 * 60 * 16 * 32, rows = 2.0 * 60 * (16 + 32), weights = 4.0 * 32 * 16;
+  EXPECT_EQ(costs.at("grouped_gemm_forward").flops, flops);
+  EXPECT_EQ(costs.at("grouped_gemm_forward").bytes, rows + 2 * weights);
+  EXPECT_EQ(costs.at("grouped_gemm_backward_input").flops, flops);
+  EXPECT_EQ(costs.at("grouped_gemm_backward_input").bytes, rows + 2 * weights);
+  EXPECT_EQ(costs.at("grouped_gemm_backward_weight").flops, flops);
+  EXPECT_EQ(costs.at("grouped_gemm_backward_weight").bytes, rows + 2 * 4 * weights);
+}
+
+}  // namespace
+}  // namespace witan

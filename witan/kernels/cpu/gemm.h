@@ -1,0 +1,20 @@
+// CPU twins of the matrix products. They get scratch from their caller, because it counts on the meta device too:
+// gemm_workspace() in gemm_blocks.h.
+#pragma once
+
+#include "witan/kernels/gemm.h"
+#include "witan/kernels/grouped_gemm.h"
+
+namespace witan::kernels::cpu {
+
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b, const Tensor& workspace);
+
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const Tensor& workspace);
+void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
+                                 const Tensor& w, const Tensor& workspace);
+void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                                  const RowGroups& groups, const Tensor& workspace);
+
+}  // namespace witan::kernels::cpu

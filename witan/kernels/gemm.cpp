@@ -1,0 +1,27 @@
+#include "witan/kernels/gemm.h"
+
+#include <cassert>
+
+#include "witan/kernels/cpu/gemm.h"
+#include "witan/kernels/cpu/gemm_blocks.h"
+
+namespace witan::kernels {
+
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b) {
+  const int64_t M = c.size(0), N = c.size(1), K = a.size(transpose_a == Transpose::yes ? 0 : 1);
+  assert(a.size(transpose_a == Transpose::yes ? 1 : 0) == M && a.stride(1) == 1);
+  assert(b.size(transpose_b == Transpose::yes ? 1 : 0) == K && b.size(transpose_b == Transpose::yes ? 0 : 1) == N);
+  assert(b.stride(1) == 1 && c.stride(1) == 1 && a.dtype() == b.dtype());
+  const Cost cost{2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K),
+                  bytes_of(a, b, c) + (write == Write::accumulate ? bytes_of(c) : 0.0)};
+  WITAN_LAUNCH(stream, gemm, cost, c, write, a, transpose_a, b, transpose_b,
+               cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K));
+}
+
+void repeat_row(Stream& stream, const Tensor& y, const Tensor& row) {
+  assert(y.contiguous() && y.size(1) == row.size(0) && y.dtype() == row.dtype());
+  WITAN_LAUNCH(stream, repeat_row, (Cost{0, bytes_of(y, row)}), y, row);
+}
+
+}  // namespace witan::kernels
