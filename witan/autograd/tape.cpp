@@ -29,7 +29,8 @@ void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write)
   require<ShapeError>(to.shape() == from.shape() && to.contiguous() && from.contiguous(), "gradient of shape ",
                       from.shape(), " for a value of shape ", to.shape());
   const double elements = static_cast<double>(to.elements());
-  stream.count("accumulate", {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype()))});
+  stream.count("accumulate",
+               {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype()))});
   if (stream.is_meta()) return;
   dispatch_floating(to.dtype(), [&]<class To>() {
     dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
@@ -38,11 +39,13 @@ void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write)
 
 }  // namespace
 
-// How a value is made again, and the result while several savers still need it.
 struct Var::Recipe {
   std::function<Tensor(Backward&)> compute;
-  Tensor result;
-  int savers = 0;
+  std::weak_ptr<Remade> remade;
+};
+struct Var::Remade {
+  std::shared_ptr<Recipe> recipe;
+  Tensor value;
 };
 
 Var Tape::constant(Tensor value) {
@@ -81,9 +84,9 @@ Saved Tape::save(const Var& var) {
   Saved saved;
   static_cast<Slot&>(saved) = slot(var);
   if (!recording() || saved.leaf_) return saved;
-  if (var.data_->recipe) {
-    saved.recipe_ = var.data_->recipe;
-    ++saved.recipe_->savers;
+  if (const auto& recipe = var.data_->recipe) {
+    saved.remade_ = recipe->remade.lock();
+    if (!saved.remade_) recipe->remade = saved.remade_ = std::make_shared<Var::Remade>(Var::Remade{recipe, {}});
   } else {
     saved.tensor_ = var.data_->value;
   }
@@ -123,9 +126,9 @@ std::vector<Var> Tape::record(const char* name, std::vector<Tensor> outputs, con
 
 std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
                                           std::vector<Leaf*> leaves, BackwardFn backward) {
-  const bool wanted = recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(), [](const Var& input) {
-                                        return input.needs_gradient();
-                                      }));
+  const bool wanted =
+      recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(),
+                                                     [](const Var& input) { return input.needs_gradient(); }));
   std::vector<Var> vars;
   Node node{name, {}, std::move(leaves), std::move(backward), {}};
   for (Tensor& output : outputs) {
@@ -187,6 +190,7 @@ Tensor Tape::gradient(const Var& input) const {
 
 void Tape::add(const Slot& to, Tensor gradient) {
   if (!to.wanted()) return;
+  assert(gradient.shape() == to.shape_);
   if (to.leaf_) {
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
     add_into(stream_, to.leaf_->gradient(), gradient, write);
@@ -207,15 +211,15 @@ void Tape::add(const Slot& to, Tensor gradient) {
 
 Tensor Backward::value(const Saved& saved) {
   if (saved.leaf_) return saved.leaf_->value();
-  if (!saved.recipe_) return saved.tensor_;
-  Var::Recipe& recipe = *saved.recipe_;
-  if (!recipe.result.defined()) recipe.result = recipe.compute(*this);
-  const Tensor result = recipe.result;
-  if (--recipe.savers == 0) recipe = Var::Recipe();  // frees what the recipe captured, too
-  return result;
+  if (!saved.remade_) return saved.tensor_;
+  Var::Remade& remade = *saved.remade_;
+  if (!remade.value.defined()) remade.value = remade.recipe->compute(*this);
+  return remade.value;
 }
 
-void Backward::add(const Slot& slot, Tensor gradient) { tape_.add(slot, std::move(gradient)); }
+void Backward::add(const Slot& slot, Tensor gradient) {
+  tape_.add(slot, std::move(gradient));
+}
 
 void Backward::write(const Slot& slot, const std::function<void(const Tensor&, Write)>& write) {
   if (!slot.wanted()) return;

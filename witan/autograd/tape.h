@@ -44,7 +44,8 @@ class Var {
 
  private:
   friend class Tape;
-  struct Recipe;
+  struct Recipe;  // how a value is made again
+  struct Remade;  // that, and the value while its savers need it
   struct Data {
     Tensor value;
     int64_t slot = -1;     // where the tape keeps the gradient; -1: none is wanted
@@ -85,7 +86,7 @@ class Saved : public Slot {
   friend class Tape;
   friend class Backward;
   Tensor tensor_;
-  std::shared_ptr<Var::Recipe> recipe_;
+  std::shared_ptr<Var::Remade> remade_;  // shared by all savers of one value; the last to go takes the value along
 };
 
 class Tape {
@@ -99,17 +100,17 @@ class Tape {
   Stream& stream() { return stream_; }
   bool recording() const { return mode_ == Mode::record; }
 
-  Var constant(Tensor value);         // no gradient
-  Var input(Tensor value);            // its gradient can be asked for after backward()
-  Var parameter(Leaf& leaf);          // its gradient goes to the leaf
+  Var constant(Tensor value);  // no gradient
+  Var input(Tensor value);     // its gradient can be asked for after backward()
+  Var parameter(Leaf& leaf);   // its gradient goes to the leaf
 
   // Keeps what backward needs. A Tensor that is not a Var (statistics, indices) can be saved too.
   Saved save(const Var& var);
   Saved save(const Tensor& tensor);
   Slot slot(const Var& var) const;
 
-  // Called with the gradients of the outputs, in order; an output that nobody used has an undefined one. Not called when
-  // no output was used.
+  // Called with the gradients of the outputs, in order; an output that nobody used has an undefined one. Not called
+  // when no output was used.
   using BackwardFn = std::function<void(Backward&, const std::vector<Tensor>& gradients)>;
   using BackwardFn1 = std::function<void(Backward&, const Tensor& gradient)>;
   Var record(const char* name, Tensor output, const std::vector<Var>& inputs, BackwardFn1 backward);
@@ -164,14 +165,15 @@ class Backward {
   explicit Backward(Tape& tape) : tape_(tape) {}
   Stream& stream() { return tape_.stream_; }
 
-  Tensor value(const Saved& saved);                         // unpacks; computes again what was rematerialised
+  Tensor value(const Saved& saved);  // unpacks; computes again what was rematerialised
   bool wants(const Slot& slot) const { return slot.wanted(); }
   // Delivers a gradient of the input's shape. The first one is kept without a copy; later ones are added. Dropped when
   // nobody wants it. A parameter's is converted to the gradient dtype.
   void add(const Slot& slot, Tensor gradient);
   // Calls write(to, how) with a tensor of the input's shape to put its gradient into: a parameter's own buffer (in the
-  // gradient dtype; overwritten by the first writer, accumulated into by later ones) or a fresh tensor, to be overwritten,
-  // of the input's dtype. Not called when nobody wants it. For writers that honour `how`; others use add().
+  // gradient dtype; overwritten by the first writer, accumulated into by later ones) or a fresh tensor, to be
+  // overwritten, of the input's dtype. Not called when nobody wants it. For writers that honour `how`; others use
+  // add().
   void write(const Slot& slot, const std::function<void(const Tensor& to, Write how)>& write);
 
  private:

@@ -35,7 +35,8 @@ void set_poison([[maybe_unused]] std::byte* address, [[maybe_unused]] int64_t by
 }  // namespace
 
 std::string_view name_of(MemoryTag tag) {
-  constexpr std::string_view names[] = {"weights", "gradients", "optimizer", "activations", "communication", "workspace"};
+  constexpr std::string_view names[] = {"weights",     "gradients",     "optimizer",
+                                        "activations", "communication", "workspace"};
   return names[static_cast<size_t>(tag)];
 }
 
@@ -64,7 +65,9 @@ Arena::~Arena() {
   ::munmap(base_, static_cast<size_t>(reserved_));
 }
 
-int64_t Arena::live() const { return std::accumulate(live_.begin(), live_.end(), int64_t{0}); }
+int64_t Arena::live() const {
+  return std::accumulate(live_.begin(), live_.end(), int64_t{0});
+}
 
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
@@ -83,11 +86,12 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
       free_by_size_.erase({free_.rbegin()->second, offset});
       free_.erase(offset);
     }
-    if (offset + size > reserved_) {
+    if (size > reserved_ - offset) {
       if (offset < top_) release_block(offset, top_ - offset);
       throw OutOfMemoryError(cat("out of memory: ", format_bytes(static_cast<double>(bytes)), " of ", name_of(tag),
                                  " asked for, ", format_bytes(static_cast<double>(live())), " in use of ",
-                                 format_bytes(static_cast<double>(reserved_)), " reserved"));
+                                 format_bytes(static_cast<double>(reserved_)),
+                                 " reserved; `witan plan` shows what needs how much"));
     }
     top_ = offset + size;
     high_water_ = std::max(high_water_, top_);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/cpu/store.h"
 
 namespace witan::kernels::cpu {
 
@@ -20,7 +21,7 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Ten
       for (int64_t d = 0; d < D; ++d) squares += A(in[d]) * A(in[d]);
       const A s = scale[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) out[d] = T(A(in[d]) * s * A(weight[d]));
+      for (int64_t d = 0; d < D; ++d) store(out[d], A(in[d]) * s * A(weight[d]));
     });
   });
 }
@@ -39,7 +40,7 @@ void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, 
       for (int64_t d = 0; d < D; ++d) dot += A(weight[d]) * A(g[d]) * A(in[d]);
       const A pull = dot / A(D) * s * s;
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) out[d] = T(s * (A(weight[d]) * A(g[d]) - A(in[d]) * pull));
+      for (int64_t d = 0; d < D; ++d) store(out[d], s * (A(weight[d]) * A(g[d]) - A(in[d]) * pull));
     });
   });
 }
@@ -74,7 +75,7 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
       for (int64_t d = 0; d < D; ++d) squares += (A(in[d]) - m) * (A(in[d]) - m);
       const A s = r.data<A>()[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) out[d] = T((A(in[d]) - m) * s * A(weight[d]) + (bias ? A(bias[d]) : A(0)));
+      for (int64_t d = 0; d < D; ++d) store(out[d], (A(in[d]) - m) * s * A(weight[d]) + (bias ? A(bias[d]) : A(0)));
     });
   });
 }
@@ -96,7 +97,7 @@ void layernorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy
       }
       const A shift = sum / A(D), pull = dot / A(D);
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) out[d] = T(s * (A(weight[d]) * A(g[d]) - shift - (A(in[d]) - m) * s * pull));
+      for (int64_t d = 0; d < D; ++d) store(out[d], s * (A(weight[d]) * A(g[d]) - shift - (A(in[d]) - m) * s * pull));
     });
   });
 }

@@ -1,0 +1,282 @@
+#include "witan/kernels/attention.h"
+
+#include <cstring>
+#include <limits>
+
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::Rank;
+using testing::values;
+
+struct Size {
+  int64_t B, S, H, G, hd;
+  Shape queries() const { return {B, S, H, hd}; }
+  Shape keys() const { return {B, S, G, hd}; }
+  Shape lse() const { return {B, H, S}; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Size& s) {
+  return out << "B=" << s.B << " S=" << s.S << " H=" << s.H << " G=" << s.G << " hd=" << s.hd;
+}
+
+struct Results {
+  Tensor y, lse, dq, dk, dv;
+  std::vector<Tensor> all() const { return {y, lse, dq, dk, dv}; }
+};
+
+struct Case {
+  Size size;
+  kernels::AttentionInputs in;
+  Tensor dy;
+
+  Case(Rank& rank, const Size& s, DType dtype, const Tensor& ids = {})
+      : size(s),
+        in{rank.normal(s.queries(), dtype, "q"), rank.normal(s.keys(), dtype, "k"), rank.normal(s.keys(), dtype, "v"),
+           ids, 1 / std::sqrt(static_cast<double>(s.hd))},
+        dy(rank.normal(s.queries(), dtype, "dy")) {}
+
+  Results run(Rank& rank) const {
+    const DType dtype = in.q.dtype();
+    Results r{rank.poisoned(size.queries(), dtype), rank.poisoned(size.lse(), accumulator(dtype)),
+              rank.poisoned(size.queries(), dtype), rank.poisoned(size.keys(), dtype),
+              rank.poisoned(size.keys(), dtype)};
+    kernels::attention_forward(rank.stream, r.y, r.lse, in);
+    kernels::attention_backward(rank.stream, {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
+    return r;
+  }
+};
+
+// The textbook, in float64, with every probability in memory.
+struct Reference {
+  std::vector<double> y, lse, dq, dk, dv;
+
+  explicit Reference(const Case& c) : s_(c.size), scale_(c.in.scale) {
+    q_ = values(c.in.q), k_ = values(c.in.k), v_ = values(c.in.v), dy_ = values(c.dy);
+    y.resize(q_.size()), lse.resize(static_cast<size_t>(s_.B * s_.H * s_.S)), dq.resize(q_.size());
+    dk.resize(k_.size()), dv.resize(k_.size());
+    for (int64_t b = 0; b < s_.B; ++b)
+      for (int64_t h = 0; h < s_.H; ++h)
+        for (int64_t i = 0; i < s_.S; ++i)
+          query(b, h, i, c.in.sequence_ids.defined() ? c.in.sequence_ids.data<int32_t>() + b * s_.S : nullptr);
+  }
+
+ private:
+  double dot(const double* a, const double* b) const {
+    double sum = 0;
+    for (int64_t d = 0; d < s_.hd; ++d) sum += a[d] * b[d];
+    return sum;
+  }
+  void query(int64_t b, int64_t h, int64_t i, const int32_t* ids) {
+    const int64_t at = ((b * s_.S + i) * s_.H + h) * s_.hd;
+    const auto key_at = [&](int64_t j) { return ((b * s_.S + j) * s_.G + h / (s_.H / s_.G)) * s_.hd; };
+    std::vector<int64_t> seen;
+    for (int64_t j = 0; j <= i; ++j)
+      if (!ids || ids[j] == ids[i]) seen.push_back(j);
+    std::vector<double> p;
+    double sum = 0, pull = 0;
+    for (const int64_t j : seen) p.push_back(scale_ * dot(&q_[size_t(at)], &k_[size_t(key_at(j))]));
+    const double top = *std::ranges::max_element(p);
+    for (double& x : p) sum += x = std::exp(x - top);
+    for (double& x : p) x /= sum;
+    lse[size_t((b * s_.H + h) * s_.S + i)] = top + std::log(sum);
+    for (size_t n = 0; n < seen.size(); ++n) pull += p[n] * dot(&dy_[size_t(at)], &v_[size_t(key_at(seen[n]))]);
+    for (size_t n = 0; n < seen.size(); ++n) {
+      const size_t key = size_t(key_at(seen[n]));
+      const double ds = scale_ * p[n] * (dot(&dy_[size_t(at)], &v_[key]) - pull);
+      for (size_t d = 0; d < size_t(s_.hd); ++d) {
+        y[size_t(at) + d] += p[n] * v_[key + d];
+        dv[key + d] += p[n] * dy_[size_t(at) + d];
+        dq[size_t(at) + d] += ds * k_[key + d];
+        dk[key + d] += ds * q_[size_t(at) + d];
+      }
+    }
+  }
+
+  Size s_;
+  double scale_;
+  std::vector<double> q_, k_, v_, dy_;
+};
+
+void expect_reference(Rank& rank, const Case& c, double tolerance) {
+  SCOPED_TRACE(::testing::Message() << c.size << " " << name_of(c.in.q.dtype()));
+  const Results got = c.run(rank);
+  const Reference expected(c);
+  EXPECT_TRUE(close(values(got.y), expected.y, tolerance, tolerance)) << "y";
+  EXPECT_TRUE(close(values(got.lse), expected.lse, std::min(tolerance, 1e-4), tolerance)) << "lse";
+  EXPECT_TRUE(close(values(got.dq), expected.dq, 4 * tolerance, tolerance)) << "dq";
+  EXPECT_TRUE(close(values(got.dk), expected.dk, 8 * tolerance, tolerance)) << "dk";
+  EXPECT_TRUE(close(values(got.dv), expected.dv, 8 * tolerance, tolerance)) << "dv";
+}
+
+double tolerance_of(DType dtype) {
+  return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1e-5 : 2e-2;
+}
+
+// [B, S] ids from the lengths of each row's documents; `stride` makes them unsorted when it is not 1.
+Tensor documents(Rank& rank, int64_t S, const std::vector<std::vector<int64_t>>& lengths, int32_t stride = 1) {
+  std::vector<int32_t> ids;
+  for (const auto& row : lengths)
+    for (size_t document = 0; document < row.size(); ++document)
+      ids.insert(ids.end(), static_cast<size_t>(row[document]), static_cast<int32_t>(document) * stride % 7);
+  return rank.tensor<int32_t>({static_cast<int64_t>(lengths.size()), S}, ids);
+}
+
+const std::vector<Size> kSizes = {{1, 1, 1, 1, 1},    {2, 1, 4, 2, 16},   {1, 5, 2, 1, 3},   {2, 67, 4, 2, 20},
+                                  {1, 130, 6, 2, 64}, {1, 300, 2, 2, 32}, {3, 33, 5, 1, 65}, {1, 64, 8, 8, 48}};
+
+TEST(Attention, MatchesTheTextbook) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const Size& size : kSizes) expect_reference(rank, Case(rank, size, dtype), tolerance_of(dtype));
+}
+
+TEST(Attention, DocumentsAreApart) {
+  Rank rank;
+  const Size size{3, 200, 4, 2, 24};
+  const std::vector<std::vector<int64_t>> lengths = {{1, 63, 65, 1, 70}, {200}, {100, 28, 1, 1, 1, 69}};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int32_t stride : {1, 3})
+      expect_reference(rank, Case(rank, size, dtype, documents(rank, size.S, lengths, stride)), tolerance_of(dtype));
+}
+
+TEST(Attention, IdsNeedNotBeContiguous) {
+  Rank rank;
+  const Size size{1, 150, 2, 1, 16};
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < size.S; ++i) ids.push_back((i * i + i / 9) % 5 - 2);
+  expect_reference(rank, Case(rank, size, DType::f64, rank.tensor<int32_t>({1, size.S}, ids)), 1e-12);
+}
+
+// A document's results are those of the document alone: what other documents hold, NaN included where no tile is
+// shared, does not matter.
+TEST(Attention, DocumentsInTilesOfTheirOwnAreNotRead) {
+  Rank rank;
+  const Size size{1, 256, 2, 1, 16};
+  const Tensor ids = documents(rank, size.S, {{128, 128}});
+  const Case clean(rank, size, DType::f32, ids), dirty(rank, size, DType::f32, ids);
+  for (const Tensor& x : {dirty.in.q, dirty.in.k, dirty.in.v, dirty.dy})
+    std::fill_n(x.data<float>(), x.elements() / 2, std::nanf(""));
+  const Results expected = clean.run(rank), got = dirty.run(rank);
+  for (const auto& [a, b] : {std::pair{got.y, expected.y}, std::pair{got.dq, expected.dq},
+                             std::pair{got.dk, expected.dk}, std::pair{got.dv, expected.dv}})
+    EXPECT_EQ(values(a.narrow(1, 128, 128).reshape({a.elements() / 2})),
+              values(b.narrow(1, 128, 128).reshape({b.elements() / 2})));
+}
+
+TEST(Attention, NanReachesTheQueriesThatSeeIt) {
+  Rank rank;
+  const Size size{1, 100, 1, 1, 16};
+  const Case c(rank, size, DType::f32);
+  c.in.k.data<float>()[70 * 16] = std::nanf("");
+  const Results r = c.run(rank);
+  for (int64_t i = 0; i < size.S; ++i) EXPECT_EQ(std::isnan(r.y.data<float>()[i * 16]), i >= 70) << i;
+  for (int64_t i = 0; i < size.S; ++i) EXPECT_EQ(std::isnan(r.lse.data<float>()[i]), i >= 70) << i;
+}
+
+// Scores of thousands: without the running maximum exp would overflow.
+TEST(Attention, LargeScoresStayFinite) {
+  Rank rank;
+  Case c(rank, {1, 90, 2, 2, 16}, DType::f64);
+  c.in.scale = 500;
+  expect_reference(rank, c, 1e-9);
+  c.in.scale = -500;
+  expect_reference(rank, c, 1e-9);
+}
+
+// One thread takes a group at a time; three threads cut this few groups by queries, then by keys.
+TEST(Attention, ThreadsDoNotChangeABit) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const Size& size : {Size{1, 700, 4, 2, 40}, Size{2, 129, 3, 1, 16}, Size{8, 70, 4, 2, 16}}) {
+      Rank one(1), three(3);
+      std::vector<std::vector<int64_t>> lengths(size_t(size.B),
+                                                {size.S / 3, size.S / 2, size.S - size.S / 3 - size.S / 2});
+      for (const bool with_ids : {false, true}) {
+        const auto ids = [&](Rank& rank) { return with_ids ? documents(rank, size.S, lengths) : Tensor(); };
+        const auto a = Case(one, size, dtype, ids(one)).run(one).all();
+        const auto b = Case(three, size, dtype, ids(three)).run(three).all();
+        for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(values(a[i]), values(b[i])) << size << ", output " << i;
+      }
+    }
+}
+
+TEST(Attention, ARowDoesNotKnowTheBatch) {
+  Rank rank(3);
+  const Size size{9, 200, 4, 2, 32};
+  const Case batch(rank, size, DType::f32);
+  const auto whole = batch.run(rank).all();
+  const auto row = [](const Tensor& x, int64_t b) { return x.narrow(0, b, 1); };
+  for (const int64_t b : {0, 4, 8}) {
+    Case single(rank, {1, size.S, size.H, size.G, size.hd}, DType::f32);
+    single.in.q = row(batch.in.q, b), single.in.k = row(batch.in.k, b), single.in.v = row(batch.in.v, b);
+    single.dy = row(batch.dy, b);
+    const auto alone = single.run(rank).all();
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(values(alone[i]), values(row(whole[i], b))) << "output " << i;
+  }
+}
+
+TEST(Attention, NothingToDoIsFine) {
+  Rank rank;
+  for (const Size& size : {Size{0, 5, 2, 1, 4}, Size{2, 0, 2, 1, 4}}) Case(rank, size, DType::f32).run(rank);
+}
+
+TEST(Attention, CostCountsTheCausalHalf) {
+  Rank rank;
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const Size s{2, 10, 4, 2, 8};
+  const auto tensor = [&](const Shape& shape) { return meta.empty(shape, DType::f32); };
+  const Tensor q = tensor(s.queries()), k = tensor(s.keys()), lse = tensor(s.lse());
+  kernels::attention_forward(meta, q, lse, {q, k, k, {}, 1});
+  const double pairs = 2 * 4 * 10 * 11 / 2;
+  EXPECT_EQ(meta.flops(), pairs * 4 * 8);
+  EXPECT_EQ(meta.costs().at("other").at("attention_forward").bytes, 4.0 * (2 * 640 + 2 * 320 + 80));
+  meta.reset_costs();
+  kernels::attention_backward(meta, {q, k, k}, q, q, lse, {q, k, k, {}, 1});
+  EXPECT_EQ(meta.flops(), 2.5 * pairs * 4 * 8);
+  meta.reset_costs();
+  const Tensor cache = tensor({2, 50, 2, 8});
+  kernels::attention_decode(meta, q, q, cache, cache, 7, 1);
+  EXPECT_EQ(meta.flops(), 2 * 4 * (7 * 10 + 55) * 4 * 8.0);
+  EXPECT_EQ(meta.costs().at("other").at("attention_decode").bytes, 4.0 * (2 * 640 + 2 * 2 * 17 * 16));
+}
+
+// Prefill in pieces, then token by token, through a cache whose rest is poisoned: the bits of the full kernel.
+TEST(AttentionDecode, GivesTheBitsOfTheFullKernel) {
+  Rank rank(3);
+  const Size s{2, 150, 6, 2, 20};
+  const int64_t Smax = 160;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Case c(rank, s, dtype);
+    const auto expected = values(c.run(rank).y);
+    const Tensor k_cache = rank.poisoned({s.B, Smax, s.G, s.hd}, dtype);
+    const Tensor v_cache = rank.poisoned({s.B, Smax, s.G, s.hd}, dtype);
+    const auto append = [&](const Tensor& cache, const Tensor& from, int64_t past, int64_t count) {
+      const int64_t row = s.G * s.hd * size_of(dtype);
+      for (int64_t b = 0; b < s.B; ++b)
+        std::memcpy(cache.raw() + (b * Smax + past) * row, from.raw() + (b * s.S + past) * row, size_t(count * row));
+    };
+    int64_t past = 0;
+    for (const int64_t count : {70, 1, 1, 62, 1, 15}) {
+      append(k_cache, c.in.k, past, count);
+      append(v_cache, c.in.v, past, count);
+      const Tensor q = rank.stream.empty({s.B, count, s.H, s.hd}, dtype), y = rank.poisoned(q.shape(), dtype);
+      const int64_t row = s.H * s.hd, bytes = row * size_of(dtype);
+      for (int64_t b = 0; b < s.B; ++b)
+        std::memcpy(q.raw() + b * count * bytes, c.in.q.raw() + (b * s.S + past) * bytes, size_t(count * bytes));
+      kernels::attention_decode(rank.stream, y, q, k_cache, v_cache, past, c.in.scale);
+      const auto got = values(y);
+      for (int64_t b = 0; b < s.B; ++b)
+        EXPECT_TRUE(std::equal(got.begin() + b * count * row, got.begin() + (b + 1) * count * row,
+                               expected.begin() + (b * s.S + past) * row))
+            << "batch row " << b << ", positions from " << past;
+      past += count;
+    }
+    EXPECT_EQ(past, s.S);
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,125 @@
+#include "witan/kernels/cross_entropy.h"
+
+#include <limits>
+
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::Rank;
+using testing::values;
+
+struct Case {
+  Case(Rank& rank, DType dtype, int64_t T, int64_t V)
+      : logits(rank.normal({T, V}, dtype, "logits", 3)),
+        weights(rank.normal({T}, accumulator(dtype), "weights")),
+        targets(rank.stream.empty({T}, DType::i32)),
+        loss(rank.poisoned({1}, accumulator(dtype))),
+        losses(rank.poisoned({T}, accumulator(dtype))),
+        lse(rank.poisoned({T}, accumulator(dtype))) {
+    for (int64_t t = 0; t < T; ++t) targets.data<int32_t>()[t] = static_cast<int32_t>((t * 7 + 3) % V);
+  }
+  void forward(Rank& rank) { kernels::cross_entropy_forward(rank.stream, loss, losses, lse, logits, targets, weights); }
+  Tensor backward(Rank& rank, double seed, Tensor to = {}) {
+    const Tensor dloss = rank.stream.empty({1}, weights.dtype());
+    dispatch_floating(dloss.dtype(), [&]<class A>() { *dloss.data<A>() = A(seed); });
+    const Tensor dlogits = to.defined() ? to : rank.poisoned(logits.shape(), logits.dtype());
+    kernels::cross_entropy_backward(rank.stream, dlogits, dloss, logits, lse, targets, weights);
+    return dlogits;
+  }
+  Tensor logits, weights, targets, loss, losses, lse;
+};
+
+TEST(CrossEntropy, AgreesWithTheFormula) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t T : {0, 1, 6})
+      for (const int64_t V : {1, 2, 17, 9001}) {
+        SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "]"));
+        Case c(rank, dtype, T, V);
+        c.forward(rank);
+        const auto x = values(c.logits), w = values(c.weights);
+        double loss = 0;
+        std::vector<double> losses, lse, dlogits;
+        for (size_t t = 0; t < static_cast<size_t>(T); ++t) {
+          const auto row = x.begin() + static_cast<int64_t>(t) * V;
+          double sum = 0;
+          for (int64_t v = 0; v < V; ++v) sum += std::exp(row[v]);
+          const int32_t target = c.targets.data<int32_t>()[t];
+          lse.push_back(std::log(sum));
+          losses.push_back(lse[t] - row[target]);
+          loss += w[t] * losses[t];
+          for (int64_t v = 0; v < V; ++v) dlogits.push_back(0.5 * w[t] * (std::exp(row[v] - lse[t]) - (v == target)));
+        }
+        const double tolerance = dtype == DType::f64 ? 1e-12 : 3e-6;
+        EXPECT_TRUE(close(values(c.lse), lse, tolerance, tolerance));
+        EXPECT_TRUE(close(values(c.losses), losses, tolerance, tolerance));
+        EXPECT_TRUE(close(values(c.loss), {loss}, tolerance, tolerance));
+        const double rounding = dtype == DType::bf16 ? 1e-2 : tolerance;
+        EXPECT_TRUE(close(values(c.backward(rank, 0.5)), dlogits, rounding / 100, rounding));
+      }
+}
+
+TEST(CrossEntropy, BackwardInPlaceHasTheSameBits) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Case c(rank, dtype, 5, 37);
+    c.forward(rank);
+    const auto apart = values(c.backward(rank, 2));
+    EXPECT_EQ(values(c.backward(rank, 2, c.logits)), apart);
+  }
+}
+
+TEST(CrossEntropy, WeightlessTokensAreSkippedWhateverTheyHold) {
+  Rank rank;
+  Case c(rank, DType::f32, 3, 4);
+  std::fill_n(c.logits.data<float>() + 4, 4, std::nanf(""));
+  c.weights.data<float>()[1] = 0;
+  c.targets.data<int32_t>()[1] = -1;
+  c.forward(rank);
+  EXPECT_TRUE(std::isfinite(values(c.loss)[0]));
+  EXPECT_EQ(values(c.losses)[1], 0);
+  EXPECT_EQ(values(c.lse)[1], 0);
+  const auto dlogits = values(c.backward(rank, std::nan("")));
+  for (size_t v = 4; v < 8; ++v) EXPECT_EQ(dlogits[v], 0);
+  EXPECT_TRUE(std::isnan(dlogits[0]));
+}
+
+TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
+  Rank rank;
+  Case c(rank, DType::f32, 1, 3);
+  std::ranges::copy(std::vector<float>{3e38f, -3e38f, 3e38f}, c.logits.data<float>());
+  c.weights.data<float>()[0] = 1;
+  c.targets.data<int32_t>()[0] = 2;
+  c.forward(rank);
+  EXPECT_TRUE(std::isfinite(values(c.loss)[0]));
+  std::ranges::copy(std::vector<float>{1, -std::numeric_limits<float>::infinity(), 1}, c.logits.data<float>());
+  c.forward(rank);
+  EXPECT_NEAR(values(c.loss)[0], std::log(2.0), 1e-6);
+  EXPECT_EQ(values(c.backward(rank, 1))[1], 0);
+}
+
+TEST(CrossEntropy, NanLogitsReachTheLoss) {
+  Rank rank;
+  Case c(rank, DType::f32, 2, 5);
+  c.logits.data<float>()[3] = std::nanf("");
+  c.forward(rank);
+  EXPECT_TRUE(std::isnan(values(c.loss)[0]));
+}
+
+TEST(CrossEntropy, ThreadsDoNotChangeABit) {
+  const auto run = [](int threads) {
+    Rank rank(threads);
+    Case c(rank, DType::f32, 77, 1003);
+    c.forward(rank);
+    auto all = values(c.backward(rank, 1));
+    all.push_back(values(c.loss)[0]);
+    return all;
+  };
+  EXPECT_EQ(run(1), run(3));
+}
+
+}  // namespace
+}  // namespace witan

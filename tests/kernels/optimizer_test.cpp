@@ -1,0 +1,224 @@
+#include "witan/kernels/optimizer.h"
+
+#include <cmath>
+#include <limits>
+
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::Rank;
+using testing::values;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Tensor step(Rank& rank, double lr, double scale, double update, double skip = 0) {
+  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip});
+}
+Tensor zeros(Rank& rank, int64_t n, DType dtype) {
+  return rank.stream.zeros({n}, dtype);
+}
+
+constexpr kernels::AdamWArgs kAdam{0.9, 0.95, 1e-8, 0.1};
+
+// Three steps in float64, straight from the formula of the paper.
+struct AdamReference {
+  std::vector<double> p, m = std::vector<double>(p.size()), v = m;
+  void update(const std::vector<double>& gradient, double lr, double scale, int t, const kernels::AdamWArgs& a) {
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = scale * gradient[i];
+      m[i] = a.beta1 * m[i] + (1 - a.beta1) * g;
+      v[i] = a.beta2 * v[i] + (1 - a.beta2) * g * g;
+      const double mean = m[i] / (1 - std::pow(a.beta1, t)), square = v[i] / (1 - std::pow(a.beta2, t));
+      p[i] = p[i] * (1 - lr * a.weight_decay) - lr * mean / (std::sqrt(square) + a.eps);
+    }
+  }
+};
+
+void compare_adamw(DType value_dtype, DType gradient_dtype, double tolerance) {
+  for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{40000}}) {
+    Rank rank(2);
+    const DType wide = accumulator(value_dtype);
+    const Tensor start = rank.normal({n}, value_dtype, "p");
+    kernels::AdamWTensors t{start, {}, zeros(rank, n, wide), zeros(rank, n, wide), {}};
+    if (value_dtype == DType::bf16) t.master = rank.normal({n}, wide, "p");
+    AdamReference reference{values(t.master.defined() ? t.master : t.value)};
+    for (int update = 1; update <= 3; ++update) {
+      t.gradient = rank.normal({n}, gradient_dtype, std::to_string(update), 0.1);
+      kernels::adamw(rank.stream, t, step(rank, 0.02, 0.5, update), kAdam);
+      reference.update(values(t.gradient), 0.02, 0.5, update, kAdam);
+    }
+    EXPECT_TRUE(close(values(t.master.defined() ? t.master : t.value), reference.p, tolerance, tolerance)) << n;
+    EXPECT_TRUE(close(values(t.m), reference.m, tolerance, tolerance));
+    EXPECT_TRUE(close(values(t.v), reference.v, tolerance, tolerance));
+    if (value_dtype != DType::bf16) continue;
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(t.value.data<bf16>()[i].bits, bf16(t.master.data<float>()[i]).bits)
+          << "the value is the master, rounded";
+  }
+}
+
+TEST(AdamW, FollowsTheFormula) {
+  compare_adamw(DType::f64, DType::f64, 1e-14);
+  compare_adamw(DType::f32, DType::f32, 1e-6);
+  compare_adamw(DType::bf16, DType::f32, 1e-6);
+  compare_adamw(DType::bf16, DType::bf16, 1e-6);
+}
+
+// The first step of Adam without decay has the size lr, whatever the gradient.
+TEST(AdamW, TheFirstStepIsTheLearningRate) {
+  Rank rank;
+  const Tensor p = rank.tensor<double>({3}, {1, 2, 3});
+  kernels::adamw(
+      rank.stream,
+      {p, {}, zeros(rank, 3, DType::f64), zeros(rank, 3, DType::f64), rank.tensor<double>({3}, {5, -1e-3, 70})},
+      step(rank, 0.25, 1, 1), {0.9, 0.999, 1e-12, 0});
+  EXPECT_TRUE(close(values(p), {0.75, 2.25, 2.75}, 1e-8, 0));
+}
+
+TEST(AdamW, SmallChangesOfABf16ValueAddUpInItsMaster) {
+  Rank rank;
+  const kernels::AdamWTensors t{rank.tensor<bf16>({1}, {bf16(1.0f)}), rank.tensor<float>({1}, {1}),
+                                zeros(rank, 1, DType::f32), zeros(rank, 1, DType::f32), rank.tensor<float>({1}, {1})};
+  for (int update = 1; update <= 40; ++update)
+    kernels::adamw(rank.stream, t, step(rank, 1e-3, 1, update), {0.9, 0.95, 1e-8, 0});
+  EXPECT_NEAR(t.master.data<float>()[0], 0.96, 1e-5);  // each step alone is below half of bf16's last place
+  EXPECT_EQ(t.value.data<bf16>()[0].bits, bf16(0.96f).bits);
+}
+
+TEST(AdamW, ASkippedStepChangesNothing) {
+  Rank rank;
+  const kernels::AdamWTensors t{rank.normal({100}, DType::f32, "p"),
+                                {},
+                                rank.normal({100}, DType::f32, "m"),
+                                rank.normal({100}, DType::f32, "v"),
+                                rank.poisoned({100}, DType::f32)};
+  const auto before = std::vector{values(t.value), values(t.m), values(t.v)};
+  kernels::adamw(rank.stream, t, step(rank, 0.1, 1, 1, 1), kAdam);
+  EXPECT_EQ((std::vector{values(t.value), values(t.m), values(t.v)}), before);
+}
+
+TEST(AdamW, ThreadsDoNotChangeABit) {
+  std::vector<std::vector<double>> results;
+  for (const int threads : {1, 3}) {
+    Rank rank(threads);
+    const int64_t n = 100003;
+    const kernels::AdamWTensors t{rank.normal({n}, DType::bf16, "p"), rank.normal({n}, DType::f32, "p"),
+                                  zeros(rank, n, DType::f32), zeros(rank, n, DType::f32),
+                                  rank.normal({n}, DType::f32, "g")};
+    kernels::adamw(rank.stream, t, step(rank, 0.1, 0.3, 1), kAdam);
+    results.push_back(values(t.master));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(Sgd, FollowsTheFormula) {
+  for (const double momentum : {0.0, 0.9}) {
+    Rank rank;
+    const int64_t n = 70;
+    kernels::SgdTensors t{rank.normal({n}, DType::bf16, "p"),
+                          rank.normal({n}, DType::f32, "p"),
+                          momentum == 0 ? Tensor() : zeros(rank, n, DType::f32),
+                          {}};
+    std::vector<double> p = values(t.master), b(n);
+    for (int update = 1; update <= 3; ++update) {
+      t.gradient = rank.normal({n}, DType::f32, std::to_string(update));
+      kernels::sgd(rank.stream, t, step(rank, 0.1, 0.5, update), {momentum, 0.01});
+      const auto g = values(t.gradient);
+      for (size_t i = 0; i < p.size(); ++i) {
+        b[i] = momentum * b[i] + 0.5 * g[i] + 0.01 * p[i];
+        p[i] -= 0.1 * b[i];
+      }
+    }
+    EXPECT_TRUE(close(values(t.master), p, 1e-6, 1e-6));
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(t.value.data<bf16>()[i].bits, bf16(t.master.data<float>()[i]).bits);
+    const auto before = values(t.master);
+    kernels::sgd(rank.stream, t, step(rank, 0.1, 0.5, 4, 1), {momentum, 0.01});
+    EXPECT_EQ(values(t.master), before);
+  }
+}
+
+TEST(SquareSums, ChunksBeginAnewInEachPiece) {
+  Rank rank;
+  const int64_t N = kernels::kChunkElements + 3;
+  const Tensor x = rank.normal({2, N}, DType::f32, "x");
+  x.data<float>()[0] = x.data<float>()[5] = x.data<float>()[N - 1] = 0;
+  const Tensor sums = rank.poisoned({4, 2}, DType::f64);
+  kernels::square_sums(rank.stream, sums, x);
+  const auto in = values(x);
+  std::vector<double> expected;
+  for (int64_t piece = 0; piece < 2; ++piece)
+    for (const auto& [begin, end] : {std::pair{int64_t{0}, N - 3}, std::pair{N - 3, N}}) {
+      double squares = 0, zeros = 0;
+      for (int64_t i = piece * N + begin; i < piece * N + end; ++i) {
+        squares += in[static_cast<size_t>(i)] * in[static_cast<size_t>(i)];
+        zeros += in[static_cast<size_t>(i)] == 0;
+      }
+      expected.insert(expected.end(), {squares, zeros});
+    }
+  EXPECT_TRUE(close(values(sums), expected, 0, 1e-13));
+}
+
+TEST(SquareSums, ThreadsDoNotChangeABitAndNoElementsAreFine) {
+  std::vector<std::vector<double>> results;
+  for (const int threads : {1, 3}) {
+    Rank rank(threads);
+    const int64_t N = 5 * kernels::kChunkElements + 77;
+    const Tensor sums = rank.poisoned({6, 2}, DType::f64);
+    kernels::square_sums(rank.stream, sums, rank.normal({1, N}, DType::bf16, "x"));
+    results.push_back(values(sums));
+    kernels::square_sums(rank.stream, rank.stream.empty({0, 2}, DType::f64), rank.stream.empty({0, 9}, DType::f32));
+    kernels::square_sums(rank.stream, rank.stream.empty({0, 2}, DType::f64), rank.stream.empty({1, 0}, DType::f32));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+// Squares of the largest float32 fit float64: no norm of finite gradients overflows.
+TEST(SquareSums, LargeAndNonFiniteValues) {
+  Rank rank;
+  const Tensor sums = rank.poisoned({3, 2}, DType::f64);
+  kernels::square_sums(rank.stream, sums, rank.tensor<float>({3, 2}, {3e38f, 3e38f, HUGE_VALF, 0, NAN, 1}));
+  EXPECT_NEAR(sums.data<double>()[0] / 1.8e77, 1, 1e-6);
+  EXPECT_EQ(sums.data<double>()[2], kInfinity);
+  EXPECT_TRUE(std::isnan(sums.data<double>()[4]));
+}
+
+TEST(TotalSums, AddsInTheGivenOrder) {
+  Rank rank;
+  const Tensor sums = rank.tensor<double>({3, 2}, {1, 10, 1e16, 20, -1e16, 30});
+  const Tensor total = rank.poisoned({2}, DType::f64);
+  kernels::total_sums(rank.stream, total, sums, rank.tensor<int64_t>({3}, {1, 2, 0}));
+  EXPECT_EQ(values(total), (std::vector<double>{1, 60}));
+  kernels::total_sums(rank.stream, total, sums, rank.tensor<int64_t>({3}, {0, 1, 2}));
+  EXPECT_EQ(values(total), (std::vector<double>{0, 60}));
+}
+
+TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsWhatIsNotFinite) {
+  Rank rank;
+  const auto clipped = [&](double squares, double limit) {
+    const Tensor now = step(rank, 0.1, 7, 5, 1);
+    kernels::clip_by_norm(rank.stream, now, rank.tensor<double>({2}, {squares, 0}), limit);
+    return values(now);
+  };
+  EXPECT_EQ(clipped(0.25, 1), (std::vector<double>{0.1, 1, 5, 0}));
+  EXPECT_EQ(clipped(16, 1), (std::vector<double>{0.1, 1 / (4 + 1e-6), 5, 0}));
+  EXPECT_EQ(clipped(16, 0), (std::vector<double>{0.1, 1, 5, 0}));
+  for (const double squares : {kInfinity, std::nan("")})
+    for (const double limit : {0.0, 1.0})
+      EXPECT_EQ(clipped(squares, limit)[kernels::step_value::skip], 1) << squares << " " << limit;
+}
+
+TEST(OptimizerKernels, MetaOnlyCounts) {
+  Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const auto empty = [&](DType dtype) { return meta.empty({1000}, dtype); };
+  const Tensor now = meta.empty({kernels::kStepValues}, DType::f64);
+  kernels::adamw(meta, {empty(DType::bf16), empty(DType::f32), empty(DType::f32), empty(DType::f32), empty(DType::f32)},
+                 now, kAdam);
+  EXPECT_EQ(meta.costs().at("other").at("adamw").bytes, 1000 * (2 + 4 + 2 * 12));
+}
+
+}  // namespace
+}  // namespace witan

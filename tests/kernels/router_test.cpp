@@ -1,0 +1,190 @@
+#include "witan/kernels/router.h"
+
+#include <numeric>
+
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::Rank;
+using testing::values;
+
+// The definitions of kernels/router.h, taken literally, in float64.
+struct Reference {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> counts;
+  std::vector<double> weights, probs, lse;
+  double balance = 0, z = 0;
+
+  Reference(const std::vector<double>& logits, int64_t T, int64_t E, int64_t K, bool pre_softmax)
+      : counts(static_cast<size_t>(E)) {
+    for (int64_t t = 0; t < T; ++t) route({logits.begin() + t * E, logits.begin() + (t + 1) * E}, K, pre_softmax);
+    const auto tokens = static_cast<double>(T);
+    for (int64_t e = 0; e < E; ++e) {
+      double mass = 0;
+      for (int64_t t = 0; t < T; ++t) mass += probs[static_cast<size_t>(t * E + e)];
+      balance += static_cast<double>(E) * mass * static_cast<double>(counts[static_cast<size_t>(e)]) /
+                 (tokens * tokens * static_cast<double>(K));
+    }
+    for (const double value : lse) z += value * value / tokens;
+  }
+
+ private:
+  void route(const std::vector<double>& row, int64_t K, bool pre_softmax) {
+    std::vector<int32_t> order(row.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[size_t(a)] > row[size_t(b)]; });
+    double all = 0, chosen = 0;
+    for (const double logit : row) all += std::exp(logit);
+    for (int64_t k = 0; k < K; ++k) chosen += std::exp(row[size_t(order[size_t(k)])]);
+    for (const double logit : row) probs.push_back(std::exp(logit) / all);
+    for (int64_t k = 0; k < K; ++k) {
+      const auto e = static_cast<size_t>(order[size_t(k)]);
+      ids.push_back(order[size_t(k)]);
+      weights.push_back(std::exp(row[e]) / (pre_softmax ? all : chosen));
+      ++counts[e];
+    }
+    lse.push_back(std::log(all));
+  }
+};
+
+// Every output holds rubbish before the kernel runs.
+kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
+  const kernels::RouterOutputs out{
+      rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
+      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
+  std::ranges::fill(out.ids.span<int32_t>(), -7);
+  std::ranges::fill(out.counts.span<int64_t>(), -7);
+  return out;
+}
+
+void expect_like_reference(Rank& rank, const Tensor& logits, int64_t K, bool pre_softmax) {
+  const int64_t T = logits.size(0), E = logits.size(1);
+  SCOPED_TRACE(cat(logits.dtype(), " T=", T, " E=", E, " K=", K, pre_softmax ? " pre" : " post"));
+  const auto out = poisoned_outputs(rank, T, E, K, logits.dtype());
+  kernels::router_forward(rank.stream, out, logits, pre_softmax);
+  const Reference reference(values(logits), T, E, K, pre_softmax);
+  const double tolerance = logits.dtype() == DType::f64 ? 1e-13 : 1e-5;
+  EXPECT_EQ(out.ids.to_vector<int32_t>(), reference.ids);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), reference.counts);
+  EXPECT_TRUE(close(values(out.weights), reference.weights, tolerance, tolerance));
+  EXPECT_TRUE(close(values(out.probs), reference.probs, tolerance, tolerance));
+  EXPECT_TRUE(close(values(out.lse), reference.lse, tolerance, tolerance));
+  EXPECT_TRUE(close(values(out.balance), {reference.balance}, tolerance, tolerance));
+  EXPECT_TRUE(close(values(out.z), {reference.z}, tolerance, tolerance));
+}
+
+TEST(Router, FollowsItsDefinition) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const bool pre_softmax : {false, true})
+      for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
+               {1, 1, 1}, {5, 1, 1}, {1, 8, 2}, {7, 5, 5}, {33, 8, 2}, {301, 64, 1}, {129, 7, 3}})
+        expect_like_reference(rank, rank.normal({T, E}, dtype, "logits", 3), K, pre_softmax);
+}
+
+TEST(Router, OfEqualScoresTheLowerExpertWins) {
+  Rank rank;
+  const Tensor logits = rank.tensor<float>({4, 4}, {0, 0, 0, 0, /**/ 1, 2, 2, 1, /**/ -1, -1, 3, -1, /**/ 5, 4, 5, 4});
+  expect_like_reference(rank, logits, 3, false);
+  const auto out = poisoned_outputs(rank, 4, 4, 3, DType::f32);
+  kernels::router_forward(rank.stream, out, logits, false);
+  EXPECT_EQ(out.ids.to_vector<int32_t>(), (std::vector<int32_t>{0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 2, 1}));
+}
+
+TEST(Router, LargeLogitsDoNotOverflow) {
+  Rank rank;
+  const auto out = poisoned_outputs(rank, 1, 3, 2, DType::f32);
+  kernels::router_forward(rank.stream, out, rank.tensor<float>({1, 3}, {1e4F, -1e4F, 1e4F}), false);
+  EXPECT_EQ(values(out.weights), (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(values(out.probs), (std::vector<double>{0.5, 0, 0.5}));
+  EXPECT_TRUE(close(values(out.lse), {1e4}, 0.01, 0));
+}
+
+TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
+  Rank rank;
+  const int64_t T = 6, E = 3;
+  std::vector<double> hot, even;
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t e = 0; e < E; ++e) {
+      hot.push_back(e == 1 ? 50 : 0);
+      even.push_back(e == t % E ? 50 : 0);
+    }
+  const auto out = poisoned_outputs(rank, T, E, 1, DType::f64);
+  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, hot), true);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), (std::vector<int64_t>{0, T, 0}));
+  EXPECT_NEAR(out.balance.data<double>()[0], static_cast<double>(E), 1e-12);
+  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, even), true);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), (std::vector<int64_t>{2, 2, 2}));
+  EXPECT_NEAR(out.balance.data<double>()[0], 1, 1e-12);
+}
+
+TEST(Router, NoTokensGiveZeroLossesAndCounts) {
+  Rank rank;
+  const auto out = poisoned_outputs(rank, 0, 4, 2, DType::f32);
+  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f32), false);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), std::vector<int64_t>(4, 0));
+  EXPECT_EQ(values(out.balance), std::vector<double>{0});
+  EXPECT_EQ(values(out.z), std::vector<double>{0});
+  kernels::router_backward(rank.stream, rank.stream.empty({0, 4}, DType::f32), {out.weights, out.balance, out.z}, out,
+                           false);
+}
+
+struct Results {
+  std::vector<double> weights, balance, z, dlogits;
+  bool operator==(const Results&) const = default;
+};
+Results results_of(int threads, DType dtype, bool pre_softmax) {
+  Rank rank(threads);
+  const int64_t T = 5003, E = 16, K = 4;
+  Tensor logits = rank.normal({T, E}, DType::f32, "logits", 2);  // the same numbers in both dtypes
+  if (dtype == DType::f64) logits = rank.tensor<double>({T, E}, values(logits));
+  const auto out = poisoned_outputs(rank, T, E, K, dtype);
+  kernels::router_forward(rank.stream, out, logits, pre_softmax);
+  const Tensor dlogits = rank.poisoned({T, E}, dtype);
+  kernels::router_backward(
+      rank.stream, dlogits,
+      {rank.normal({T, K}, dtype, "dweights"), rank.normal({1}, dtype, "dbalance"), rank.normal({1}, dtype, "dz")}, out,
+      pre_softmax);
+  return {values(out.weights), values(out.balance), values(out.z), values(dlogits)};
+}
+
+TEST(Router, ThreadsDoNotChangeABit) {
+  for (const bool pre_softmax : {false, true})
+    EXPECT_EQ(results_of(1, DType::f32, pre_softmax), results_of(3, DType::f32, pre_softmax));
+}
+
+TEST(Router, Float32FollowsFloat64) {
+  for (const bool pre_softmax : {false, true}) {
+    const Results narrow = results_of(2, DType::f32, pre_softmax), wide = results_of(2, DType::f64, pre_softmax);
+    EXPECT_TRUE(close(narrow.weights, wide.weights, 1e-6, 1e-5));
+    EXPECT_TRUE(close(narrow.balance, wide.balance, 0, 1e-6));
+    EXPECT_TRUE(close(narrow.z, wide.z, 0, 1e-6));
+    EXPECT_TRUE(close(narrow.dlogits, wide.dlogits, 1e-5, 1e-5));
+  }
+}
+
+TEST(RouterBackward, UndefinedGradientsCountAsZero) {
+  Rank rank;
+  const Tensor logits = rank.normal({9, 5}, DType::f64, "logits");
+  for (const bool pre_softmax : {false, true}) {
+    const auto out = poisoned_outputs(rank, 9, 5, 2, DType::f64);
+    kernels::router_forward(rank.stream, out, logits, pre_softmax);
+    const Tensor dw = rank.normal({9, 2}, DType::f64, "dw"), one = rank.normal({1}, DType::f64, "one"),
+                 no_rows = rank.stream.zeros({9, 2}, DType::f64), zero = rank.stream.zeros({1}, DType::f64);
+    const auto backward = [&](const kernels::RouterGradients& gradients) {
+      const Tensor dlogits = rank.poisoned({9, 5}, DType::f64);
+      kernels::router_backward(rank.stream, dlogits, gradients, out, pre_softmax);
+      return values(dlogits);
+    };
+    EXPECT_EQ(backward({dw, {}, {}}), backward({dw, zero, zero}));
+    EXPECT_EQ(backward({{}, one, {}}), backward({no_rows, one, zero}));
+    EXPECT_EQ(backward({{}, {}, one}), backward({no_rows, zero, one}));
+    EXPECT_EQ(backward({{}, {}, {}}), std::vector<double>(45, 0.0));
+  }
+}
+
+}  // namespace
+}  // namespace witan

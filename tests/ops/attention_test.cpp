@@ -1,0 +1,74 @@
+#include "witan/ops/attention.h"
+
+#include "support/gradcheck.h"
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using testing::gradcheck;
+using testing::Rank;
+
+void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}) {
+  Rank rank;
+  const int64_t B = q[0], S = q[1];
+  const Tensor sequence_ids = ids.empty() ? Tensor() : rank.tensor<int32_t>({B, S}, ids);
+  const Shape k = q.with(2, G);
+  gradcheck(rank, "attention",
+            [&](Tape& tape, const std::vector<Var>& in) {
+              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, 0.4)};
+            },
+            {rank.normal(q, DType::f64, "q"), rank.normal(k, DType::f64, "k"), rank.normal(k, DType::f64, "v")});
+}
+
+TEST(Attention, GradientsMatchDifferences) {
+  check({1, 1, 1, 1}, 1);
+  check({2, 1, 2, 3}, 2);
+  check({2, 5, 4, 3}, 2);   // two query heads for each key head
+  check({1, 5, 3, 2}, 1);   // all for one
+  check({1, 67, 2, 2}, 1);  // more than a tile of queries and of keys
+}
+
+TEST(Attention, GradientsOfSeveralSequencesMatchDifferences) {
+  check({2, 6, 4, 2}, 2, {0, 0, 0, 1, 1, 2, 5, 5, 5, 5, 5, 5});
+  check({1, 6, 2, 2}, 2, {3, 1, 3, 1, 1, 3});  // interleaved
+  std::vector<int32_t> ids(67, 0);
+  std::fill(ids.begin() + 30, ids.end(), 1);
+  std::fill(ids.begin() + 65, ids.end(), 2);
+  check({1, 67, 2, 2}, 1, ids);
+}
+
+TEST(Attention, WrongShapesAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const auto var = [&](const Shape& shape, DType dtype = DType::f32) {
+    return tape.input(rank.normal(shape, dtype, "x"));
+  };
+  const auto message = [&](const Var& q, const Var& k, const Var& v, const Tensor& ids = {}) {
+    return test::message_of<ShapeError>([&] { ops::attention(tape, q, k, v, ids, 1); });
+  };
+  const Var q = var({2, 3, 4, 8}), k = var({2, 3, 2, 8});
+  EXPECT_EQ(message(var({2, 3, 32}), k, k), "attention: q must be [B, S, H, hd], got [2, 3, 32]");
+  EXPECT_EQ(message(q, var({2, 3, 16}), k), "attention: k must be [B, S, G, hd], got [2, 3, 16]");
+  EXPECT_EQ(message(q, var({2, 4, 2, 8}), k), "attention: k must be [B=2, S=3, G, hd=8] as q is, got [2, 4, 2, 8]");
+  EXPECT_EQ(message(q, k, var({2, 3, 4, 8})), "attention: v must be [2, 3, 2, 8] as k is, got [2, 3, 4, 8]");
+  const Var three = var({2, 3, 3, 8});
+  EXPECT_EQ(message(q, three, three), "attention: the 4 query heads must be a multiple of the 3 key heads");
+  EXPECT_EQ(message(q, k, var({2, 3, 2, 8}, DType::f64)), "attention: v is float64 but q is float32");
+  EXPECT_EQ(message(q, k, k, rank.tensor<int32_t>({6}, {0, 0, 0, 0, 0, 0})),
+            "attention: sequence_ids must be [B=2, S=3], got [6]");
+  EXPECT_EQ(message(q, k, k, rank.normal({2, 3}, DType::f32, "ids")),
+            "attention: sequence_ids must be int32, got float32");
+}
+
+TEST(Attention, NoTokensAreFine) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var q = tape.input(rank.stream.empty({0, 3, 2, 4}, DType::f32));
+  const Var y = ops::attention(tape, q, q, q, {}, 1);
+  tape.backward({{y, {}}});
+  EXPECT_EQ(tape.gradient(q).elements(), 0);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,173 @@
+#include "witan/tensor/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/base/rng.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+
+constexpr int64_t kUnit = Arena::kAlignment;
+constexpr MemoryTag kTag = MemoryTag::activations;
+
+TEST(Arena, SizesAreRoundedUpAndAddressesAligned) {
+  const auto arena = Arena::reserve(10 * kUnit);
+  EXPECT_EQ(arena->allocate(1, kTag), 0);
+  EXPECT_EQ(arena->allocate(kUnit, kTag), kUnit);
+  EXPECT_EQ(arena->allocate(kUnit + 1, kTag), 2 * kUnit);
+  EXPECT_EQ(arena->allocate(0, kTag), 4 * kUnit) << "nothing has an address of its own, too";
+  EXPECT_EQ(arena->live(), 5 * kUnit);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->address(0)) % kUnit, 0u);
+  EXPECT_EQ(Arena::reserve(1)->reserved(), kUnit);
+}
+
+TEST(Arena, TakesTheSmallestBlockThatHoldsIt) {
+  const auto arena = Arena::meta();
+  std::vector<int64_t> at;
+  for (const int64_t units : {4, 1, 2, 1, 3, 1}) at.push_back(arena->allocate(units * kUnit, kTag));
+  for (const size_t i : {0u, 2u, 4u}) arena->free(at[i], std::vector<int64_t>{4, 1, 2, 1, 3, 1}[i] * kUnit, kTag);
+  EXPECT_EQ(arena->allocate(2 * kUnit, kTag), at[2]);
+  EXPECT_EQ(arena->allocate(2 * kUnit, kTag), at[4]) << "of 4 and 3 units the smaller";
+  EXPECT_EQ(arena->allocate(1 * kUnit, kTag), at[4] + 2 * kUnit) << "what was left over";
+  EXPECT_EQ(arena->allocate(5 * kUnit, kTag), 12 * kUnit) << "no block holds it: the top";
+}
+
+TEST(Arena, OfEqualBlocksTheLowestIsTaken) {
+  const auto arena = Arena::meta();
+  for (int i = 0; i < 5; ++i) arena->allocate(kUnit, kTag);
+  arena->free(3 * kUnit, kUnit, kTag);
+  arena->free(1 * kUnit, kUnit, kTag);
+  EXPECT_EQ(arena->allocate(kUnit, kTag), kUnit);
+}
+
+TEST(Arena, FreeNeighboursBecomeOne) {
+  // The middle last: it joins both sides.
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{0, 2, 1}, {0, 1, 2}, {2, 1, 0}, {1, 0, 2}}) {
+    const auto arena = Arena::meta();
+    for (int i = 0; i < 4; ++i) arena->allocate(kUnit, kTag);
+    for (const int64_t block : order) arena->free(block * kUnit, kUnit, kTag);
+    EXPECT_EQ(arena->allocate(3 * kUnit, kTag), 0);
+    EXPECT_EQ(arena->high_water(), 4 * kUnit);
+  }
+}
+
+TEST(Arena, TheFreeBlockAtTheTopGrows) {
+  const auto arena = Arena::reserve(4 * kUnit);
+  arena->allocate(kUnit, kTag);
+  const int64_t last = arena->allocate(kUnit, kTag);
+  arena->free(last, kUnit, kTag);
+  EXPECT_EQ(arena->allocate(3 * kUnit, kTag), last);
+  EXPECT_EQ(arena->high_water(), 4 * kUnit);
+}
+
+TEST(Arena, CountsByTag) {
+  const auto arena = Arena::meta();
+  const int64_t w = arena->allocate(3 * kUnit, MemoryTag::weights);
+  arena->allocate(kUnit, MemoryTag::workspace);
+  arena->free(w, 3 * kUnit, MemoryTag::weights);
+  arena->allocate(kUnit, MemoryTag::weights);
+  EXPECT_EQ(arena->live(MemoryTag::weights), kUnit);
+  EXPECT_EQ(arena->peak(MemoryTag::weights), 3 * kUnit);
+  EXPECT_EQ(arena->live(MemoryTag::workspace), kUnit);
+  EXPECT_EQ(arena->live(MemoryTag::optimizer), 0);
+  EXPECT_EQ(arena->live(), 2 * kUnit);
+  EXPECT_EQ(arena->high_water(), 4 * kUnit);
+  EXPECT_EQ(name_of(MemoryTag::communication), "communication");
+}
+
+TEST(Arena, WillNotGrow) {
+  const auto arena = Arena::reserve(4096);
+  arena->allocate(1024, MemoryTag::weights);
+  const int64_t top = arena->allocate(1024, MemoryTag::weights);
+  EXPECT_EQ(
+      message_of<OutOfMemoryError>([&] { arena->allocate(8192, MemoryTag::gradients); }),
+      "out of memory: 8.00 KiB of gradients asked for, 2.00 KiB in use of 4.00 KiB reserved; `witan plan` shows what "
+      "needs how much");
+  arena->free(top, 1024, MemoryTag::weights);
+  EXPECT_THROW(arena->allocate(8192, MemoryTag::gradients), OutOfMemoryError);
+  EXPECT_EQ(arena->live(), 1024);
+  EXPECT_EQ(arena->allocate(3072, MemoryTag::gradients), top) << "a refusal changes nothing";
+  EXPECT_THROW(arena->allocate(1, kTag), OutOfMemoryError);
+  EXPECT_THROW(Arena::reserve(int64_t{1} << 60), OutOfMemoryError);
+}
+
+TEST(Arena, MetaHasNoMemoryAndNoEnd) {
+  const auto arena = Arena::meta();
+  EXPECT_EQ(arena->allocate(int64_t{1} << 50, kTag), 0);
+  EXPECT_EQ(arena->address(0), nullptr);
+  EXPECT_EQ(arena->high_water(), int64_t{1} << 50);
+}
+
+// The rule itself, without indices: best fit, lowest address first, else the top. One bool per unit.
+struct PlainArena {
+  std::vector<bool> used;
+  size_t high_water = 0;
+
+  int64_t allocate(size_t units) {
+    size_t best = used.size(), best_length = ~size_t{0};
+    for (size_t begin = 0; begin < used.size();) {
+      size_t end = begin;
+      while (end < used.size() && !used[end]) ++end;
+      if (end - begin >= units && end - begin < best_length) best = begin, best_length = end - begin;
+      begin = std::max(end, begin + 1);
+    }
+    if (best == used.size())
+      while (best > 0 && !used[best - 1]) --best;
+    used.resize(std::max(used.size(), best + units));
+    for (size_t i = best; i < best + units; ++i) {
+      EXPECT_FALSE(used[i]) << "two blocks overlap";
+      used[i] = true;
+    }
+    high_water = std::max(high_water, used.size());
+    return static_cast<int64_t>(best) * kUnit;
+  }
+  void free(int64_t offset, size_t units) {
+    for (size_t i = 0; i < units; ++i) used[static_cast<size_t>(offset / kUnit) + i] = false;
+  }
+};
+
+TEST(Arena, MetaAndRealAgreeWithTheRuleOnRandomSequences) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto real = Arena::reserve(4000 * kUnit), meta = Arena::meta();
+    PlainArena plain;
+    const Philox rng(seed, 0);
+    struct Block {
+      int64_t offset, bytes;
+      MemoryTag tag;
+    };
+    std::vector<Block> blocks;
+    for (uint64_t step = 0; step < 600; ++step) {
+      if (blocks.empty() || rng.below(100, 4 * step) < (step < 400 ? 60u : 30u)) {
+        const auto bytes = static_cast<int64_t>(rng.below(9 * kUnit, 4 * step + 1)) + 1;
+        const auto tag = static_cast<MemoryTag>(rng.below(kMemoryTags, 4 * step + 2));
+        const int64_t offset = real->allocate(bytes, tag);
+        ASSERT_EQ(offset, meta->allocate(bytes, tag)) << "seed " << seed << ", step " << step;
+        ASSERT_EQ(offset, plain.allocate(static_cast<size_t>((bytes + kUnit - 1) / kUnit)));
+        std::memset(real->address(offset), static_cast<int>(step), static_cast<size_t>(bytes));
+        blocks.push_back({offset, bytes, tag});
+      } else {
+        const size_t i = rng.below(blocks.size(), 4 * step + 3);
+        const Block block = blocks[i];
+        blocks.erase(blocks.begin() + static_cast<int64_t>(i));
+        for (Arena* arena : {real.get(), meta.get()}) arena->free(block.offset, block.bytes, block.tag);
+        plain.free(block.offset, static_cast<size_t>((block.bytes + kUnit - 1) / kUnit));
+      }
+      ASSERT_EQ(real->high_water(), static_cast<int64_t>(plain.high_water) * kUnit);
+      ASSERT_EQ(real->live(), std::ranges::count(plain.used, true) * kUnit);
+    }
+    EXPECT_EQ(real->high_water(), meta->high_water());
+    for (int tag = 0; tag < kMemoryTags; ++tag)
+      EXPECT_EQ(real->peak(static_cast<MemoryTag>(tag)), meta->peak(static_cast<MemoryTag>(tag)));
+  }
+}
+
+}  // namespace
+}  // namespace witan

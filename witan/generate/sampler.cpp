@@ -1,0 +1,103 @@
+#include "witan/generate/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/rng.h"
+
+namespace witan {
+namespace {
+
+struct Candidate {
+  float logit;
+  int32_t id;
+};
+
+// Most likely first; the lower id where logits are equal.
+bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
+  std::vector<Candidate> out;
+  out.reserve(logits.size());
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float logit = logits[id];
+    require<DivergedError>(logit < std::numeric_limits<float>::infinity(), "sampling: the logit of token ", id, " is ",
+                           logit,
+                           ": the model's weights or activations are no longer finite; use an earlier checkpoint");
+    if (logit > -std::numeric_limits<float>::infinity()) out.push_back({logit, static_cast<int32_t>(id)});
+  }
+  require<DivergedError>(!out.empty(), "sampling: none of the ", logits.size(),
+                         " tokens has a finite logit, so there is none to choose");
+  return out;
+}
+
+// The `count` first by rank, in order.
+void keep_first(std::vector<Candidate>& candidates, size_t count) {
+  count = std::min(count, candidates.size());
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
+                    ranks_before);
+  candidates.resize(count);
+}
+
+// exp((logit - largest) / temperature): probabilities but for their sum.
+std::vector<double> weights_of(const std::vector<Candidate>& candidates, double temperature) {
+  const double top = std::ranges::max(candidates, {}, &Candidate::logit).logit;
+  std::vector<double> weights;
+  weights.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) weights.push_back(std::exp((candidate.logit - top) / temperature));
+  return weights;
+}
+
+double sum_of(const std::vector<double>& weights) {
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  return sum;
+}
+
+// The first index at which the running sum passes `share` of the whole, and never an index of weight zero.
+size_t index_at(const std::vector<double>& weights, double share) {
+  const double target = share * sum_of(weights);
+  double sum = 0;
+  size_t index = 0, last = 0;
+  for (; index < weights.size(); ++index) {
+    if (weights[index] > 0) last = index;
+    if ((sum += weights[index]) > target) return index;
+  }
+  return last;  // rounding left the target at the whole sum
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  require<ConfigError>(options.temperature >= 0 && std::isfinite(options.temperature),
+                       "temperature must be 0 (greedy) or a positive number, got ", options.temperature);
+  require<ConfigError>(options.top_k >= 0, "top_k must be 0 (all tokens) or a positive number of tokens, got ",
+                       options.top_k);
+  require<ConfigError>(options.top_p > 0 && options.top_p <= 1,
+                       "top_p must be above 0 and at most 1 (all tokens), got ", options.top_p);
+}
+
+int32_t Sampler::next(std::span<const float> logits, int64_t position) const {
+  std::vector<Candidate> candidates = candidates_of(logits);
+  if (options_.temperature == 0) return std::ranges::min(candidates, ranks_before).id;
+  if (options_.top_k > 0) keep_first(candidates, static_cast<size_t>(options_.top_k));
+  if (options_.top_p < 1) {
+    if (options_.top_k == 0) keep_first(candidates, candidates.size());
+    const std::vector<double> weights = weights_of(candidates, options_.temperature);
+    const double wanted = options_.top_p * sum_of(weights);
+    double sum = 0;
+    size_t count = 0;
+    while (count < weights.size() && sum < wanted) sum += weights[count++];
+    candidates.resize(count);
+  }
+  const Philox rng(options_.seed, Philox::stream_of("sampler"));
+  const double share = rng.uniform(static_cast<uint64_t>(position));
+  return candidates[index_at(weights_of(candidates, options_.temperature), share)].id;
+}
+
+}  // namespace witan

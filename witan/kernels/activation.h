@@ -1,0 +1,41 @@
+// Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
+// h [T, 2F] for SwiGLU, [T, F] for GELU   y, dy [T, F]   dh of h's shape   s, ds [T] accumulator dtype; undefined: none
+// groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor written, so that
+// their y, dh and ds stay undefined.  Costs count every row, the bound that the host knows.
+// In float32 or wider; dh may be h itself.
+#pragma once
+
+#include "witan/kernels/launch.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan {
+
+enum class GeluKind : uint8_t { exact, tanh };
+
+}  // namespace witan
+
+namespace witan::kernels {
+
+// SwiGLU (Shazeer, "GLU Variants Improve Transformer", 2020); h = [gate | up], Megatron-LM's order.
+// y[t,f] = silu(gate[t,f]) * up[t,f] * s[t],  silu(g) = g * sigmoid(g)
+void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(swiglu_forward)
+
+// dgate = dy s up sigmoid(g) (1 + g (1 - sigmoid(g)))   dup = dy s silu(g)   ds[t] = sum_f dy silu(gate) up
+// ds undefined: not wanted
+void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                     const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(swiglu_backward)
+
+// GELU (Hendrycks & Gimpel, 2016):  y[t,f] = gelu(h[t,f]) * s[t]
+// exact: gelu(x) = x/2 (1 + erf(x / sqrt 2))   tanh: gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                  GeluKind kind);
+WITAN_KERNEL_TWINS(gelu_forward)
+
+// dh = dy s gelu'(h)   ds[t] = sum_f dy gelu(h);  ds undefined: not wanted
+void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                   const Tensor& s, const RowGroups& groups, GeluKind kind);
+WITAN_KERNEL_TWINS(gelu_backward)
+
+}  // namespace witan::kernels

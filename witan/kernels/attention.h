@@ -1,0 +1,45 @@
+// Causal grouped-query attention in tiles with an online softmax: FlashAttention-2 (Dao, 2023, arXiv:2307.08691) over
+// the heads of Ainslie et al., "GQA", 2023. Nothing of size [S, S] is ever stored.
+//
+// q, y, dq, dy [B, S, H, hd]   k, v, dk, dv [B, S, G, hd]   lse [B, H, S] accumulator dtype   H a multiple of G
+// Query head h reads key/value head h / (H / G). All contiguous and of one floating dtype, except lse.
+// sequence_ids [B, S] int32, or undefined for "one sequence per row": position i attends to the positions j <= i with
+// ids[b,j] == ids[b,i]. Any ids are right; ids that never fall along a row (packed documents, numbered in order) are
+// fast, because tiles without a visible pair are skipped.
+// A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+struct AttentionInputs {
+  Tensor q, k, v;
+  Tensor sequence_ids;
+  double scale = 1;
+};
+
+// s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j]
+// y[b,i,h,:] = sum_j exp(s[i,j] - lse[b,h,i]) v[b,j,g,:]
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
+WITAN_KERNEL_TWINS(attention_forward)
+
+// With p = exp(s - lse) and delta[i] = dy[i,:] . y[i,:], which is sum_j p[i,j] (dy[i,:] . v[j,:]):
+//   ds = p * (dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = p^T dy
+// dk and dv sum the H / G query heads of their group. Overwrites dq, dk and dv.
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+};
+void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
+                        const Tensor& lse, const AttentionInputs& in);
+WITAN_KERNEL_TWINS(attention_backward)
+
+// For generation: y, q [B, Sq, H, hd] are positions past .. past + Sq - 1 of their rows; k_cache, v_cache
+// [B, Smax, G, hd] already hold the keys and values of positions 0 .. past + Sq - 1, and what follows is not read
+// (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i. The mathematics of attention_forward:
+// the CPU twins agree to the bit, others to a few roundings of the dtype.
+void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                      int64_t past, double scale);
+WITAN_KERNEL_TWINS(attention_decode)
+
+}  // namespace witan::kernels

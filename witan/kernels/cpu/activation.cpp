@@ -1,0 +1,125 @@
+// A row is one task's business. Backward reads an element's inputs before it writes over them, so dh may be h.
+#include "witan/kernels/activation.h"
+
+#include <numbers>
+
+#include "witan/kernels/cpu/math.h"
+#include "witan/kernels/cpu/row_groups.h"
+#include "witan/kernels/cpu/store.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+// Both functions return {gelu(x), gelu'(x)}; a caller that wants one alone leaves the other to the optimizer.
+template <class A>
+struct ValueAndSlope {
+  A value, slope;
+};
+
+// Phi(x) = (1 + erf(x / sqrt 2)) / 2:  gelu = x Phi,  gelu' = Phi + x phi
+struct ExactGelu {
+  template <class A>
+  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
+    const A cumulative = A(0.5) * (A(1) + fast_erf(x * A(1 / std::numbers::sqrt2)));
+    const A density = fast_exp(A(-0.5) * x * x) * A(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+    return {x * cumulative, cumulative + x * density};
+  }
+};
+
+// (1 + tanh(u)) / 2 = sigmoid(2u):  gelu = x sigmoid(2u),  gelu' = sigmoid + x sigmoid (1 - sigmoid) 2u'
+struct TanhGelu {
+  template <class A>
+  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
+    constexpr A c = A(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), k = A(0.044715);
+    const A gate = fast_sigmoid(c * (x + k * x * x * x));
+    return {x * gate, gate + x * gate * (A(1) - gate) * c * (A(1) + A(3) * k * x * x)};
+  }
+};
+
+template <class Gelu>
+void gelu_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  dispatch_floating(h.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_group_rows(stream, h, groups, [&, F = h.shape().last()](int64_t t) {
+      const T* in = h.data<T>() + t * F;
+      T* out = y.data<T>() + t * F;
+      const A weight = s.defined() ? s.data<A>()[t] : A(1);
+#pragma omp simd
+      for (int64_t f = 0; f < F; ++f) store(out[f], Gelu::at(A(in[f])).value * weight);
+    });
+  });
+}
+
+template <class Gelu>
+void gelu_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                        const Tensor& s, const RowGroups& groups) {
+  dispatch_floating(h.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_group_rows(stream, h, groups, [&, F = h.shape().last()](int64_t t) {
+      const T *in = h.data<T>() + t * F, *g = dy.data<T>() + t * F;
+      T* out = dh.data<T>() + t * F;
+      const A weight = s.defined() ? s.data<A>()[t] : A(1);
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t f = 0; f < F; ++f) {
+        const ValueAndSlope<A> gelu = Gelu::at(A(in[f]));
+        dot += A(g[f]) * gelu.value;
+        store(out[f], A(g[f]) * weight * gelu.slope);
+      }
+      if (ds.defined()) ds.data<A>()[t] = dot;
+    });
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  dispatch_floating(h.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_group_rows(stream, h, groups, [&, F = y.shape().last()](int64_t t) {
+      const T *gate = h.data<T>() + t * 2 * F, *up = gate + F;
+      T* out = y.data<T>() + t * F;
+      const A weight = s.defined() ? s.data<A>()[t] : A(1);
+#pragma omp simd
+      for (int64_t f = 0; f < F; ++f) {
+        const A g = A(gate[f]);
+        store(out[f], g * fast_sigmoid(g) * A(up[f]) * weight);
+      }
+    });
+  });
+}
+
+void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                     const Tensor& s, const RowGroups& groups) {
+  dispatch_floating(h.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_group_rows(stream, h, groups, [&, F = dy.shape().last()](int64_t t) {
+      const T *gate = h.data<T>() + t * 2 * F, *up = gate + F, *dout = dy.data<T>() + t * F;
+      T *dgate = dh.data<T>() + t * 2 * F, *dup = dgate + F;
+      const A weight = s.defined() ? s.data<A>()[t] : A(1);
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t f = 0; f < F; ++f) {
+        const A g = A(gate[f]), u = A(up[f]), sigmoid = fast_sigmoid(g), silu = g * sigmoid, d = A(dout[f]) * weight;
+        dot += A(dout[f]) * silu * u;
+        store(dgate[f], d * u * sigmoid * (A(1) + g * (A(1) - sigmoid)));
+        store(dup[f], d * silu);
+      }
+      if (ds.defined()) ds.data<A>()[t] = dot;
+    });
+  });
+}
+
+void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                  GeluKind kind) {
+  if (kind == GeluKind::exact) return gelu_rows_forward<ExactGelu>(stream, y, h, s, groups);
+  gelu_rows_forward<TanhGelu>(stream, y, h, s, groups);
+}
+
+void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                   const Tensor& s, const RowGroups& groups, GeluKind kind) {
+  if (kind == GeluKind::exact) return gelu_rows_backward<ExactGelu>(stream, dh, ds, dy, h, s, groups);
+  gelu_rows_backward<TanhGelu>(stream, dh, ds, dy, h, s, groups);
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,166 @@
+// Forward and decoding. A task is kTilesPerTask query tiles of one group: they share each tile of keys once it is
+// unpacked. Keys pass in order; a query keeps its largest score and its sum so far and rescales what it has when a
+// larger score comes (online softmax: Milakov & Gimelshein, 2018).
+#include "witan/kernels/attention.h"
+
+#include <cassert>
+#include <cmath>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/kernels/cpu/attention_tile.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+constexpr int64_t kTilesPerTask = 4;
+
+// Where a query tile stands after the keys it has met.
+template <class A>
+struct Running {
+  QueryTile<A> tile;
+  A *q_transposed, *y;  // scale q^T [padded, kQueries], [kQueries, padded]
+  alignas(kVectorBytes) std::array<A, kQueries<A>> top{}, sum{}, rescale{};
+  bool begun = false;
+};
+
+// s^T [n, kQueries] becomes exp(s - top); top, sum and rescale follow.
+template <class A>
+void softmax_step(Running<A>& run, A* s, int64_t n) {
+  constexpr int64_t L = kLanes<A>, Q = kQueries<A>;
+  for (int64_t lane = 0; lane < run.tile.lanes; lane += L) {
+    Vector<A> before, sum, top[4];
+    load(before, &run.top[static_cast<size_t>(lane)]);
+    load(sum, &run.sum[static_cast<size_t>(lane)]);
+    for (auto& part : top) part = before;
+    const auto raise = [&](Vector<A>& largest, int64_t j) {
+      Vector<A> x;
+      load(x, s + j * Q + lane);
+      largest = x > largest ? x : largest;
+    };
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4)
+      for (int64_t i = 0; i < 4; ++i) raise(top[i], j + i);
+    for (; j < n; ++j) raise(top[0], j);
+    for (int i = 1; i < 4; ++i) top[0] = top[i] > top[0] ? top[i] : top[0];
+
+    Vector<A> rescale = before - top[0];
+    exponential<A>(rescale);
+    sum *= rescale;
+    for (j = 0; j < n; ++j) {
+      Vector<A> p;
+      load(p, s + j * Q + lane);
+      p -= top[0];
+      exponential<A>(p);
+      store(s + j * Q + lane, p);
+      sum += p;
+    }
+    store(&run.top[static_cast<size_t>(lane)], top[0]);
+    store(&run.sum[static_cast<size_t>(lane)], sum);
+    store(&run.rescale[static_cast<size_t>(lane)], rescale);
+  }
+}
+
+// y [kQueries, padded] = rescale y + p v
+template <class A>
+void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t padded) {
+  if (run.begun)
+    for (int64_t lane = 0; lane < run.tile.count; ++lane) {
+      const A factor = run.rescale[static_cast<size_t>(lane)];
+      A* row = run.y + lane * padded;
+#pragma omp simd
+      for (int64_t d = 0; d < padded; ++d) row[d] *= factor;
+    }
+  const Write how = std::exchange(run.begun, true) ? Write::accumulate : Write::overwrite;
+  multiply<A>(run.tile.count, padded, n, {p, 1, kQueries<A>}, {v, padded}, {run.y, padded}, how);
+}
+
+struct Forward {
+  Heads heads;
+  const Tensor &y, &lse;  // lse may be undefined: not wanted
+  const AttentionInputs& in;
+};
+
+template <class T, class A>
+void finish(const Forward& f, const Group& group, const Running<A>& run) {
+  const int64_t padded = f.heads.padded<A>();
+  for (int64_t lane = 0; lane < run.tile.count; ++lane) {
+    const int64_t r = run.tile.first + lane;
+    const A sum = run.sum[static_cast<size_t>(lane)], inverse = A(1) / sum;
+    const A* from = run.y + lane * padded;
+    T* to = f.y.data<T>() + group.query_offset(r);
+#pragma omp simd
+    for (int64_t d = 0; d < f.heads.hd; ++d) to[d] = T(from[d] * inverse);
+    if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
+  }
+}
+
+// The tiles of query rows [begin, end) before they have met a key.
+template <class T, class A>
+std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begin, int64_t end, Scratch<A>& scratch) {
+  const int64_t padded = f.heads.padded<A>();
+  std::vector<Running<A>> runs;
+  for (int64_t first = begin; first < end; first += kQueries<A>) {
+    A *q_transposed = scratch.take(kQueries<A> * padded), *y = scratch.take(kQueries<A> * padded);
+    runs.push_back({QueryTile<A>(group, f.in.sequence_ids, first), q_transposed, y});
+    runs.back().top.fill(std::numeric_limits<A>::lowest());
+    unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
+    transpose_tile(q_transposed, y, padded);
+  }
+  return runs;
+}
+
+// Query rows [begin, end) of one group.
+template <class T>
+void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
+  constexpr int64_t Q = kQueries<A>;
+  const int64_t hd = f.heads.hd, padded = f.heads.padded<A>();
+  Scratch<A> scratch((2 * kKeys + 2 * kTilesPerTask * Q) * padded + kKeys * Q);
+  A *k = scratch.take(kKeys * padded), *v = scratch.take(kKeys * padded), *s = scratch.take(kKeys * Q);
+  std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
+  const int64_t keys = runs.back().tile.last_position + 1;
+  for (int64_t key = 0; key < keys; key += kKeys) {
+    bool unpacked = false;
+    for (Running<A>& run : runs) {
+      const int64_t n = run.tile.keys_from(key, key + kKeys);
+      const Sight sight = n > 0 ? run.tile.sight(key, n) : Sight::none;
+      if (sight == Sight::none) continue;
+      if (!std::exchange(unpacked, true)) {
+        unpack_keys<T>(k, group, f.in.k, key, std::min(key + kKeys, keys));
+        unpack_keys<T>(v, group, f.in.v, key, std::min(key + kKeys, keys));
+      }
+      multiply<A>(n, run.tile.lanes, hd, {k, padded, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
+      run.tile.hide(s, key, n, sight);
+      softmax_step(run, s, n);
+      add_values(run, s, v, n, padded);
+    }
+  }
+  for (const Running<A>& run : runs) finish<T>(f, group, run);
+}
+
+void run_forward(Stream& stream, const Forward& f) {
+  if (f.heads.empty()) return;
+  dispatch_floating(f.y.dtype(), [&]<class T>() {
+    constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<T>>;
+    const int64_t rows = f.heads.rows(), blocks = (rows + kRows - 1) / kRows;
+    stream.pool().run(f.heads.groups() * blocks, [&](int64_t task) {
+      const int64_t block = blocks - 1 - task % blocks;  // the longest first
+      attend<T>(f, Group(f.heads, task / blocks), block * kRows, std::min((block + 1) * kRows, rows));
+    });
+  });
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
+  run_forward(stream, {Heads(in.q, in.k, 0), y, lse, in});
+}
+
+void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                      int64_t past, double scale) {
+  assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
+  run_forward(stream, {Heads(q, k_cache, past), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}});
+}
+
+}  // namespace witan::kernels::cpu

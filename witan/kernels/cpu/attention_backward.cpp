@@ -1,0 +1,211 @@
+// Backward. The work of one group is a triangle of (query tile, key tile) pairs. A part of it is a range of either;
+// every gradient sums its pairs in the order of tiles, so however the triangle is cut, the bits are the same. Where
+// groups divide well among the threads, a task is a whole group and forms all three gradients in one pass over the
+// pairs; else dq is formed in parts by query, then dk and dv in parts by key, which computes the scores twice.
+#include <cmath>
+
+#include "witan/base/threads.h"
+#include "witan/kernels/attention.h"
+#include "witan/kernels/cpu/attention_tile.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+constexpr int64_t kTilesPerPart = 8;  // of queries
+constexpr int64_t kKeysPerPart = 2 * kKeys;
+
+struct BackwardCall {
+  Heads heads;
+  const AttentionGradients& to;
+  const Tensor &dy, &y, &lse;
+  const AttentionInputs& in;
+};
+
+// Query rows and keys [begin, end); gradients of the one, the other or both are wanted.
+struct Part {
+  Group group;
+  int64_t first_row, last_row, first_key, last_key;
+  bool queries, keys;
+};
+
+// One query tile's operands, in scratch memory that the tiles of a part take in turns.
+template <class T>
+class QueryOperands {
+ public:
+  using A = Accumulator<T>;
+  A *q, *dy, *dq;                   // [kQueries, padded]; q is scaled, dq is not yet
+  A *q_transposed, *dy_transposed;  // [padded, kQueries]
+  alignas(kVectorBytes) std::array<A, kQueries<A>> lse, delta;
+
+  static int64_t elements(int64_t padded) { return 5 * kQueries<A> * padded; }
+  QueryOperands(Scratch<A>& scratch, int64_t padded) : padded_(padded) {
+    for (A** tile : {&q, &dy, &dq, &q_transposed, &dy_transposed}) *tile = scratch.take(kQueries<A> * padded);
+  }
+
+  void read(const BackwardCall& call, const Group& group, const QueryTile<A>& tile) {
+    unpack_queries<T>(q, group, call.in.q, A(call.in.scale), tile.first);
+    unpack_queries<T>(dy, group, call.dy, A(1), tile.first);
+    transpose_tile(q_transposed, q, padded_);
+    transpose_tile(dy_transposed, dy, padded_);
+    lse.fill(A(0));
+    delta.fill(A(0));
+    for (int64_t lane = 0; lane < tile.count; ++lane) {
+      const T* y = call.y.data<T>() + group.query_offset(tile.first + lane);
+      const A* g = dy + lane * padded_;
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t d = 0; d < call.heads.hd; ++d) dot += g[d] * A(y[d]);
+      delta[static_cast<size_t>(lane)] = dot;
+      lse[static_cast<size_t>(lane)] = call.lse.data<A>()[group.lse_offset(tile.first + lane)];
+    }
+    std::fill_n(dq, kQueries<A> * padded_, A(0));
+  }
+
+ private:
+  int64_t padded_;
+};
+
+// s^T and dp^T [n, kQueries] become p = exp(s - lse) and ds = p (dp - delta), transposed.
+template <class A>
+void score_gradients(A* s, A* dp, int64_t n, int64_t lanes, const A* lse, const A* delta) {
+  constexpr int64_t L = kLanes<A>;
+  for (int64_t lane = 0; lane < lanes; lane += L) {
+    Vector<A> log_sum, pull;
+    load(log_sum, lse + lane);
+    load(pull, delta + lane);
+    for (int64_t i = lane; i < n * kQueries<A>; i += kQueries<A>) {
+      Vector<A> p, ds;
+      load(p, s + i);
+      load(ds, dp + i);
+      p -= log_sum;
+      exponential<A>(p);
+      ds = p * (ds - pull);
+      store(s + i, p);
+      store(dp + i, ds);
+    }
+  }
+}
+
+// to = scale * from, row by row
+template <class T, class A>
+void write_row(T* to, const A* from, A scale, int64_t hd) {
+#pragma omp simd
+  for (int64_t d = 0; d < hd; ++d) to[d] = T(from[d] * scale);
+}
+
+// A part at work: its keys, unpacked once, and the sums of dk and dv in scratch memory.
+template <class T>
+class PartRun {
+ public:
+  using A = Accumulator<T>;
+
+  PartRun(const BackwardCall& call, const Part& part)
+      : call_(call),
+        part_(part),
+        keys_(part.last_key - part.first_key),
+        P_(call.heads.padded<A>()),
+        scratch_((part.keys ? 4 : 2) * keys_ * P_ + 2 * kKeys * Q + QueryOperands<T>::elements(P_)),
+        query_(scratch_, P_) {
+    for (A** tile : {&s_, &dp_}) *tile = scratch_.take(kKeys * Q);
+    for (A** rows : {&k_, &v_}) *rows = scratch_.take(keys_ * P_);
+    unpack_keys<T>(k_, part.group, call.in.k, part.first_key, part.last_key);
+    unpack_keys<T>(v_, part.group, call.in.v, part.first_key, part.last_key);
+    if (!part.keys) return;
+    for (A** rows : {&dk_, &dv_}) {
+      *rows = scratch_.take(keys_ * P_);
+      std::fill_n(*rows, keys_ * P_, A(0));
+    }
+  }
+
+  void run() {
+    for (int64_t first = part_.first_row; first < part_.last_row; first += Q) run_queries(first);
+    for (int64_t j = 0; part_.keys && j < keys_; ++j) {
+      const int64_t offset = part_.group.key_offset(part_.first_key + j);
+      write_row(call_.to.dk.data<T>() + offset, dk_ + j * P_, A(1), call_.heads.hd);
+      write_row(call_.to.dv.data<T>() + offset, dv_ + j * P_, A(1), call_.heads.hd);
+    }
+  }
+
+ private:
+  static constexpr int64_t Q = kQueries<A>;
+
+  void run_queries(int64_t first) {
+    const QueryTile<A> tile(part_.group, call_.in.sequence_ids, first);
+    bool read = false;
+    for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.last_position + 1); key += kKeys) {
+      const int64_t n = tile.keys_from(key, std::min(key + kKeys, part_.last_key));
+      const Sight sight = tile.sight(key, n);
+      if (sight == Sight::none) continue;
+      if (!std::exchange(read, true)) query_.read(call_, part_.group, tile);
+      add_pairs(tile, key, n, sight);
+    }
+    if (!part_.queries) return;
+    for (int64_t lane = 0; lane < tile.count; ++lane)
+      write_row(call_.to.dq.data<T>() + part_.group.query_offset(first + lane), query_.dq + lane * P_,
+                A(call_.in.scale), call_.heads.hd);
+  }
+
+  void add_pairs(const QueryTile<A>& tile, int64_t key, int64_t n, Sight sight) {
+    const int64_t hd = call_.heads.hd, at = (key - part_.first_key) * P_;
+    multiply<A>(n, tile.lanes, hd, {k_ + at, P_, 1}, {query_.q_transposed, Q}, {s_, Q}, Write::overwrite);
+    multiply<A>(n, tile.lanes, hd, {v_ + at, P_, 1}, {query_.dy_transposed, Q}, {dp_, Q}, Write::overwrite);
+    tile.hide(s_, key, n, sight);
+    score_gradients(s_, dp_, n, tile.lanes, query_.lse.data(), query_.delta.data());  // s: p^T, dp: ds^T
+    if (part_.queries) multiply<A>(tile.count, P_, n, {dp_, 1, Q}, {k_ + at, P_}, {query_.dq, P_}, Write::accumulate);
+    if (!part_.keys) return;
+    multiply<A>(n, P_, tile.count, {s_, Q, 1}, {query_.dy, P_}, {dv_ + at, P_}, Write::accumulate);
+    multiply<A>(n, P_, tile.count, {dp_, Q, 1}, {query_.q, P_}, {dk_ + at, P_}, Write::accumulate);
+  }
+
+  const BackwardCall& call_;
+  const Part part_;
+  const int64_t keys_, P_;  // P: hd, padded
+  Scratch<A> scratch_;
+  QueryOperands<T> query_;
+  A *s_, *dp_;                       // [kKeys, kQueries]
+  A *k_, *v_;                        // [keys, padded]
+  A *dk_ = nullptr, *dv_ = nullptr;  // [keys, padded]
+};
+
+// One pass forms five products a pair and keeps the threads busy but for the last round; two passes form seven and
+// always do.
+bool whole_groups_pay(int64_t groups, int64_t threads) {
+  const int64_t rounds = (groups + threads - 1) / threads;
+  return 5 * rounds * threads <= 7 * groups;
+}
+
+template <class T>
+void run_backward(Stream& stream, const BackwardCall& call) {
+  constexpr int64_t Q = kQueries<Accumulator<T>>;
+  const Heads& h = call.heads;
+  const int64_t groups = h.groups();
+  if (whole_groups_pay(groups, stream.pool().threads())) {
+    stream.pool().run(groups, [&](int64_t i) {
+      PartRun<T>(call, {Group(h, i), 0, h.rows(), 0, h.S, true, true}).run();
+    });
+    return;
+  }
+  const int64_t rows = kTilesPerPart * Q, parts = (h.rows() + rows - 1) / rows;
+  stream.pool().run(groups * parts, [&](int64_t task) {
+    const int64_t i = task / parts, first = (parts - 1 - task % parts) * rows;  // the longest first
+    const int64_t last = std::min(first + rows, h.rows());
+    PartRun<T>(call, {Group(h, i), first, last, 0, h.position_of(last - 1) + 1, true, false}).run();
+  });
+  const int64_t key_parts = (h.S + kKeysPerPart - 1) / kKeysPerPart;
+  stream.pool().run(groups * key_parts, [&](int64_t task) {
+    const int64_t i = task / key_parts, first = task % key_parts * kKeysPerPart;
+    const int64_t first_row = first * h.rep / Q * Q;  // the first tile that may see a key
+    PartRun<T>(call, {Group(h, i), first_row, h.rows(), first, std::min(first + kKeysPerPart, h.S), false, true}).run();
+  });
+}
+
+}  // namespace
+
+void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
+                        const Tensor& lse, const AttentionInputs& in) {
+  const BackwardCall call{Heads(in.q, in.k, 0), to, dy, y, lse, in};
+  if (call.heads.empty()) return;
+  dispatch_floating(in.q.dtype(), [&]<class T>() { run_backward<T>(stream, call); });
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,123 @@
+#include "witan/kernels/dispatch.h"
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "witan/kernels/cpu/rows.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+int64_t sum_of(const Tensor& counts) {
+  const auto all = counts.span<int64_t>();
+  return std::accumulate(all.begin(), all.end(), int64_t{0});
+}
+
+// copy(i) for rows 0 … rows-1 of `bytes` each, cut into tasks.
+template <class Copy>
+void for_row_copies(Stream& stream, int64_t rows, int64_t bytes, const Copy& copy) {
+  stream.pool().for_ranges(rows, 4 * kTaskElements / std::max<int64_t>(bytes, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) copy(i);
+  });
+}
+
+int64_t row_bytes(const Tensor& rows) { return rows.shape().last() * size_of(rows.dtype()); }
+
+}  // namespace
+
+void send_order(Stream&, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts) {
+  const auto count = counts.span<int64_t>();
+  std::vector<int64_t> next(count.size());
+  std::exclusive_scan(count.begin(), count.end(), next.begin(), int64_t{0});
+  const auto id = ids.span<int32_t>();
+  for (size_t assignment = 0; assignment < id.size(); ++assignment) {
+    const int64_t row = next[static_cast<size_t>(id[assignment])]++;
+    slot.data<int64_t>()[assignment] = row;
+    source.data<int64_t>()[row] = static_cast<int64_t>(assignment);
+  }
+}
+
+void local_groups(Stream&, const RowGroups& groups, const Tensor& counts) {
+  const auto count = counts.span<int64_t>();
+  std::exclusive_scan(count.begin(), count.end(), groups.begin.data<int64_t>(), int64_t{0});
+  std::copy(count.begin(), count.end(), groups.count.data<int64_t>());
+}
+
+void rank_counts(Stream&, const Tensor& send_counts, const Tensor& counts) {
+  const auto to = send_counts.span<int64_t>(), count = counts.span<int64_t>();
+  const size_t experts = count.size() / to.size();
+  for (size_t r = 0; r < to.size(); ++r) {
+    const auto first = count.begin() + static_cast<ptrdiff_t>(r * experts);
+    to[r] = std::accumulate(first, first + static_cast<ptrdiff_t>(experts), int64_t{0});
+  }
+}
+
+void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
+                   const Tensor& received) {
+  const int64_t R = received.size(0), E = received.size(1);
+  const int64_t* rows = received.data<int64_t>();
+  int64_t *begin = groups.begin.data<int64_t>(), *count = groups.count.data<int64_t>();
+  std::vector<int64_t> next(static_cast<size_t>(R * E));  // where the rows of (source, expert) start, by expert first
+  int64_t total = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    begin[e] = total;
+    for (int64_t r = 0; r < R; ++r) {
+      next[static_cast<size_t>(r * E + e)] = total;
+      total += rows[r * E + e];
+    }
+    count[e] = total - begin[e];
+  }
+  require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a pool of ",
+                      place.elements(), ": every rank of the expert axis must bring equally many tokens");
+  int64_t row = 0;
+  for (int64_t r = 0; r < R; ++r) {
+    const int64_t first = row;
+    for (int64_t e = 0; e < E; ++e)
+      for (int64_t i = 0; i < rows[r * E + e]; ++i) place.data<int64_t>()[row++] = next[static_cast<size_t>(r * E + e)] + i;
+    recv_counts.data<int64_t>()[r] = row - first;
+  }
+}
+
+void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* from = index.data<int64_t>();
+  for_row_copies(stream, y.size(0), bytes, [&](int64_t i) {
+    std::memcpy(y.raw() + i * bytes, x.raw() + from[i] / divisor * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void gather_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* from = index.data<int64_t>();
+  for_row_copies(stream, sum_of(counts), bytes, [&](int64_t i) {
+    std::memcpy(y.raw() + i * bytes, x.raw() + from[i] * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void scatter_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* to = index.data<int64_t>();
+  for_row_copies(stream, sum_of(counts), bytes, [&](int64_t i) {
+    std::memcpy(y.raw() + to[i] * bytes, x.raw() + i * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& slot) {
+  const auto [T, D_] = y.shape().as_rows();
+  const int64_t D = D_, K = T == 0 ? 0 : slot.elements() / T;
+  dispatch_floating(y.dtype(), [&]<class E>() {
+    using A = Accumulator<E>;
+    for_rows(stream, y, [&](int64_t t) {
+      const int64_t* rows = slot.data<int64_t>() + t * K;
+      E* out = y.data<E>() + t * D;
+      for (int64_t d = 0; d < D; ++d) {
+        A sum = 0;
+        for (int64_t k = 0; k < K; ++k) sum += A(x.data<E>()[rows[k] * D + d]);
+        out[d] = E(sum);
+      }
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,148 @@
+// Updates are bound by memory: every element is read and written once, in ranges of the pool.
+#include "witan/kernels/optimizer.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/cpu/store.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+// What is updated: the value where it is as wide as its sums, else the master, of which the value is a rounding.
+template <class T>
+inline constexpr bool kHasMaster = !std::is_same_v<T, Accumulator<T>>;
+
+template <class T>
+Accumulator<T>* weights(const Tensor& value, const Tensor& master) {
+  assert(master.defined() == kHasMaster<T>);
+  return (kHasMaster<T> ? master : value).template data<Accumulator<T>>();
+}
+
+// body.operator()<T, G>() with the types of value and gradient.
+template <class Body>
+void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& body) {
+  dispatch_floating(value.dtype(), [&]<class T>() {
+    dispatch_floating(gradient.dtype(), [&]<class G>() { body.template operator()<T, G>(); });
+  });
+}
+
+template <class A>
+struct AdamWScalars {
+  A scale, beta1, beta2, to_m, to_v, unbias_m, unbias_v, eps, lr, decay;
+  AdamWScalars(const double* step, const AdamWArgs& args)
+      : scale(A(step[step_value::gradient_scale])),
+        beta1(A(args.beta1)),
+        beta2(A(args.beta2)),
+        to_m(A(1 - args.beta1)),
+        to_v(A(1 - args.beta2)),
+        unbias_m(A(1 / (1 - std::pow(args.beta1, step[step_value::update])))),
+        unbias_v(A(1 / (1 - std::pow(args.beta2, step[step_value::update])))),
+        eps(A(args.eps)),
+        lr(A(step[step_value::learning_rate])),
+        decay(A(args.weight_decay)) {}
+};
+
+template <class T, class G, class A>
+void adamw_range(int64_t begin, int64_t end, const AdamWScalars<A> s, const G* __restrict gradient, T* __restrict value,
+                 A* __restrict p, A* __restrict m, A* __restrict v) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    const A g = s.scale * A(gradient[i]);
+    m[i] = s.beta1 * m[i] + s.to_m * g;
+    v[i] = s.beta2 * v[i] + s.to_v * g * g;
+    p[i] -= s.lr * (m[i] * s.unbias_m / (std::sqrt(v[i] * s.unbias_v) + s.eps) + s.decay * p[i]);
+    if constexpr (kHasMaster<T>) store(value[i], p[i]);
+  }
+}
+
+template <class A>
+struct SgdScalars {
+  A scale, momentum, lr, decay;
+};
+
+template <bool kMomentum, class T, class G, class A>
+void sgd_range(int64_t begin, int64_t end, const SgdScalars<A> s, const G* __restrict gradient, T* __restrict value,
+               A* __restrict p, A* __restrict momentum) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    A b = s.scale * A(gradient[i]) + s.decay * p[i];
+    if constexpr (kMomentum) momentum[i] = b += s.momentum * momentum[i];
+    p[i] -= s.lr * b;
+    if constexpr (kHasMaster<T>) store(value[i], p[i]);
+  }
+}
+
+}  // namespace
+
+void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const AdamWArgs& args) {
+  const double* now = step.data<double>();
+  if (now[step_value::skip] != 0) return;
+  dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
+    using A = Accumulator<T>;
+    const AdamWScalars<A> scalars(now, args);
+    stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      adamw_range<T, G, A>(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), weights<T>(t.value, t.master),
+                           t.m.data<A>(), t.v.data<A>());
+    });
+  });
+}
+
+void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
+  const double* now = step.data<double>();
+  if (now[step_value::skip] != 0) return;
+  dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
+    using A = Accumulator<T>;
+    const SgdScalars<A> scalars{A(now[step_value::gradient_scale]), A(args.momentum), A(now[step_value::learning_rate]),
+                                A(args.weight_decay)};
+    stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      const auto update = t.momentum.defined() ? &sgd_range<true, T, G, A> : &sgd_range<false, T, G, A>;
+      update(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), weights<T>(t.value, t.master),
+             t.momentum.defined() ? t.momentum.data<A>() : nullptr);
+    });
+  });
+}
+
+void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
+  const auto [P, N] = x.shape().as_rows();
+  const int64_t chunks = chunks_of(N);
+  assert(sums.shape() == (Shape{P * chunks, 2}));
+  dispatch_floating(x.dtype(), [&, N = N]<class T>() {
+    stream.pool().run(P * chunks, [&](int64_t task) {
+      const int64_t begin = task % chunks * kChunkElements, count = std::min(kChunkElements, N - begin);
+      const T* in = x.data<T>() + task / chunks * N + begin;
+      double squares = 0;
+      int64_t zeros = 0;
+#pragma omp simd reduction(+ : squares, zeros)
+      for (int64_t i = 0; i < count; ++i) {
+        const auto value = static_cast<double>(in[i]);
+        squares += value * value;
+        zeros += value == 0;
+      }
+      double* out = sums.data<double>() + 2 * task;
+      out[0] = squares;
+      out[1] = static_cast<double>(zeros);
+    });
+  });
+}
+
+void total_sums(Stream&, const Tensor& total, const Tensor& sums, const Tensor& order) {
+  const double* in = sums.data<double>();
+  double squares = 0, zeros = 0;
+  for (const int64_t row : order.span<int64_t>()) {
+    squares += in[2 * row];
+    zeros += in[2 * row + 1];
+  }
+  total.data<double>()[0] = squares;
+  total.data<double>()[1] = zeros;
+}
+
+void clip_by_norm(Stream&, const Tensor& step, const Tensor& total, double max_norm) {
+  double* now = step.data<double>();
+  const double norm = std::sqrt(total.data<double>()[0]);
+  now[step_value::skip] = std::isfinite(norm) ? 0 : 1;
+  now[step_value::gradient_scale] = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,19 @@
+// Rounding a result into memory inside a `#pragma omp simd` loop.
+#pragma once
+
+#include "witan/base/half.h"
+
+namespace witan::kernels::cpu {
+
+// to = value. Not `to = bf16(value)`: g++ copies a struct there, and then does not vectorise the loop (10 times
+// slower).
+template <class T, class A>
+[[gnu::always_inline]] inline void store(T& to, A value) {
+  to = static_cast<T>(value);
+}
+template <class A>
+[[gnu::always_inline]] inline void store(bf16& to, A value) {
+  to.bits = bf16(value).bits;
+}
+
+}  // namespace witan::kernels::cpu

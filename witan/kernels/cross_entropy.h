@@ -1,0 +1,23 @@
+// Cross entropy of next tokens.
+// logits, dlogits [T, V] floating   targets [T] int32   A: accumulator dtype of the logits
+// weights [T] A: loss mask over denominator   losses, lse [T] A   loss, dloss [1] A
+// A token of weight 0 is skipped: neither its logits nor its target are read (a target may be -1 there, a logit NaN);
+// its loss and lse are 0, its gradient is exactly 0.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+// lse[t] = log sum_v exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]   loss = sum_t weights[t] losses[t]
+// Rows are computed in A; the last sum runs over t in order, in float64.
+void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights);
+WITAN_KERNEL_TWINS(cross_entropy_forward)
+
+// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [v = targets[t]]);  dlogits may be logits itself
+void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights);
+WITAN_KERNEL_TWINS(cross_entropy_backward)
+
+}  // namespace witan::kernels

@@ -1,0 +1,30 @@
+// Arithmetic on contiguous tensors of equal shape [..], element by element, in float32 or wider.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+// y = a + b;  one dtype.  y may be a or b.
+void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b);
+WITAN_KERNEL_TWINS(add)
+
+// y (=|+=) alpha x;  floating dtypes, y's may differ from x's.  y may be x.
+void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha);
+WITAN_KERNEL_TWINS(scale)
+
+// y = x in y's dtype (bf16: rounded to nearest even)
+void cast(Stream& stream, const Tensor& y, const Tensor& x);
+WITAN_KERNEL_TWINS(cast)
+
+// y[0] = sum of x;  y [1] accumulator dtype of x.  Blocks of kSumBlock elements are summed into `partials`, a workspace
+// of [number of blocks] float64, and those in order.
+inline constexpr int64_t kSumBlock = 4096;
+void sum(Stream& stream, const Tensor& y, const Tensor& partials, const Tensor& x);
+WITAN_KERNEL_TWINS(sum)
+
+// y[..] = x[0];  x [1], floating dtypes
+void broadcast(Stream& stream, const Tensor& y, const Tensor& x);
+WITAN_KERNEL_TWINS(broadcast)
+
+}  // namespace witan::kernels

@@ -1,0 +1,67 @@
+// Optimizer updates and the sums that gradient clipping needs. Each is one pass over contiguous tensors of equal shape.
+// What changes from step to step is read from `step`, float64 [kStepValues] on the device, so that a captured graph may
+// replay; arguments are configuration alone.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+namespace step_value {
+inline constexpr int64_t learning_rate = 0;
+inline constexpr int64_t gradient_scale = 1;  // multiplies every gradient: clipping
+inline constexpr int64_t update = 2;          // updates made, this one included: 1, 2, …; skipped ones do not count
+inline constexpr int64_t skip = 3;            // not 0: updates leave everything as it is
+}  // namespace step_value
+inline constexpr int64_t kStepValues = 4;
+
+// A parameter's tensors. master, moments and momentum have the accumulator dtype of value. The master is what is
+// updated, and value its rounding; undefined where value has that dtype itself and is its own. gradient is of any
+// floating dtype.
+
+struct AdamWTensors {
+  Tensor value, master, m, v;  // written
+  Tensor gradient;
+};
+struct AdamWArgs {
+  double beta1, beta2, eps, weight_decay;
+};
+// AdamW (Loshchilov & Hutter, 2019), as Apex's FusedAdam:  g = scale * gradient
+//   m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
+//   p = p - lr ( (m / (1 - beta1^update)) / (sqrt(v / (1 - beta2^update)) + eps) + weight_decay p )
+void adamw(Stream& stream, const AdamWTensors& tensors, const Tensor& step, const AdamWArgs& args);
+WITAN_KERNEL_TWINS(adamw)
+
+struct SgdTensors {
+  Tensor value, master, momentum;  // written; momentum may be undefined: args.momentum is 0
+  Tensor gradient;
+};
+struct SgdArgs {
+  double momentum, weight_decay;
+};
+// As torch.optim.SGD:  b = momentum b + scale * gradient + weight_decay p    p = p - lr b
+void sgd(Stream& stream, const SgdTensors& tensors, const Tensor& step, const SgdArgs& args);
+WITAN_KERNEL_TWINS(sgd)
+
+// Sums of squares are formed in float64 within chunks of so many elements, which are cut from the start of a piece: the
+// sums of a piece do not depend on what else a rank holds, nor on threads.
+inline constexpr int64_t kChunkElements = 1 << 16;
+constexpr int64_t chunks_of(int64_t elements) {
+  return (elements + kChunkElements - 1) / kChunkElements;
+}
+
+// sums[p C + c, :] = (sum of squares, number of zeros) of chunk c of piece p;  x [P, N] floating, C = chunks_of(N),
+// sums [P C, 2] float64
+void square_sums(Stream& stream, const Tensor& sums, const Tensor& x);
+WITAN_KERNEL_TWINS(square_sums)
+
+// total[:] = sum_i sums[order[i], :], in the order of i;  sums [C, 2] float64, order [C] int64, total [2] float64
+void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const Tensor& order);
+WITAN_KERNEL_TWINS(total_sums)
+
+// norm = sqrt(total[0]):  step.gradient_scale = min(1, max_norm / (norm + 1e-6)), as Megatron-LM, or 1 when max_norm is
+// 0;  step.skip = the norm is not finite.  total [2] of total_sums
+void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm);
+WITAN_KERNEL_TWINS(clip_by_norm)
+
+}  // namespace witan::kernels

@@ -1,0 +1,24 @@
+// Rotary position embeddings (Su et al., "RoFormer", 2021).
+// x, y [B, S, H, hd]   positions [B, S] int32, >= 0
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+struct RopeArgs {
+  double base = 10000;
+  int64_t dims = 0;  // R: the first R of hd dims are rotated, the others copied; even, <= hd
+  bool interleaved =
+      false;             // pairs are (2i, 2i+1); otherwise (i, i + R/2): rotate-half, as Megatron-LM and Hugging Face
+  bool inverse = false;  // by the negative angle: the transpose, which is the backward
+};
+
+// Pair i at position p turns by p * base^(-2i/R):  (a, b) -> (a cos - b sin, a sin + b cos).
+// Angles are formed in float64. Sines and cosines are computed once per call and position, not per head, and kept in
+// `table`, a workspace of [B S, R] in the accumulator dtype. y must not be x.
+void rope(Stream& stream, const Tensor& y, const Tensor& table, const Tensor& x, const Tensor& positions,
+          const RopeArgs& args);
+WITAN_KERNEL_TWINS(rope)
+
+}  // namespace witan::kernels

@@ -1,0 +1,37 @@
+// The top-k softmax router: scores, choice, weights, and the two auxiliary losses, for T tokens and E experts.
+// Everything is in the accumulator dtype A (float32, or float64 for float64) except ids (int32) and counts (int64).
+// Sums over tokens are made in blocks of fixed size, in order.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan::kernels {
+
+struct RouterOutputs {
+  Tensor ids;      // [T, K] int32, best first; of equal scores the lower expert wins
+  Tensor weights;  // [T, K]
+  Tensor probs;    // [T, E] softmax over all experts, for the losses and the backward
+  Tensor lse;      // [T]    logsumexp of the logits
+  Tensor counts;   // [E]    int64: assignments per expert
+  Tensor balance;  // [1]    E sum_e (sum_t probs[t,e]) counts[e] / (T^2 K): 1 when balanced (Fedus et al., 2021)
+  Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
+};
+
+// p = softmax(logits[t]);  ids = the K largest;  weights = p[ids] when pre_softmax, else softmax over the K chosen logits.
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax);
+WITAN_KERNEL_TWINS(router_forward)
+
+struct RouterGradients {
+  Tensor weights;  // [T, K], or undefined
+  Tensor balance;  // [1], or undefined
+  Tensor z;        // [1], or undefined
+};
+
+// counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
+// when pre_softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for the softmax over the chosen ones
+// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]).
+void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
+                     bool pre_softmax);
+WITAN_KERNEL_TWINS(router_backward)
+
+}  // namespace witan::kernels

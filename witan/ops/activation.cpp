@@ -1,0 +1,81 @@
+#include "witan/ops/activation.h"
+
+namespace witan::ops {
+namespace {
+
+void check(const char* op, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  require<ShapeError>(h.shape().dims() >= 1 && is_floating(h.dtype()), op, ": h must be floating and have a dim, got ",
+                      h.dtype(), " ", h.shape());
+  require<ShapeError>(h.value().contiguous(), op, ": h must be contiguous");
+  const int64_t rows = h.shape().as_rows().first;
+  if (row_weight.defined()) {
+    require<ShapeError>(row_weight.shape() == Shape{rows}, op, ": row_weight must be [rows of h=", rows, "], got ",
+                        row_weight.shape());
+    require<ShapeError>(row_weight.dtype() == accumulator(h.dtype()), op, ": row_weight must be ",
+                        accumulator(h.dtype()), " for h of ", h.dtype(), ", got ", row_weight.dtype());
+  }
+  if (!groups) return;
+  require<ShapeError>(groups->begin.dtype() == DType::i64 && groups->count.dtype() == DType::i64 &&
+                          groups->begin.shape().dims() == 1 && groups->begin.shape() == groups->count.shape(),
+                      op, ": groups must be two tensors [E] int64, got ", groups->begin.shape(), " and ",
+                      groups->count.shape());
+}
+
+// What both backwards need, kept alike.
+struct Kept {
+  Saved h, row_weight, begin, count;
+  bool weighted;
+
+  Kept(Tape& tape, const Var& input, const Var& weight, const RowGroups* groups)
+      : h(tape.save(input)),
+        row_weight(weight.defined() ? tape.save(weight) : Saved()),
+        begin(groups ? tape.save(groups->begin) : Saved()),
+        count(groups ? tape.save(groups->count) : Saved()),
+        weighted(weight.defined()) {}
+};
+
+// kernel(stream, dh, ds, dy, h, s, groups)
+template <class Kernel>
+Tape::BackwardFn1 backward_of(Kept kept, Kernel kernel) {
+  return [kept = std::move(kept), kernel](Backward& b, const Tensor& dy) {
+    const Tensor h = b.value(kept.h), s = kept.weighted ? b.value(kept.row_weight) : Tensor();
+    const Tensor dh = b.stream().empty_like(h);
+    const Tensor ds = b.wants(kept.row_weight) ? b.stream().empty_like(s) : Tensor();
+    kernel(b.stream(), dh, ds, dy, h, s, RowGroups{b.value(kept.begin), b.value(kept.count)});
+    b.add(kept.h, dh);
+    if (ds.defined()) b.add(kept.row_weight, ds);
+  };
+}
+
+std::vector<Var> inputs_of(const Var& h, const Var& row_weight) {
+  if (!row_weight.defined()) return {h};
+  return {h, row_weight};
+}
+
+Tensor value_or_none(const Var& var) {
+  return var.defined() ? var.value() : Tensor();
+}
+
+}  // namespace
+
+Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  check("swiglu", h, row_weight, groups);
+  require<ShapeError>(h.shape().last() % 2 == 0, "swiglu: the last dim holds [gate | up] and must be even, got ",
+                      h.shape());
+  const Tensor y = tape.stream().empty(h.shape().with(h.shape().dims() - 1, h.shape().last() / 2), h.dtype());
+  kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  return tape.record("swiglu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
+}
+
+Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {
+  check("gelu", h, row_weight, groups);
+  const Tensor y = tape.stream().empty_like(h.value());
+  kernels::gelu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
+  return tape.record("gelu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), [kind](Stream& stream, const auto&... rest) {
+                       kernels::gelu_backward(stream, rest..., kind);
+                     }));
+}
+
+}  // namespace witan::ops

@@ -1,0 +1,19 @@
+// Activations of feed-forward layers; mathematics in kernels/activation.h. Throws ShapeError.
+#pragma once
+
+#include "witan/autograd/tape.h"
+#include "witan/kernels/activation.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan::ops {
+
+// h [.., 2F] = [gate | up], row_weight [rows] in the accumulator dtype or undefined -> [.., F]
+// groups, if any, names the rows that exist: in the output and in the gradients of h and row_weight all other rows are
+// undefined (uninitialised memory, NaN perhaps), and whoever reads on must know the groups too.
+Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
+
+// h [.., F] -> [.., F];  the rest as for swiglu
+Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
+         GeluKind kind = GeluKind::exact);
+
+}  // namespace witan::ops

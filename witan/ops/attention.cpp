@@ -1,0 +1,50 @@
+#include "witan/ops/attention.h"
+
+#include "witan/kernels/attention.h"
+
+namespace witan::ops {
+namespace {
+
+void check_shapes(const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids) {
+  require<ShapeError>(q.shape().dims() == 4, "attention: q must be [B, S, H, hd], got ", q.shape());
+  require<ShapeError>(k.shape().dims() == 4, "attention: k must be [B, S, G, hd], got ", k.shape());
+  const int64_t B = q.size(0), S = q.size(1), H = q.size(2), hd = q.size(3), G = k.size(2);
+  require<ShapeError>(k.shape() == Shape{B, S, G, hd}, "attention: k must be [B=", B, ", S=", S, ", G, hd=", hd,
+                      "] as q is, got ", k.shape());
+  require<ShapeError>(v.shape() == k.shape(), "attention: v must be ", k.shape(), " as k is, got ", v.shape());
+  require<ShapeError>(G > 0 && H > 0 && H % G == 0, "attention: the ", H, " query heads must be a multiple of the ", G,
+                      " key heads");
+  for (const auto& [name, other] : {std::pair{"k", &k}, std::pair{"v", &v}})
+    require<ShapeError>(other->dtype() == q.dtype(), "attention: ", name, " is ", other->dtype(), " but q is ",
+                        q.dtype());
+  if (!sequence_ids.defined()) return;
+  require<ShapeError>(sequence_ids.shape() == Shape{B, S}, "attention: sequence_ids must be [B=", B, ", S=", S,
+                      "], got ", sequence_ids.shape());
+  require<ShapeError>(sequence_ids.dtype() == DType::i32, "attention: sequence_ids must be int32, got ",
+                      sequence_ids.dtype());
+}
+
+}  // namespace
+
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale) {
+  check_shapes(q, k, v, sequence_ids);
+  Stream& s = tape.stream();
+  const Tensor y = s.empty_like(q.value());
+  const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
+  kernels::attention_forward(s, y, lse, {q.value(), k.value(), v.value(), sequence_ids, scale});
+  const Saved ids = sequence_ids.defined() ? tape.save(sequence_ids) : Saved();
+  return tape.record(
+      "attention", y, {q, k, v},
+      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, scale](
+          Backward& b, const Tensor& dy) {
+        const kernels::AttentionInputs in{b.value(q), b.value(k), b.value(v), b.value(ids), scale};
+        Stream& stream = b.stream();
+        const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
+        kernels::attention_backward(stream, to, dy, b.value(y), b.value(lse), in);
+        b.add(q, to.dq);
+        b.add(k, to.dk);
+        b.add(v, to.dv);
+      });
+}
+
+}  // namespace witan::ops

@@ -1,0 +1,13 @@
+// Causal self-attention. Throws ShapeError.
+#pragma once
+
+#include "witan/autograd/tape.h"
+
+namespace witan::ops {
+
+// q [B, S, H, hd], k, v [B, S, G, hd] with H % G == 0 -> [B, S, H, hd];  mathematics in kernels/attention.h
+// sequence_ids [B, S] int32 keeps packed sequences apart; undefined: each row is one sequence.
+// scale is usually 1 / sqrt(hd).
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale);
+
+}  // namespace witan::ops

@@ -1,0 +1,23 @@
+// The loss of a language model; mathematics in kernels/cross_entropy.h.
+#pragma once
+
+#include "witan/autograd/tape.h"
+
+namespace witan::ops {
+
+struct CrossEntropy {
+  Var loss;             // [1] accumulator dtype: sum_t weights[t] * token_losses[t]
+  Tensor token_losses;  // [T] accumulator dtype, for evaluation; 0 where the weight is 0. No gradient flows through it.
+};
+
+// logits [T, V], targets [T] int32, weights [T] in the accumulator dtype (loss mask over denominator; constants).
+// Tokens of weight 0 are skipped, whatever their target. Throws ShapeError; on the CPU, DataError naming the first
+// target outside [0, V) of a token that counts.
+//
+// Logits are the largest tensor of a step, so only one ever exists: backward writes their gradient over them. It may do
+// so when the closure's handle, which it gives up first, was the last one; while anybody else holds the logits (the
+// caller's Var, another op's Saved) they stay as they are and the gradient gets memory of its own. The bits are the
+// same.
+CrossEntropy cross_entropy(Tape& tape, const Var& logits, const Tensor& targets, const Tensor& weights);
+
+}  // namespace witan::ops

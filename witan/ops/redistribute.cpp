@@ -1,0 +1,143 @@
+#include "witan/ops/redistribute.h"
+
+#include "witan/kernels/blocks.h"
+
+namespace witan::ops {
+namespace {
+
+using Kind = Placement::Kind;
+
+// Moves one local tensor; forward and backward are the same moves between other placements.
+class Mover {
+ public:
+  Mover(Stream& stream, Group& group) : stream_(stream), group_(group), n_(group.size()) {}
+
+  Tensor move(const Tensor& x, Placement from, Placement to) {
+    if (from.kind == to.kind && from.dim == to.dim) return x;
+    switch (from.kind) {
+      case Kind::shard:
+        if (to.kind == Kind::shard) return exchange(x, from.dim, to.dim);
+        return to.kind == Kind::replicate ? gather(x, from.dim) : place(x, from.dim);
+      case Kind::partial:
+        return to.kind == Kind::replicate ? all_reduce(x) : reduce_scatter(x, to.dim);
+      default:
+        return to.kind == Kind::shard ? slice(x, to.dim) : first_rank_keeps(x);
+    }
+  }
+
+ private:
+  // x as [indices before dim, parts of dim, the rest], with `dim` cut into `parts`.
+  static Tensor cut(const Tensor& x, int dim, int64_t parts) {
+    int64_t before = 1, rest = 1;
+    for (int i = 0; i < x.shape().dims(); ++i) (i < dim ? before : rest) *= x.size(i);
+    return x.reshape({before, parts, rest / parts});
+  }
+  // The same with the parts outermost: a row of one tensor for each rank.
+  Tensor parts_first(const Tensor& x, int dim) {
+    const Tensor blocks = cut(x, dim, n_);
+    const Tensor y = stream_.empty({n_, blocks.size(0), blocks.size(2)}, x.dtype());
+    kernels::swap_blocks(stream_, y, blocks);
+    return y;
+  }
+  // Its inverse: parts [n, ..] as one tensor of `shape`, side by side along dim.
+  Tensor side_by_side(const Tensor& parts, int dim, const Shape& shape) {
+    const Tensor y = stream_.empty(shape, parts.dtype()), blocks = cut(y, dim, n_);
+    kernels::swap_blocks(stream_, blocks, parts.reshape({n_, blocks.size(0), blocks.size(2)}));
+    return y;
+  }
+
+  // Outermost parts lie side by side as they are; only inner dims need to be packed.
+  static bool packed(const Tensor& x, int dim) { return cut(x, dim, 1).size(0) == 1; }
+  static Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
+
+  Shape divided(const Tensor& x, int dim) const { return x.shape().with(dim, x.size(dim) / n_); }
+  Shape whole(const Tensor& x, int dim) const { return x.shape().with(dim, x.size(dim) * n_); }
+
+  Tensor gather(const Tensor& x, int dim) {
+    const Shape shape = whole(x, dim);
+    const Tensor all = stream_.empty({x.elements() * n_}, x.dtype());
+    group_.all_gather(stream_, all, flat(x));
+    return packed(x, dim) ? all.reshape(shape) : side_by_side(all, dim, shape);
+  }
+
+  Tensor reduce_scatter(const Tensor& x, int dim) {
+    const Tensor y = stream_.empty(divided(x, dim), x.dtype());
+    group_.reduce_scatter(stream_, flat(y), flat(packed(x, dim) ? x : parts_first(x, dim)));
+    return y;
+  }
+
+  Tensor exchange(const Tensor& x, int from, int to) {
+    const Tensor parts = packed(x, to) ? x : parts_first(x, to);
+    const Tensor received = stream_.empty({x.elements()}, x.dtype());
+    group_.all_to_all_equal(stream_, received, flat(parts));
+    const Shape shape = divided(x, to).with(from, x.size(from) * n_);
+    return packed(x, from) ? received.reshape(shape) : side_by_side(received, from, shape);
+  }
+
+  Tensor slice(const Tensor& x, int dim) {
+    const Tensor y = stream_.empty(divided(x, dim), x.dtype()), blocks = cut(x, dim, n_);
+    kernels::take_part(stream_, y.reshape({blocks.size(0), blocks.size(2)}), blocks, group_.rank());
+    return y;
+  }
+
+  Tensor place(const Tensor& x, int dim) {
+    const Tensor y = stream_.empty(whole(x, dim), x.dtype()), blocks = cut(y, dim, n_);
+    kernels::place_part(stream_, blocks, x.reshape({blocks.size(0), blocks.size(2)}), group_.rank());
+    return y;
+  }
+
+  Tensor all_reduce(const Tensor& x) {
+    const Tensor y = stream_.empty_like(x);
+    kernels::take_part(stream_, y.reshape({1, y.elements()}), x.reshape({1, 1, x.elements()}), 0);
+    group_.all_reduce(stream_, y);
+    return y;
+  }
+
+  Tensor first_rank_keeps(const Tensor& x) { return group_.rank() == 0 ? x : stream_.zeros(x.shape(), x.dtype()); }
+
+  Stream& stream_;
+  Group& group_;
+  int64_t n_;
+};
+
+void check_dim(const Var& x, const Group& group, Placement placement, bool divides) {
+  if (placement.kind != Kind::shard) return;
+  const int dim = placement.dim;
+  require<ShapeError>(dim >= 0 && dim < x.shape().dims(), "redistribute over axis ", group.name(), ": no dim ", dim,
+                      " in ", x.shape());
+  require<ShapeError>(!divides || x.size(dim) % group.size() == 0, "redistribute over axis ", group.name(), ": dim ",
+                      dim, " of ", x.shape(), " does not divide by its ", group.size(),
+                      " ranks; pad it or choose another size");
+}
+
+}  // namespace
+
+Var redistribute(Tape& tape, const Var& x, Group& group, Placement from, Placement to) {
+  check_dim(x, group, from, false);
+  check_dim(x, group, to, from != to);
+  if (from == to || group.size() == 1) return x;
+  require<ShapeError>(x.value().contiguous(), "redistribute: x ", x.shape(), " must be contiguous");
+  const Tensor y = Mover(tape.stream(), group).move(x.value(), from, to);
+  return tape.record("redistribute", y, {x}, [x = tape.slot(x), &group, from, to](Backward& b, const Tensor& dy) {
+    b.add(x, Mover(b.stream(), group).move(dy, to.of_gradient(), from.of_gradient()));
+  });
+}
+
+Var exchange_rows(Tape& tape, const Var& rows, Group& group, const Tensor& send_counts, const Tensor& recv_counts,
+                  int64_t capacity) {
+  require<ShapeError>(rows.shape().dims() == 2, "exchange_rows: rows must be [R, D], got ", rows.shape());
+  require<ShapeError>(capacity >= 0, "exchange_rows: capacity must not be negative, got ", capacity);
+  Stream& stream = tape.stream();
+  const Tensor y = stream.empty(rows.shape().with(0, capacity), rows.dtype());
+  group.all_to_all(stream, y, recv_counts, rows.value(), send_counts);
+  return tape.record("exchange_rows", y, {rows},
+                     [x = tape.slot(rows), shape = rows.shape(), &group, sent = tape.save(send_counts),
+                      received = tape.save(recv_counts)](Backward& b, const Tensor& dy) {
+                       const Tensor dx = b.stream().empty(shape, dy.dtype());
+                       group.all_to_all(b.stream(), dx, b.value(sent), dy, b.value(received));
+                       kernels::zero_last_rows(b.stream(), dx, b.value(sent));
+                       b.add(x, dx);
+                     });
+}
+
+}  // namespace witan::ops
