@@ -33,7 +33,10 @@ std::vector<std::string> hidden_names(const std::string& text) {
   return matches(text, std::regex(R"(\btape\w*(?:\.|->)record\(\s*([^"\s][^,]{0,40}))"));
 }
 std::vector<std::string> checked_names(const std::string& text) {
-  return matches(text, std::regex(R"(\bgradcheck\(\s*[^,"]{1,80},\s*"([^"]*)\")"));
+  // Ops that only move data between ranks have an adjoint test instead.
+  auto names = matches(text, std::regex(R"(\bgradcheck\(\s*[^,"]{1,80},\s*"([^"]*)\")"));
+  for (auto& name : matches(text, std::regex(R"(\bcheck_adjoint\(\s*"([^"]*)\")"))) names.push_back(name);
+  return names;
 }
 
 std::map<std::string, std::string> sources(const std::string& folder) {

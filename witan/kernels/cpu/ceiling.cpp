@@ -15,8 +15,13 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // As wide as the target's registers; enough independent chains to hide the latency of an FMA.
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
-#else
+#define WITAN_REGISTER(x) "+v"(x)
+#elif defined(__AVX__)
 constexpr int kLanes = 8;
+#define WITAN_REGISTER(x) "+x"(x)
+#else
+constexpr int kLanes = 4;
+#define WITAN_REGISTER(x) "+m"(x)
 #endif
 constexpr int kChains = 16;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
@@ -29,7 +34,7 @@ float multiply_add(int64_t rounds) {
   for (int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 16
     for (Lanes& sum : sums) sum = sum * a + b;
-    asm volatile("" : "+m"(a), "+m"(b));  // keeps the rounds apart
+    asm volatile("" : WITAN_REGISTER(a), WITAN_REGISTER(b));  // keeps the rounds apart
   }
   float total = 0;
   for (const Lanes& sum : sums)

@@ -1,0 +1,77 @@
+#include "witan/comm/meta.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "support/thread_world.h"
+
+namespace witan {
+namespace {
+
+using testing::on_ranks;
+using testing::ThreadRank;
+
+// One of each, with tensors that a stream made.
+void call_everything(Stream& stream, Group& group) {
+  const int n = group.size();
+  const auto tensor = [&](int64_t rows) { return stream.zeros({rows, 6}, DType::f32); };
+  const Tensor counts = stream.zeros({n}, DType::i64);
+  group.all_reduce(stream, tensor(5));
+  group.reduce_scatter(stream, tensor(2), tensor(2 * n));
+  group.all_gather(stream, tensor(3 * n), tensor(3));
+  group.all_to_all(stream, tensor(9), counts, tensor(4), counts);
+  group.all_to_all_equal(stream, tensor(2 * n), tensor(2 * n));
+  group.broadcast(stream, tensor(7), 1);
+  if (group.rank() == 0) group.send(stream, tensor(1), 1);
+  if (group.rank() == 1) group.recv(stream, tensor(1), 0);
+  group.barrier(stream);
+}
+
+std::map<std::string, double> expected_bytes(int rank) {
+  const double row = 24, n = 4;
+  return {{"all_reduce", 2 * 5 * row * (n - 1) / n},
+          {"reduce_scatter", 2 * row * (n - 1)},
+          {"all_gather", 3 * row * (n - 1)},
+          {"all_to_all", 4 * row * (n - 1) / n},
+          {"all_to_all_equal", 2 * row * (n - 1)},
+          {"broadcast", 7 * row * (n - 1) / n},
+          {rank == 0 ? "send" : "recv", rank == 0 ? row : 0},
+          {"barrier", 0}};
+}
+
+TEST(MetaGroup, CountsTheBytesThatThreadsSend) {
+  on_ranks(4, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    call_everything(rank.stream, *group);
+    MetaGroup twin(4, rank.rank, "data");
+    Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+    call_everything(meta, twin);
+    EXPECT_EQ(twin.sent(), group->sent());
+    if (rank.rank < 2) {
+      EXPECT_EQ(twin.sent(), expected_bytes(rank.rank));
+    }
+    twin.reset_sent();
+    EXPECT_TRUE(twin.sent().empty());
+  });
+}
+
+TEST(MetaGroup, StandsForThousands) {
+  testing::Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  MetaGroup group(4096, 4095, "data");
+  const Tensor all = meta.empty({4096, 1 << 20}, DType::f32), mine = all.narrow(0, 4095, 1);
+  group.all_gather(meta, all, mine);
+  EXPECT_EQ(group.sent().at("all_gather"), 4095.0 * (1 << 22));
+}
+
+TEST(MetaGroup, CannotMoveData) {
+  testing::Rank rank(1);
+  MetaGroup group(2, 0, "expert");
+  EXPECT_EQ(test::message_of<CommError>([&] { group.barrier(rank.stream); }),
+            "axis expert: barrier on cpu among 2 ranks that are only counted; a meta group serves meta streams");
+  EXPECT_THROW(MetaGroup(2, 2, "expert"), ConfigError);
+  EXPECT_THROW(MetaGroup(0, 0, "expert"), ConfigError);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,46 @@
+// Runs a test's body on N thread-ranks, each with an arena, a pool and a stream of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/rank.h"
+#include "witan/comm/threads.h"
+
+namespace witan::testing {
+
+struct ThreadRank : Rank {
+  ThreadRank(ThreadWorld& of, int index) : Rank(1, int64_t{1} << 28), world(of), rank(index) {}
+
+  int size() const { return world.size(); }
+  // The rank's end of the group of all ranks.
+  std::unique_ptr<Group> everyone(const std::string& axis = "data") {
+    std::vector<int> ranks(static_cast<size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return world.group(rank, ranks, axis);
+  }
+  // Normal values that differ from rank to rank.
+  Tensor own_normal(const Shape& shape, DType dtype, const std::string& name) {
+    return normal(shape, dtype, name + " of rank " + std::to_string(rank));
+  }
+
+  ThreadWorld& world;
+  const int rank;
+};
+
+inline void on_ranks(ThreadWorld& world, const std::function<void(ThreadRank&)>& body) {
+  world.run([&](int index) {
+    ThreadRank rank(world, index);
+    body(rank);
+  });
+}
+// A rank that hangs fails its test after 20 seconds.
+inline void on_ranks(int ranks, const std::function<void(ThreadRank&)>& body) {
+  ThreadWorld world(ranks, {.deadline_seconds = 20});
+  on_ranks(world, body);
+}
+
+}  // namespace witan::testing

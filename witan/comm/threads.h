@@ -1,0 +1,46 @@
+// A world whose ranks are threads of this process: no launcher, and every layout runs on a laptop.
+//
+// Groups move bytes between the ranks' own buffers, without staging. Waits spin for some 200 µs when every rank has a
+// core, then sleep; each has a deadline. When a rank throws, the waits of all others end at once. When a rank returns
+// while others still wait for it, theirs end with an error that says so.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/comm/group.h"
+
+namespace witan {
+
+struct ThreadWorldOptions {
+  double deadline_seconds = 300;  // how long a rank waits for its peers in one call
+};
+
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(int size, const ThreadWorldOptions& options = {});
+  ~ThreadWorld();
+  ThreadWorld(const ThreadWorld&) = delete;
+  ThreadWorld& operator=(const ThreadWorld&) = delete;
+
+  int size() const;
+
+  // Runs body(rank) on a thread per rank and joins them all. Rethrows the root of their errors: the first that is not a
+  // mere consequence of another rank's, and not a CommError if there is any other. Its class (and exit code) is kept,
+  // its message begins with "rank 2: "; what is not a witan::Error becomes one, of ExitCode::internal. May be called
+  // again; after a failure the groups made before it stay unusable and new ones start afresh.
+  void run(const std::function<void(int rank)>& body);
+
+  // The rank's end of the group of these world ranks, in this order. Ends with equal ranks and name belong together:
+  // make one per rank, in any order, on any thread. The world must outlive it. Throws ConfigError when ranks repeat,
+  // are outside the world, or do not contain `rank`.
+  std::unique_ptr<Group> group(int rank, const std::vector<int>& ranks, std::string name);
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace witan
