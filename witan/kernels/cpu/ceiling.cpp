@@ -10,7 +10,9 @@ namespace witan::kernels {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // As wide as the target's registers; enough independent chains to hide the latency of an FMA.
 #if defined(__AVX512F__)

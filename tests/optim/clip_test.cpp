@@ -1,0 +1,56 @@
+#include "witan/optim/clip.h"
+
+#include <cmath>
+
+#include "optim_support.h"
+
+namespace witan {
+namespace {
+
+using testing::parameter_with_gradient;
+using testing::Rank;
+using testing::values;
+
+TEST(Clip, EachExpertIsAPieceOfItsOwn) {
+  Rank rank;
+  const int64_t n = kernels::kChunkElements + 1;
+  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {"p", {3, n}})), 4);
+  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {.name = "e", .shape = {3, 1, n}, .expert = true})), 6);
+  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {"one", {1}})), 1);
+  const Parameter none(rank.stream, {.name = "none", .shape = {4, 2, 2}, .expert = true}, 2, 0, 1);
+  EXPECT_EQ(chunks_of(none), 0);
+}
+
+// An expert's sums are the same bits alone and beside others.
+TEST(Clip, SumsDoNotDependOnTheNeighbours) {
+  Rank rank;
+  const auto experts = parameter_with_gradient(rank, {.name = "e", .shape = {3, 100, 1000}, .expert = true});
+  const Tensor sums = rank.poisoned({chunks_of(*experts), 2}, DType::f64);
+  square_sums(rank.stream, sums, *experts, experts->gradient());
+  Parameter alone(rank.stream, experts->spec(), 1, 1, 1);
+  alone.bind_gradient(experts->gradient().narrow(0, 1, 1));
+  const Tensor one = rank.poisoned({chunks_of(alone), 2}, DType::f64);
+  square_sums(rank.stream, one, alone, alone.gradient());
+  EXPECT_EQ(values(one), values(sums.narrow(0, 2, 2)));
+}
+
+TEST(Clip, ScalesTheStepAndReadsTheNorm) {
+  Rank rank;
+  StepState step(rank.stream);
+  step.set(0.5, 3);
+  const Tensor total = rank.tensor<double>({2}, {25, 7});
+  EXPECT_EQ(read_norm(total).norm, 5);
+  EXPECT_EQ(read_norm(total).zeros, 7);
+  clip(rank.stream, step, total, 2);
+  EXPECT_DOUBLE_EQ(step.gradient_scale(), 2 / (5 + 1e-6));
+  EXPECT_FALSE(step.skipped());
+  EXPECT_EQ(step.learning_rate(), 0.5);
+  clip(rank.stream, step, rank.tensor<double>({2}, {NAN, 0}), 2);
+  EXPECT_TRUE(step.skipped());
+  step.set(0.5, 3);
+  EXPECT_FALSE(step.skipped());
+  EXPECT_EQ(step.gradient_scale(), 1);
+}
+
+}  // namespace
+}  // namespace witan

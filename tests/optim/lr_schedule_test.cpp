@@ -1,0 +1,67 @@
+#include "witan/optim/lr_schedule.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace witan {
+namespace {
+
+OptimizerConfig reference_run() {
+  OptimizerConfig config;
+  config.lr = 6e-4;
+  config.min_lr = 6e-5;
+  config.lr_warmup_iters = 1000;
+  config.lr_decay_iters = 38000;
+  return config;
+}
+
+// Every learning rate that the logs of the published Megatron-LM runs show.
+TEST(LrSchedule, PrintsWhatMegatronLmPrints) {
+  const std::map<int64_t, std::string> logged = {
+      {20, "1.200000E-05"},   {40, "2.400000E-05"},   {60, "3.600000E-05"},   {80, "4.800000E-05"},
+      {100, "6.000000E-05"},  {120, "7.200000E-05"},  {140, "8.400000E-05"},  {160, "9.600000E-05"},
+      {180, "1.080000E-04"},  {200, "1.200000E-04"},  {220, "1.320000E-04"},  {240, "1.440000E-04"},
+      {260, "1.560000E-04"},  {280, "1.680000E-04"},  {300, "1.800000E-04"},  {1040, "5.999984E-04"},
+      {1060, "5.999965E-04"}, {1080, "5.999938E-04"}, {1100, "5.999903E-04"}, {1120, "5.999860E-04"},
+      {1140, "5.999809E-04"}};
+  for (const auto& [iteration, text] : logged)
+    EXPECT_EQ(fmt::format("{:.6E}", learning_rate(reference_run(), 40000, iteration)), text) << iteration;
+}
+
+TEST(LrSchedule, Corners) {
+  OptimizerConfig config = reference_run();
+  EXPECT_EQ(learning_rate(config, 40000, 0), 0);
+  EXPECT_EQ(learning_rate(config, 40000, 1000), 6e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 19500), 3.3e-4);  // half way down
+  EXPECT_EQ(learning_rate(config, 40000, 38000), 6e-5);
+  EXPECT_EQ(learning_rate(config, 40000, 40000), 6e-5);
+  config.lr_decay_iters = 0;
+  EXPECT_EQ(learning_rate(config, 2000, 2000), 6e-5);
+  EXPECT_GT(learning_rate(config, 2000, 1999), 6e-5);
+}
+
+TEST(LrSchedule, OtherStyles) {
+  OptimizerConfig config = reference_run();
+  config.lr_decay_style = "linear";
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 500), 3e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 10250), 4.65e-4);
+  EXPECT_EQ(learning_rate(config, 40000, 50000), 6e-5);
+  config.lr_decay_style = "constant";
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 500), 3e-4);
+  EXPECT_EQ(learning_rate(config, 40000, 50000), 6e-4);
+}
+
+TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {
+  OptimizerConfig config = reference_run();
+  config.lr_warmup_iters = 0;
+  EXPECT_EQ(learning_rate(config, 40000, 0), 6e-4);
+  config = reference_run();
+  config.lr_decay_iters = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 10, 10), 6e-6);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,152 @@
+#include "witan/optim/optimizer.h"
+
+#include <cmath>
+#include <map>
+
+#include "optim_support.h"
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::parameter_with_gradient;
+using testing::Rank;
+using testing::values;
+
+std::vector<std::string> state_of(const Optimizer& optimizer) {
+  std::vector<std::string> lines;
+  optimizer.visit([&](const OptimizerTensor& state) {
+    lines.push_back(cat(state.name, " ", state.tensor.dtype(), " ", state.tensor.shape(), " of ", state.parameter.shape,
+                        " from ", state.first_row));
+  });
+  return lines;
+}
+
+TEST(Optimizer, StateIsNamedForCheckpoints) {
+  Rank rank;
+  const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
+  Parameter narrow(rank.stream, {.name = "narrow", .shape = {8, 2, 2}, .dtype = DType::bf16, .expert = true}, 4, 2, 1);
+  const auto adam = make_optimizer({}, rank.stream, {{wide.get(), 0, 3}, {&narrow, 0, 2}});
+  EXPECT_EQ(state_of(*adam), (std::vector<std::string>{"adam.m/wide float32 [3, 2] of [3, 2] from 0",
+                                                       "adam.v/wide float32 [3, 2] of [3, 2] from 0",
+                                                       "master/narrow float32 [2, 2, 2] of [8, 2, 2] from 4",
+                                                       "adam.m/narrow float32 [2, 2, 2] of [8, 2, 2] from 4",
+                                                       "adam.v/narrow float32 [2, 2, 2] of [8, 2, 2] from 4"}));
+  OptimizerConfig config;
+  config.optimizer = "sgd";
+  EXPECT_EQ(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 1, 2}})),
+            (std::vector<std::string>{"sgd.momentum/wide float32 [2, 2] of [3, 2] from 1"}));
+  config.sgd_momentum = 0;
+  EXPECT_TRUE(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 3}})).empty());
+}
+
+TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
+  Rank rank;
+  Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, 0, 64, 1);
+  const auto adam = make_optimizer({}, rank.stream, {{&narrow, 0, 64}});
+  EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer), 3 * 64 * 8 * 4);
+}
+
+TEST(Optimizer, NormsDoNotDecay) {
+  for (const char* name : {"adam", "sgd"}) {
+    Rank rank;
+    const auto matrix = parameter_with_gradient(rank, {"matrix", {2, 2}});
+    const auto norm = parameter_with_gradient(rank, {.name = "norm", .shape = {2}, .weight_decay = false});
+    std::ranges::fill(matrix->gradient().span<float>(), 0.0f);
+    std::ranges::fill(norm->gradient().span<float>(), 0.0f);
+    const auto matrix_before = values(matrix->value()), norm_before = values(norm->value());
+    OptimizerConfig config;
+    config.optimizer = name;
+    config.weight_decay = 0.5;
+    StepState step(rank.stream);
+    step.set(0.5, 1);
+    make_optimizer(config, rank.stream, {{matrix.get(), 0, 2}, {norm.get(), 0, 2}})->update(rank.stream, step);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values(matrix->value())[i], 0.75 * matrix_before[i], 1e-7);
+    EXPECT_EQ(values(norm->value()), norm_before);
+  }
+}
+
+TEST(Optimizer, UpdatesOnlyTheRowsItOwns) {
+  Rank rank;
+  const auto parameter = parameter_with_gradient(rank, {"p", {4, 3}});
+  const auto before = values(parameter->value());
+  StepState step(rank.stream);
+  step.set(0.1, 1);
+  make_optimizer({}, rank.stream, {{parameter.get(), 1, 2}})->update(rank.stream, step);
+  const auto after = values(parameter->value());
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(after[i] != before[i], i >= 3 && i < 9) << i;
+}
+
+// Closed form: constant gradient g, no decay. m / (1 - beta1^t) = g and v / (1 - beta2^t) = g^2 at every step.
+TEST(Optimizer, AdamUnderAConstantGradientWalksStraight) {
+  Rank rank;
+  const auto parameter = parameter_with_gradient(rank, {"p", {5}, DType::f64}, DType::f64);
+  const auto before = values(parameter->value()), g = values(parameter->gradient());
+  OptimizerConfig config;
+  config.weight_decay = 0;
+  const auto adam = make_optimizer(config, rank.stream, {{parameter.get(), 0, 5}});
+  StepState step(rank.stream);
+  for (int64_t update = 1; update <= 50; ++update) {
+    step.set(1e-2, update);
+    adam->update(rank.stream, step);
+  }
+  std::vector<double> expected;
+  for (size_t i = 0; i < 5; ++i) expected.push_back(before[i] - 0.5 * std::copysign(1.0, g[i]));
+  EXPECT_TRUE(close(values(parameter->value()), expected, 1e-6, 0));
+}
+
+TEST(Optimizer, RestoredStateContinuesToTheBit) {
+  const auto run = [](int64_t updates, Rank& rank, Parameter& parameter, Optimizer& adam, int64_t first) {
+    StepState step(rank.stream);
+    for (int64_t update = first; update < first + updates; ++update) {
+      step.set(1e-2, update);
+      adam.update(rank.stream, step);
+    }
+    return values(parameter.value());
+  };
+  Rank rank;
+  const auto whole = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
+  const auto straight = make_optimizer({}, rank.stream, {{whole.get(), 0, 40}});
+  const auto expected = run(6, rank, *whole, *straight, 1);
+
+  const auto part = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
+  const auto first = make_optimizer({}, rank.stream, {{part.get(), 0, 40}});
+  run(3, rank, *part, *first, 1);
+  std::map<std::string, std::vector<float>> saved;
+  first->visit([&](const OptimizerTensor& state) { saved[state.name] = state.tensor.to_vector<float>(); });
+  const auto second = make_optimizer({}, rank.stream, {{part.get(), 0, 40}});
+  second->visit(
+      [&](const OptimizerTensor& state) { std::ranges::copy(saved.at(state.name), state.tensor.data<float>()); });
+  EXPECT_EQ(run(3, rank, *part, *second, 4), expected);
+}
+
+TEST(Optimizer, RefusesRowsThatAreNotThere) {
+  Rank rank;
+  Parameter parameter(rank.stream, {"p", {8, 2}}, 4, 3, 1);
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              make_optimizer({}, rank.stream, {{&parameter, 2, 2}});
+            }),
+            "optimizer: p has no rows [2, 4): this rank holds [3, 2]");
+  OptimizerConfig config;
+  config.optimizer = "lion";
+  EXPECT_EQ(test::message_of<ConfigError>([&] { make_optimizer(config, rank.stream, {}); }),
+            "optimizer = lion: must be adam or sgd");
+}
+
+TEST(Optimizer, RunsOnMeta) {
+  Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  Parameter parameter(meta, {"p", {1000, 1000}, DType::bf16}, 0, 1000, 1);
+  parameter.bind_gradient(meta.empty({1000, 1000}, DType::f32, MemoryTag::gradients));
+  const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000}});
+  StepState step(meta);
+  step.set(1, 1);
+  adam->update(meta, step);
+  EXPECT_FALSE(step.skipped());
+  EXPECT_EQ(meta.costs().at("other").at("adamw").bytes, 1e6 * (2 + 4 + 2 * 12));
+  EXPECT_GE(meta.arena().live(MemoryTag::optimizer), 12'000'000);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,63 @@
+#include "witan/parallel/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+ParallelConfig with_expert_ranks(int64_t size) {
+  ParallelConfig config;
+  config.expert_model_parallel_size = size;
+  return config;
+}
+std::string refusal(int64_t size, int world, int64_t num_experts) {
+  return test::message_of<ConfigError>([&] { with_expert_ranks(size).validate(world, num_experts); });
+}
+
+TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
+  EXPECT_EQ(
+      refusal(16, 16, 8),
+      "expert_model_parallel_size = 16: more ranks than the 8 experts, and an expert is never cut; the nearest that "
+      "works is 8");
+  EXPECT_EQ(refusal(8, 4, 8),
+            "expert_model_parallel_size = 8: more ranks than the 4 there are; the nearest that works is 4");
+  EXPECT_EQ(refusal(3, 6, 8),
+            "expert_model_parallel_size = 3: num_experts = 8 cannot be dealt out evenly; the nearest that works is 2");
+  EXPECT_EQ(refusal(4, 6, 8),
+            "expert_model_parallel_size = 4: 6 ranks do not form whole groups of 4; the nearest that works is 2");
+  EXPECT_EQ(
+      refusal(2, 4, 0),
+      "expert_model_parallel_size = 2: a dense model has no experts to divide; set it to 1, or num_experts above 0");
+}
+
+TEST(ParallelConfig, AcceptsWhatDivides) {
+  for (const int64_t size : {0, 1, 2, 4, 8}) with_expert_ranks(size).validate(8, 64);
+  with_expert_ranks(1).validate(7, 0);
+  with_expert_ranks(0).validate(7, 0);
+  EXPECT_EQ(with_expert_ranks(4).expert_ranks(8, 64), 4);
+}
+
+TEST(ParallelConfig, AutomaticTakesTheMostThatDivideBoth) {
+  const ParallelConfig automatic;
+  EXPECT_EQ(automatic.expert_ranks(2, 8), 2);
+  EXPECT_EQ(automatic.expert_ranks(16, 8), 8);
+  EXPECT_EQ(automatic.expert_ranks(6, 8), 2);
+  EXPECT_EQ(automatic.expert_ranks(5, 8), 1);
+  EXPECT_EQ(automatic.expert_ranks(4, 0), 1);
+}
+
+TEST(ParallelConfig, KeysAreBounded) {
+  ParallelConfig config;
+  set_field(config.fields(), "ranks", "2", "--ranks");
+  EXPECT_EQ(config.ranks, 2);
+  EXPECT_THROW(set_field(config.fields(), "ranks", "-1", "--ranks"), ConfigError);
+  EXPECT_THROW(set_field(config.fields(), "threads", "-1", "--threads"), ConfigError);
+  EXPECT_THROW(set_field(config.fields(), "expert_model_parallel_size", "-2", "--expert-model-parallel-size"),
+               ConfigError);
+}
+
+}  // namespace
+}  // namespace witan

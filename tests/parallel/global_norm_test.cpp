@@ -1,0 +1,104 @@
+#include "witan/parallel/global_norm.h"
+
+#include <cmath>
+#include <mutex>
+#include <set>
+
+#include "parallel_support.h"
+#include "witan/parallel/gradients.h"
+
+namespace witan {
+namespace {
+
+using testing::layout_of;
+using testing::on_ranks;
+using testing::SmallModel;
+using testing::ThreadRank;
+
+// Odd sizes, one of them of several chunks, between experts.
+std::vector<ParameterSpec> uneven_specs() {
+  return {{.name = "a", .shape = {331, 397}},
+          {.name = "experts", .shape = {8, 13, 17}, .expert = true},
+          {.name = "norm", .shape = {3}},
+          {.name = "large_experts", .shape = {8, 300, 301}, .expert = true}};
+}
+
+// The same gradients on every layout: a pure function of the position in the global tensor.
+double gradient_at(const Parameter& parameter, int64_t i) {
+  const double value = testing::summand(parameter.name(), 0, parameter.first_element() + i);
+  return std::abs(value) < 0.1 ? 0 : value;
+}
+
+TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
+  std::mutex mutex;
+  std::set<double> norms, zeros, value_norms;
+  for (const auto& [world, expert_ranks] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {2, 2}, {4, 2}, {8, 8}})
+    on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
+      SmallModel model(rank.stream, uneven_specs(), groups);
+      const GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+      for (Parameter* parameter : model.parameters)
+        for (int64_t i = 0; i < parameter->elements(); ++i)
+          parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
+      GlobalNorm global(rank.stream, model.parameters, groups);
+      const Norm2 values = read_norm(global.compute(rank.stream, GlobalNorm::Of::values));
+      const Norm2 gradients = read_norm(global.compute(rank.stream, GlobalNorm::Of::gradients));
+      const std::lock_guard lock(mutex);
+      norms.insert(gradients.norm);
+      zeros.insert(gradients.zeros);
+      value_norms.insert(values.norm);
+    });
+  EXPECT_EQ(norms.size(), 1u);
+  EXPECT_EQ(zeros.size(), 1u);
+  EXPECT_EQ(value_norms.size(), 1u);
+
+  double squares = 0, none = 0;
+  testing::Rank rank;
+  for (const ParameterSpec& spec : uneven_specs()) {
+    const Parameter whole(rank.stream, spec, 0, spec.shape[0], 1);
+    for (int64_t i = 0; i < whole.elements(); ++i) {
+      const double g = static_cast<float>(gradient_at(whole, i));
+      squares += g * g;
+      none += g == 0;
+    }
+  }
+  EXPECT_NEAR(*norms.begin(), std::sqrt(squares), 1e-9);
+  EXPECT_EQ(*zeros.begin(), none);
+}
+
+// One rank's bad expert must stop all ranks from updating.
+TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
+  on_ranks(4, [](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout_of(4, 4), rank.rank);
+    SmallModel model(rank.stream, testing::small_specs(), groups);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+    buckets.finish_step();
+    if (rank.rank == 2) model.named("experts.up").gradient().data<float>()[3] = NAN;
+    GlobalNorm global(rank.stream, model.parameters, groups);
+    StepState step(rank.stream);
+    step.set(1, 1);
+    clip(rank.stream, step, global.compute(rank.stream, GlobalNorm::Of::gradients), 1);
+    EXPECT_TRUE(step.skipped()) << rank.rank;
+  });
+}
+
+TEST(GlobalNorm, ADenseModelNeedsNoCommunication) {
+  testing::Rank rank;
+  const Groups groups = make_meta_groups(layout_of(4, 1, 0), 1);  // a group that would throw if it were used
+  SmallModel model(rank.stream, {{.name = "p", .shape = {5}, .init = {Initialization::Kind::ones}}}, groups);
+  GlobalNorm global(rank.stream, model.parameters, groups);
+  EXPECT_EQ(read_norm(global.compute(rank.stream, GlobalNorm::Of::values)).norm, std::sqrt(5.0));
+}
+
+TEST(GlobalNorm, CountsOnMeta) {
+  testing::Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const Groups groups = make_meta_groups(layout_of(8, 4), 5);
+  SmallModel model(meta, testing::small_specs(), groups);
+  GlobalNorm global(meta, model.parameters, groups);
+  EXPECT_EQ(read_norm(global.compute(meta, GlobalNorm::Of::values)).norm, 0);
+  EXPECT_EQ(groups.expert->sent().at("all_gather"), 3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,187 @@
+#include "witan/parallel/gradients.h"
+
+#include <map>
+
+#include "parallel_support.h"
+
+namespace witan {
+namespace {
+
+using testing::layout_of;
+using testing::on_ranks;
+using testing::Rank;
+using testing::small_specs;
+using testing::SmallModel;
+using testing::ThreadRank;
+using testing::values;
+using testing::write_summand;
+
+std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
+  std::vector<int64_t> sizes;
+  for (const auto& bucket : plan_buckets(elements, GradientBuckets::kBucketElements)) {
+    sizes.push_back(0);
+    for (const size_t i : bucket) sizes.back() += elements[i];
+  }
+  return sizes;
+}
+
+// 24 layers of hidden size 512, 64 experts of 1792 (SwiGLU), vocabulary 128256, untied: the sizes that Megatron-LM
+// logs.
+TEST(PlanBuckets, AgreesWithMegatronLm) {
+  constexpr int64_t D = 512, F = 1792, V = 128256, layers = 24, experts = 64;
+  std::vector<int64_t> others = {V * D};
+  for (int64_t layer = 0; layer < layers; ++layer)
+    others.insert(others.end(), {D, D * D + 2 * 128 * D, D * D, D, experts * D});  // norm, qkv, out, norm, router
+  others.insert(others.end(), {D, V * D});
+  EXPECT_EQ(sizes_of(others), (std::vector<int64_t>{65'667'072, 82'207'232}));
+
+  const auto grouped = [&](int64_t expert_ranks) {
+    std::vector<int64_t> elements;
+    for (int64_t layer = 0; layer < layers; ++layer)
+      elements.insert(elements.end(), {experts / expert_ranks * 2 * F * D, experts / expert_ranks * D * F});
+    return sizes_of(elements);
+  };
+  EXPECT_EQ(grouped(4), std::vector<int64_t>(24, 44'040'192));
+  EXPECT_EQ(grouped(8), std::vector<int64_t>(12, 44'040'192));
+
+  std::vector<int64_t> sequential;
+  for (int64_t i = 0; i < layers * experts / 4; ++i) sequential.insert(sequential.end(), {2 * F * D, D * F});
+  std::vector<int64_t> expected(25, 41'287'680);
+  expected.push_back(24'772'608);
+  EXPECT_EQ(sizes_of(sequential), expected);
+}
+
+TEST(PlanBuckets, Edges) {
+  using Buckets = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3}, 10), (Buckets{{0}}));
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3, 9, 1, 10}, 10), (Buckets{{3}, {2, 1}, {0}}));
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{5, 5}, 1), (Buckets{{1}, {0}}));
+}
+
+TEST(GradientBuckets, OneBufferServesManyParameters) {
+  Rank rank;
+  const Groups groups = make_meta_groups(layout_of(1, 1), 0);
+  SmallModel model(rank.stream, small_specs(DType::bf16), groups);
+  {
+    const GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32, 250);
+    std::vector<std::string> order;
+    for (const auto& bucket : buckets.buckets()) {
+      std::string names = bucket.group->name() + ":";
+      int64_t begin = 0;
+      for (Parameter* parameter : bucket.parameters) {
+        names += " " + parameter->name();
+        EXPECT_EQ(parameter->gradient().raw(), bucket.buffer.narrow(0, begin, 0).raw());
+        EXPECT_EQ(parameter->gradient().dtype(), DType::f32);
+        begin += parameter->elements();
+      }
+      EXPECT_EQ(begin, bucket.buffer.elements());
+      order.push_back(names);
+    }
+    // 210 and 7 elements are less than 250, so that the embedding joins; experts hold 280 each.
+    EXPECT_EQ(order, (std::vector<std::string>{"expert_replicate: experts.down", "expert_replicate: experts.up",
+                                               "replicate: head norm embedding"}));
+    EXPECT_TRUE(model.parameters[0]->gradient_ready);
+  }
+  EXPECT_FALSE(model.parameters[0]->gradient_ready);
+}
+
+// What the layout says the sum of every parameter's summands is.
+void expect_sums(const Groups& groups, SmallModel& model, int micro_batches) {
+  for (Parameter* parameter : model.parameters) {
+    const Axis axis = parameter->spec().expert ? Axis::expert_replicate : Axis::replicate;
+    std::vector<double> expected(static_cast<size_t>(parameter->elements()));
+    for (const int rank : groups.layout.mesh().ranks(groups.rank, axis))
+      for (int64_t i = 0; i < parameter->elements(); ++i)
+        expected[static_cast<size_t>(i)] +=
+            micro_batches * testing::summand(parameter->name(), rank, parameter->first_element() + i);
+    EXPECT_TRUE(testing::close(values(parameter->gradient()), expected, 1e-13, 1e-13)) << parameter->name();
+  }
+}
+
+TEST(GradientBuckets, SumOverExactlyTheAxesOnWhichTheyArePartial) {
+  for (const int64_t expert_ranks : {1, 2, 4})
+    on_ranks(4, [&](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, layout_of(4, expert_ranks), rank.rank);
+      SmallModel model(rank.stream, small_specs(DType::f64), groups);
+      GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f64, 250);
+      for (int step = 0; step < 2; ++step) {
+        buckets.begin_step();
+        for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+          if (micro_batch == 1) buckets.begin_last_micro_batch();
+          for (size_t i = model.parameters.size(); i-- > 0;) {
+            write_summand(*model.parameters[i], rank.rank);
+            model.parameters[i]->on_gradient_ready();
+          }
+        }
+        buckets.finish_step();
+        expect_sums(groups, model, 2);
+      }
+    });
+}
+
+// Ready in another order, or never: the order of reductions is the same, so ranks may even differ in it.
+TEST(GradientBuckets, TheOrderOfReadinessDoesNotMatter) {
+  on_ranks(4, [&](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout_of(4, 2), rank.rank);
+    SmallModel model(rank.stream, small_specs(DType::f64), groups);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f64, 1);
+    buckets.begin_last_micro_batch();
+    for (Parameter* parameter : model.parameters) write_summand(*parameter, rank.rank);
+    if (rank.rank == 1)
+      for (Parameter* parameter : model.parameters) parameter->on_gradient_ready();
+    if (rank.rank == 2) model.named("norm").on_gradient_ready();
+    buckets.finish_step();
+    expect_sums(groups, model, 1);
+  });
+}
+
+TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
+  on_ranks(2, [&](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout_of(2, 1), rank.rank);
+    SmallModel model(rank.stream, small_specs(), groups);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32, 1);
+    const auto sent = [&] { return groups.replicate->sent().count("all_reduce"); };
+    Parameter& head = model.named("head");
+    write_summand(head, rank.rank);
+    head.on_gradient_ready();
+    EXPECT_EQ(sent(), 0u) << "more micro-batches follow";
+    buckets.begin_last_micro_batch();
+    head.on_gradient_ready();
+    EXPECT_EQ(sent(), 1u) << "ready: no need to wait for the others";
+    EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2 * 210 * 4 * 0.5);
+    buckets.finish_step();
+    EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2 * (210 + 7 + 210) * 4 * 0.5);
+  });
+}
+
+TEST(GradientBuckets, WhatNobodyWroteIsZero) {
+  Rank rank;
+  const Groups groups = make_meta_groups(layout_of(1, 1), 0);
+  SmallModel model(rank.stream, small_specs(), groups);
+  GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+  for (const auto& bucket : buckets.buckets()) std::ranges::fill(bucket.buffer.span<float>(), NAN);
+  buckets.begin_step();
+  write_summand(model.named("head"), 0);
+  buckets.finish_step();
+  for (Parameter* parameter : model.parameters) {
+    const auto found = values(parameter->gradient());
+    EXPECT_EQ(found == std::vector<double>(found.size(), 0.0), parameter->name() != "head") << parameter->name();
+    EXPECT_TRUE(parameter->gradient_written);
+  }
+}
+
+TEST(GradientBuckets, PlansAWorldOnMeta) {
+  Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const Groups groups = make_meta_groups(layout_of(1024, 8), 77);
+  SmallModel model(meta, small_specs(), groups);
+  GradientBuckets buckets(meta, model.parameters, groups, DType::f32);
+  buckets.begin_last_micro_batch();
+  buckets.finish_step();
+  EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2.0 * 427 * 4 * 1023 / 1024);
+  EXPECT_EQ(groups.expert_replicate->sent().at("all_reduce"), 2.0 * 70 * 4 * 127 / 128);
+}
+
+}  // namespace
+}  // namespace witan

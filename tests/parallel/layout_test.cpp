@@ -1,0 +1,55 @@
+#include "witan/parallel/layout.h"
+
+#include <gtest/gtest.h>
+
+namespace witan {
+namespace {
+
+const ParameterSpec kNorm{.name = "norm.weight", .shape = {32}};
+const ParameterSpec kExperts{.name = "experts.down", .shape = {8, 32, 16}, .expert = true};
+
+ParallelConfig expert_ranks(int64_t size) {
+  ParallelConfig config;
+  config.expert_model_parallel_size = size;
+  return config;
+}
+
+TEST(Layout, GradientsAreReducedWhereTheyArePartial) {
+  const Layout layout(expert_ranks(2), 4, 8);
+  EXPECT_EQ(layout.gradient_axes(kNorm), std::vector{Axis::replicate});
+  EXPECT_EQ(layout.gradient_axes(kExperts), std::vector{Axis::expert_replicate});
+  EXPECT_EQ(layout.mesh().size(Axis::replicate), 4);
+  EXPECT_EQ(layout.mesh().size(Axis::expert_replicate), 2);
+  EXPECT_EQ(layout.mesh().ranks(3, Axis::expert_replicate), (std::vector{1, 3}));
+}
+
+TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
+  for (const int world : {1, 2, 4, 8, 16}) {
+    const Layout layout({}, world, 8);
+    std::vector<int> holders(8);
+    for (int rank = 0; rank < world; ++rank) {
+      const auto [first, count] = layout.rows(kExperts, rank);
+      for (int64_t row = first; row < first + count; ++row) ++holders[static_cast<size_t>(row)];
+      EXPECT_EQ(layout.rows(kNorm, rank), (std::pair<int64_t, int64_t>{0, 32}));
+    }
+    EXPECT_EQ(holders, std::vector<int>(8, layout.mesh().size(Axis::expert_replicate))) << world;
+  }
+}
+
+TEST(Layout, DescribesItself) {
+  const Layout layout(expert_ranks(2), 4, 8);
+  const std::string text = layout.describe(std::vector{kNorm, kExperts});
+  EXPECT_EQ(
+      text,
+      "4 ranks: replicate 4; of experts: expert_replicate 2 x expert 2\n"
+      "norm.weight                                      [32]                 replicate Replicate(own uses)\n"
+      "experts.down                                     [8, 32, 16]          expert_replicate Replicate(own uses), "
+      "expert Shard(0)\n");
+}
+
+TEST(Layout, RefusesAsTheConfigDoes) {
+  EXPECT_THROW(Layout(expert_ranks(3), 6, 8), ConfigError);
+}
+
+}  // namespace
+}  // namespace witan

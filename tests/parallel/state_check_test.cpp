@@ -1,0 +1,146 @@
+#include "witan/parallel/state_check.h"
+
+#include "parallel_support.h"
+#include "support/message_of.h"
+#include "witan/model/transformer.h"
+#include "witan/parallel/gradients.h"
+#include "witan/parallel/ownership.h"
+
+namespace witan {
+namespace {
+
+using testing::layout_of;
+using testing::small_specs;
+using testing::SmallModel;
+using testing::ThreadRank;
+
+// Everything a rank has when it trains, after one update from equal gradients.
+struct Trained {
+  explicit Trained(ThreadRank& on)
+      : rank(on),
+        groups(make_groups(on.world, layout_of(4, 2), on.rank)),
+        model(on.stream, small_specs(DType::bf16), groups),
+        buckets(on.stream, model.parameters, groups, DType::f32),
+        optimizer(make_optimizer({}, on.stream, own_all(model.parameters))),
+        check(model.parameters, groups) {
+    for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, on.rank);
+    buckets.finish_step();
+    StepState step(on.stream);
+    step.set(1e-2, 1);
+    optimizer->update(on.stream, step);
+  }
+
+  ThreadRank& rank;
+  Groups groups;
+  SmallModel model;
+  GradientBuckets buckets;
+  std::unique_ptr<Optimizer> optimizer;
+  StateCheck check;
+};
+
+void check_all(Trained& trained) {
+  Stream& stream = trained.rank.stream;
+  trained.check.after_init(stream);
+  trained.check.after_reduction(stream);
+  trained.check.after_update(stream, *trained.optimizer);
+}
+
+void flip_bit(const Tensor& tensor, int64_t byte) {
+  tensor.raw()[byte] ^= std::byte{0x10};
+}
+
+// The error of the world when the ranks' states were changed by `damage`.
+std::string complaint(const std::function<void(Trained&)>& damage) {
+  return test::message_of<CommError>([&] {
+    testing::on_ranks(4, [&](ThreadRank& rank) {
+      Trained trained(rank);
+      damage(trained);
+      check_all(trained);
+    });
+  });
+}
+// Without "rank N: ", the rank whose error came first.
+std::string without_rank(const std::string& message) {
+  EXPECT_EQ(message.rfind("rank ", 0), 0u) << message;
+  return message.substr(message.find(": ") + 2);
+}
+
+TEST(StateCheck, ASoundStatePasses) {
+  testing::on_ranks(4, [](ThreadRank& rank) {
+    Trained trained(rank);
+    check_all(trained);
+  });
+}
+
+TEST(StateCheck, NamesTheRankOfAFlippedBit) {
+  EXPECT_EQ(
+      without_rank(complaint([](Trained& on) {
+        if (on.rank.rank == 2) flip_bit(on.model.named("norm").value(), 3);
+      })),
+      "check_states after init: the value of norm must be the same on all 4 ranks of axis replicate, but differs on "
+      "rank(s) 2");
+  EXPECT_EQ(without_rank(complaint([](Trained& on) {
+              if (on.rank.rank == 3) flip_bit(on.model.named("experts.up").gradient(), 77);
+            })),
+            "check_states after reduction: the gradient of experts.up must be the same on all 2 ranks of axis "
+            "expert_replicate, but differs on rank(s) 3");
+  EXPECT_EQ(
+      without_rank(complaint([](Trained& on) {
+        if (on.rank.rank != 1) return;
+        on.optimizer->visit([](const OptimizerTensor& state) {
+          if (state.name == "adam.v/head") flip_bit(state.tensor, 5);
+        });
+      })),
+      "check_states after the update: adam.v/head must be the same on all 4 ranks of axis replicate, but differs on "
+      "rank(s) 1");
+}
+
+TEST(StateCheck, FindsEqualExperts) {
+  EXPECT_EQ(without_rank(complaint([](Trained& on) {
+              Tensor down = on.model.named("experts.down").value();  // [4, 7, 5]: 0 to 3, or 4 to 7
+              const size_t bytes = 7 * 5 * sizeof(bf16);
+              if (on.groups.expert->rank() == 0)
+                std::ranges::fill_n(down.raw() + bytes, bytes, std::byte{1});
+              else
+                std::ranges::fill_n(down.raw() + 2 * bytes, bytes, std::byte{1});
+            })),
+            "check_states after init: experts 1 and 6 of experts.down are equal; each must be initialised from random "
+            "numbers of its own, or they learn alike");
+}
+
+TEST(StateCheck, FindsExpertsInTheWrongPlace) {
+  testing::Rank rank;
+  const Groups groups = make_meta_groups(layout_of(2, 2), 1);
+  Parameter misplaced(rank.stream, {.name = "experts", .shape = {8, 2, 2}, .expert = true}, 0, 4, 1);
+  const StateCheck check({&misplaced}, groups);
+  EXPECT_EQ(test::message_of<CommError>([&] { check.after_init(rank.stream); }),
+            "check_states after init: rank 1 holds rows [0, 4) of experts, but the layout puts [4, 8) there");
+}
+
+// The model cuts its experts itself; the layout must agree for every rank.
+TEST(StateCheck, TransformersHoldWhatTheLayoutSays) {
+  ModelConfig config;
+  config.vocab_size = 100;
+  config.hidden_size = 64;
+  for (const int64_t expert_ranks : {1, 2, 8})
+    for (int index = 0; index < 8; ++index) {
+      testing::Rank rank(1);
+      Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+      const Groups groups = make_meta_groups(layout_of(8, expert_ranks, config.moe.num_experts), index);
+      Transformer model(meta, config, 1, *groups.expert);
+      StateCheck(model.parameters(), groups).after_init(meta);
+      EXPECT_EQ(groups.expert->sent().empty(), expert_ranks == 1);
+    }
+}
+
+TEST(StateCheck, CountsOnMeta) {
+  testing::Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const Groups groups = make_meta_groups(layout_of(8, 2), 5);
+  SmallModel model(meta, small_specs(), groups);
+  StateCheck(model.parameters, groups).after_init(meta);
+  EXPECT_EQ(groups.expert->sent().at("all_gather"), 2 * 4 * 8);  // two parameters, four experts held
+}
+
+}  // namespace
+}  // namespace witan

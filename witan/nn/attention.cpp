@@ -1,0 +1,89 @@
+#include "witan/nn/attention.h"
+
+#include <cmath>
+
+#include "witan/kernels/attention.h"
+#include "witan/kernels/kv_cache.h"
+#include "witan/ops/attention.h"
+#include "witan/ops/rope.h"
+#include "witan/ops/view.h"
+
+namespace witan {
+
+Fields AttentionConfig::fields() {
+  return {
+      Field{"num_attention_heads", &num_attention_heads, "query heads"}.at_least(1),
+      Field{"num_query_groups", &num_query_groups, "key/value heads; divides num_attention_heads"}.at_least(1),
+      Field{"kv_channels", &kv_channels, "size of a head; 0: hidden_size / num_attention_heads"}.at_least(0),
+      Field{"position_embedding_type", &position_embedding_type, "positions"}.one_of({"rope", "none"}),
+      Field{"rotary_base", &rotary_base, "base of the rotary frequencies"}.above(1),
+      Field{"rotary_percent", &rotary_percent, "share of a head's channels that rotates"}.above(0),
+      Field{"rotary_interleaved", &rotary_interleaved, "rotate neighbouring channels instead of halves"},
+  };
+}
+
+void AttentionConfig::validate(int64_t hidden_size) const {
+  require<ConfigError>(num_attention_heads % num_query_groups == 0, "num_query_groups = ", num_query_groups,
+                       " does not divide num_attention_heads = ", num_attention_heads);
+  require<ConfigError>(kv_channels != 0 || hidden_size % num_attention_heads == 0,
+                       "num_attention_heads = ", num_attention_heads, " does not divide hidden_size = ", hidden_size,
+                       "; set kv_channels");
+  require<ConfigError>(rotary_percent <= 1, "rotary_percent = ", rotary_percent, ": a share is at most 1");
+  const double rotated = static_cast<double>(head_dim(hidden_size)) * rotary_percent;
+  require<ConfigError>(position_embedding_type != "rope" || (std::fmod(rotated, 2) == 0 && rotated >= 2),
+                       "rope rotates pairs of channels: the head size ", head_dim(hidden_size),
+                       " times rotary_percent ", rotary_percent, " must be even");
+}
+
+Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width)
+    : Module(builder.path),
+      config_(config),
+      head_dim_(config.head_dim(width)),
+      q_proj_(builder / "q_proj", width, config.num_attention_heads * head_dim_, builder.init_std),
+      k_proj_(builder / "k_proj", width, config.num_query_groups * head_dim_, builder.init_std),
+      v_proj_(builder / "v_proj", width, config.num_query_groups * head_dim_, builder.init_std),
+      o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std) {
+  for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
+}
+
+Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& where) {
+  const int64_t B = x.size(0), S = x.size(1);
+  const Shape queries{B, S, config_.num_attention_heads, head_dim_}, groups{B, S, config_.num_query_groups, head_dim_};
+  const auto rotated = [&](const Var& heads) {
+    if (config_.position_embedding_type != "rope") return heads;
+    return ops::rope(tape, heads, where.positions, config_.rotary_base, config_.rotary_interleaved,
+                     config_.rotary_percent);
+  };
+  return {rotated(ops::reshape(tape, q_proj_.forward(tape, x), queries)),
+          rotated(ops::reshape(tape, k_proj_.forward(tape, x), groups)),
+          ops::reshape(tape, v_proj_.forward(tape, x), groups)};
+}
+
+Var Attention::forward(Tape& tape, const Var& x, const Positions& where) {
+  const ModuleScope scope(tape, *this);
+  const auto [q, k, v] = project(tape, x, where);
+  const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)));
+  return o_proj_.forward(tape, ops::reshape(tape, mixed, {x.size(0), x.size(1), q.size(2) * head_dim_}));
+}
+
+Var Attention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+  const auto [q, k, v] = project(tape, x, where);
+  const int64_t B = x.size(0), S = x.size(1);
+  require<ShapeError>(cache.length + S <= cache.keys.size(1), "attention: ", cache.length + S,
+                      " positions in a cache of ", cache.keys.size(1));
+  Stream& stream = tape.stream();
+  kernels::append_to_cache(stream, cache.keys, k.value(), cache.length);
+  kernels::append_to_cache(stream, cache.values, v.value(), cache.length);
+  const Tensor mixed = stream.empty_like(q.value());
+  kernels::attention_decode(stream, mixed, q.value(), cache.keys, cache.values, cache.length,
+                            1 / std::sqrt(static_cast<double>(head_dim_)));
+  cache.length += S;
+  return o_proj_.forward(tape, tape.constant(mixed.reshape({B, S, q.size(2) * head_dim_})));
+}
+
+KvCache Attention::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
+  const Shape shape{batch, positions, config_.num_query_groups, head_dim_};
+  return {stream.empty(shape, dtype), stream.empty(shape, dtype), 0};
+}
+
+}  // namespace witan

@@ -1,0 +1,50 @@
+// Causal self-attention with grouped queries (Ainslie et al., "GQA", 2023) and rotary positions (Su et al., 2021).
+#pragma once
+
+#include "witan/base/fields.h"
+#include "witan/nn/kv_cache.h"
+#include "witan/nn/linear.h"
+
+namespace witan {
+
+struct AttentionConfig {
+  int64_t num_attention_heads = 4;
+  int64_t num_query_groups = 2;  // key/value heads
+  int64_t kv_channels = 0;       // head dim; 0: hidden_size / num_attention_heads
+  std::string position_embedding_type = "rope";
+  double rotary_base = 10000;
+  double rotary_percent = 1.0;
+  bool rotary_interleaved = false;
+
+  Fields fields();
+  void validate(int64_t hidden_size) const;  // throws ConfigError
+  int64_t head_dim(int64_t hidden_size) const { return kv_channels ? kv_channels : hidden_size / num_attention_heads; }
+};
+
+// Where each token of a micro-batch stands.
+struct Positions {
+  Tensor positions;     // [B, S] int32
+  Tensor sequence_ids;  // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
+};
+
+class Attention : public Module {
+ public:
+  Attention(const Builder& builder, const AttentionConfig& config, int64_t width);
+
+  Var forward(Tape& tape, const Var& x, const Positions& where);  // x [B, S, D] -> [B, S, D]
+  // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
+  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
+  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const;
+
+ private:
+  struct Heads {
+    Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd]
+  };
+  Heads project(Tape& tape, const Var& x, const Positions& where);
+
+  AttentionConfig config_;
+  int64_t head_dim_;
+  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+};
+
+}  // namespace witan

@@ -1,0 +1,22 @@
+#include "witan/nn/embedding.h"
+
+#include "witan/ops/embedding.h"
+#include "witan/ops/linear.h"
+
+namespace witan {
+
+Embedding::Embedding(const Builder& builder, int64_t vocabulary, int64_t width)
+    : Module(builder.path),
+      weight_(add_parameter(builder, "weight", {vocabulary, width}, {Initialization::Kind::normal, builder.init_std})) {
+}
+
+Var Embedding::forward(Tape& tape, const Tensor& ids) {
+  const ModuleScope scope(tape, *this);
+  return ops::embedding(tape, ids, tape.parameter(weight_));
+}
+
+Var Embedding::logits(Tape& tape, const Var& x) {
+  return ops::linear(tape, x, tape.parameter(weight_), {});
+}
+
+}  // namespace witan

@@ -1,0 +1,48 @@
+#include "witan/nn/mlp.h"
+
+#include <optional>
+
+#include "witan/autograd/recompute.h"
+#include "witan/ops/activation.h"
+
+namespace witan {
+
+Fields MlpConfig::fields() {
+  return {
+      Field{"ffn_hidden_size", &ffn_hidden_size, "inner size of the MLP, and of each expert"}.at_least(1),
+      Field{"swiglu", &swiglu, "SwiGLU instead of GELU"},
+      Field{"gelu_tanh", &gelu_tanh, "the tanh approximation of GELU"},
+  };
+}
+
+Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
+               bool rematerialise) {
+  // The groups are copied: recomputation happens after the caller has returned.
+  const auto activate = [config, rows = groups ? std::optional(*groups) : std::nullopt](Tape& on,
+                                                                                        const std::vector<Var>& in) {
+    const Var weight = in.size() > 1 ? in[1] : Var();
+    const RowGroups* within = rows ? &*rows : nullptr;
+    if (config.swiglu) return ops::swiglu(on, in[0], weight, within);
+    return ops::gelu(on, in[0], weight, within, config.gelu_tanh ? GeluKind::tanh : GeluKind::exact);
+  };
+  std::vector<Var> inputs = {h};
+  if (row_weight.defined()) inputs.push_back(row_weight);
+  return rematerialise ? rematerialised(tape, inputs, activate) : activate(tape, inputs);
+}
+
+Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width)
+    : Module(builder.path),
+      config_(config),
+      first_(builder / (config.swiglu ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std),
+      second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std) {
+  add_child(first_);
+  add_child(second_);
+}
+
+Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise) {
+  const ModuleScope scope(tape, *this);
+  const Var h = first_.forward(tape, x);
+  return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise));
+}
+
+}  // namespace witan

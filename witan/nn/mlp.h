@@ -1,0 +1,36 @@
+// The feed-forward layer of a dense block: SwiGLU (Shazeer, 2020) or GELU.
+#pragma once
+
+#include "witan/base/fields.h"
+#include "witan/nn/linear.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan {
+
+struct MlpConfig {
+  int64_t ffn_hidden_size = 512;
+  bool swiglu = true;
+  bool gelu_tanh = false;  // the tanh approximation of GELU
+
+  Fields fields();
+  // Rows of the first weight: gate and up in one matrix, gate first.
+  int64_t first_rows() const { return (swiglu ? 2 : 1) * ffn_hidden_size; }
+};
+
+// h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/activation.h, or undefined and null.
+
+Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
+               bool rematerialise);
+
+class Mlp : public Module {
+ public:
+  Mlp(const Builder& builder, const MlpConfig& config, int64_t width);
+
+  Var forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D] -> [.., D]
+
+ private:
+  MlpConfig config_;
+  Linear first_, second_;
+};
+
+}  // namespace witan

@@ -1,0 +1,46 @@
+#include "witan/nn/module.h"
+
+namespace witan {
+
+std::vector<Parameter*> Module::parameters() const {
+  std::vector<Parameter*> all;
+  for (const auto& parameter : own_) all.push_back(parameter.get());
+  for (const Module* child : children_) {
+    const auto theirs = child->parameters();
+    all.insert(all.end(), theirs.begin(), theirs.end());
+  }
+  return all;
+}
+
+void Module::visit(const std::function<void(Module&)>& visitor) {
+  visitor(*this);
+  for (Module* child : children_) child->visit(visitor);
+}
+
+Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
+                                 Initialization init, bool weight_decay) {
+  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, weight_decay, false};
+  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed));
+  return *own_.back();
+}
+
+Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
+                                        Initialization init) {
+  const int64_t count = shape[0] / builder.expert_ranks;
+  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true};
+  own_.push_back(
+      std::make_unique<Parameter>(builder.stream, std::move(spec), count * builder.expert_rank, count, builder.seed));
+  return *own_.back();
+}
+
+ModuleScope::ModuleScope(Tape& tape, Module& module) : tape_(tape), module_(module) {
+  if (module_.hooks.before_forward) module_.hooks.before_forward();
+  if (module_.hooks.after_backward) tape_.mark(module_.hooks.after_backward);  // backward leaves where forward entered
+}
+
+ModuleScope::~ModuleScope() {
+  if (module_.hooks.before_backward) tape_.mark(module_.hooks.before_backward);
+  if (module_.hooks.after_forward) module_.hooks.after_forward();
+}
+
+}  // namespace witan

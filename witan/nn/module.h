@@ -1,0 +1,85 @@
+// Modules own parameters and children, and are visited in one deterministic order: the order of construction.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/autograd/tape.h"
+#include "witan/nn/parameter.h"
+
+namespace witan {
+
+// What modules are built with: where, in which dtype, under which name.
+struct Builder {
+  Stream& stream;
+  DType dtype = DType::f32;  // of weights and activations
+  uint64_t seed = 1234;
+  double init_std = 0.02;
+  double output_init_std = 0.02;  // of projections back into the residual stream: std / sqrt(2 L), as Megatron-LM
+  int expert_ranks = 1;           // size of the expert axis, and this rank's coordinate on it
+  int expert_rank = 0;
+  std::string path = {};
+
+  // The builder of a child: its path is longer by one name.
+  Builder operator/(const std::string& name) const {
+    Builder child = *this;
+    child.path += (path.empty() ? "" : ".") + name;
+    return child;
+  }
+};
+
+// Called around a module's forward, and around its part of the backward pass.
+struct ModuleHooks {
+  std::function<void()> before_forward, after_forward, before_backward, after_backward;
+};
+
+class Module {
+ public:
+  explicit Module(std::string path) : path_(std::move(path)) {}
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::vector<Module*>& children() const { return children_; }
+
+  // This module's parameters, then its children's.
+  std::vector<Parameter*> parameters() const;
+  // This module, then its children, depth first.
+  void visit(const std::function<void(Module&)>& visitor);
+
+  ModuleHooks hooks;
+
+ protected:
+  // weight [shape]; the name is the module's path and `name`.
+  Parameter& add_parameter(const Builder& builder, const std::string& name, const Shape& shape, Initialization init,
+                           bool weight_decay = true);
+  // A stack of experts along dim 0, of which this rank holds its share.
+  Parameter& add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
+                                  Initialization init);
+  void add_child(Module& child) { children_.push_back(&child); }
+
+ private:
+  std::string path_;
+  std::vector<std::unique_ptr<Parameter>> own_;
+  std::vector<Module*> children_;
+};
+
+// Stands at the top of a forward: runs the module's hooks when the forward begins and ends, and marks the tape so that
+// they run when backward passes the same places.
+class ModuleScope {
+ public:
+  ModuleScope(Tape& tape, Module& module);
+  ~ModuleScope();
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  Tape& tape_;
+  Module& module_;
+};
+
+}  // namespace witan

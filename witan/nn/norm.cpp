@@ -1,0 +1,39 @@
+#include "witan/nn/norm.h"
+
+#include "witan/autograd/recompute.h"
+#include "witan/ops/norm.h"
+
+namespace witan {
+
+Fields NormConfig::fields() {
+  return {
+      Field{"normalization", &normalization, "normalisation in front of attention and MLP, and at the end"}.one_of(
+          {"RMSNorm", "LayerNorm"}),
+      Field{"norm_epsilon", &norm_epsilon, "added to the variance"}.above(0),
+      Field{"norm_bias", &norm_bias, "give LayerNorm a bias"},
+  };
+}
+
+void NormConfig::validate() const {
+  require<ConfigError>(!norm_bias || normalization == "LayerNorm",
+                       "norm_bias = true: RMSNorm has no bias; use normalization = \"LayerNorm\" or drop norm_bias");
+}
+
+Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width)
+    : Module(builder.path),
+      config_(config),
+      weight_(add_parameter(builder, "weight", {width}, {Initialization::Kind::ones}, false)) {
+  if (config.norm_bias) bias_ = &add_parameter(builder, "bias", {width}, {Initialization::Kind::zeros}, false);
+}
+
+Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
+  const auto normalise = [config = config_](Tape& on, const std::vector<Var>& in) {
+    if (config.normalization == "RMSNorm") return ops::rmsnorm(on, in[0], in[1], config.norm_epsilon);
+    return ops::layernorm(on, in[0], in[1], in.size() > 2 ? in[2] : Var(), config.norm_epsilon);
+  };
+  std::vector<Var> inputs = {x, tape.parameter(weight_)};
+  if (bias_) inputs.push_back(tape.parameter(*bias_));
+  return rematerialise ? rematerialised(tape, inputs, normalise) : normalise(tape, inputs);
+}
+
+}  // namespace witan

@@ -1,0 +1,31 @@
+// RMSNorm or LayerNorm, as the configuration says.
+#pragma once
+
+#include "witan/base/fields.h"
+#include "witan/nn/module.h"
+
+namespace witan {
+
+struct NormConfig {
+  std::string normalization = "RMSNorm";
+  double norm_epsilon = 1e-5;
+  bool norm_bias = false;  // LayerNorm alone
+
+  Fields fields();
+  void validate() const;  // throws ConfigError
+};
+
+class Norm : public Module {
+ public:
+  Norm(const Builder& builder, const NormConfig& config, int64_t width);
+
+  // x [.., D] -> [.., D]. With `rematerialise`, later ops keep x instead of the output and normalise again.
+  Var forward(Tape& tape, const Var& x, bool rematerialise);
+
+ private:
+  NormConfig config_;
+  Parameter& weight_;
+  Parameter* bias_ = nullptr;
+};
+
+}  // namespace witan

@@ -1,0 +1,67 @@
+// A trained tensor: value, gradient, a unique dotted name, and which part of the global tensor this rank holds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "witan/autograd/tape.h"
+
+namespace witan {
+
+// Initial values depend on (seed, name, position in the global tensor) alone, never on the layout.
+struct Initialization {
+  enum class Kind : uint8_t { zeros, ones, normal };
+  Kind kind = Kind::normal;
+  double std = 0.02;  // of the normal distribution
+};
+
+struct ParameterSpec {
+  std::string name;  // "layers.0.attention.q_proj.weight": unique in the model, and its name in checkpoints
+  Shape shape;       // the global tensor
+  DType dtype = DType::f32;
+  Initialization init = {};
+  bool weight_decay = true;  // Megatron's rule: matrices yes, norms and biases no
+  // An expert parameter is cut along dim 0, its experts, over the expert axis, and replicated over expert_replicate;
+  // any other is replicated over the whole world.
+  bool expert = false;
+};
+
+class Parameter final : public Leaf {
+ public:
+  // This rank's part: dim 0 from `begin`, `count` long; the whole tensor for a replicated parameter. Allocates and
+  // initialises the value.
+  Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed);
+
+  const std::string& name() const { return spec_.name; }
+  const ParameterSpec& spec() const { return spec_; }
+  const Shape& global_shape() const { return spec_.shape; }
+  int64_t begin() const { return begin_; }                           // of dim 0
+  int64_t first_element() const { return begin_ * row_elements(); }  // in the flat global tensor
+  int64_t elements() const { return value_.elements(); }             // held by this rank
+
+  const Tensor& value() override { return value_; }
+  const Tensor& value() const { return value_; }
+  Tensor& gradient() override { return gradient_; }
+  void on_gradient_ready() override {
+    if (gradient_ready) gradient_ready(*this);
+  }
+
+  // The buffer that micro-batches accumulate into: the value's shape, contiguous, owned by whoever reduces gradients.
+  // Its dtype is a choice of the run, never of the layout. Throws ShapeError.
+  void bind_gradient(Tensor gradient);
+  // Forgets the gradient: the next writer overwrites it.
+  void clear_gradient() { gradient_written = false; }
+
+  std::function<void(Parameter&)> gradient_ready;
+
+ private:
+  int64_t row_elements() const { return spec_.shape[0] == 0 ? 0 : spec_.shape.elements() / spec_.shape[0]; }
+  void initialize(Stream& stream, uint64_t seed);
+
+  ParameterSpec spec_;
+  int64_t begin_;
+  Tensor value_, gradient_;
+};
+
+}  // namespace witan

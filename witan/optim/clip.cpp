@@ -1,0 +1,37 @@
+#include "witan/optim/clip.h"
+
+#include <cmath>
+
+#include "witan/kernels/optimizer.h"
+
+namespace witan {
+namespace {
+
+// [pieces, elements of each]
+Shape pieces(const Parameter& parameter) {
+  const Shape& local = parameter.value().shape();
+  const int64_t count = parameter.spec().expert ? local[0] : 1;
+  return {count, count == 0 ? 0 : local.elements() / count};
+}
+
+}  // namespace
+
+int64_t chunks_of(const Parameter& parameter) {
+  const Shape shape = pieces(parameter);
+  return shape[0] * kernels::chunks_of(shape[1]);
+}
+
+void square_sums(Stream& stream, const Tensor& sums, const Parameter& parameter, const Tensor& tensor) {
+  kernels::square_sums(stream, sums, tensor.reshape(pieces(parameter)));
+}
+
+void clip(Stream& stream, const StepState& step, const Tensor& total, double max_norm) {
+  kernels::clip_by_norm(stream, step.tensor(), total, max_norm);
+}
+
+Norm2 read_norm(const Tensor& total) {
+  if (total.is_meta()) return {};
+  return {std::sqrt(total.data<double>()[0]), total.data<double>()[1]};
+}
+
+}  // namespace witan

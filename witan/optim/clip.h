@@ -1,0 +1,32 @@
+// The local half of gradient clipping: sums of squares per parameter. parallel/global_norm sums them across ranks.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "witan/nn/parameter.h"
+#include "witan/optim/step_state.h"
+
+namespace witan {
+
+// The norm of many tensors, and how many of their elements are exactly 0, as Megatron-LM logs them.
+struct Norm2 {
+  double norm = 0;
+  double zeros = 0;
+};
+
+// How many rows of sums a parameter's local part yields. An expert is a piece of its own, so that its sums do not
+// depend on which other experts are on its rank.
+int64_t chunks_of(const Parameter& parameter);
+
+// sums [chunks_of(parameter), 2] float64 of `tensor`, the parameter's value or gradient; see kernels::square_sums.
+void square_sums(Stream& stream, const Tensor& sums, const Parameter& parameter, const Tensor& tensor);
+
+// Scales this step's gradients down to max_norm (0: never), or skips the step when their norm is not finite.
+// total [2] float64, the same on every rank.
+void clip(Stream& stream, const StepState& step, const Tensor& total, double max_norm);
+
+// Zeros on the meta device.
+Norm2 read_norm(const Tensor& total);
+
+}  // namespace witan

@@ -1,0 +1,27 @@
+// What the optimizer is told; keys as in Megatron-LM. The defaults suit a small MoE of some ten million parameters that
+// is trained for a few hundred steps of a few thousand tokens.
+#pragma once
+
+#include "witan/base/fields.h"
+
+namespace witan {
+
+struct OptimizerConfig {
+  std::string optimizer = "adam";
+  double lr = 2e-3;
+  double min_lr = 2e-4;
+  std::string lr_decay_style = "cosine";
+  int64_t lr_warmup_iters = 20;
+  int64_t lr_decay_iters = 0;  // 0: train_iters
+  double weight_decay = 0.1;   // not of norms and biases
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.95;
+  double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
+  double clip_grad = 1.0;  // 0: off
+
+  Fields fields();
+  void validate() const;  // throws ConfigError
+};
+
+}  // namespace witan

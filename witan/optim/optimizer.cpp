@@ -1,0 +1,51 @@
+#include "witan/optim/optimizer.h"
+
+#include "witan/kernels/elementwise.h"
+#include "witan/optim/adamw.h"
+#include "witan/optim/sgd.h"
+
+namespace witan {
+
+Optimizer::Optimizer(Stream& stream, std::vector<Owned> owned, const std::vector<std::string>& prefixes) {
+  for (const Owned& part : owned) {
+    const Tensor& whole = part.parameter->value();
+    require<ShapeError>(part.first_row >= 0 && part.rows >= 0 && part.first_row + part.rows <= whole.size(0),
+                        "optimizer: ", part.parameter->name(), " has no rows [", part.first_row, ", ",
+                        part.first_row + part.rows, "): this rank holds ", whole.shape());
+    Shard& shard = shards_.emplace_back();
+    shard.owned = part;
+    const Tensor value = shard.value();
+    const DType dtype = accumulator(value.dtype());
+    if (value.dtype() != dtype) {
+      shard.master = stream.empty(value.shape(), dtype, MemoryTag::optimizer);
+      kernels::cast(stream, shard.master, value);
+    }
+    for (const std::string& prefix : prefixes)
+      shard.state.emplace_back(prefix, stream.zeros(value.shape(), dtype, MemoryTag::optimizer));
+  }
+}
+
+void Optimizer::update(Stream& stream, const StepState& step) {
+  for (const Shard& shard : shards_) update_shard(stream, shard, step.tensor());
+}
+
+void Optimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
+  for (const Shard& shard : shards_) {
+    const Parameter& parameter = *shard.owned.parameter;
+    const int64_t first_row = parameter.begin() + shard.owned.first_row;
+    const auto show = [&](const std::string& prefix, const Tensor& tensor) {
+      visitor({prefix + "/" + parameter.name(), tensor, parameter.spec(), first_row});
+    };
+    if (shard.master.defined()) show("master", shard.master);
+    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor);
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned) {
+  config.validate();
+  if (config.optimizer == "adam") return std::make_unique<AdamW>(config, stream, std::move(owned));
+  require<ConfigError>(config.optimizer == "sgd", "optimizer = ", config.optimizer, ": must be adam or sgd");
+  return std::make_unique<Sgd>(config, stream, std::move(owned));
+}
+
+}  // namespace witan

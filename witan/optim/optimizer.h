@@ -1,0 +1,69 @@
+// Optimizers update the shards they are handed (by parallel/ownership) and never communicate.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/nn/parameter.h"
+#include "witan/optim/config.h"
+#include "witan/optim/step_state.h"
+
+namespace witan {
+
+// A shard whose update is this rank's business: whole rows of dim 0 of the parameter's local part, so that matrices,
+// checkpoints and experts are never cut across.
+struct Owned {
+  Parameter* parameter;
+  int64_t first_row, rows;
+};
+
+// A piece of optimizer state as checkpoints see it: rows [first_row, first_row + tensor.size(0)) of a global tensor of
+// the parameter's shape.
+struct OptimizerTensor {
+  std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
+  Tensor tensor;                   // [rows, ..]
+  const ParameterSpec& parameter;  // whose shape is the global one
+  int64_t first_row;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // One update of every shard from its parameter's gradient, which must be bound and written. Nothing changes when the
+  // step is skipped.
+  void update(Stream& stream, const StepState& step);
+
+  // Everything but the values that a resumed run needs, in a fixed order: float32 masters ("master/NAME", of values
+  // narrower than float32 alone), then the algorithm's own state.
+  void visit(const std::function<void(const OptimizerTensor&)>& visitor) const;
+
+ protected:
+  // A shard's tensors, all of them [rows, ..].
+  struct Shard {
+    Owned owned;
+    Tensor master;                                      // undefined: the value is its own
+    std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
+
+    Tensor value() const { return owned.parameter->value().narrow(0, owned.first_row, owned.rows); }
+    Tensor gradient() const { return owned.parameter->gradient().narrow(0, owned.first_row, owned.rows); }
+    double weight_decay(double configured) const { return owned.parameter->spec().weight_decay ? configured : 0; }
+  };
+
+  // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for rows that a parameter does not have.
+  Optimizer(Stream& stream, std::vector<Owned> owned, const std::vector<std::string>& prefixes);
+
+ private:
+  virtual void update_shard(Stream& stream, const Shard& shard, const Tensor& step) const = 0;
+
+  std::vector<Shard> shards_;
+};
+
+// The one that config.optimizer names.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
+
+}  // namespace witan

@@ -1,0 +1,55 @@
+#include "witan/parallel/config.h"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// Of the sizes that divide both, the one nearest to `wanted`; the smaller of two.
+int64_t nearest_expert_ranks(int64_t wanted, int world, int64_t num_experts) {
+  const int64_t common = std::gcd<int64_t>(world, num_experts);
+  int64_t nearest = 1;
+  for (int64_t size = 1; size <= common; ++size)
+    if (common % size == 0 && std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
+  return nearest;
+}
+
+}  // namespace
+
+Fields ParallelConfig::fields() {
+  return {
+      Field{"ranks", &ranks, "ranks that this process runs, each a thread; 0: as many as are useful"}.between(0, 4096),
+      Field{"expert_model_parallel_size", &expert_model_parallel_size,
+            "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
+          .between(0, 1 << 20),
+      Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
+  };
+}
+
+void ParallelConfig::validate(int world, int64_t num_experts) const {
+  const int64_t size = expert_model_parallel_size;
+  if (size == 0) return;
+  const auto refuse_unless = [&](bool possible, const std::string& why) {
+    require<ConfigError>(possible, "expert_model_parallel_size = ", size, ": ", why, "; the nearest that works is ",
+                         nearest_expert_ranks(size, world, num_experts));
+  };
+  if (num_experts == 0) {
+    require<ConfigError>(size == 1, "expert_model_parallel_size = ", size,
+                         ": a dense model has no experts to divide; set it to 1, or num_experts above 0");
+    return;
+  }
+  refuse_unless(size <= num_experts, cat("more ranks than the ", num_experts, " experts, and an expert is never cut"));
+  refuse_unless(size <= world, cat("more ranks than the ", world, " there are"));
+  refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " cannot be dealt out evenly"));
+  refuse_unless(world % size == 0, cat(world, " ranks do not form whole groups of ", size));
+}
+
+int ParallelConfig::expert_ranks(int world, int64_t num_experts) const {
+  if (expert_model_parallel_size > 0) return static_cast<int>(expert_model_parallel_size);
+  return num_experts == 0 ? 1 : static_cast<int>(std::gcd<int64_t>(world, num_experts));
+}
+
+}  // namespace witan

@@ -1,0 +1,20 @@
+// How the work is divided over ranks; keys as in Megatron-LM where it has them.
+#pragma once
+
+#include "witan/base/fields.h"
+
+namespace witan {
+
+struct ParallelConfig {
+  int64_t ranks = 0;                       // of this process; 0: as many as are useful
+  int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
+  int64_t threads = 0;                     // of each rank; 0: cores / ranks
+
+  Fields fields();
+  // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
+  void validate(int world, int64_t num_experts) const;
+  // expert_model_parallel_size, or for 0 the largest that divides both the world and the experts. The config is valid.
+  int expert_ranks(int world, int64_t num_experts) const;
+};
+
+}  // namespace witan

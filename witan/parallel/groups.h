@@ -1,0 +1,28 @@
+// The groups of one rank, an end of each axis of the layout.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "witan/comm/group.h"
+#include "witan/comm/threads.h"
+#include "witan/parallel/layout.h"
+
+namespace witan {
+
+struct Groups {
+  Layout layout;
+  int rank;                                 // of the world
+  std::unique_ptr<Group> replicate;         // all ranks: what is no expert is the same on all of them
+  std::unique_ptr<Group> expert;            // ranks that share one set of experts
+  std::unique_ptr<Group> expert_replicate;  // ranks that hold the same experts
+
+  // One of the three axes above; any other is an internal error.
+  Group& of(Axis axis) const;
+};
+
+Groups make_groups(ThreadWorld& world, const Layout& layout, int rank);
+// Groups without peers: for planning on the meta device, and for a world of one rank.
+Groups make_meta_groups(const Layout& layout, int rank);
+
+}  // namespace witan

@@ -1,0 +1,38 @@
+// Where every parameter lives: a pure function of the configuration and the size of the world, the same on all ranks.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/comm/mesh.h"
+#include "witan/comm/placement.h"
+#include "witan/nn/parameter.h"
+#include "witan/parallel/config.h"
+
+namespace witan {
+
+class Layout {
+ public:
+  // Throws ConfigError as config.validate() does.
+  Layout(const ParallelConfig& config, int world, int64_t num_experts);
+
+  const Mesh& mesh() const { return mesh_; }
+  int world_size() const { return mesh_.world_size(); }
+
+  // One placement for each axis of the parameter's view of the mesh that this layout uses, outermost first.
+  std::vector<std::pair<Axis, Placement>> placements(const ParameterSpec& spec) const;
+  // The axes on which each rank finds a summand of the parameter's gradient: over which it must be reduced.
+  std::vector<Axis> gradient_axes(const ParameterSpec& spec) const;
+  // The rows of dim 0 that a rank holds: (first, count).
+  std::pair<int64_t, int64_t> rows(const ParameterSpec& spec, int rank) const;
+
+  // A table for people: the mesh, then a line per parameter.
+  std::string describe(std::span<const ParameterSpec> parameters) const;
+
+ private:
+  Mesh mesh_;
+};
+
+}  // namespace witan

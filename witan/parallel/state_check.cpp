@@ -1,0 +1,82 @@
+#include "witan/parallel/state_check.h"
+
+#include <algorithm>
+
+#include "witan/base/hash.h"
+#include "witan/comm/fingerprint.h"
+
+namespace witan {
+
+void StateCheck::after_init(Stream& stream) const {
+  check_places("init");
+  for (const Parameter* parameter : parameters_) {
+    check_identical(stream, parameter->spec(), parameter->value(), "init: the value of " + parameter->name());
+    if (parameter->spec().expert && parameter->spec().init.kind == Initialization::Kind::normal)
+      check_experts_differ(stream, *parameter, "init");
+  }
+}
+
+void StateCheck::after_reduction(Stream& stream) const {
+  for (Parameter* parameter : parameters_)
+    check_identical(stream, parameter->spec(), parameter->gradient(),
+                    "reduction: the gradient of " + parameter->name());
+}
+
+void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const {
+  check_places("the update");
+  for (const Parameter* parameter : parameters_)
+    check_identical(stream, parameter->spec(), parameter->value(), "the update: the value of " + parameter->name());
+  optimizer.visit([&](const OptimizerTensor& state) {
+    check_identical(stream, state.parameter, state.tensor, "the update: " + state.name);
+  });
+}
+
+void StateCheck::check_places(const char* stage) const {
+  for (const Parameter* parameter : parameters_) {
+    const auto [first, count] = groups_.layout.rows(parameter->spec(), groups_.rank);
+    const int64_t begin = parameter->begin(), held = parameter->value().size(0);
+    require<CommError>(begin == first && held == count, "check_states after ", stage, ": rank ", groups_.rank,
+                       " holds rows [", begin, ", ", begin + held, ") of ", parameter->name(),
+                       ", but the layout puts [", first, ", ", first + count, ") there");
+  }
+}
+
+void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor,
+                                 const std::string& what) const {
+  for (const auto& [axis, placement] : groups_.layout.placements(spec)) {
+    if (placement.kind != Placement::Kind::replicate) continue;
+    const std::vector<int> world_ranks = groups_.layout.mesh().ranks(groups_.rank, axis);
+    std::string list;
+    for (const int rank : ranks_that_differ(stream, groups_.of(axis), tensor))
+      list += cat(list.empty() ? "" : ", ", world_ranks[static_cast<size_t>(rank)]);
+    require<CommError>(list.empty(), "check_states after ", what, " must be the same on all ", world_ranks.size(),
+                       " ranks of axis ", axis, ", but differs on rank(s) ", list);
+  }
+}
+
+void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const {
+  Group& group = *groups_.expert;
+  const Tensor& value = parameter.value();
+  const int64_t held = value.size(0);
+  const Tensor all = stream.empty({held * group.size()}, DType::i64, MemoryTag::communication);
+  const Tensor mine = all.narrow(0, held * group.rank(), held);
+  if (!stream.is_meta()) {
+    const int64_t bytes = held == 0 ? 0 : value.bytes() / held;
+    for (int64_t expert = 0; expert < held; ++expert) {
+      Hasher hasher;
+      hasher.update(value.raw() + expert * bytes, static_cast<size_t>(bytes));
+      mine.data<int64_t>()[expert] = static_cast<int64_t>(hasher.low64());
+    }
+  }
+  group.all_gather(stream, all, mine);
+  if (stream.is_meta()) return;
+  const auto hashes = all.span<int64_t>();
+  for (auto one = hashes.begin(); one != hashes.end(); ++one) {
+    const auto same = std::find(one + 1, hashes.end(), *one);
+    require<CommError>(same == hashes.end(), "check_states after ", stage, ": experts ", one - hashes.begin(), " and ",
+                       same - hashes.begin(), " of ", parameter.name(),
+                       " are equal; each must be initialised from random numbers of its own, or they learn alike");
+  }
+}
+
+}  // namespace witan

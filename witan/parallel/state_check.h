@@ -1,0 +1,35 @@
+// Proof at run time that the layout is what it says (--check-states): tensors that ranks hold alike are equal to the
+// bit, every expert is where the layout puts it, and no two experts were initialised alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "witan/optim/optimizer.h"
+#include "witan/parallel/groups.h"
+
+namespace witan {
+
+class StateCheck {
+ public:
+  // Parameters and groups must outlive it.
+  StateCheck(std::vector<Parameter*> parameters, const Groups& groups)
+      : parameters_(std::move(parameters)), groups_(groups) {}
+
+  // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
+  // stage, the tensor, and the ranks of the world that differ from the others.
+  void after_init(Stream& stream) const;       // values, places, and that no two experts are equal
+  void after_reduction(Stream& stream) const;  // gradients
+  // values, places and optimizer state
+  void after_update(Stream& stream, const Optimizer& optimizer) const;
+
+ private:
+  void check_places(const char* stage) const;
+  void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, const std::string& what) const;
+  void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
+
+  std::vector<Parameter*> parameters_;
+  const Groups& groups_;
+};
+
+}  // namespace witan
