@@ -1,0 +1,67 @@
+#include "witan/planner/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "train/run_support.h"
+
+namespace witan {
+namespace {
+
+using testing::run_engine;
+using testing::small_config;
+
+// The plan is a promise: the arena of a real run ends at the very byte.
+TEST(Plan, PredictsTheArenaOfTheRun) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const char* granularity : {"none", "selective", "full"})
+      for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {2, 2}, {4, 2}})
+        for (const int64_t experts : {int64_t{0}, int64_t{8}}) {
+          RunConfig config = small_config();
+          config.model.dtype = dtype;
+          config.model.recompute_granularity = granularity;
+          config.model.moe.num_experts = experts;
+          config.train.sample_tokens = 0;
+          config.parallel = {ranks, experts == 0 ? 1 : expert, 1};
+          EXPECT_EQ(make_plan(config).arena_bytes(), run_engine(config, 3).arena_high_water)
+              << dtype << ", recompute " << granularity << ", " << ranks << " ranks, experts over " << expert << ", "
+              << experts << " experts";
+        }
+}
+
+TEST(Plan, RecomputingTakesLessMemory) {
+  RunConfig config = small_config();
+  config.model.num_layers = 6;
+  std::vector<int64_t> bytes;
+  for (const char* granularity : {"none", "selective", "full"}) {
+    config.model.recompute_granularity = granularity;
+    bytes.push_back(make_plan(config).arena_bytes());
+  }
+  EXPECT_GT(bytes[0], bytes[1]);
+  EXPECT_GT(bytes[1], bytes[2]);
+}
+
+TEST(Plan, PrintsCountsPartsMemoryAndTraffic) {
+  RunConfig config = small_config();
+  config.parallel = {2, 2, 1};
+  const std::string page = format_plan(make_plan(config));
+  for (const char* word : {"exact", "active for one token", "as Megatron-LM counts", "experts", "attention", "router",
+                           "optimizer", "weights", "arena", "all_to_all", "all_reduce"})
+    EXPECT_NE(page.find(word), std::string::npos) << word << " is missing in\n" << page;
+}
+
+TEST(Plan, FlopsAreThoseOfTheMatrices) {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  const Plan plan = make_plan(config);
+  // 6 FLOP for every weight that multiplies and token, and the causal half of attention, with its backward 3.5 times.
+  const auto& m = config.model;
+  const double tokens = static_cast<double>(plan.tokens_per_step);
+  const double weights = static_cast<double>(m.num_layers * (32 * 32 * 2 + 32 * 16 * 2 + 3 * 24 * 32) + 61 * 32);
+  const double pairs = 16.0 * 12 * 13 / 2;
+  const double attention = 3.5 * 4 * pairs * 32 * static_cast<double>(m.num_layers);
+  EXPECT_NEAR(plan.step_flops / (6 * weights * tokens + attention), 1.0, 0.25);
+  EXPECT_GT(plan.step_flops, 6 * weights * tokens + attention);
+}
+
+}  // namespace
+}  // namespace witan

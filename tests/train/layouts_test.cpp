@@ -1,0 +1,122 @@
+// The layout never changes the result.
+#include <gtest/gtest.h>
+
+#include "train/run_support.h"
+
+namespace witan {
+namespace {
+
+using testing::run_engine;
+using testing::small_config;
+using testing::Trajectory;
+
+void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance, const std::string& what) {
+  SCOPED_TRACE(what);
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (size_t step = 0; step < a.losses.size(); ++step) {
+    EXPECT_NEAR(a.losses[step], b.losses[step], tolerance * std::abs(a.losses[step])) << "loss of step " << step;
+    EXPECT_NEAR(a.norms[step], b.norms[step], tolerance * std::abs(a.norms[step])) << "gradient norm of step " << step;
+  }
+}
+
+// The default recipe in float64, with shorter samples: 20 steps, every layout of 2, 4 and 8 ranks.
+TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
+  RunConfig config;
+  config.model.vocab_size = config.data.bpe.vocab_size;
+  config.model.dtype = "float64";
+  config.data.seq_length = 16;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.train.sample_tokens = 0;
+  config.parallel = {1, 1, 2};
+  constexpr int64_t kSteps = 20;
+  const Trajectory one = run_engine(config, kSteps);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const auto& [ranks, expert] :
+       std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}, {8, 1}, {8, 2}, {8, 4}, {8, 8}}) {
+    config.parallel = {ranks, expert, 1};
+    expect_equal(one, run_engine(config, kSteps), 1e-9, cat(ranks, " ranks, experts over ", expert));
+  }
+}
+
+TEST(Layouts, EveryRunRepeatsToTheBitInFloat32) {
+  RunConfig config = small_config();
+  for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {4, 2}, {8, 8}}) {
+    config.parallel = {ranks, expert, 1};
+    const Trajectory first = run_engine(config, 10), second = run_engine(config, 10);
+    EXPECT_EQ(first.losses, second.losses) << ranks << " ranks, experts over " << expert;
+    EXPECT_EQ(first.norms, second.norms);
+    EXPECT_EQ(first.weights, second.weights);
+  }
+}
+
+TEST(Layouts, ThreadsDoNotChangeABit) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    RunConfig config = small_config();
+    config.model.dtype = dtype;
+    const Trajectory one = run_engine(config, 6);
+    config.parallel.threads = 3;
+    const Trajectory three = run_engine(config, 6);
+    EXPECT_EQ(one.losses, three.losses) << dtype;
+    EXPECT_EQ(one.weights, three.weights) << dtype;
+  }
+}
+
+TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
+  RunConfig config = small_config();
+  config.model.dtype = "float64";
+  const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> variants = {
+      {"dense", [](RunConfig& c) { c.model.moe.num_experts = 0; }},
+      {"top-1, softmax before the choice",
+       [](RunConfig& c) {
+         c.model.moe.moe_router_topk = 1;
+         c.model.moe.moe_router_pre_softmax = true;
+       }},
+      {"every second block", [](RunConfig& c) { c.model.moe.moe_layer_freq = "2"; }},
+      {"z-loss", [](RunConfig& c) { c.model.moe.moe_z_loss_coeff = 1e-2; }},
+      {"sequential experts, full recompute",
+       [](RunConfig& c) {
+         c.model.moe.moe_grouped_gemm = false;
+         c.model.recompute_granularity = "full";
+       }},
+      {"layer norm, GELU, untied",
+       [](RunConfig& c) {
+         c.model.norm.normalization = "LayerNorm";
+         c.model.norm.norm_bias = true;
+         c.model.mlp.swiglu = false;
+         c.model.untie_embeddings_and_output_weights = true;
+       }},
+      {"SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; }},
+  };
+  for (const auto& [name, change] : variants) {
+    RunConfig one = config;
+    change(one);
+    RunConfig four = one;
+    four.parallel = {4, one.model.moe.num_experts > 0 ? 2 : 1, 1};
+    expect_equal(run_engine(one, 20), run_engine(four, 20), 1e-9, name);
+  }
+}
+
+TEST(Layouts, RecomputeChangesNoBit) {
+  for (const char* dtype : {"float32", "bfloat16", "float64"}) {
+    RunConfig config = small_config();
+    config.model.dtype = dtype;
+    const Trajectory kept = run_engine(config, 5);
+    for (const char* granularity : {"selective", "full"}) {
+      config.model.recompute_granularity = granularity;
+      const Trajectory again = run_engine(config, 5);
+      EXPECT_EQ(kept.losses, again.losses) << dtype << ", " << granularity;
+      EXPECT_EQ(kept.weights, again.weights) << dtype << ", " << granularity;
+    }
+  }
+}
+
+TEST(Layouts, StateChecksPass) {
+  RunConfig config = small_config();
+  config.train.check_states = true;
+  config.parallel = {4, 2, 1};
+  EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
+}
+
+}  // namespace
+}  // namespace witan

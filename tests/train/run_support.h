@@ -1,0 +1,94 @@
+// Runs of an engine on thread ranks, with tokens from a counter-based generator.
+#pragma once
+
+#include <vector>
+
+#include "witan/base/rng.h"
+#include "witan/comm/threads.h"
+#include "witan/planner/plan.h"
+#include "witan/train/engine.h"
+
+namespace witan::testing {
+
+// Micro-batch `number` of the endless stream: skewed random tokens, so that experts are not balanced by chance.
+inline Batch random_batch(const RunConfig& config, int64_t number) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  const Philox rng(99, static_cast<uint64_t>(number));
+  const auto tokens = static_cast<size_t>(batch.sequences * batch.sequence_length);
+  const auto token = [&](size_t i) {
+    const double u = rng.uniform(i);
+    return static_cast<int32_t>(u * u * static_cast<double>(config.model.vocab_size));
+  };
+  for (size_t i = 0; i < tokens; ++i) {
+    batch.tokens.push_back(token(i));
+    batch.targets.push_back(token(i + 1));
+    batch.positions.push_back(static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length)));
+    batch.sequence_ids.push_back(0);
+    batch.loss_mask.push_back(i % 7 == 3 ? 0.0f : 1.0f);
+  }
+  batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+  return batch;
+}
+
+struct Trajectory {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<double>> weights;  // rank 0's parameters at the end, in order
+  int64_t arena_high_water = 0;              // of the rank that needed most
+};
+
+// `steps` steps of the config on its own ranks.
+inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
+  config.validate();
+  const int ranks = static_cast<int>(config.parallel.ranks);
+  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(ranks);
+  Trajectory result;
+  std::vector<int64_t> peaks(static_cast<size_t>(ranks));
+  world.run([&](int rank) {
+    const Groups groups = make_groups(world, layout, rank);
+    ThreadPool pool(static_cast<int>(config.parallel.threads));
+    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
+    Engine engine(stream, groups, config);
+    for (int64_t step = 0; step < steps; ++step) {
+      std::vector<Batch> batches;
+      for (int64_t j = rank; j < config.micro_batches(); j += ranks)
+        batches.push_back(random_batch(config, step * config.micro_batches() + j));
+      const StepResult out = engine.step(batches, step + 1, step, false);
+      if (rank != 0) continue;
+      result.losses.push_back(out.loss);
+      result.norms.push_back(out.gradient_norm);
+    }
+    peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
+    if (rank != 0) return;
+    for (const Parameter* parameter : engine.model().parameters()) {
+      auto& weights = result.weights.emplace_back();
+      dispatch_floating(parameter->value().dtype(), [&]<class T>() {
+        for (const T value : parameter->value().template span<T>()) weights.push_back(static_cast<double>(value));
+      });
+    }
+  });
+  result.arena_high_water = *std::max_element(peaks.begin(), peaks.end());
+  return result;
+}
+
+// A small model with every kind of part, for tests that need many runs.
+inline RunConfig small_config() {
+  RunConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 32;
+  config.model.vocab_size = 61;
+  config.model.mlp.ffn_hidden_size = 24;
+  config.data.seq_length = 12;
+  config.train.micro_batch_size = 2;
+  config.train.global_batch_size = 16;
+  config.train.train_iters = 30;
+  config.train.sample_tokens = 4;
+  config.optimizer.lr_warmup_iters = 3;
+  config.parallel = {1, 1, 1};
+  return config;
+}
+
+}  // namespace witan::testing

@@ -1,0 +1,27 @@
+// Text from a trained model: one token at a time, with a cache of keys and values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "witan/generate/sampler.h"
+#include "witan/model/transformer.h"
+
+namespace witan {
+
+struct GenerateOptions {
+  int64_t max_tokens = 128;
+  std::optional<int32_t> end_of_text;  // stops the text, and is not part of it
+  SamplerOptions sampler;
+};
+
+// Continues `prompt` (at least one token). `on_token` sees each new token as it comes. Where experts are divided among
+// ranks, every rank calls this with the same arguments and gets the same tokens.
+// Throws DataError for an empty prompt or ids outside the vocabulary.
+std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const std::function<void(int32_t)>& on_token = {});
+
+}  // namespace witan

@@ -1,0 +1,53 @@
+#include "witan/model/block.h"
+
+#include "witan/autograd/recompute.h"
+#include "witan/ops/elementwise.h"
+
+namespace witan {
+
+Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group)
+    : Module(builder.path),
+      recompute_(config.recompute()),
+      attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
+      attention_(builder / "attention", config.attention, config.hidden_size),
+      mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size) {
+  add_child(attention_norm_);
+  add_child(attention_);
+  add_child(mlp_norm_);
+  if (config.moe.is_moe_layer(layer, config.num_layers))
+    add_child(moe_.emplace(builder / "moe", config.moe, config.mlp, config.hidden_size, expert_group));
+  else
+    add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size));
+}
+
+BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where) {
+  if (recompute_ != Recompute::full) return compute(tape, x, where);
+  const auto out = recomputed(tape, {x}, [this, where](Tape& on, const std::vector<Var>& in) {
+    const BlockOutput block = compute(on, in[0], where);
+    if (!is_moe()) return std::vector{block.x};
+    return std::vector{block.x, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
+  });
+  if (!is_moe()) return {out[0], {}, {}, {}};
+  return {out[0], out[1], out[2], out[3].value()};
+}
+
+BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where) {
+  const bool rematerialise = recompute_ == Recompute::selective;
+  const Var mixed = attention_.forward(tape, attention_norm_.forward(tape, x, rematerialise), where);
+  return feed_forward(tape, ops::add(tape, x, mixed));
+}
+
+BlockOutput Block::feed_forward(Tape& tape, const Var& x) {
+  const bool rematerialise = recompute_ == Recompute::selective;
+  const Var normed = mlp_norm_.forward(tape, x, rematerialise);
+  if (mlp_) return {ops::add(tape, x, mlp_->forward(tape, normed, rematerialise)), {}, {}, {}};
+  const MoeOutput moe = moe_->forward(tape, normed, rematerialise);
+  return {ops::add(tape, x, moe.y), moe.balance_loss, moe.z_loss, moe.expert_counts};
+}
+
+Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+  const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
+  return feed_forward(tape, ops::add(tape, x, mixed)).x;
+}
+
+}  // namespace witan

@@ -1,0 +1,38 @@
+// One transformer block: x + attention(norm(x)), then x + MLP or MoE(norm(x)).
+#pragma once
+
+#include <optional>
+
+#include "witan/model/config.h"
+#include "witan/moe/moe.h"
+
+namespace witan {
+
+struct BlockOutput {
+  Var x;                     // [B, S, D]
+  Var balance_loss, z_loss;  // [1]; undefined in a dense block
+  Tensor expert_counts;      // [E] int64; undefined in a dense block
+};
+
+class Block : public Module {
+ public:
+  Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group);
+
+  BlockOutput forward(Tape& tape, const Var& x, const Positions& where);  // x [B, S, D]
+  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
+  Attention& attention() { return attention_; }
+  bool is_moe() const { return moe_.has_value(); }
+
+ private:
+  BlockOutput compute(Tape& tape, const Var& x, const Positions& where);
+  BlockOutput feed_forward(Tape& tape, const Var& x);
+
+  Recompute recompute_;
+  Norm attention_norm_;
+  Attention attention_;
+  Norm mlp_norm_;
+  std::optional<Mlp> mlp_;
+  std::optional<Moe> moe_;
+};
+
+}  // namespace witan

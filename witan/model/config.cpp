@@ -1,0 +1,43 @@
+#include "witan/model/config.h"
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+Fields ModelConfig::fields() {
+  Fields own = {
+      Field{"num_layers", &num_layers, "transformer blocks"}.between(1, 100000),
+      Field{"hidden_size", &hidden_size, "width of the residual stream"}.between(1, 1 << 20),
+      Field{"vocab_size", &vocab_size, "entries of the embedding; 0: as many as the tokenizer has"}.between(0, 1 << 28),
+      Field{"untie_embeddings_and_output_weights", &untie_embeddings_and_output_weights,
+            "give the output head a weight of its own"},
+      Field{
+          "init_method_std", &init_method_std,
+          "standard deviation of initial weights; projections into the residual stream divide it by sqrt(2 num_layers)"}
+          .above(0),
+      Field{"dtype", &dtype, "of weights and activations; sums and losses are float32 or wider"}.one_of(
+          {"float32", "bfloat16", "float64"}),
+      Field{"recompute_granularity", &recompute_granularity,
+            "what backward computes again instead of keeping: nothing, norms and activations, or whole blocks"}
+          .one_of({"none", "selective", "full"}),
+  };
+  return join({{"model", std::move(own)},
+               {"model", attention.fields()},
+               {"model", mlp.fields()},
+               {"model", norm.fields()},
+               {"moe", moe.fields()}});
+}
+
+void ModelConfig::validate() const {
+  require<ConfigError>(vocab_size > 0, "vocab_size is not set, and there is no tokenizer to take it from");
+  attention.validate(hidden_size);
+  norm.validate();
+  moe.validate(num_layers);
+}
+
+Recompute ModelConfig::recompute() const {
+  if (recompute_granularity == "none") return Recompute::none;
+  return recompute_granularity == "selective" ? Recompute::selective : Recompute::full;
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// The configuration of a model: the parts' own configurations, and what only the whole knows.
+#pragma once
+
+#include "witan/base/fields.h"
+#include "witan/moe/config.h"
+#include "witan/nn/attention.h"
+#include "witan/nn/mlp.h"
+#include "witan/nn/norm.h"
+#include "witan/tensor/dtype.h"
+
+namespace witan {
+
+enum class Recompute : uint8_t { none, selective, full };
+
+struct ModelConfig {
+  int64_t num_layers = 4;
+  int64_t hidden_size = 256;
+  int64_t vocab_size = 0;  // 0: the tokenizer's
+  bool untie_embeddings_and_output_weights = false;
+  double init_method_std = 0.02;
+  std::string dtype = "float32";
+  std::string recompute_granularity = "none";
+
+  AttentionConfig attention;
+  MlpConfig mlp;
+  MoeConfig moe;
+  NormConfig norm;
+
+  Fields fields();
+  void validate() const;  // throws ConfigError; vocab_size must be set
+  DType compute_dtype() const { return dtype_from_name(dtype); }
+  Recompute recompute() const;
+};
+
+}  // namespace witan

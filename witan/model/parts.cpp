@@ -1,0 +1,32 @@
+#include "witan/model/parts.h"
+
+#include <vector>
+
+namespace witan {
+namespace {
+
+// The part that a module's path stands for, or "" for modules that belong to the part around them.
+std::string part_of(const Module& module) {
+  const std::string name = module.path().substr(module.path().rfind('.') + 1);
+  if (name == "embedding" || name == "attention" || name == "router" || name == "experts" || name == "mlp") return name;
+  return name == "moe" ? "dispatch" : "";
+}
+
+}  // namespace
+
+void charge_parts(Transformer& model, Stream& stream) {
+  // Modules nest: leaving one returns to the part that was current when it was entered.
+  auto outer = std::make_shared<std::vector<std::string>>();
+  const auto leave = [&stream, outer] {
+    stream.set_part(outer->back());
+    outer->pop_back();
+  };
+  model.visit([&](Module& module) {
+    const std::string part = part_of(module);
+    if (part.empty()) return;
+    const auto enter = [&stream, outer, part] { outer->push_back(stream.set_part(part)); };
+    module.hooks = {enter, leave, enter, leave};
+  });
+}
+
+}  // namespace witan

@@ -1,0 +1,84 @@
+#include "witan/model/transformer.h"
+
+#include <cmath>
+
+#include "witan/ops/view.h"
+
+namespace witan {
+namespace {
+
+Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, const Group& expert_group) {
+  Builder builder{.stream = stream};
+  builder.dtype = config.compute_dtype();
+  builder.seed = seed;
+  builder.init_std = config.init_method_std;
+  builder.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  builder.expert_ranks = expert_group.size();
+  builder.expert_rank = expert_group.rank();
+  return builder;
+}
+
+}  // namespace
+
+Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, Group& expert_group)
+    : Module(""),
+      config_(config),
+      embedding_(root_builder(stream, config, seed, expert_group) / "embedding", config.vocab_size, config.hidden_size),
+      final_norm_(root_builder(stream, config, seed, expert_group) / "final_norm", config.norm, config.hidden_size) {
+  config.validate();
+  const int64_t experts = config.moe.num_experts;
+  require<ConfigError>(experts == 0 || experts % expert_group.size() == 0, "num_experts = ", experts,
+                       " cannot be dealt out to ", expert_group.size(), " ranks evenly");
+  const Builder builder = root_builder(stream, config, seed, expert_group);
+  add_child(embedding_);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    blocks_.push_back(std::make_unique<Block>(builder / "layers" / std::to_string(layer), config, layer, expert_group));
+    add_child(*blocks_.back());
+  }
+  add_child(final_norm_);
+  if (config.untie_embeddings_and_output_weights) {
+    head_ = std::make_unique<Linear>(builder / "head", config.hidden_size, config.vocab_size, config.init_method_std);
+    add_child(*head_);
+  }
+}
+
+ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
+  ModelOutput out;
+  Var x = embedding_.forward(tape, input.tokens);  // [B, S, D]
+  for (const auto& block : blocks_) {
+    BlockOutput next = block->forward(tape, x, input.where);
+    x = std::move(next.x);
+    if (!block->is_moe()) continue;
+    out.balance_losses.push_back(next.balance_loss);
+    out.z_losses.push_back(next.z_loss);
+    out.expert_counts.push_back(next.expert_counts);
+  }
+  const auto [T, D] = x.shape().as_rows();
+  out.logits = head(tape, ops::reshape(tape, x, {T, D}));
+  return out;
+}
+
+Var Transformer::head(Tape& tape, const Var& x) {
+  const Var normed = final_norm_.forward(tape, x, config_.recompute() != Recompute::none);
+  return head_ ? head_->forward(tape, normed) : embedding_.logits(tape, normed);
+}
+
+Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {
+  Tape tape(stream, Tape::Mode::off);
+  Var x = embedding_.forward(tape, input.tokens);  // [B, S, D]
+  for (size_t layer = 0; layer < blocks_.size(); ++layer)
+    x = blocks_[layer]->decode(tape, x, input.where, caches[layer]);
+  const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
+  require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
+  const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
+  return head(tape, tape.constant(last)).value();
+}
+
+std::vector<KvCache> Transformer::make_caches(Stream& stream, int64_t batch, int64_t positions) const {
+  std::vector<KvCache> caches;
+  for (const auto& block : blocks_)
+    caches.push_back(block->attention().make_cache(stream, batch, positions, config_.compute_dtype()));
+  return caches;
+}
+
+}  // namespace witan

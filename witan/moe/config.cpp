@@ -1,0 +1,64 @@
+#include "witan/moe/config.h"
+
+#include <charconv>
+#include <vector>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// "2": every second block, from the first on; "[1,0,1]": block by block. Empty when it is neither.
+std::vector<bool> moe_layers(const std::string& pattern, int64_t num_layers) {
+  std::vector<bool> layers;
+  if (pattern.starts_with('[') && pattern.ends_with(']')) {
+    bool flag_next = true;  // else a comma
+    for (const char c : pattern.substr(1, pattern.size() - 2)) {
+      if (c == ' ') continue;
+      if (flag_next ? c != '0' && c != '1' : c != ',') return {};
+      if (flag_next) layers.push_back(c == '1');
+      flag_next = !flag_next;
+    }
+    return flag_next ? std::vector<bool>() : layers;
+  }
+  int64_t period = 0;
+  const auto [end, error] = std::from_chars(pattern.data(), pattern.data() + pattern.size(), period);
+  if (error != std::errc() || end != pattern.data() + pattern.size() || period < 1) return {};
+  for (int64_t layer = 0; layer < num_layers; ++layer) layers.push_back(layer % period == 0);
+  return layers;
+}
+
+}  // namespace
+
+Fields MoeConfig::fields() {
+  return {
+      Field{"num_experts", &num_experts, "experts of an MoE block; 0: a dense model"}.between(0, 65536),
+      Field{"moe_layer_freq", &moe_layer_freq, "which blocks hold experts: every N-th, or a pattern as [1,0,1,0]"},
+      Field{"moe_router_topk", &moe_router_topk, "experts that each token visits"}.at_least(1),
+      Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "softmax over all experts, then the choice"},
+      Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "weight of the load-balancing loss"}.at_least(0),
+      Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "weight of the router's z-loss"}.at_least(0),
+      Field{"moe_grouped_gemm", &moe_grouped_gemm,
+            "all experts in one grouped matrix product; false: one after the other"},
+  };
+}
+
+void MoeConfig::validate(int64_t num_layers) const {
+  if (num_experts == 0) return;
+  require<ConfigError>(moe_router_topk <= num_experts, "moe_router_topk = ", moe_router_topk,
+                       " experts cannot be chosen out of num_experts = ", num_experts);
+  require<ConfigError>(
+      moe_router_topk > 1 || moe_router_pre_softmax,
+      "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
+      "the router would not learn");
+  const size_t layers = moe_layers(moe_layer_freq, num_layers).size();
+  require<ConfigError>(layers == static_cast<size_t>(num_layers), "moe_layer_freq = ", moe_layer_freq,
+                       ": must be a whole number, or a pattern of 0 and 1 for each of the ", num_layers,
+                       " layers, as in [1,0]");
+}
+
+bool MoeConfig::is_moe_layer(int64_t layer, int64_t num_layers) const {
+  return num_experts > 0 && moe_layers(moe_layer_freq, num_layers)[static_cast<size_t>(layer)];
+}
+
+}  // namespace witan

@@ -1,0 +1,23 @@
+// What a Mixture-of-Experts layer is made of; keys as in Megatron-LM.
+#pragma once
+
+#include "witan/base/fields.h"
+
+namespace witan {
+
+struct MoeConfig {
+  int64_t num_experts = 8;  // 0: every block is dense
+  std::string moe_layer_freq = "1";
+  int64_t moe_router_topk = 2;
+  bool moe_router_pre_softmax = false;
+  double moe_aux_loss_coeff = 1e-2;
+  double moe_z_loss_coeff = 0;
+  bool moe_grouped_gemm = true;
+
+  Fields fields();
+  void validate(int64_t num_layers) const;  // throws ConfigError
+  // Whether block `layer` of `num_layers` holds experts.
+  bool is_moe_layer(int64_t layer, int64_t num_layers) const;
+};
+
+}  // namespace witan

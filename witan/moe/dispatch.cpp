@@ -1,0 +1,140 @@
+#include "witan/moe/dispatch.h"
+
+#include <algorithm>
+
+#include "witan/kernels/dispatch.h"
+#include "witan/ops/redistribute.h"
+#include "witan/ops/view.h"
+
+namespace witan {
+namespace {
+
+// x [T, D] -> [T K, D] in send order
+Var copy_to_assignments(Tape& tape, const Var& x, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({map.tokens * map.topk, x.size(1)}, x.dtype());
+  kernels::gather_rows(s, y, x.value(), map.source, map.topk);
+  return tape.record("copy_to_assignments", y, {x},
+                     [x = tape.slot(x), shape = x.shape(), slot = tape.save(map.slot)](Backward& b, const Tensor& dy) {
+                       const Tensor dx = b.stream().empty(shape, dy.dtype());
+                       kernels::sum_assignments(b.stream(), dx, dy, b.value(slot));
+                       b.add(x, dx);
+                     });
+}
+
+// rows [T K, D] in send order -> [T, D]
+Var sum_assignments(Tape& tape, const Var& rows, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({map.tokens, rows.size(1)}, rows.dtype());
+  kernels::sum_assignments(s, y, rows.value(), map.slot);
+  return tape.record("sum_assignments", y, {rows},
+                     [rows = tape.slot(rows), shape = rows.shape(), topk = map.topk, source = tape.save(map.source)](
+                         Backward& b, const Tensor& dy) {
+                       const Tensor drows = b.stream().empty(shape, dy.dtype());
+                       kernels::gather_rows(b.stream(), drows, dy, b.value(source), topk);
+                       b.add(rows, drows);
+                     });
+}
+
+// weights [T, K] -> [T K, 1] in send order
+Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor flat = weights.value().reshape({map.tokens * map.topk, 1});
+  const Tensor y = s.empty_like(flat);
+  kernels::gather_rows(s, y, flat, map.source, 1);
+  return tape.record("sort_weights", y, {weights},
+                     [weights = tape.slot(weights), shape = weights.shape(), slot = tape.save(map.slot)](
+                         Backward& b, const Tensor& dy) {
+                       const Tensor d = b.stream().empty_like(dy);
+                       kernels::gather_rows(b.stream(), d, dy, b.value(slot), 1);
+                       b.add(weights, d.reshape(shape));
+                     });
+}
+
+// rows [capacity, D] as they arrived -> grouped by expert
+Var to_expert_order(Tape& tape, const Var& rows, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor y = s.empty_like(rows.value());
+  kernels::scatter_first_rows(s, y, rows.value(), map.place, map.recv_counts);
+  return tape.record("to_expert_order", y, {rows},
+                     [rows = tape.slot(rows), place = tape.save(map.place), counts = tape.save(map.recv_counts)](
+                         Backward& b, const Tensor& dy) {
+                       const Tensor d = b.stream().empty_like(dy);
+                       kernels::gather_first_rows(b.stream(), d, dy, b.value(place), b.value(counts));
+                       b.add(rows, d);
+                     });
+}
+
+// The inverse: grouped by expert -> as they arrived
+Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor y = s.empty_like(rows.value());
+  kernels::gather_first_rows(s, y, rows.value(), map.place, map.recv_counts);
+  return tape.record("to_arrival_order", y, {rows},
+                     [rows = tape.slot(rows), place = tape.save(map.place), counts = tape.save(map.recv_counts)](
+                         Backward& b, const Tensor& dy) {
+                       const Tensor d = b.stream().empty_like(dy);
+                       kernels::scatter_first_rows(b.stream(), d, dy, b.value(place), b.value(counts));
+                       b.add(rows, d);
+                     });
+}
+
+// Send rows -> this rank's expert pool.
+Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
+  if (!map.group) return rows;
+  return to_expert_order(
+      tape, ops::exchange_rows(tape, rows, *map.group, map.send_counts, map.recv_counts, map.capacity), map);
+}
+
+}  // namespace
+
+DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group) {
+  DispatchMap map;
+  map.tokens = routing.ids.size(0);
+  map.topk = routing.ids.size(1);
+  const int64_t assignments = map.tokens * map.topk, E = routing.counts.size(0), R = group.size(), local = E / R;
+  require<ShapeError>(E % R == 0, "dispatch: ", E, " experts cannot be dealt out to ", R, " ranks evenly");
+  const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
+  map.slot = integers({assignments});
+  map.source = integers({assignments});
+  map.groups = {integers({local}), integers({local})};
+  map.expected_rows = assignments;
+  kernels::send_order(stream, map.slot, map.source, routing.ids, routing.counts);
+  if (R == 1) {
+    map.capacity = assignments;
+    kernels::local_groups(stream, map.groups, routing.counts);
+    return map;
+  }
+  // A token visits an expert at most once, so no rank gets more than this from another.
+  map.capacity = R * map.tokens * std::min(map.topk, local);
+  map.group = &group;
+  map.send_counts = integers({R});
+  map.recv_counts = integers({R});
+  map.place = integers({map.capacity});
+  kernels::rank_counts(stream, map.send_counts, routing.counts);
+  const Tensor received = integers({R, local});
+  group.all_to_all_equal(stream, received, routing.counts.reshape({R, local}));
+  kernels::receive_order(stream, map.groups, map.recv_counts, map.place, received);
+  return map;
+}
+
+Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map) {
+  require<ShapeError>(x.shape().dims() == 2 && x.size(0) == map.tokens, "dispatch: x must be [T=", map.tokens,
+                      ", D], got ", x.shape());
+  require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
+                      ", K=", map.topk, "], got ", weights.shape());
+  const Var rows = send(tape, copy_to_assignments(tape, x, map), map);
+  const Var row_weights = send(tape, sort_weights(tape, weights, map), map);
+  return {rows, ops::reshape(tape, row_weights, {map.capacity})};
+}
+
+Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
+  require<ShapeError>(rows.shape().dims() == 2 && rows.size(0) == map.capacity,
+                      "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
+  if (!map.group) return sum_assignments(tape, rows, map);
+  const Var back = ops::exchange_rows(tape, to_arrival_order(tape, rows, map), *map.group, map.recv_counts,
+                                      map.send_counts, map.tokens * map.topk);
+  return sum_assignments(tape, back, map);
+}
+
+}  // namespace witan

@@ -1,0 +1,38 @@
+// From tokens to experts and back. Dispatch and combine are each other's adjoints: one copies every token to the rows
+// of its K assignments, the other sums those rows.
+#pragma once
+
+#include "witan/comm/group.h"
+#include "witan/moe/router.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan {
+
+// Where every assignment goes. Immutable; shared by dispatch, combine and their backwards. All counts stay on the
+// device.
+struct DispatchMap {
+  int64_t tokens = 0, topk = 0;
+  int64_t capacity = 0;       // rows of this rank's expert pool: a bound, never exceeded
+  int64_t expected_rows = 0;  // of them, when the load is even: what costs are counted with
+  Tensor slot, source;        // [T K] int64: send row of each assignment, assignment of each send row
+  RowGroups groups;           // of the experts on this rank, within the pool
+
+  // Only where experts are divided among ranks: send rows travel, and are put into expert order where they arrive.
+  Group* group = nullptr;           // null: this rank holds all experts
+  Tensor send_counts, recv_counts;  // [R] int64
+  Tensor place;                     // [capacity] int64: pool row of each received row
+};
+
+// `group` is the expert axis. Exchanges counts when it has more than one rank.
+DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group);
+
+struct Dispatched {
+  Var rows;         // [capacity, D] grouped as map.groups says
+  Var row_weights;  // [capacity] accumulator dtype
+};
+// x [T, D], weights [T, K]
+Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map);
+// rows [capacity, D] -> [T, D]: sums the K rows of each token. Weights are not applied here: experts did.
+Var combine(Tape& tape, const Var& rows, const DispatchMap& map);
+
+}  // namespace witan

@@ -1,0 +1,92 @@
+#include "witan/moe/experts.h"
+
+#include <vector>
+
+#include "witan/kernels/gemm.h"
+#include "witan/ops/grouped_linear.h"
+
+namespace witan {
+namespace ops {
+namespace {
+
+struct Segment {
+  int64_t expert, begin, count;
+};
+
+// The groups as the host sees them; on the meta device an even load.
+std::vector<Segment> segments(const RowGroups& groups, int64_t expected_rows) {
+  std::vector<Segment> out;
+  const int64_t E = groups.experts();
+  for (int64_t e = 0; e < E; ++e) {
+    if (groups.count.is_meta())
+      out.push_back({e, expected_rows * e / E, expected_rows * (e + 1) / E - expected_rows * e / E});
+    else
+      out.push_back({e, groups.begin.data<int64_t>()[e], groups.count.data<int64_t>()[e]});
+  }
+  return out;
+}
+
+Tensor matrix_of(const Tensor& w, int64_t expert) {
+  return w.narrow(0, expert, 1).reshape({w.size(1), w.size(2)});
+}
+
+}  // namespace
+
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, int64_t expected_rows) {
+  require<ShapeError>(rows.shape().dims() == 2, "sequential_linear: rows must be [capacity, K], got ", rows.shape());
+  require<ShapeError>(w.shape().dims() == 3 && w.size(0) == groups.experts() && w.size(2) == rows.size(1),
+                      "sequential_linear: w must be [E=", groups.experts(), ", N, K=", rows.size(1), "], got ",
+                      w.shape());
+  require<ShapeError>(w.dtype() == rows.dtype(), "sequential_linear: w is ", w.dtype(), " but rows are ", rows.dtype());
+  using kernels::gemm;
+  using kernels::Transpose;
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
+  for (const auto& [expert, begin, count] : segments(groups, expected_rows))
+    gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
+         matrix_of(w.value(), expert), Transpose::yes);
+  return tape.record("sequential_linear", y, {rows, w},
+                     [rows = tape.save(rows), w = tape.save(w), begin = tape.save(groups.begin),
+                      count = tape.save(groups.count), expected_rows](Backward& b, const Tensor& dy) {
+                       const Tensor x = b.value(rows), weight = b.value(w);
+                       const auto parts = segments({b.value(begin), b.value(count)}, expected_rows);
+                       if (b.wants(rows)) {
+                         const Tensor dx = b.stream().empty_like(x);
+                         for (const auto& [expert, first, size] : parts)
+                           gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size),
+                                Transpose::no, matrix_of(weight, expert), Transpose::no);
+                         b.add(rows, dx);
+                       }
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         for (const auto& [expert, first, size] : parts)
+                           gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
+                                x.narrow(0, first, size), Transpose::no);
+                       });
+                     });
+}
+
+}  // namespace ops
+
+Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width)
+    : Module(builder.path),
+      moe_(moe),
+      mlp_(mlp),
+      first_(add_expert_parameter(builder, mlp.swiglu ? "gate_up_proj" : "up_proj",
+                                  {moe.num_experts, mlp.first_rows(), width},
+                                  {Initialization::Kind::normal, builder.init_std})),
+      second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
+                                   {Initialization::Kind::normal, builder.output_init_std})) {}
+
+Var Experts::product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight) {
+  const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;
+  return op(tape, rows, map.groups, tape.parameter(weight), map.expected_rows);
+}
+
+Var Experts::forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {
+  const ModuleScope scope(tape, *this);
+  const Var h = product(tape, in.rows, map, first_);  // [capacity, 2F]
+  const Var a = activation(tape, mlp_, h, in.row_weights, &map.groups, rematerialise);
+  return product(tape, a, map, second_);
+}
+
+}  // namespace witan

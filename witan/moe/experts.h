@@ -1,0 +1,31 @@
+// The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
+#pragma once
+
+#include "witan/moe/dispatch.h"
+#include "witan/nn/mlp.h"
+
+namespace witan {
+
+class Experts : public Module {
+ public:
+  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without SwiGLU), down_proj [E, D, F]
+  Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
+
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight
+  Var forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
+
+ private:
+  Var product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight);
+
+  MoeConfig moe_;
+  MlpConfig mlp_;
+  Parameter &first_, &second_;
+};
+
+namespace ops {
+// The readable reference of grouped_linear: one expert after the other, each a plain matrix product over its rows. It
+// reads the counts on the host.
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, int64_t expected_rows);
+}  // namespace ops
+
+}  // namespace witan

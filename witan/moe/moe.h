@@ -1,0 +1,28 @@
+// A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatch, experts, combine. Dropless.
+#pragma once
+
+#include "witan/moe/experts.h"
+#include "witan/moe/router.h"
+
+namespace witan {
+
+struct MoeOutput {
+  Var y;                     // [.., D]
+  Var balance_loss, z_loss;  // [1], unscaled
+  Tensor expert_counts;      // [E] int64: this rank's assignments to each expert of the world
+};
+
+class Moe : public Module {
+ public:
+  // `expert_group` is the expert axis; it must outlive the layer.
+  Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, Group& expert_group);
+
+  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D]
+
+ private:
+  Group& expert_group_;
+  Router router_;
+  Experts experts_;
+};
+
+}  // namespace witan

@@ -1,0 +1,93 @@
+#include "witan/train/config.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+Fields DataConfig::fields() {
+  return join(
+      {{"data",
+        {
+            Field{"data", &data,
+                  "text to train on: files or folders, separated by commas (.txt, .jsonl, .gz, .zst "
+                  "…); empty: the English text of Debian's perl-doc"},
+            Field{"data_path", &data_path, "prefix of token shards that `witan data` wrote, instead of data"},
+            Field{"tokenizer", &tokenizer, "a Hugging Face tokenizer.json; empty: train one on the data"},
+            Field{"json_key", &json_key, "key of the text in jsonl rows"},
+            Field{"held_out_fraction", &held_out_fraction, "share of the tokens that is never trained on"}.between(1e-6,
+                                                                                                                   0.5),
+            Field{"bad_row_share", &bad_row_share, "more broken jsonl rows than this share stop the run"}.between(0, 1),
+            Field{"seq_length", &seq_length, "tokens of a sample"}.between(1, 1 << 24),
+            Field{"reset_position_ids", &reset_position_ids, "positions start anew after an end of text"},
+            Field{"reset_attention_mask", &reset_attention_mask, "no attention across an end of text"},
+            Field{"eod_mask_loss", &eod_mask_loss, "no loss for what follows an end of text"},
+        }},
+       {"tokenizer", bpe.fields()}});
+}
+
+void DataConfig::validate() const {
+  require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
+  require<ConfigError>(data_path.empty() || !tokenizer.empty(),
+                       "data_path needs tokenizer: the tokenizer.json that the shards were made with");
+}
+
+Fields TrainConfig::fields() {
+  return {
+      Field{"run", &run, "name of the run: its folder below runs_folder"},
+      Field{"runs_folder", &runs_folder, "where runs live"},
+      Field{"train_iters", &train_iters, "optimizer steps"}.between(1, 1e12),
+      Field{"micro_batch_size", &micro_batch_size, "samples of one forward and backward pass"}.between(1, 1 << 20),
+      Field{"global_batch_size", &global_batch_size, "samples of one optimizer step, over all ranks"}.between(1,
+                                                                                                              1 << 24),
+      Field{"seed", &seed, "of initial weights and of the samples' order"}.at_least(0),
+      Field{"eval_interval", &eval_interval, "steps between looks at the held-out text; 0: at the end alone"}.at_least(
+          0),
+      Field{"eval_iters", &eval_iters, "global batches of held-out text per look, if there are so many"}.at_least(1),
+      Field{"log_interval", &log_interval, "steps between lines of metrics.jsonl"}.at_least(1),
+      Field{"save_interval", &save_interval, "steps between checkpoints; 0: at the end alone"}.at_least(0),
+      Field{"keep_last", &keep_last, "checkpoints kept"}.at_least(1),
+      Field{"check_states", &check_states, "prove after every step that replicas agree and experts are in place"},
+      Field{"most_skipped", &most_skipped, "consecutive steps with non-finite gradients before the run gives up"}
+          .at_least(1),
+      Field{"sample_prompt", &sample_prompt, "what the sample at the end begins with"},
+      Field{"sample_tokens", &sample_tokens, "tokens of the sample at the end; 0: none"}.at_least(0),
+      Field{"sample_temperature", &sample_temperature, "of the sample at the end; 0: the likeliest token"}.at_least(0),
+  };
+}
+
+Fields RunConfig::fields() {
+  Fields all = join({{"train", train.fields()},
+                     {"model", model.fields()},
+                     {"data", data.fields()},
+                     {"optimizer", optimizer.fields()},
+                     {"parallel", parallel.fields()}});
+  // Sections stay together, in the order of their first field.
+  std::vector<std::string> order;
+  for (const Field& field : all)
+    if (std::find(order.begin(), order.end(), field.section) == order.end()) order.push_back(field.section);
+  std::stable_sort(all.begin(), all.end(), [&](const Field& a, const Field& b) {
+    return std::find(order.begin(), order.end(), a.section) < std::find(order.begin(), order.end(), b.section);
+  });
+  return all;
+}
+
+void RunConfig::validate() const {
+  model.validate();
+  data.validate();
+  optimizer.validate();
+  parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
+                       "micro_batch_size = ", train.micro_batch_size,
+                       " does not divide global_batch_size = ", train.global_batch_size);
+  require<ConfigError>(
+      micro_batches() % parallel.ranks == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
+      " micro-batches cannot be shared evenly by ranks = ", parallel.ranks, ": set global_batch_size to a multiple of ",
+      train.micro_batch_size * parallel.ranks, ", or ranks to a divisor of ", micro_batches());
+  require<ConfigError>(
+      !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
+      "run = \"", train.run, "\": a name, without slashes; runs_folder says where");
+}
+
+}  // namespace witan

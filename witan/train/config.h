@@ -1,0 +1,68 @@
+// Everything a run can be told: the components' own configurations, and the run's.
+#pragma once
+
+#include "witan/base/fields.h"
+#include "witan/model/config.h"
+#include "witan/optim/config.h"
+#include "witan/parallel/config.h"
+#include "witan/tokenizer/bpe_trainer.h"
+
+namespace witan {
+
+// What is read, and how it becomes samples.
+struct DataConfig {
+  std::string data;       // files and folders, separated by commas; empty: the perl-doc package
+  std::string data_path;  // prefix of prepared token shards, instead of `data`
+  std::string tokenizer;  // a tokenizer.json; empty: one is trained on the data
+  std::string json_key = "text";
+  double held_out_fraction = 0.01;
+  double bad_row_share = 0.1;
+  int64_t seq_length = 256;
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+  BpeTrainerConfig bpe;
+
+  Fields fields();
+  void validate() const;  // throws ConfigError
+};
+
+// How long, how much at once, and what is written on the way.
+struct TrainConfig {
+  std::string run = "default";
+  std::string runs_folder = "runs";
+  int64_t train_iters = 400;
+  int64_t micro_batch_size = 4;
+  int64_t global_batch_size = 8;
+  int64_t seed = 1234;
+  int64_t eval_interval = 50;
+  int64_t eval_iters = 8;
+  int64_t log_interval = 1;
+  int64_t save_interval = 100;
+  int64_t keep_last = 2;
+  bool check_states = false;
+  int64_t most_skipped = 10;
+  std::string sample_prompt = "The ";
+  int64_t sample_tokens = 120;
+  double sample_temperature = 0.7;
+
+  Fields fields();
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  ParallelConfig parallel;
+  TrainConfig train;
+
+  Fields fields();
+  // Checks every part and how they fit together; vocab_size and ranks must be resolved. Throws ConfigError.
+  void validate() const;
+
+  int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
+  // Gradients are summed in float32, or float64 for float64 models.
+  DType gradient_dtype() const { return accumulator(model.compute_dtype()); }
+};
+
+}  // namespace witan

@@ -1,0 +1,73 @@
+// One rank's model, gradients and optimizer, and the step that trains them. The planner runs the very same code on the
+// meta device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "witan/checkpoint/state.h"
+#include "witan/data/batch.h"
+#include "witan/model/transformer.h"
+#include "witan/optim/optimizer.h"
+#include "witan/parallel/global_norm.h"
+#include "witan/parallel/gradients.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/state_check.h"
+#include "witan/train/config.h"
+
+namespace witan {
+
+struct StepResult {
+  double loss = 0;          // cross entropy per target of the whole global batch, nats
+  double balance_loss = 0;  // mean over MoE blocks and micro-batches
+  double z_loss = 0;        // likewise
+  double learning_rate = 0;
+  double gradient_norm = 0;                         // before clipping
+  bool skipped = false;                             // gradients were not finite: nothing was updated
+  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks
+  bool stop = false;                                // some rank asked to stop after this step
+};
+
+struct Evaluation {
+  double nats = 0;  // summed over the targets that count
+  double targets = 0;
+  double loss() const { return targets > 0 ? nats / targets : 0; }
+};
+
+class Engine {
+ public:
+  // The config must be valid. Stream and groups must outlive the engine.
+  Engine(Stream& stream, const Groups& groups, const RunConfig& config);
+
+  // Collective over all ranks. `micro_batches` are this rank's; `iteration` counts from 1; `updates` are the updates
+  // made before (skipped steps make none). On the meta device batches need only their sizes.
+  StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, bool stop);
+
+  // Collective: the loss over all ranks' batches; every rank brings equally many.
+  Evaluation evaluate(const std::vector<Batch>& batches);
+
+  // What a checkpoint holds of this rank: values, then optimizer state.
+  std::vector<StateTensor> state() const;
+
+  Transformer& model() { return model_; }
+  Stream& stream() { return stream_; }
+
+ private:
+  struct Sums;
+  void run_micro_batch(const Batch& batch, double targets, bool last, Sums& sums);
+  double sum_over_ranks(double value);
+  StepResult share(const Sums& sums, bool stop);
+
+  Stream& stream_;
+  const Groups& groups_;
+  RunConfig config_;
+  Transformer model_;
+  std::vector<Parameter*> parameters_;
+  GradientBuckets gradients_;
+  GlobalNorm norm_;
+  StepState step_state_;
+  std::unique_ptr<Optimizer> optimizer_;
+  StateCheck state_check_;
+};
+
+}  // namespace witan

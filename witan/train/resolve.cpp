@@ -1,0 +1,46 @@
+#include "witan/train/resolve.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+void resolve(RunConfig& config, int cores, int64_t vocab_size) {
+  auto& model = config.model;
+  if (model.vocab_size == 0) model.vocab_size = vocab_size;
+  require<ConfigError>(model.vocab_size >= vocab_size, "vocab_size = ", model.vocab_size, ", but the tokenizer has ",
+                       vocab_size, " entries: leave vocab_size out, or raise it");
+  auto& parallel = config.parallel;
+  if (parallel.ranks == 0) {
+    const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
+    parallel.ranks = std::min<int64_t>(cores, micro_batches);
+    while (micro_batches % parallel.ranks != 0) --parallel.ranks;
+  }
+  if (parallel.threads == 0) parallel.threads = std::max<int64_t>(cores / parallel.ranks, 1);
+  const int ranks = static_cast<int>(parallel.ranks);
+  parallel.validate(ranks, model.moe.num_experts);
+  parallel.expert_model_parallel_size = parallel.expert_ranks(ranks, model.moe.num_experts);
+}
+
+std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
+  constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
+  constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
+  constexpr std::array<std::string_view, 2> free = {"recompute_granularity", "moe_grouped_gemm"};
+  const auto contains = [](const auto& list, std::string_view word) {
+    return std::find(list.begin(), list.end(), word) != list.end();
+  };
+  std::vector<std::string> changes;
+  const Fields was = before.fields(), is = now.fields();
+  for (size_t i = 0; i < was.size(); ++i) {
+    const bool identity =
+        contains(keys, is[i].name) || (contains(sections, is[i].section) && !contains(free, is[i].name));
+    if (identity && was[i].text() != is[i].text())
+      changes.push_back(cat(is[i].name, " = ", is[i].text(), " (was ", was[i].text(), ")"));
+  }
+  return changes;
+}
+
+}  // namespace witan

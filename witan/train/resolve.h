@@ -1,0 +1,20 @@
+// What a configuration leaves to Witan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "witan/train/config.h"
+
+namespace witan {
+
+// Fills in what is 0 for "automatic": ranks (the most that share the micro-batches evenly and have a core each),
+// threads, expert_model_parallel_size. `vocab_size`: the tokenizer's, for a model that has none of its own; a model
+// that is too small for the tokenizer is a ConfigError.
+void resolve(RunConfig& config, int cores, int64_t vocab_size);
+
+// Keys in which the two differ although a run must keep them to be the same run: model, data, batch sizes and seed,
+// each as "key = now (was before)". How long it trains, how fast it learns and how it is laid out may change.
+std::vector<std::string> changed_identity(RunConfig before, RunConfig now);
+
+}  // namespace witan

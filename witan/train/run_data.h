@@ -1,0 +1,36 @@
+// From text to the samples of a run: tokenizer, token shards, training and held-out parts, and the bigram line to beat.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "witan/data/batch.h"
+#include "witan/data/samples.h"
+#include "witan/report/progress.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/config.h"
+#include "witan/train/run_folder.h"
+
+namespace witan {
+
+struct RunData {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Samples> train, held_out;
+  BatchOptions batch;
+};
+
+// Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
+// done before. Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
+RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
+
+// The held-out batches of one look, for one rank: the same samples at every look. All ranks get equally many batches;
+// where samples run out, batches without targets fill up.
+std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank);
+
+// UTF-8 bytes of text that the batches' targets stand for.
+double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer);
+
+// Bits per byte of an interpolated Kneser-Ney bigram model of the training tokens, on the targets of the batches.
+double bigram_bits_per_byte(const RunData& data, const std::vector<Batch>& batches);
+
+}  // namespace witan

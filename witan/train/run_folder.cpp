@@ -1,0 +1,57 @@
+#include "witan/train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name) : path_(runs_folder / name) {
+  std::error_code error;
+  fs::create_directories(path_, error);
+  require<IoError>(!error, "cannot create the run folder ", path_.string(), ": ", error.message());
+  const fs::path lock = path_ / ".lock";
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  require<IoError>(lock_ >= 0, "cannot write to the run folder ", path_.string(), ": ", std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock_);
+    throw ConfigError(
+        cat("another process is training ", path_.string(), ": wait for it, or pick another name with --run"));
+  }
+}
+
+RunFolder::~RunFolder() {
+  ::close(lock_);
+}
+
+std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name) {
+  const fs::path from = runs_folder / name;
+  if (!fs::exists(from)) return std::nullopt;
+  fs::path to;
+  for (int i = 1; to.empty() || fs::exists(to); ++i) to = runs_folder / cat(name, ".", i);
+  std::error_code error;
+  fs::rename(from, to, error);
+  require<IoError>(!error, "cannot move ", from.string(), " to ", to.string(), ": ", error.message());
+  fsync_folder(runs_folder);
+  return to;
+}
+
+std::string latest_run(const fs::path& runs_folder) {
+  std::error_code error;
+  std::string latest;
+  fs::file_time_type newest;
+  for (const auto& entry : fs::directory_iterator(runs_folder, error)) {
+    const auto written = fs::last_write_time(entry.path() / "config.toml", error);
+    if (error || (!latest.empty() && written <= newest)) continue;
+    latest = entry.path().filename();
+    newest = written;
+  }
+  return latest;
+}
+
+}  // namespace witan

@@ -1,0 +1,40 @@
+// runs/NAME: the one place a run writes to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "witan/base/file.h"
+
+namespace witan {
+
+class RunFolder {
+ public:
+  // Creates the folder where it is missing, and locks it: one process trains a run at a time. Throws IoError, or
+  // ConfigError when another process holds the lock.
+  RunFolder(const fs::path& runs_folder, const std::string& name);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  fs::path config() const { return path_ / "config.toml"; }
+  fs::path metrics() const { return path_ / "metrics.jsonl"; }
+  fs::path log() const { return path_ / "train.log"; }
+  fs::path report() const { return path_ / "report.html"; }
+  fs::path tokenizer() const { return path_ / "tokenizer.json"; }
+  fs::path tokens() const { return path_ / "data" / "tokens"; }  // prefix of the shards
+  fs::path checkpoints() const { return path_ / "checkpoints"; }
+
+ private:
+  fs::path path_;
+  int lock_ = -1;
+};
+
+// Moves an existing run out of the way, to NAME.1, NAME.2 …; returns where it went, if there was one.
+std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name);
+
+// The run whose configuration was written last, or "" when there is none.
+std::string latest_run(const fs::path& runs_folder);
+
+}  // namespace witan

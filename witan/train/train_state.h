@@ -1,0 +1,22 @@
+// Where a run stands, apart from its tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "witan/base/json.h"
+
+namespace witan {
+
+struct TrainState {
+  int64_t step = 0;              // iterations done
+  int64_t consumed_samples = 0;  // the data cursor
+  int64_t updates = 0;           // of them, those that changed the parameters
+  int64_t skipped_in_a_row = 0;  // steps without an update since the last one
+  double elapsed_s = 0;          // training time, over all resumptions
+
+  Json to_json() const;
+  // Throws CheckpointError naming what is missing or out of range.
+  static TrainState from_json(const Json& json);
+};
+
+}  // namespace witan

@@ -1,0 +1,191 @@
+#include "witan/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/threads.h"
+#include "witan/checkpoint/store.h"
+#include "witan/comm/threads.h"
+#include "witan/data/loader.h"
+#include "witan/generate/generator.h"
+#include "witan/train/engine.h"
+#include "witan/train/recorder.h"
+#include "witan/train/signals.h"
+#include "witan/train/train_state.h"
+
+namespace witan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What all ranks of a run share, read-only but for the recorder, which rank 0 alone touches.
+struct Run {
+  const RunConfig& config;
+  const RunPlan& plan;
+  const RunData& data;
+  const RunFolder& folder;
+  std::optional<Checkpoint> from;  // the checkpoint to go on from
+  double bytes = 0;                // of text in one look at the held-out part
+  Recorder& recorder;
+};
+
+// One rank, on its own thread.
+class RankTrainer {
+ public:
+  RankTrainer(const Run& run, Groups groups)
+      : run_(run),
+        groups_(std::move(groups)),
+        pool_(static_cast<int>(run.config.parallel.threads)),
+        stream_({Device::Kind::cpu}, Arena::reserve(run.plan.arena_bytes), pool_),
+        engine_(stream_, groups_, run.config),
+        held_out_(held_out_batches(run.data, run.config, groups_.rank)) {}
+
+  // Returns whether the run is finished.
+  bool train() {
+    if (run_.from) resume();
+    Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
+    const int64_t total = run_.config.train.train_iters;
+    bool stop = false;
+    while (state_.step < total && !stop) {
+      stop = step(loader);
+      if (due(run_.config.train.eval_interval)) evaluate();
+      if (due(run_.config.train.save_interval) || stop) save();
+    }
+    return state_.step >= total;
+  }
+
+  std::string sample() {
+    const auto& train = run_.config.train;
+    if (train.sample_tokens == 0) return {};
+    const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
+    if (prompt.empty()) return {};
+    GenerateOptions options;
+    options.max_tokens = train.sample_tokens;
+    options.end_of_text = run_.data.tokenizer->end_of_text();
+    options.sampler.temperature = train.sample_temperature;
+    options.sampler.seed = static_cast<uint64_t>(train.seed);
+    const auto tokens = generate(stream_, engine_.model(), prompt, options);
+    const std::string text = run_.data.tokenizer->decode(tokens);
+    if (leads()) run_.recorder.sample(state_, text);
+    return text;
+  }
+
+  const TrainState& state() const { return state_; }
+
+ private:
+  bool leads() const { return groups_.rank == 0; }
+
+  // A step that is a multiple of the interval, or the last one.
+  bool due(int64_t interval) const {
+    return state_.step == run_.config.train.train_iters || (interval > 0 && state_.step % interval == 0);
+  }
+
+  LoaderOptions loader_options() const {
+    LoaderOptions options;
+    options.micro_batch_size = run_.config.train.micro_batch_size;
+    options.global_batch_size = run_.config.train.global_batch_size;
+    options.data_parallel_rank = groups_.rank;
+    options.data_parallel_size = run_.config.parallel.ranks;
+    options.batch = run_.data.batch;
+    return options;
+  }
+
+  void resume() {
+    load_tensors(*groups_.replicate, stream_, *run_.from, engine_.state());
+    state_ = TrainState::from_json(run_.from->scalars);
+    if (leads()) run_.recorder.resume(state_, run_.from->folder.string());
+  }
+
+  // Returns whether a rank was asked to stop.
+  bool step(Loader& loader) {
+    const auto start = Clock::now();
+    const double waited = loader.waited_seconds();
+    const auto batches = loader.next();
+    const StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested());
+    const double seconds = seconds_since(start);
+    ++state_.step;
+    state_.consumed_samples += run_.config.train.global_batch_size;
+    state_.updates += result.skipped ? 0 : 1;
+    state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
+    state_.elapsed_s += seconds;
+    if (leads()) run_.recorder.step(state_, result, seconds, loader.waited_seconds() - waited);
+    require<DivergedError>(
+        state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ", state_.skipped_in_a_row,
+        " steps in a row had gradients that were not finite. The last checkpoint is intact; go on from "
+        "it with a smaller --lr, or look at the data");
+    return result.stop;
+  }
+
+  void evaluate() {
+    const Evaluation evaluation = engine_.evaluate(held_out_);
+    if (leads()) run_.recorder.evaluation(state_, evaluation, run_.bytes);
+  }
+
+  void save() {
+    const auto start = Clock::now();
+    CheckpointContent content;
+    content.step = state_.step;
+    content.tensors = engine_.state();
+    content.scalars = state_.to_json();
+    if (leads()) {
+      RunConfig config = run_.config;
+      content.files = {{"config.toml", write_toml(config.fields())},
+                       {"tokenizer.json", read_file(run_.folder.tokenizer())}};
+    }
+    const fs::path saved = save_checkpoint(*groups_.replicate, stream_, run_.folder.checkpoints(), content);
+    if (!leads()) return;
+    keep_last(run_.folder.checkpoints(), static_cast<int>(run_.config.train.keep_last));
+    run_.recorder.saved(saved.string(), seconds_since(start));
+  }
+
+  const Run& run_;
+  Groups groups_;
+  ThreadPool pool_;
+  Stream stream_;
+  Engine engine_;
+  std::vector<Batch> held_out_;
+  TrainState state_;
+};
+
+}  // namespace
+
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
+                const RunEvent& event, Progress& progress) {
+  Recorder recorder(config, plan, folder, progress);
+  std::vector<std::string> warnings;
+  Run run{config, plan, data, folder, latest_checkpoint(folder.checkpoints(), warnings), 0, recorder};
+  for (const std::string& warning : warnings) progress.note("warning: " + warning);
+
+  RunConfig one = config;  // all held-out batches, as one rank would get them
+  one.parallel.ranks = 1;
+  const auto held_out = held_out_batches(data, one, 0);
+  run.bytes = target_bytes(held_out, *data.tokenizer);
+  const double baseline = bigram_bits_per_byte(data, held_out);
+  if (!run.from) recorder.begin(event, baseline);
+
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  ThreadWorld world(static_cast<int>(config.parallel.ranks));
+  const StopSignals signals;
+  RunResult result;
+  result.resumed_from = run.from ? run.from->step : 0;
+  result.baseline_bits_per_byte = baseline;
+  world.run([&](int rank) {
+    RankTrainer trainer(run, make_groups(world, layout, rank));
+    const bool finished = trainer.train();
+    const std::string sample = finished ? trainer.sample() : std::string();
+    if (rank != 0) return;
+    result.finished = finished;
+    result.step = trainer.state().step;
+    result.sample = sample;
+  });
+  result.bits_per_byte = recorder.bits_per_byte();
+  recorder.end(result.finished ? "finished" : "stopped by a signal");
+  return result;
+}
+
+}  // namespace witan

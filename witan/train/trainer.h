@@ -1,0 +1,39 @@
+// A run from its first step, or from its last checkpoint, to its end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "witan/report/events.h"
+#include "witan/report/progress.h"
+#include "witan/train/config.h"
+#include "witan/train/run_data.h"
+#include "witan/train/run_folder.h"
+
+namespace witan {
+
+// What the plan promised.
+struct RunPlan {
+  int64_t arena_bytes = 0;              // of each rank: reserved, and never grown
+  std::map<std::string, int64_t> tags;  // largest bytes of each memory tag on a rank
+  double step_flops = 0;                // of one step, all ranks
+  double ceiling_gflops = 0;            // measured, all ranks' threads together
+};
+
+struct RunResult {
+  bool finished = false;  // false: a signal stopped it, and it was saved
+  int64_t step = 0;
+  int64_t resumed_from = 0;  // step; 0: a new run
+  std::optional<double> bits_per_byte, baseline_bits_per_byte;
+  std::string sample;  // what the model wrote after sample_prompt, if it finished
+};
+
+// Trains with a thread per rank, config.parallel.ranks of them, from the newest valid checkpoint of the folder, if
+// there is one. The config is resolved and valid. `run` describes the run for the report. Throws what stopped a rank;
+// complete checkpoints stay.
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
+                const RunEvent& run, Progress& progress);
+
+}  // namespace witan

@@ -1,0 +1,21 @@
+// Micro-batches on their way to the device, and scalars on their way back.
+#pragma once
+
+#include "witan/data/batch.h"
+#include "witan/model/transformer.h"
+
+namespace witan {
+
+// tokens, positions and sequence ids [B, S]. On the meta device the batch needs only its sizes.
+ModelInput upload(Stream& stream, const Batch& batch);
+
+// targets [T] int32, T = B S, and what each counts in the loss, [T] of `dtype`: its mask over `denominator`.
+struct Targets {
+  Tensor targets, weights;
+};
+Targets upload_targets(Stream& stream, const Batch& batch, DType dtype, double denominator);
+
+// The host's view of a floating-point scalar; 0 on the meta device.
+double read_scalar(const Tensor& tensor);
+
+}  // namespace witan
