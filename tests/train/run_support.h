@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "witan/base/rng.h"
+#include "witan/base/threads.h"
 #include "witan/comm/threads.h"
 #include "witan/planner/plan.h"
 #include "witan/train/engine.h"

@@ -1,0 +1,129 @@
+// Loading under other layouts than the one that saved.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint_support.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace test;
+
+class Layouts : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(Layouts, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
+  const auto [writers, readers] = GetParam();
+  const TempFolder folder;
+  const fs::path saved = save_model(folder.path(), 9, writers);
+  on_ranks(readers, [&](Group& world, Stream& stream) {
+    const Checkpoint checkpoint = open_checkpoint(saved);
+    const auto state = blank_state(stream, world.rank(), world.size());
+    load_tensors(world, stream, checkpoint, state);
+    expect_equal(state, model_state(stream, world.rank(), world.size(), 9));
+    const auto alone = blank_state(stream, world.rank(), world.size());
+    load_tensors(checkpoint, alone);
+    expect_equal(alone, state);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Layouts,
+                         ::testing::Values(std::pair{1, 1}, std::pair{1, 4}, std::pair{4, 1}, std::pair{2, 3},
+                                           std::pair{4, 2}, std::pair{3, 8}, std::pair{8, 3}));
+
+TEST(Load, OneTwoFourAndBackGivesTheSameBytes) {
+  const TempFolder folder;
+  fs::path from = save_model(folder.path(), 1, 1);
+  const std::string first = read_file(from / "shard-00000.safetensors");
+  for (const auto& [step, ranks] : {std::pair{2, 2}, std::pair{3, 4}, std::pair{4, 1}}) {
+    on_ranks(ranks, [&](Group& world, Stream& stream) {
+      CheckpointContent content{step, blank_state(stream, world.rank(), world.size()), Json::object(), {}};
+      load_tensors(world, stream, open_checkpoint(from), content.tensors);
+      save_checkpoint(world, stream, folder.path(), content);
+    });
+    from = folder / step_folder_name(step);
+  }
+  EXPECT_EQ(read_file(from / "shard-00000.safetensors"), first);
+}
+
+TEST(Load, ReadsOnlyTheShardsItNeeds) {
+  const TempFolder folder;
+  const fs::path saved = save_model(folder.path(), 9, 4);
+  std::string bytes = read_file(saved / "shard-00003.safetensors");
+  bytes.back() ^= 1;
+  put(saved / "shard-00003.safetensors", bytes);
+  const Checkpoint checkpoint = open_checkpoint(saved);
+  testing::Rank rank(1, 1 << 20);
+  load_tensors(checkpoint, {counted<bf16>(rank.stream, "layers.0.experts.up_proj", {7, 2, 3}, 0, 6, 0)}, Extra::allow);
+  const auto needs = counted<bf16>(rank.stream, "layers.0.experts.up_proj", {7, 2, 3}, 4, 3, 0);
+  const std::string before = bytes_of(needs.local);
+  EXPECT_THAT(message_of<CheckpointError>([&] { load_tensors(checkpoint, {needs}, Extra::allow); }),
+              AllOf(HasSubstr("shard-00003.safetensors is damaged: its XXH3-128 is"), HasSubstr("restore the file")));
+  EXPECT_EQ(bytes_of(needs.local), before) << "an error left half of the values";
+}
+
+TEST(Load, SaysWhichTensorDoesNotFitAndHow) {
+  const TempFolder folder;
+  const Checkpoint checkpoint = open_checkpoint(save_model(folder.path(), 9, 2));
+  testing::Rank rank(1, 1 << 20);
+  Stream& stream = rank.stream;
+  const auto error = [&](const StateTensor& state) {
+    return message_of<CheckpointError>([&] { load_tensors(checkpoint, {state}, Extra::allow); });
+  };
+  EXPECT_THAT(error(counted<float>(stream, "absent", {1}, 0, 1, 0)),
+              AllOf(HasSubstr("holds no tensor \"absent\""), HasSubstr("the configuration that it was saved with")));
+  EXPECT_THAT(error(counted<float>(stream, "embedding.weight", {6, 3}, 0, 6, 0)),
+              HasSubstr("\"embedding.weight\" is float32 [5, 3], the model expects float32 [6, 3]"));
+  EXPECT_THAT(error(counted<double>(stream, "embedding.weight", {5, 3}, 0, 5, 0)),
+              HasSubstr("is float32 [5, 3], the model expects float64 [5, 3]"));
+  StateTensor strided = counted<float>(stream, "embedding.weight", {5, 3}, 0, 5, 0);
+  strided.local = stream.empty({3, 5}, DType::f32).transpose(0, 1);
+  EXPECT_THAT(message_of<ShapeError>([&] { load_tensors(checkpoint, {strided}, Extra::allow); }),
+              HasSubstr("must be a contiguous tensor"));
+  StateTensor outside = counted<float>(stream, "embedding.weight", {5, 3}, 0, 3, 0);
+  outside.first_row = 3;
+  EXPECT_THAT(message_of<ShapeError>([&] { load_tensors(checkpoint, {outside}, Extra::allow); }),
+              HasSubstr("rows 3 to 6 are not rows of the global [5, 3]"));
+}
+
+TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
+  const TempFolder folder;
+  const fs::path saved = save_model(folder.path(), 9, 2);
+  on_ranks(2, [&](Group& world, Stream& stream) {
+    const Checkpoint checkpoint = open_checkpoint(saved);
+    auto state = blank_state(stream, world.rank(), 2);
+    auto half = state;  // rank 0 has the optimizer's rows of all, rank 1 the rest: together everything
+    if (world.rank() == 0) half.erase(half.begin() + 3, half.end());
+    if (world.rank() == 1) half.erase(half.begin(), half.begin() + 3);
+    load_tensors(world, stream, checkpoint, half);
+    state.erase(state.begin() + 2);
+    const std::string message = message_of<CheckpointError>([&] { load_tensors(world, stream, checkpoint, state); });
+    EXPECT_THAT(message, HasSubstr("holds 1 tensors that this run has no use for, \"adam.m/embedding.weight\" first"));
+    EXPECT_EQ(message_of<CheckpointError>([&] { load_tensors(checkpoint, state); }) + " (rank 0)", message);
+    load_tensors(world, stream, checkpoint, state, Extra::allow);
+  });
+}
+
+TEST(Load, OneRanksErrorIsEveryones) {
+  const TempFolder folder;
+  const fs::path saved = save_model(folder.path(), 9, 2);
+  on_ranks(3, [&](Group& world, Stream& stream) {
+    auto state = blank_state(stream, world.rank(), 3);
+    if (world.rank() == 2) state[0].name = "embedding.wait";
+    EXPECT_THAT(message_of<CheckpointError>([&] { load_tensors(world, stream, open_checkpoint(saved), state); }),
+                AllOf(HasSubstr("holds no tensor \"embedding.wait\""), HasSubstr("(rank 2)")));
+  });
+}
+
+TEST(Load, AManifestThatPointsToPartsAShardLacksIsAnError) {
+  const TempFolder folder;
+  Checkpoint checkpoint = open_checkpoint(save_model(folder.path(), 9, 2));
+  checkpoint.manifest.tensors.at("embedding.weight").parts[0].shard = 1;
+  testing::Rank rank(1, 1 << 20);
+  EXPECT_THAT(message_of<CheckpointError>([&] { load_tensors(checkpoint, blank_state(rank.stream, 0, 1)); }),
+              HasSubstr("shard-00001.safetensors: the manifest expects \"embedding.weight\", float32 [5, 3]"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,97 @@
+// Files of named tensors that every framework reads: https://huggingface.co/docs/safetensors
+// (docs/formats/safetensors.md).
+//
+// u64 header bytes (little-endian), a JSON header, then the tensors' bytes, without holes or overlaps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/base/hash.h"
+#include "witan/tensor/tensor.h"
+
+namespace witan {
+
+// "F32", "BF16", "F64", "I32", "I64": frozen.
+std::string_view safetensors_name(DType dtype);
+// The inverse; throws CheckpointError("WHERE: …") for any other.
+DType dtype_from_safetensors(std::string_view name, std::string_view where);
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+// What identifies a file's content.
+struct FileDigest {
+  uint64_t bytes = 0;
+  std::string hash;  // XXH3-128
+  bool operator==(const FileDigest&) const = default;
+};
+
+// Writes one file: the header at once, then each tensor as it comes, so that one at a time need be in memory. The file
+// appears under its name in finish() (see AtomicFile). The hash is of the bytes in memory, not of what the disk kept.
+// The same tensors and metadata make the same bytes.
+class SafetensorsWriter {
+ public:
+  using Metadata = std::map<std::string, std::string>;
+
+  // Throws CheckpointError for a name that stands twice, or a header over 100 MB; IoError and DiskFullError here and
+  // below. {"format": "pt"} joins the metadata.
+  SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors, Metadata metadata = {});
+
+  // The order of the file, and of write(): wide dtypes first, so that every tensor is aligned to its elements; the
+  // given order among equals.
+  const std::vector<TensorInfo>& order() const { return order_; }
+  uint64_t bytes() const { return file_bytes_; }  // of the whole file
+
+  // The next tensor of order(): contiguous, on the CPU. Throws ShapeError for any other shape or dtype.
+  void write(const Tensor& tensor);
+  // Throws ShapeError when tensors are missing.
+  FileDigest finish();
+
+ private:
+  fs::path path_;
+  std::vector<TensorInfo> order_;
+  size_t next_ = 0;
+  uint64_t file_bytes_ = 0;
+  Hasher hasher_;
+  AtomicFile file_;
+};
+
+// The size such a file will have. Throws CheckpointError as the writer does.
+uint64_t safetensors_bytes(const std::vector<TensorInfo>& tensors, const SafetensorsWriter::Metadata& metadata = {});
+
+// One file, mapped. Everything but the tensors' values is checked when it is opened: throws CheckpointError, which
+// names the file, the tensor, what was expected and what was found.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    TensorInfo info;
+    std::span<const std::byte> bytes;  // of the mapped file; aligned to nothing if another program wrote it
+  };
+
+  explicit SafetensorsFile(const fs::path& path);  // IoError when it cannot be read
+  explicit SafetensorsFile(MappedFile mapped);
+
+  const std::vector<Entry>& tensors() const { return tensors_; }  // in the order of their bytes
+  const Entry* find(const std::string& name) const;               // null when absent
+  const SafetensorsWriter::Metadata& metadata() const { return metadata_; }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }  // the whole file
+
+ private:
+  MappedFile file_;
+  std::vector<Entry> tensors_;
+  std::unordered_map<std::string, size_t> index_;
+  SafetensorsWriter::Metadata metadata_;
+};
+
+}  // namespace witan

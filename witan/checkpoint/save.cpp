@@ -1,0 +1,200 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/agreement.h"
+#include "witan/checkpoint/json_fields.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/checkpoint/store.h"
+
+namespace witan {
+namespace {
+
+constexpr uint64_t kBlockBytes = 4096;  // a file takes whole blocks
+constexpr int kReportDepth = 8;
+
+// What this rank writes.
+struct LocalShard {
+  std::vector<TensorInfo> infos;                           // by the name in the shard
+  std::unordered_map<std::string, const Tensor*> tensors;  // likewise
+  Json report = Json::object();                            // for rank 0
+};
+
+LocalShard local_shard(const std::vector<StateTensor>& tensors) {
+  LocalShard shard;
+  Json parts = Json::array();
+  for (const StateTensor& state : tensors) {
+    check_state(state);
+    if (!state.writes) continue;
+    const int64_t rows = row_count(state.local.shape());
+    Json sizes = Json::array();
+    for (int i = 0; i < state.global_shape.dims(); ++i) sizes.push_back(state.global_shape[i]);
+    parts.push_back({{"name", state.name},
+                     {"dtype", safetensors_name(state.local.dtype())},
+                     {"shape", std::move(sizes)},
+                     {"first_row", state.first_row},
+                     {"rows", rows}});
+    if (rows == 0) continue;
+    const Manifest::Entry entry{state.local.dtype(), state.global_shape, {}};
+    const std::string name = part_name(state.name, entry, {0, state.first_row, rows});
+    shard.infos.push_back({name, state.local.dtype(), state.local.shape()});
+    shard.tensors[name] = &state.local;
+  }
+  shard.report = {{"parts", std::move(parts)}, {"bytes", shard.infos.empty() ? 0 : safetensors_bytes(shard.infos)}};
+  return shard;
+}
+
+std::string shard_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "shard-%05d.safetensors", rank);
+  return name;
+}
+
+void add_part(Manifest& manifest, const Json& part, std::string_view where) {
+  const std::string& name = text_member(part, "name", where);
+  const DType dtype = dtype_from_safetensors(text_member(part, "dtype", where), where);
+  const Shape shape = shape_member(part, "shape", dtype, where);
+  auto& entry = manifest.tensors.try_emplace(name, Manifest::Entry{dtype, shape, {}}).first->second;
+  require<CheckpointError>(entry.dtype == dtype && entry.shape == shape, where, ": ranks disagree about \"", name,
+                           "\": ", entry.dtype, " ", entry.shape, " and ", dtype, " ", shape);
+  const int64_t rows = integer_member(part, "rows", where);
+  if (rows > 0) entry.parts.push_back({manifest.shards.size() - 1, integer_member(part, "first_row", where), rows});
+}
+
+// The manifest as all ranks' reports make it; the shards have no hashes yet.
+Manifest draft_manifest(const CheckpointContent& content, const std::vector<std::string>& reports,
+                        std::string_view where) {
+  Manifest manifest;
+  manifest.step = content.step;
+  manifest.scalars = content.scalars;
+  for (const auto& [name, bytes] : content.files)
+    manifest.files.push_back({name, {bytes.size(), hash_hex(bytes.data(), bytes.size())}});
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const Json report = parse_object(reports[rank], where, kReportDepth);
+    const auto bytes = static_cast<uint64_t>(integer_member(report, "bytes", where));
+    if (bytes > 0) manifest.shards.push_back({shard_name(static_cast<int>(rank)), {bytes, {}}});
+    for (const Json& part : array_member(report, "parts", where)) add_part(manifest, part, where);
+  }
+  for (auto& [name, entry] : manifest.tensors) std::ranges::stable_sort(entry.parts, {}, &Manifest::Part::first_row);
+  check_manifest(manifest, where);
+  return manifest;
+}
+
+uint64_t disk_bytes(const Manifest& manifest) {
+  const auto blocks = [](uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; };
+  uint64_t sum = blocks(manifest_text(manifest).size()) + kBlockBytes;  // hashes to come, and the folder
+  for (const auto* list : {&manifest.shards, &manifest.files})
+    for (const auto& file : *list) sum += blocks(file.digest.bytes);
+  return sum;
+}
+
+// Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.
+fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
+  if (fs::create_directories(folder)) fsync_folder(fs::absolute(folder).parent_path());
+  remove_left_overs(folder);
+  const uint64_t needed = disk_bytes(manifest), free = free_disk_bytes(folder);
+  require<DiskFullError>(needed <= free, "cannot save step ", manifest.step, " to ", folder.string(), ": it needs ",
+                         format_bytes(static_cast<double>(needed)), " and ", format_bytes(static_cast<double>(free)),
+                         " are free on that disk; free some space or lower keep_last, and run the same command again");
+  const fs::path temporary = folder / cat(kUnfinished, manifest.step, '.', ::getpid());
+  require<CheckpointError>(fs::create_directory(temporary), "cannot save to ", temporary.string(),
+                           ": it exists; does another run save there?");
+  return temporary;
+}
+
+// Writes this rank's shard; the digest of nothing when it has none.
+FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& shard) {
+  require<CheckpointError>(fs::is_directory(temporary), "cannot see the folder ", temporary.string(),
+                           ", which rank 0 made: all hosts must share the run's folder");
+  if (shard.infos.empty()) return {};
+  SafetensorsWriter writer(temporary / shard_name(rank), shard.infos);
+  for (const TensorInfo& info : writer.order()) writer.write(*shard.tensors.at(info.name));
+  return writer.finish();
+}
+
+// The text of the manifest, now that every shard has its hash; proven to be read again as it was meant.
+std::string final_text(Manifest manifest, const std::vector<std::string>& hashes, std::string_view where) {
+  auto shard = manifest.shards.begin();
+  for (const std::string& hash : hashes)
+    if (!hash.empty()) (shard++)->digest.hash = hash;
+  std::string text = manifest_text(manifest);
+  require<CheckpointError>(parse_manifest(text, where).scalars == manifest.scalars, where,
+                           ": a scalar is not a finite number");
+  return text;
+}
+
+// Renames the folder to its name. Returns where an older one of that name went.
+fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
+  if (!fs::exists(target)) {
+    fs::rename(temporary, target);
+    return {};
+  }
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
+  require<IoError>(errno == EINVAL || errno == ENOSYS, "cannot replace ", target.string(), ": ", std::strerror(errno));
+  fs::path hidden = rename_away(target);  // this file system cannot exchange
+  std::error_code error;
+  fs::rename(temporary, target, error);
+  if (error) {
+    fs::rename(hidden, target);
+    throw IoError(cat("cannot replace ", target.string(), ": ", error.message()));
+  }
+  return hidden;
+}
+
+// Removes a folder when the save is over, whichever way.
+class Removal {
+ public:
+  ~Removal() {
+    std::error_code ignored;  // what stays is removed by the next save
+    if (!folder.empty()) fs::remove_all(folder, ignored);
+  }
+  fs::path folder;
+};
+
+}  // namespace
+
+fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, const CheckpointContent& content) {
+  const std::string where = cat("cannot save step ", content.step, " to ", folder.string());
+  const bool first = world.rank() == 0;
+  LocalShard shard;
+  together(world, stream, [&] { shard = local_shard(content.tensors); });
+  const auto reports = gather_texts(world, stream, shard.report.dump());
+
+  Manifest manifest;  // of rank 0
+  Removal removal;    // likewise
+  together(world, stream, [&] {
+    if (!first) return;
+    manifest = draft_manifest(content, reports, where);
+    removal.folder = prepare_folder(folder, manifest);
+  });
+  const fs::path temporary = broadcast_text(world, stream, removal.folder.string(), 0);
+
+  FileDigest digest;
+  together(world, stream, [&] {
+    digest = write_shard(temporary, world.rank(), shard);
+    if (!first) return;
+    for (const auto& [name, bytes] : content.files) write_file_atomically(temporary / name, bytes);
+  });
+  const auto hashes = gather_texts(world, stream, digest.hash);
+
+  const fs::path target = folder / step_folder_name(content.step);
+  together(world, stream, [&] {
+    if (!first) return;
+    write_file_atomically(temporary / kManifestName, final_text(manifest, hashes, where));
+    const fs::path replaced = put_in_place(temporary, target);
+    fsync_folder(folder);
+    if (!replaced.empty()) remove_folder(replaced);
+  });
+  return target;
+}
+
+}  // namespace witan

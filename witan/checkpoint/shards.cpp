@@ -1,0 +1,45 @@
+#include "witan/checkpoint/shards.h"
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+MappedFile map(const fs::path& path) try { return MappedFile(path); } catch (const IoError& e) {
+  throw CheckpointError(cat(e.what(), "; ", kWayOut));
+}
+
+}  // namespace
+
+MappedFile open_verified(const fs::path& folder, const Manifest::File& file) {
+  MappedFile mapped = map(folder / file.name);
+  const auto bytes = mapped.bytes();
+  require<CheckpointError>(bytes.size() == file.digest.bytes, mapped.path().string(), " has ", bytes.size(),
+                           " bytes, the manifest expects ", file.digest.bytes, "; ", kWayOut);
+  const std::string hash = hash_hex(bytes.data(), bytes.size());
+  require<CheckpointError>(hash == file.digest.hash, mapped.path().string(), " is damaged: its XXH3-128 is ", hash,
+                           ", the manifest expects ", file.digest.hash, "; ", kWayOut);
+  return mapped;
+}
+
+const SafetensorsFile& Shards::open(size_t shard) {
+  const auto found = open_.find(shard);
+  if (found != open_.end()) return found->second;
+  return open_.emplace(shard, SafetensorsFile(open_verified(folder_, manifest_.shards[shard]))).first->second;
+}
+
+std::span<const std::byte> Shards::bytes_of(const std::string& name, const Manifest::Entry& entry,
+                                            const Manifest::Part& part) {
+  const SafetensorsFile& file = open(part.shard);
+  const std::string key = part_name(name, entry, part);
+  const SafetensorsFile::Entry* found = file.find(key);
+  const Shape shape = entry.shape.dims() == 0 ? entry.shape : entry.shape.with(0, part.rows);
+  require<CheckpointError>(found && found->info.dtype == entry.dtype && found->info.shape == shape,
+                           (folder_ / manifest_.shards[part.shard].name).string(), ": the manifest expects \"",
+                           clipped(key), "\", ", entry.dtype, " ", shape, ", in it, and it is not");
+  return found->bytes;
+}
+
+}  // namespace witan

@@ -1,0 +1,36 @@
+// The files of a checkpoint, read only after their hash was compared.
+#pragma once
+
+#include <map>
+
+#include "witan/base/file.h"
+#include "witan/checkpoint/manifest.h"
+#include "witan/checkpoint/safetensors.h"
+
+namespace witan {
+
+inline constexpr const char* kWayOut = "restore the file from a copy, or resume from another checkpoint";
+
+// Throws CheckpointError naming the file when it cannot be read or its size or hash is not the manifest's.
+MappedFile open_verified(const fs::path& folder, const Manifest::File& file);
+
+// Shards, each opened and verified when it is first asked for.
+class Shards {
+ public:
+  // The manifest must outlive it.
+  Shards(fs::path folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
+
+  // The bytes of a part, [part.rows, ..] of the tensor. Throws CheckpointError as open_verified does, and when the
+  // shard does not hold the part.
+  std::span<const std::byte> bytes_of(const std::string& name, const Manifest::Entry& entry,
+                                      const Manifest::Part& part);
+
+ private:
+  const SafetensorsFile& open(size_t shard);
+
+  fs::path folder_;
+  const Manifest& manifest_;
+  std::map<size_t, SafetensorsFile> open_;
+};
+
+}  // namespace witan

@@ -1,0 +1,109 @@
+#include "witan/checkpoint/store.h"
+
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/shards.h"
+#include "witan/checkpoint/step_folders.h"
+
+namespace witan {
+namespace {
+
+constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
+
+std::string read_manifest(const fs::path& path) try {
+  return read_file(path, kMostManifestBytes);
+} catch (const IoError& e) {
+  throw CheckpointError(cat("no whole checkpoint: ", e.what()));
+}
+
+void check_size(const fs::path& folder, const Manifest::File& file) {
+  const fs::path path = folder / file.name;
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  require<CheckpointError>(!error, path.string(), ": the manifest names this file, but: ", error.message(), "; ",
+                           kWayOut);
+  require<CheckpointError>(bytes == file.digest.bytes, path.string(), " has ", bytes, " bytes, the manifest expects ",
+                           file.digest.bytes, "; ", kWayOut);
+}
+
+uint64_t total_bytes(const Manifest& manifest) {
+  uint64_t sum = 0;
+  for (const auto* list : {&manifest.shards, &manifest.files})
+    for (const auto& file : *list) sum += file.digest.bytes;
+  return sum;
+}
+
+// Whole, as far as is cheap to tell, and of that step.
+Checkpoint open_whole(int64_t step, const fs::path& step_folder) {
+  Checkpoint checkpoint = open_checkpoint(step_folder);
+  require<CheckpointError>(checkpoint.step == step, step_folder.string(), " holds step ", checkpoint.step,
+                           ": it was renamed");
+  if (total_bytes(checkpoint.manifest) <= kCheapBytes) verify_checkpoint(checkpoint);
+  return checkpoint;
+}
+
+template <class Open>
+bool succeeds(const Open& open) try {
+  open();
+  return true;
+} catch (const CheckpointError&) {
+  return false;
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const fs::path& step_folder) {
+  const fs::path path = step_folder / kManifestName;
+  Manifest manifest = parse_manifest(read_manifest(path), path.string());
+  for (const auto* list : {&manifest.shards, &manifest.files})
+    for (const auto& file : *list) check_size(step_folder, file);
+  return {step_folder, manifest.step, manifest.scalars, std::move(manifest)};
+}
+
+void verify_checkpoint(const Checkpoint& checkpoint) {
+  for (const auto* list : {&checkpoint.manifest.shards, &checkpoint.manifest.files})
+    for (const auto& file : *list) open_verified(checkpoint.folder, file);
+}
+
+std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name) {
+  for (const auto& file : checkpoint.manifest.files)
+    if (file.name == name) return std::string(open_verified(checkpoint.folder, file).text());
+  throw CheckpointError(cat(checkpoint.folder.string(), " holds no file \"", clipped(name), '"'));
+}
+
+std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<std::string>& warnings) {
+  for (const auto& [step, path] : step_folders(folder)) {
+    try {
+      return open_whole(step, path);
+    } catch (const CheckpointError& e) {
+      warnings.push_back(cat("the checkpoint of step ", step, " is damaged and passed over: ", e.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<fs::path> keep_last(const fs::path& folder, int64_t keep) {
+  require<ConfigError>(keep >= 1, "keep_last must be at least 1, got ", keep);
+  const auto all = step_folders(folder);
+  std::vector<fs::path> removed;
+  if (all.empty() || !succeeds([&] { open_whole(all[0].first, all[0].second); })) return removed;
+  int64_t kept = 1;
+  for (const auto& [step, path] : std::span(all).subspan(1)) {
+    if (kept < keep) {
+      kept += succeeds([&] { open_checkpoint(path); });
+      continue;
+    }
+    const fs::path hidden = rename_away(path);
+    fsync_folder(folder);
+    remove_folder(hidden);
+    removed.push_back(path);
+  }
+  return removed;
+}
+
+}  // namespace witan

@@ -1,0 +1,69 @@
+// Checkpoints (save.cpp, load.cpp, store.cpp): FOLDER/step-N/{manifest.json, shard-R.safetensors, small files}, whole
+// or absent.
+//
+// A save goes to FOLDER/.tmp-step-N.ID, every file flushed to the disk, the manifest last; then the folder is renamed
+// and FOLDER flushed. A checkpoint holds global tensors: it is loaded under any layout and by any number of ranks. One
+// run at a time writes to a FOLDER (the run's lock): hidden folders found there are left-overs of dead runs.
+//
+// Errors: CheckpointError (exit code 5) names the file and what to do; DiskFullError when there is no room.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/base/json.h"
+#include "witan/checkpoint/manifest.h"
+#include "witan/checkpoint/state.h"
+#include "witan/comm/group.h"
+
+namespace witan {
+
+struct CheckpointContent {
+  int64_t step = 0;
+  std::vector<StateTensor> tensors;                        // this rank's; a name may come in several parts
+  Json scalars = Json::object();                           // rank 0's count: an object of finite numbers, texts …
+  std::vector<std::pair<std::string, std::string>> files;  // small ones: name, bytes; rank 0's count
+};
+
+// Collective. Returns FOLDER/step-N; one that stands there is replaced. The same state makes the same bytes. When any
+// rank fails, all ranks throw its error and nothing is left behind.
+fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, const CheckpointContent& content);
+
+struct Checkpoint {
+  fs::path folder;
+  int64_t step = 0;
+  Json scalars;
+  Manifest manifest;
+};
+
+// Opens FOLDER/step-N. Throws CheckpointError when its manifest is damaged, or a file is missing or of another size.
+Checkpoint open_checkpoint(const fs::path& step_folder);
+// Reads every file and compares its hash. Throws CheckpointError naming the damaged one.
+void verify_checkpoint(const Checkpoint& checkpoint);
+// A small file, verified. Throws CheckpointError.
+std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name);
+
+// Whether the checkpoint may hold tensors that nobody asks for: weights alone are loaded with `allow`.
+enum class Extra : bool { refuse, allow };
+
+// Fills this rank's tensors, after the shards they come from are verified: after an error they are as before. Throws
+// CheckpointError for a tensor that is missing, of another shape or dtype, or left over.
+void load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Extra extra = Extra::refuse);
+// The same, collective: a tensor is left over when no rank asks for it, and all ranks throw the error of any.
+void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, const std::vector<StateTensor>& into,
+                  Extra extra = Extra::refuse);
+
+// The newest step-N of `folder` that is whole, or nothing. Hashes are compared too if all its files together have at
+// most kCheapBytes. Adds a sentence to `warnings` for every damaged one that it passes over.
+inline constexpr uint64_t kCheapBytes = uint64_t{8} << 30;
+std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<std::string>& warnings);
+
+// Deletes all but the `keep` newest whole checkpoints, and damaged ones older than those; returns what went. Deletes
+// nothing unless the newest one is whole, hashes included. Throws ConfigError when keep < 1. One rank calls it.
+std::vector<fs::path> keep_last(const fs::path& folder, int64_t keep);
+
+}  // namespace witan
