@@ -16,7 +16,7 @@ struct Screen {
     std::free(text);
   }
   ProgressOptions options(bool tty, int width = 40) {
-    return {.is_tty = tty, .width = width, .now = [this] { return now; }};
+    return {.is_tty = tty, .width = width, .quiet_seconds = 0, .now = [this] { return now; }};
   }
   std::string shown() {
     std::fflush(out);
@@ -47,6 +47,23 @@ TEST(Progress, RedrawsInPlaceAtMostFourTimesASecond) {
   EXPECT_EQ(screen.shown(), kErase + "one" + kErase + "four");
   progress.clear();
   EXPECT_EQ(screen.shown(), kErase + "one" + kErase + "four" + kErase);
+}
+
+TEST(Progress, ShortTasksLeaveNoLinesInALog) {
+  Screen screen;
+  ProgressOptions options = screen.options(false);
+  options.quiet_seconds = 2;
+  Progress progress(screen.out, options);
+  progress.update(0.5, says("short"));
+  progress.update(1.0, says("short"));
+  screen.now += 10;
+  progress.update(0.0, says("another begins"));
+  screen.now += 3;
+  progress.update(0.2, says("another"));
+  progress.update(0.4, says("too soon"));
+  screen.now += 3;
+  progress.update(0.4, says("later"));
+  EXPECT_EQ(screen.shown(), "another\nlater\n");
 }
 
 TEST(Progress, IsClearedAtTheEnd) {

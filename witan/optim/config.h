@@ -8,8 +8,8 @@ namespace witan {
 
 struct OptimizerConfig {
   std::string optimizer = "adam";
-  double lr = 2e-3;
-  double min_lr = 2e-4;
+  double lr = 1e-3;
+  double min_lr = 1e-4;
   std::string lr_decay_style = "cosine";
   int64_t lr_warmup_iters = 20;
   int64_t lr_decay_iters = 0;  // 0: train_iters

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "witan/base/text.h"
 
@@ -78,6 +79,7 @@ ProgressOptions progress_options(std::FILE* out) {
 
 Progress::Progress(std::FILE* out, ProgressOptions options) : out_(out), options_(std::move(options)) {
   if (!options_.now) options_.now = steady_seconds;
+  said_at_ = options_.now();
 }
 
 Progress::~Progress() {
@@ -103,8 +105,14 @@ void Progress::update(double fraction, const std::function<std::string(int width
     return;
   }
   const int milestone = static_cast<int>(100 * std::clamp(fraction, 0.0, 1.0) + 1e-9) / options_.milestone_percent;
-  if (milestone <= milestone_) return;
+  const double now = options_.now();
+  if (std::exchange(fraction_, fraction) > fraction) {
+    milestone_ = -1;
+    said_at_ = now;
+  }
+  if (milestone <= milestone_ || now - said_at_ < options_.quiet_seconds) return;
   milestone_ = milestone;
+  said_at_ = now;
   fmt::print(out_, "{}\n", make(0));
   std::fflush(out_);
 }

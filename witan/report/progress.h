@@ -16,7 +16,8 @@ struct ProgressOptions {
   bool is_tty = false;
   bool colour = false;
   int width = 0;                // columns; 0: ask the terminal at every drawing
-  int milestone_percent = 10;   // without a terminal: a line each time that so much more is done
+  int milestone_percent = 10;   // without a terminal: a line each time that so much more is done,
+  double quiet_seconds = 2;     // but not sooner than this after the last: short tasks leave no lines
   std::function<double()> now;  // monotonic seconds; empty: the system's steady clock
 };
 
@@ -33,8 +34,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is called only when something is printed:
-  // on a terminal at most four times a second, with its width, otherwise at the first call and at milestones, with 0
-  // for no limit. What is wider than the terminal is cut.
+  // on a terminal at most four times a second, with its width, otherwise at milestones, with 0 for no limit. Work that
+  // goes back is another task. What is wider than the terminal is cut.
   void update(double fraction, const std::function<std::string(int width)>& make);
   // A line that stays, above the progress line.
   void note(std::string_view line);
@@ -55,6 +56,8 @@ class Progress {
   std::string line_;  // as drawn; empty: nothing stands on the terminal
   double drawn_at_ = -1e9;
   int milestone_ = -1;
+  double fraction_ = 0;
+  double said_at_ = 0;  // when the last milestone was printed, or its task began
 };
 
 // "tokenizing [#######.......]  52 %  3.1 MB/s  ETA 4.2 s" for work of a known size. Thread-safe.
@@ -62,6 +65,9 @@ class TaskProgress {
  public:
   // `total` > 0, in `unit`s ("B" shows as bytes).
   TaskProgress(Progress& progress, std::string label, double total, std::string unit);
+  ~TaskProgress() { progress_.clear(); }
+  TaskProgress(const TaskProgress&) = delete;
+  TaskProgress& operator=(const TaskProgress&) = delete;
 
   void update(double done);
 

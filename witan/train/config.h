@@ -31,14 +31,14 @@ struct DataConfig {
 struct TrainConfig {
   std::string run = "default";
   std::string runs_folder = "runs";
-  int64_t train_iters = 400;
+  int64_t train_iters = 1000;
   int64_t micro_batch_size = 4;
   int64_t global_batch_size = 8;
   int64_t seed = 1234;
-  int64_t eval_interval = 50;
+  int64_t eval_interval = 100;
   int64_t eval_iters = 8;
   int64_t log_interval = 1;
-  int64_t save_interval = 100;
+  int64_t save_interval = 200;
   int64_t keep_last = 2;
   bool check_states = false;
   int64_t most_skipped = 10;

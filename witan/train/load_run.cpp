@@ -17,8 +17,8 @@ Groups groups_of_one(const RunConfig& config) {
   return make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
 }
 
-int64_t bytes_needed(const RunConfig& config, const TrainedModel::Work& work) {
-  ThreadPool pool(1);
+// Kernels size their scratch by the pool's threads: it must be the pool that will do the work.
+int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work) {
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
   Transformer model(stream, config.model, 0, *groups.expert);
@@ -108,7 +108,7 @@ RunData open_run_data(const TrainedRun& run) {
 TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
     : groups_(groups_of_one(run.config)),
       pool_(threads),
-      stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, work)), pool_),
+      stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
       model_(stream_, run.config.model, 0, *groups_.expert) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())

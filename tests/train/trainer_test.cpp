@@ -1,0 +1,285 @@
+#include "witan/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "train/run_support.h"
+#include "witan/checkpoint/store.h"
+#include "witan/report/metrics.h"
+#include "witan/train/resolve.h"
+#include "witan/train/signals.h"
+#include "witan/train/train_state.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::small_config;
+
+// Runs of a small model on made-up text, each in a folder of its own below one temporary folder.
+class Trainer : public ::testing::Test {
+ protected:
+  Trainer() {
+    std::ofstream text(folder_ / "text.jsonl");
+    const Philox rng(5, 5);
+    const char* words[] = {"the ", "witan ", "meets ", "in ", "winter ", "and ", "speaks ", "of ", "grain. "};
+    for (uint64_t row = 0; row < 60; ++row) {
+      text << "{\"text\": \"";
+      for (uint64_t word = 0; word < 40; ++word) text << words[rng.below(std::size(words), row * 100 + word)];
+      text << "\"}\n";
+    }
+  }
+
+  RunConfig config(const std::string& run) {
+    RunConfig config = small_config();
+    config.model.vocab_size = 0;
+    config.data.data = (folder_ / "text.jsonl").string();
+    config.data.bpe.vocab_size = 300;
+    config.data.held_out_fraction = 0.1;
+    config.train.run = run;
+    config.train.runs_folder = folder_.path().string();
+    config.train.global_batch_size = 8;
+    config.train.train_iters = 12;
+    config.optimizer.lr_decay_iters = 12;  // the same schedule, however long this call trains
+    config.train.save_interval = 4;
+    config.train.eval_interval = 5;
+    config.train.keep_last = 100;
+    config.train.sample_prompt = "the witan ";
+    config.parallel = {2, 2, 1};
+    return config;
+  }
+
+  RunResult run(RunConfig config) {
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    RunResult result;
+    {
+      Progress progress(quiet, progress_options(quiet));
+      const RunFolder folder(config.train.runs_folder, config.train.run);
+      const RunData data = prepare_run_data(config, folder, progress);
+      resolve(config, 2, data.tokenizer->vocab_size());
+      config.validate();
+      write_file_atomically(folder.config(), write_toml(config.fields()));
+      const Plan plan = make_plan(config);
+      result =
+          train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, folder,
+                RunEvent{.name = config.train.run, .started = "2026-01-01T00:00:00Z", .config_hash = "h"}, progress);
+    }
+    std::fclose(quiet);
+    return result;
+  }
+
+  fs::path checkpoint(const std::string& run, int64_t step) {
+    return folder_ / run / "checkpoints" / cat("step-", step);
+  }
+  // Everything that a checkpoint holds but the time it took to get there.
+  std::string weights(const std::string& run, int64_t step) {
+    return read_file(checkpoint(run, step) / "shard-00000.safetensors") +
+           read_file(checkpoint(run, step) / "shard-00001.safetensors");
+  }
+  std::vector<StepEvent> steps(const std::string& run) { return read_metrics(folder_ / run / "metrics.jsonl").steps; }
+
+  void expect_same_steps(const std::string& a, const std::string& b) {
+    const auto x = steps(a), y = steps(b);
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(x[i].step, y[i].step);
+      EXPECT_EQ(x[i].loss, y[i].loss) << "step " << x[i].step;
+      EXPECT_EQ(x[i].grad_norm, y[i].grad_norm) << "step " << x[i].step;
+    }
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
+  const RunResult result = run(config("a"));
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.step, 12);
+  EXPECT_EQ(result.resumed_from, 0);
+  EXPECT_FALSE(result.sample.empty());
+  const Metrics metrics = read_metrics(folder_ / "a" / "metrics.jsonl");
+  ASSERT_EQ(metrics.steps.size(), 12u);
+  EXPECT_LT(metrics.steps.back().loss, metrics.steps.front().loss);
+  EXPECT_EQ(metrics.evals.size(), 3u);  // steps 5, 10, 12
+  EXPECT_EQ(metrics.experts.size(), 12u);
+  EXPECT_EQ(metrics.memory.size(), 2u);
+  ASSERT_EQ(metrics.baselines.size(), 1u);
+  EXPECT_GT(metrics.baselines[0].bits_per_byte, 0);
+  EXPECT_TRUE(fs::exists(checkpoint("a", 12) / "manifest.json"));
+}
+
+TEST_F(Trainer, ResumesToTheBit) {
+  run(config("whole"));
+  RunConfig first = config("parts");
+  first.train.train_iters = 8;
+  run(first);
+  const RunResult second = run(config("parts"));
+  EXPECT_EQ(second.resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+}
+
+// What is lost after the last checkpoint is done again, and comes out the same.
+TEST_F(Trainer, GoesOnFromTheLastWholeCheckpoint) {
+  run(config("whole"));
+  run(config("torn"));
+  fs::remove_all(checkpoint("torn", 12));
+  std::string shard = read_file(checkpoint("torn", 8) / "shard-00001.safetensors");
+  shard[shard.size() / 2] = static_cast<char>(shard[shard.size() / 2] ^ 1);
+  std::ofstream(checkpoint("torn", 8) / "shard-00001.safetensors", std::ios::binary) << shard;
+  EXPECT_EQ(run(config("torn")).resumed_from, 4);
+  EXPECT_EQ(weights("whole", 12), weights("torn", 12));
+  expect_same_steps("whole", "torn");
+}
+
+TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
+  run(config("whole"));
+  RunConfig stopped = config("stopped");
+  stopped.train.save_interval = 0;
+  int64_t stops = 0;
+  for (RunResult result; !result.finished; ++stops) {
+    std::atomic<bool> over = false;
+    std::thread signaller([&] {
+      // The handler is in place once the run has written its first line of metrics after this call began.
+      const auto metrics = folder_ / "stopped" / "metrics.jsonl";
+      std::error_code none;
+      const auto before = fs::file_size(metrics, none);
+      while (!over && (fs::file_size(metrics, none) == before || none)) std::this_thread::yield();
+      if (!over) std::raise(SIGTERM);
+    });
+    // Should the signal come when the run is over, it must not end the test.
+    const StopSignals catches;
+    result = run(stopped);
+    over = true;
+    signaller.join();
+    EXPECT_TRUE(fs::exists(checkpoint("stopped", result.step)));
+  }
+  EXPECT_GE(stops, 1);
+  EXPECT_EQ(weights("whole", 12), weights("stopped", 12));
+  expect_same_steps("whole", "stopped");
+}
+
+TEST_F(Trainer, GoesOnUnderAnotherLayout) {
+  RunConfig one = config("moved");
+  one.model.dtype = "float64";
+  RunConfig whole = one;
+  whole.train.run = "whole64";
+  run(whole);
+  one.train.train_iters = 8;
+  run(one);
+  one.train.train_iters = 12;
+  one.parallel = {4, 2, 1};
+  run(one);
+  const auto a = steps("whole64"), b = steps("moved");
+  ASSERT_EQ(b.size(), 12u);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i].loss, b[i].loss, 1e-9 * a[i].loss) << "step " << a[i].step;
+}
+
+TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
+  RunConfig wild = config("wild");
+  wild.optimizer.lr = 1e30;
+  wild.optimizer.min_lr = 1e30;
+  wild.train.train_iters = 40;
+  wild.train.most_skipped = 3;
+  const std::string message = message_of<DivergedError>([&] { run(wild); });
+  EXPECT_NE(message.find("3 steps in a row"), std::string::npos) << message;
+  const auto all = steps("wild");
+  EXPECT_TRUE(all.back().skipped);
+}
+
+TEST_F(Trainer, ARunHasOneProcess) {
+  const RunFolder mine(folder_.path().string(), "taken");
+  const std::string message = message_of<ConfigError>([&] { RunFolder(folder_.path().string(), "taken"); });
+  EXPECT_NE(message.find("another process is training"), std::string::npos) << message;
+}
+
+TEST_F(Trainer, ArchivesWithoutOverwriting) {
+  EXPECT_FALSE(archive_run(folder_.path(), "x"));
+  for (const char* expected : {"x.1", "x.2"}) {
+    fs::create_directory(folder_ / "x");
+    EXPECT_EQ(archive_run(folder_.path(), "x"), folder_ / expected);
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+}
+
+TEST_F(Trainer, TextTooShortForASampleIsRefused) {
+  std::ofstream(folder_ / "short.txt") << "too short";
+  RunConfig tiny = config("tiny");
+  tiny.data.data = (folder_ / "short.txt").string();
+  EXPECT_THROW(run(tiny), DataError);
+  std::ofstream(folder_ / "empty.txt").flush();
+  tiny.data.data = (folder_ / "empty.txt").string();
+  tiny.train.run = "empty";
+  EXPECT_THROW(run(tiny), DataError);
+}
+
+TEST(Resolve, FillsInWhatIsAutomatic) {
+  RunConfig config;
+  resolve(config, 2, 4096);
+  EXPECT_EQ(config.parallel.ranks, 2);
+  EXPECT_EQ(config.parallel.threads, 1);
+  EXPECT_EQ(config.parallel.expert_model_parallel_size, 2);
+  EXPECT_EQ(config.model.vocab_size, 4096);
+  RunConfig wide;
+  wide.train.global_batch_size = 24;
+  resolve(wide, 64, 100);
+  EXPECT_EQ(wide.parallel.ranks, 6);
+  EXPECT_EQ(wide.parallel.threads, 10);
+  RunConfig small;
+  small.model.vocab_size = 50;
+  EXPECT_NE(message_of<ConfigError>([&] { resolve(small, 2, 100); }).find("the tokenizer has 100"), std::string::npos);
+}
+
+TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
+  const auto refusal = [](const std::function<void(RunConfig&)>& change) {
+    RunConfig config = small_config();
+    change(config);
+    return message_of<ConfigError>([&] { config.validate(); });
+  };
+  EXPECT_NE(refusal([](RunConfig& c) { c.train.global_batch_size = 7; }).find("does not divide"), std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.parallel.ranks = 3; }).find("cannot be shared evenly by ranks = 3"),
+            std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) {
+              c.parallel = {16, 16, 1}, c.train.global_batch_size = 32;
+            }).find("expert"),
+            std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
+            std::string::npos);
+}
+
+TEST(RunConfig, IdentityIsModelDataBatchAndSeed) {
+  RunConfig before = small_config(), now = before;
+  now.train.train_iters = 99;
+  now.optimizer.lr = 1;
+  now.parallel.ranks = 4;
+  now.model.recompute_granularity = "full";
+  EXPECT_TRUE(changed_identity(before, now).empty());
+  now.model.num_layers = 5;
+  now.train.seed = 7;
+  EXPECT_EQ(changed_identity(before, now), (std::vector<std::string>{"seed = 7 (was 1234)", "num_layers = 5 (was 2)"}));
+}
+
+TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
+  const TrainState state{7, 56, 6, 1, 2.5};
+  const TrainState copy = TrainState::from_json(state.to_json());
+  EXPECT_EQ(copy.step, 7);
+  EXPECT_EQ(copy.consumed_samples, 56);
+  EXPECT_EQ(copy.updates, 6);
+  EXPECT_EQ(copy.skipped_in_a_row, 1);
+  EXPECT_EQ(copy.elapsed_s, 2.5);
+  Json broken = state.to_json();
+  broken["updates"] = -1;
+  EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan
