@@ -39,7 +39,7 @@ tsan:  ## Run the tests under the thread sanitizer
 bench:  ## Build and run the benchmarks
 	@scripts/setup.sh run bench
 	@scripts/build.sh bench
-	@set -e; for program in build/bench/bench/bench_*; do [ ! -x "$$program" ] || "$$program"; done
+	@set -e; for program in build/bench/bench/*_bench; do [ ! -x "$$program" ] || "$$program"; done
 
 setup:  ## Install the packages that train, test, lint and bench need
 	@scripts/setup.sh run test lint bench

@@ -17,7 +17,7 @@ std::string scaled(double value, double step, const std::vector<const char*>& un
   size_t unit = 0;
   // Half a unit early, so that what would round to "1000 K" reads "1.00 M".
   while (std::abs(value) >= step - (unit == 0 ? 0 : 0.5) && unit + 1 < units.size()) value /= step, ++unit;
-  if (unit == 0) return fmt::format("{:g}{}", value, units[0]);
+  if (unit == 0 && value == std::floor(value)) return fmt::format("{:.0f}{}", value, units[0]);
   const int decimals = std::abs(value) < 9.995 ? 2 : std::abs(value) < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f}{}", value, decimals, units[unit]);
 }

@@ -40,7 +40,7 @@ std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<cons
     const Tensor logits = model.decode(stream, input_of(stream, next, position), caches);
     position += static_cast<int64_t>(next.size());
     const int32_t token = stream.is_meta() ? 0 : sampler.next(to_floats(logits), position);
-    if (token == options.end_of_text) break;
+    if (token == options.end_of_text && !stream.is_meta()) break;  // a dry run goes the whole way
     text.push_back(token);
     if (on_token) on_token(token);
     next = {token};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/plan.h"
 
@@ -42,8 +43,12 @@ std::string memory_section(const Plan& plan) {
       "\nMemory of each rank: the most that each kind takes, and the arena that holds them\n  {:<6}", "rank");
   for (const auto& [tag, bytes] : plan.ranks.front().tags) out += fmt::format(" {:>13}", tag);
   out += fmt::format(" {:>13}\n", "arena");
-  for (const RankPlan& rank : plan.ranks) {
-    out += fmt::format("  {:<6}", rank.rank);
+  for (size_t first = 0, end; first < plan.ranks.size(); first = end) {  // ranks of equal needs share a line
+    const RankPlan& rank = plan.ranks[first];
+    for (end = first + 1; end < plan.ranks.size() && plan.ranks[end].tags == rank.tags &&
+                          plan.ranks[end].arena_bytes == rank.arena_bytes;)
+      ++end;
+    out += fmt::format("  {:<6}", end == first + 1 ? cat(first) : cat(first, "-", end - 1));
     for (const auto& [tag, bytes] : rank.tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
     out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank.arena_bytes)));
   }

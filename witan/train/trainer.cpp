@@ -166,7 +166,11 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   const auto held_out = held_out_batches(data, one, 0);
   run.bytes = target_bytes(held_out, *data.tokenizer);
   const double baseline = bigram_bits_per_byte(data, held_out);
-  if (!run.from) recorder.begin(event, baseline);
+  if (run.from)
+    progress.note(fmt::format("go on        from {}, step {} of {}", run.from->folder.string(), run.from->step,
+                              config.train.train_iters));
+  else
+    recorder.begin(event, baseline);
 
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadWorld world(static_cast<int>(config.parallel.ranks));

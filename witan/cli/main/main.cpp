@@ -1,1 +1,7 @@
-int main() { return 0; }
+// The witan program.
+#include "witan/cli/run.h"
+
+int main(int argc, char** argv) {
+  witan::cli::Context context;
+  return witan::cli::run(argc, argv, context);
+}
