@@ -183,6 +183,15 @@ TEST_F(Trainer, GoesOnUnderAnotherLayout) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i].loss, b[i].loss, 1e-9 * a[i].loss) << "step " << a[i].step;
 }
 
+TEST_F(Trainer, OtherTextIsNoResumption) {
+  RunConfig first = config("changed");
+  first.train.train_iters = 4;
+  run(first);
+  std::ofstream(folder_ / "text.jsonl", std::ios::app) << "{\"text\": \"one more row of grain\"}\n";
+  const std::string message = message_of<DataError>([&] { run(config("changed")); });
+  EXPECT_NE(message.find("the text has changed"), std::string::npos) << message;
+}
+
 TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
   RunConfig wild = config("wild");
   wild.optimizer.lr = 1e30;
@@ -269,13 +278,14 @@ TEST(RunConfig, IdentityIsModelDataBatchAndSeed) {
 }
 
 TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
-  const TrainState state{7, 56, 6, 1, 2.5};
+  const TrainState state{7, 56, 6, 1, 2.5, "tokens"};
   const TrainState copy = TrainState::from_json(state.to_json());
   EXPECT_EQ(copy.step, 7);
   EXPECT_EQ(copy.consumed_samples, 56);
   EXPECT_EQ(copy.updates, 6);
   EXPECT_EQ(copy.skipped_in_a_row, 1);
   EXPECT_EQ(copy.elapsed_s, 2.5);
+  EXPECT_EQ(copy.data, "tokens");
   Json broken = state.to_json();
   broken["updates"] = -1;
   EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);

@@ -1,53 +1,15 @@
 #include "witan/train/engine.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "witan/model/parts.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
-#include "witan/ops/view.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
+#include "witan/train/upload.h"
 
 namespace witan {
-namespace {
-
-template <class T>
-Tensor upload(Stream& stream, const std::vector<T>& values, const Shape& shape) {
-  Tensor out = stream.empty(shape, dtype_of<T>());
-  if (!stream.is_meta()) std::memcpy(out.raw(), values.data(), static_cast<size_t>(out.bytes()));
-  return out;
-}
-
-ModelInput upload(Stream& stream, const Batch& batch) {
-  const Shape shape{batch.sequences, batch.sequence_length};
-  return {upload(stream, batch.tokens, shape),
-          {upload(stream, batch.positions, shape), upload(stream, batch.sequence_ids, shape)}};
-}
-
-// Targets [T] and what each counts in the loss [T]: its mask over the number of targets of the whole global batch.
-struct Targets {
-  Tensor targets, weights;
-};
-Targets upload_targets(Stream& stream, const Batch& batch, DType dtype, double denominator) {
-  const Shape shape{batch.sequences * batch.sequence_length};
-  const Tensor weights = stream.empty(shape, dtype);
-  if (!stream.is_meta())
-    dispatch_floating(dtype, [&]<class A>() {
-      for (size_t i = 0; i < batch.loss_mask.size(); ++i)
-        weights.data<A>()[i] = A(static_cast<double>(batch.loss_mask[i]) / denominator);
-    });
-  return {upload(stream, batch.targets, shape), weights};
-}
-
-// The host's view of a scalar; 0 on the meta device.
-double read_scalar(const Tensor& tensor) {
-  if (tensor.is_meta()) return 0;
-  return dispatch_floating(tensor.dtype(), [&]<class A>() { return static_cast<double>(tensor.data<A>()[0]); });
-}
-
-}  // namespace
-
 // What one rank's micro-batches add up to.
 struct Engine::Sums {
   double loss = 0, balance = 0, z = 0;
@@ -166,12 +128,9 @@ Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
   const std::string before = stream_.set_part("evaluation");
   Evaluation own;
   for (const Batch& batch : batches) {
-    Tape tape(stream_, Tape::Mode::off);
-    const ModelInput input = upload(stream_, batch);
-    const auto [ids, weights] = upload_targets(stream_, batch, accumulator(config_.model.compute_dtype()), 1.0);
-    const ModelOutput out = model_.forward(tape, input);
-    own.nats += read_scalar(ops::cross_entropy(tape, out.logits, ids, weights).loss.value());
-    own.targets += static_cast<double>(batch.loss_tokens);
+    const Evaluation part = witan::evaluate(stream_, model_, batch);
+    own.nats += part.nats;
+    own.targets += part.targets;
   }
   stream_.set_part(before);
   return {sum_over_ranks(own.nats), sum_over_ranks(own.targets)};

@@ -14,6 +14,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/parallel/state_check.h"
 #include "witan/train/config.h"
+#include "witan/train/evaluate.h"
 
 namespace witan {
 
@@ -26,12 +27,6 @@ struct StepResult {
   bool skipped = false;                             // gradients were not finite: nothing was updated
   std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks
   bool stop = false;                                // some rank asked to stop after this step
-};
-
-struct Evaluation {
-  double nats = 0;  // summed over the targets that count
-  double targets = 0;
-  double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
 class Engine {

@@ -6,7 +6,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/split.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run_folder.h"
 
@@ -80,29 +79,9 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
   return run;
 }
 
-BatchOptions batch_options(const TrainedRun& run) {
-  const DataConfig& config = run.config.data;
-  BatchOptions options;
-  options.end_of_text = run.tokenizer->end_of_text();
-  options.reset_position_ids = config.reset_position_ids;
-  options.reset_attention_mask = config.reset_attention_mask;
-  options.eod_mask_loss = config.eod_mask_loss;
-  options.vocab_size = run.tokenizer->vocab_size();
-  return options;
-}
-
 RunData open_run_data(const TrainedRun& run) {
-  const DataConfig& config = run.config.data;
-  RunData data;
-  data.tokenizer = run.tokenizer;
-  data.batch = batch_options(run);
-  const fs::path prefix = config.data_path.empty() ? run.folder / "data" / "tokens" : fs::path(config.data_path);
-  const auto split =
-      split_documents(open_tokens(prefix, data.batch.end_of_text), {config.held_out_fraction, config.seq_length + 1});
-  const auto seed = static_cast<uint64_t>(run.config.train.seed);
-  data.train = std::make_shared<Samples>(split.train, SamplesOptions{config.seq_length, seed, true});
-  data.held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{config.seq_length, seed, false});
-  return data;
+  const std::string& shards = run.config.data.data_path;
+  return open_run_data(run.config, run.tokenizer, shards.empty() ? run.folder / "data" / "tokens" : fs::path(shards));
 }
 
 TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)

@@ -36,9 +36,6 @@ struct TrainedRun {
 // checkpoint (yet).
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
 
-// How the run's batches treat ends of text.
-BatchOptions batch_options(const TrainedRun& run);
-
 // The run's held-out text and training text as they were divided for training, from its token shards. Throws DataError,
 // CorruptionError, IoError.
 RunData open_run_data(const TrainedRun& run);

@@ -3,15 +3,15 @@
 #include <cmath>
 
 #include "witan/base/error.h"
+#include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
+#include "witan/train/train_tokenizer.h"
 
 namespace witan {
 namespace {
-
-constexpr uint64_t kTokenizerText = 256 << 20;  // bytes a tokenizer learns from: more does not change it much
 
 std::vector<fs::path> split_paths(const std::string& list) {
   std::vector<fs::path> paths;
@@ -23,12 +23,6 @@ std::vector<fs::path> split_paths(const std::string& list) {
   return paths;
 }
 
-uint64_t total_bytes(const Sources& sources) {
-  uint64_t bytes = 0;
-  for (const Source& source : sources.files) bytes += source.bytes;
-  return bytes;
-}
-
 CorpusOptions corpus_options(const DataConfig& config) {
   CorpusOptions options;
   options.json_key = config.json_key;
@@ -36,31 +30,29 @@ CorpusOptions corpus_options(const DataConfig& config) {
   return options;
 }
 
-Tokenizer train_tokenizer(const DataConfig& config, const Sources& sources, Progress& progress) {
-  const double start = progress.now();
-  BpeTrainer trainer(config.bpe);
-  uint64_t used = 0;
-  TaskProgress counting(progress, "reading text", static_cast<double>(total_bytes(sources)), "B");
-  read_corpus(sources.files, corpus_options(config), [&](const Document& document) {
-    if (used < kTokenizerText) trainer.add(document.text);
-    used += document.text.size();
-    counting.update(static_cast<double>(document.source_bytes));
-  });
-  TaskProgress merging(progress, "training the tokenizer", static_cast<double>(config.bpe.vocab_size), "merges");
-  Tokenizer tokenizer = trainer.train([&](int64_t done, int64_t) { merging.update(static_cast<double>(done)); });
-  progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, trained on ",
-                    format_bytes(static_cast<double>(std::min(used, kTokenizerText))), " of text in ",
-                    format_duration(progress.now() - start)));
-  return tokenizer;
-}
-
 std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder,
                                                 const Sources& sources, Progress& progress) {
   if (fs::exists(folder.tokenizer())) return std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer()));
   const auto tokenizer = std::make_shared<Tokenizer>(
-      config.tokenizer.empty() ? train_tokenizer(config, sources, progress) : Tokenizer::load(config.tokenizer));
+      config.tokenizer.empty() ? train_tokenizer(config.bpe, sources.files, corpus_options(config), progress)
+                               : Tokenizer::load(config.tokenizer));
   tokenizer->save(folder.tokenizer());
   return tokenizer;
+}
+
+// Of the files behind `prefix`: their sizes and first bytes, which the lengths of all documents are among.
+std::string fingerprint(const fs::path& prefix) {
+  constexpr size_t kMost = 64 << 20;
+  Hasher hasher;
+  for (const char* suffix : {"", ".idx", ".bin"}) {
+    const fs::path path = prefix.string() + suffix;
+    if (!fs::is_regular_file(path)) continue;
+    const MappedFile file(path);
+    const uint64_t size = file.bytes().size();
+    hasher.update(&size, sizeof size);
+    hasher.update(file.bytes().data(), std::min<size_t>(size, kMost));
+  }
+  return hasher.hex();
 }
 
 fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sources& sources,
@@ -71,8 +63,8 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
   options.corpus = corpus_options(config);
   options.split = {config.held_out_fraction, config.seq_length + 1};
   options.threads = usable_cores();
-  TaskProgress tokenizing(progress, "tokenizing", static_cast<double>(std::max<uint64_t>(total_bytes(sources), 1)),
-                          "B");
+  TaskProgress tokenizing(progress, "tokenizing",
+                          static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   const PreparedDataset prepared =
       prepare_dataset(sources.files, text_encoder(tokenizer), folder.tokens(), options,
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
@@ -92,30 +84,35 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
 
 }  // namespace
 
-RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
-  RunData run;
-  fs::path prefix = config.data.data_path;
-  if (prefix.empty()) {
-    const Sources sources = find_sources(config.data.data.empty() ? default_corpus() : split_paths(config.data.data));
-    run.tokenizer = find_tokenizer(config.data, folder, sources, progress);
-    prefix = tokenize(config.data, folder, sources, run.tokenizer, progress);
-  } else {
-    run.tokenizer = find_tokenizer(config.data, folder, {}, progress);
-  }
+BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
+  BatchOptions options;
+  options.end_of_text = tokenizer.end_of_text();
+  options.reset_position_ids = config.reset_position_ids;
+  options.reset_attention_mask = config.reset_attention_mask;
+  options.eod_mask_loss = config.eod_mask_loss;
+  options.vocab_size = tokenizer.vocab_size();
+  validate(options);
+  return options;
+}
 
-  run.batch.end_of_text = run.tokenizer->end_of_text();
-  run.batch.reset_position_ids = config.data.reset_position_ids;
-  run.batch.reset_attention_mask = config.data.reset_attention_mask;
-  run.batch.eod_mask_loss = config.data.eod_mask_loss;
-  run.batch.vocab_size = run.tokenizer->vocab_size();
-  validate(run.batch);
-
-  const auto split = split_documents(open_tokens(prefix, run.tokenizer->end_of_text()),
-                                     {config.data.held_out_fraction, config.data.seq_length + 1});
+RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
+  const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
-  run.train = std::make_shared<Samples>(split.train, SamplesOptions{config.data.seq_length, seed, true});
-  run.held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{config.data.seq_length, seed, false});
-  return run;
+  const auto split =
+      split_documents(open_tokens(prefix, tokenizer->end_of_text()), {config.data.held_out_fraction, length + 1});
+  return {.tokenizer = tokenizer,
+          .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true}),
+          .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false}),
+          .batch = batch_options(config.data, *tokenizer),
+          .fingerprint = fingerprint(prefix)};
+}
+
+RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
+  const DataConfig& data = config.data;
+  if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
+  const Sources sources = find_sources(data.data.empty() ? default_corpus() : split_paths(data.data));
+  const auto tokenizer = find_tokenizer(data, folder, sources, progress);
+  return open_run_data(config, tokenizer, tokenize(data, folder, sources, tokenizer, progress));
 }
 
 std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank) {

@@ -17,7 +17,14 @@ struct RunData {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const Samples> train, held_out;
   BatchOptions batch;
+  std::string fingerprint;  // of the tokens: a run goes on with those it began with
 };
+
+// How batches treat ends of text. Throws ConfigError when an option needs one and the tokenizer has none.
+BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer);
+
+// Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
+RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
 
 // Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
 // done before. Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "witan/base/json.h"
 
@@ -13,6 +14,7 @@ struct TrainState {
   int64_t updates = 0;           // of them, those that changed the parameters
   int64_t skipped_in_a_row = 0;  // steps without an update since the last one
   double elapsed_s = 0;          // training time, over all resumptions
+  std::string data;              // fingerprint of the tokens it trains on
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.

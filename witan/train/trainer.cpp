@@ -43,7 +43,9 @@ class RankTrainer {
         pool_(static_cast<int>(run.config.parallel.threads)),
         stream_({Device::Kind::cpu}, Arena::reserve(run.plan.arena_bytes), pool_),
         engine_(stream_, groups_, run.config),
-        held_out_(held_out_batches(run.data, run.config, groups_.rank)) {}
+        held_out_(held_out_batches(run.data, run.config, groups_.rank)) {
+    state_.data = run.data.fingerprint;
+  }
 
   // Returns whether the run is finished.
   bool train() {
@@ -98,6 +100,10 @@ class RankTrainer {
   void resume() {
     load_tensors(*groups_.replicate, stream_, *run_.from, engine_.state());
     state_ = TrainState::from_json(run_.from->scalars);
+    require<DataError>(
+        state_.data == run_.data.fingerprint, "the text has changed since ", run_.from->folder.string(),
+        " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
+        "(--run NAME), or start anew (--fresh)");
     if (leads()) run_.recorder.resume(state_, run_.from->folder.string());
   }
 

@@ -22,7 +22,9 @@ void for_row_copies(Stream& stream, int64_t rows, int64_t bytes, const Copy& cop
   });
 }
 
-int64_t row_bytes(const Tensor& rows) { return rows.shape().last() * size_of(rows.dtype()); }
+int64_t row_bytes(const Tensor& rows) {
+  return rows.shape().last() * size_of(rows.dtype());
+}
 
 }  // namespace
 
@@ -74,7 +76,8 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
   for (int64_t r = 0; r < R; ++r) {
     const int64_t first = row;
     for (int64_t e = 0; e < E; ++e)
-      for (int64_t i = 0; i < rows[r * E + e]; ++i) place.data<int64_t>()[row++] = next[static_cast<size_t>(r * E + e)] + i;
+      for (int64_t i = 0; i < rows[r * E + e]; ++i)
+        place.data<int64_t>()[row++] = next[static_cast<size_t>(r * E + e)] + i;
     recv_counts.data<int64_t>()[r] = row - first;
   }
 }

@@ -1,0 +1,66 @@
+// One whole training step of the default recipe (forward, backward, clip, AdamW) on random tokens, against the measured
+// float32 peak of the threads that run it.
+#include <benchmark/benchmark.h>
+
+#include "witan/base/rng.h"
+#include "witan/base/threads.h"
+#include "witan/kernels/ceiling.h"
+#include "witan/planner/plan.h"
+#include "witan/train/engine.h"
+
+namespace witan {
+namespace {
+
+Batch random_batch(const RunConfig& config, uint64_t number) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  const auto tokens = static_cast<size_t>(batch.loss_tokens);
+  const Philox rng(1, number);
+  const auto vocabulary = static_cast<uint64_t>(config.model.vocab_size);
+  for (size_t i = 0; i < tokens; ++i) {
+    batch.tokens.push_back(static_cast<int32_t>(rng.below(vocabulary, i)));
+    batch.targets.push_back(static_cast<int32_t>(rng.below(vocabulary, i + 1)));
+    batch.positions.push_back(static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length)));
+  }
+  batch.sequence_ids.assign(tokens, 0);
+  batch.loss_mask.assign(tokens, 1.0f);
+  return batch;
+}
+
+// Arguments: experts, threads.
+void whole_step(benchmark::State& state) {
+  RunConfig config;
+  config.model.vocab_size = config.data.bpe.vocab_size;
+  config.model.moe.num_experts = state.range(0);
+  config.parallel = {1, 1, state.range(1)};
+  const Plan plan = make_plan(config);
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  const double peak = kernels::measure_fma_gflops(pool);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(plan.arena_bytes()), pool);
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Engine engine(stream, groups, config);
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < config.micro_batches(); ++i) batches.push_back(random_batch(config, static_cast<uint64_t>(i)));
+  int64_t step = 0;
+  for (auto _ : state) {
+    ++step;
+    benchmark::DoNotOptimize(engine.step(batches, step, step - 1, false).loss);
+  }
+  const double gflop = plan.step_flops * 1e-9;
+  state.counters["GFLOP/s"] = benchmark::Counter(gflop, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["of peak"] = benchmark::Counter(gflop / peak, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(plan.tokens_per_step), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(whole_step)
+    ->ArgNames({"experts", "threads"})
+    ->ArgsProduct({{0, 8}, {1, 2}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace witan
+
+BENCHMARK_MAIN();

@@ -1,0 +1,69 @@
+#include <nlohmann/json.hpp>
+
+#include "cli_support.h"
+#include "support/message_of.h"
+#include "witan/cli/disk_speed.h"
+#include "witan/cli/exchange_check.h"
+
+namespace witan::test {
+namespace {
+
+TEST(ExchangeCheckTest, TwoRanksExchangeUnevenRows) {
+  const auto check = cli::check_exchange();
+  EXPECT_EQ(check.received[0], (std::vector<int32_t>{0, 1, 10, 11, 12}));
+  EXPECT_EQ(check.received[1], (std::vector<int32_t>{2, 3, 4, 13, 14, 15}));
+  EXPECT_TRUE(check.ok());
+  auto wrong = check;
+  wrong.received[1].back() = 0;
+  EXPECT_FALSE(wrong.ok());
+}
+
+TEST(DiskSpeedTest, MeasuresAndLeavesNothing) {
+  const TempFolder folder;
+  const auto speed = cli::measure_disk(folder.path());
+  EXPECT_GT(speed.free, 0u);
+  EXPECT_GE(speed.fsync_s, 0);
+  EXPECT_GT(speed.write_bytes_per_s, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(DiskSpeedTest, AFolderThatIsNotThereIsNamed) {
+  const TempFolder folder;
+  EXPECT_TRUE(contains(message_of<IoError>([&] { cli::measure_disk(folder / "none"); }), "none"));
+}
+
+TEST(DoctorTest, SaysWhatItFound) {
+  const Said said = witan({"doctor"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.err, "");
+  for (const char* piece : {"processor  ", "usable, of", "memory  ", "fsync", "GFLOP/s", "corpus  ", "GPUs  ",
+                            "rank 0 has 0 1 2 3 4         splits [2 3]  receives 0 1 10 11 12\n",
+                            "rank 1 has 10 11 12 13 14 15 splits [3 3]  receives 2 3 4 13 14 15\n              ok\n"})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+  EXPECT_TRUE(contains(said.out, "\nready: ") != contains(said.out, "problem  ")) << said.out;
+}
+
+TEST(DoctorTest, SpeaksJson) {
+  const Said said = witan({"doctor", "--json"});
+  ASSERT_EQ(said.code, 0);
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_GE(json["processor"]["usable_cores"].get<int>(), 1);
+  EXPECT_GT(json["memory"]["total"].get<uint64_t>(), 0u);
+  EXPECT_GT(json["ceiling"]["fma_gflops"].get<double>(), 0);
+  EXPECT_GT(json["disk"]["write_bytes_per_s"].get<double>(), 0);
+  EXPECT_TRUE(json["exchange_ok"].get<bool>());
+  EXPECT_TRUE(json["problems"].is_array());
+}
+
+TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path("/proc");
+  const Said said = witan({"doctor"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "problem       /proc cannot be written to")) << said.out;
+  EXPECT_TRUE(contains(said.out, "not ready")) << said.out;
+}
+
+}  // namespace
+}  // namespace witan::test

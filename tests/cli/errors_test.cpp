@@ -1,0 +1,71 @@
+#include "witan/cli/errors.h"
+
+#include <new>
+
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+struct Reported {
+  ExitCode code;
+  std::string text;
+};
+
+template <class Body>
+Reported report(Body body) {
+  Capture err;
+  const ExitCode code = cli::report_errors(err.file(), [&]() -> ExitCode {
+    body();
+    return ExitCode::preempted;
+  });
+  return {code, err.text()};
+}
+
+TEST(ErrorsTest, ACodeThatIsReturnedPassesInSilence) {
+  const Reported reported = report([] {});
+  EXPECT_EQ(reported.code, ExitCode::preempted);
+  EXPECT_EQ(reported.text, "");
+}
+
+TEST(ErrorsTest, EachClassHasItsExitCode) {
+  EXPECT_EQ(report([] { throw UsageError("x"); }).code, ExitCode::usage);
+  EXPECT_EQ(report([] { throw ConfigError("x"); }).code, ExitCode::config);
+  EXPECT_EQ(report([] { throw DataError("x"); }).code, ExitCode::data);
+  EXPECT_EQ(report([] { throw CheckpointError("x"); }).code, ExitCode::checkpoint);
+  EXPECT_EQ(report([] { throw DivergedError("x"); }).code, ExitCode::diverged);
+  EXPECT_EQ(report([] { throw CommError("x"); }).code, ExitCode::rank_lost);
+  EXPECT_EQ(report([] { throw OutOfMemoryError("x"); }).code, ExitCode::out_of_memory);
+  EXPECT_EQ(report([] { throw DiskFullError("x"); }).code, ExitCode::disk_full);
+  EXPECT_EQ(report([] { throw CorruptionError("x", ExitCode::checkpoint); }).code, ExitCode::checkpoint);
+  EXPECT_EQ(report([] { throw std::bad_alloc(); }).code, ExitCode::out_of_memory);
+}
+
+TEST(ErrorsTest, AUsersFaultIsOneLine) {
+  EXPECT_EQ(report([] { throw DataError("my.txt: it is empty"); }).text, "witan: error: my.txt: it is empty\n");
+  EXPECT_FALSE(contains(report([] { throw std::bad_alloc(); }).text, "bug"));
+}
+
+TEST(ErrorsTest, FailedFileOperationsAreNoBugs) {
+  const Reported refused = report([] { std::filesystem::create_directory("/proc/witan/x"); });
+  EXPECT_EQ(refused.code, ExitCode::data);
+  EXPECT_TRUE(contains(refused.text, "/proc/witan/x")) << refused.text;
+  EXPECT_FALSE(contains(refused.text, "bug")) << refused.text;
+  const Reported full = report([] {
+    throw std::filesystem::filesystem_error("write", "x", std::make_error_code(std::errc::no_space_on_device));
+  });
+  EXPECT_EQ(full.code, ExitCode::disk_full);
+}
+
+TEST(ErrorsTest, EverythingElseIsCalledABug) {
+  for (const Reported& reported :
+       {report([] { throw std::out_of_range("index 7"); }), report([] { throw ShapeError("rmsnorm: index 7"); })}) {
+    EXPECT_EQ(reported.code, ExitCode::internal);
+    EXPECT_TRUE(contains(reported.text, "index 7")) << reported.text;
+    EXPECT_TRUE(contains(reported.text, "this is a bug in Witan")) << reported.text;
+  }
+  EXPECT_EQ(report([] { throw 7; }).code, ExitCode::internal);
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,102 @@
+#include "witan/cli/run.h"
+
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+const std::vector<std::string> kCommands = {"doctor", "data",     "tokenizer", "plan", "train",
+                                            "eval",   "generate", "report",    "help"};
+
+TEST(RunTest, AloneItShowsItsCommands) {
+  const Said said = witan({});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.err, "");
+  for (const std::string& command : kCommands) EXPECT_TRUE(contains(said.out, "\n  " + command + " ")) << command;
+  EXPECT_EQ(witan({"--help"}).out, said.out);
+  EXPECT_EQ(witan({"help"}).out, said.out);
+}
+
+TEST(RunTest, ItKnowsItsVersion) {
+  const Said said = witan({"--version"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_TRUE(said.out.starts_with("witan ")) << said.out;
+}
+
+TEST(RunTest, EveryCommandHasHelpWithExamples) {
+  for (const std::string& command : kCommands) {
+    const Said said = witan({command, "--help"});
+    EXPECT_EQ(said.code, 0) << command;
+    EXPECT_TRUE(contains(said.out, "usage: witan " + command)) << said.out;
+    EXPECT_TRUE(contains(said.out, "examples:\n  witan ")) << said.out;
+    EXPECT_EQ(witan({"help", command}).out, said.out) << command;
+  }
+}
+
+TEST(RunTest, HelpReachesInnerCommands) {
+  const Said said = witan({"help", "tokenizer", "encode"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_TRUE(contains(said.out, "usage: witan tokenizer encode [text]")) << said.out;
+  EXPECT_EQ(witan({"tokenizer", "encode", "--help"}).out, said.out);
+  expect_refusal({"help", "generat"}, 2, {"there is no command generat", "did you mean generate?"});
+}
+
+TEST(RunTest, HelpKeepsToItsWidth) {
+  for (const std::string& command : kCommands) {
+    std::istringstream lines(witan({command, "--help"}).out);
+    bool options = false;
+    for (std::string line; std::getline(lines, line);) {
+      options |= line == "general:";
+      if (line == "examples:") break;
+      if (options && line.find("  --") != 0) {
+        EXPECT_LE(line.size(), 101) << line;
+      }
+    }
+  }
+}
+
+TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
+  expect_refusal({"trian"}, 2, {"there is no command trian", "did you mean train?"});
+  expect_refusal({"trian", "--seed", "3"}, 2, {"there is no command trian"});
+  expect_refusal({"--verison"}, 2, {"there is no flag --verison", "did you mean --version?"});
+  expect_refusal({"generate", "--temprature=2"}, 2,
+                 {"witan generate: there is no flag --temprature (", "--temperature?"});
+  expect_refusal({"train", "--moe-router-topkk", "2"}, 2,
+                 {"there is no flag --moe-router-topkk", "--moe-router-topk?"});
+  expect_refusal({"generate", "two", "words"}, 2, {"unexpected argument words"});
+  expect_refusal({"tokenizer"}, 2, {"say which: train, encode, decode, inspect"});
+  expect_refusal({"tokenizer", "encod"}, 2, {"witan tokenizer: there is no command encod", "did you mean encode?"});
+}
+
+TEST(RunTest, AnUnknownFlagIsNamedBeforeWhatIsMissing) {
+  expect_refusal({"tokenizer", "train", "--outptu", "x.json"}, 2,
+                 {"there is no flag --outptu", "did you mean --output?"});
+  expect_refusal({"tokenizer", "train"}, 2, {"witan tokenizer train: ", "required"});
+}
+
+TEST(RunTest, ValuesOfTheWrongKindAreUsageErrors) {
+  expect_refusal({"generate", "--max-tokens", "many"}, 2, {"witan generate: ", "--max-tokens", "many"});
+  expect_refusal({"generate", "--max-tokens"}, 2, {"--max-tokens"});
+  expect_refusal({"generate", "--threads", "-2"}, 2, {"--threads", "-2"});
+  expect_refusal({"generate", "--seed", "1", "--seed", "2"}, 2, {"--seed"});
+  expect_refusal({"generate", "--greedy", "--temperature", "1"}, 2, {"--greedy", "--temperature"});
+}
+
+TEST(RunTest, HostileArgumentsAreShownSafely) {
+  expect_refusal({"\x1b[31mred\xff"}, 2, {"\\x1B[31mred\\xFF"});
+  expect_refusal({std::string(5000, 'x')}, 2, {"xxx..."});
+}
+
+TEST(RunTest, AFullOutputIsAnError) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  Capture err;
+  cli::Context context{stdin, full, err.file()};
+  const char* argv[] = {"witan", "--help"};
+  EXPECT_EQ(cli::run(2, argv, context), 9);
+  EXPECT_TRUE(contains(err.text(), "cannot write to the standard output")) << err.text();
+  std::fclose(full);
+}
+
+}  // namespace
+}  // namespace witan::test

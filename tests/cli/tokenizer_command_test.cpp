@@ -1,0 +1,66 @@
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+class TokenizerCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_text(folder_ / "text.txt", some_text(300));
+    const Said said = witan({"tokenizer", "train", folder_ / "text.txt", "--output", json(), "--vocab-size", "300"});
+    ASSERT_EQ(said.code, 0) << said.err;
+    EXPECT_EQ(said.out, json() + "\n");
+  }
+  std::string json() const { return folder_ / "tok.json"; }
+
+  TempFolder folder_;
+};
+
+TEST_F(TokenizerCommandTest, EncodesAndDecodes) {
+  const Said encoded = witan({"tokenizer", "encode", "the king", "--tokenizer", json()});
+  EXPECT_EQ(encoded.code, 0);
+  EXPECT_EQ(encoded.out.find_first_not_of("0123456789 \n"), std::string::npos) << encoded.out;
+  EXPECT_EQ(witan({"tokenizer", "decode", "--tokenizer", json()}, encoded.out).out, "the king\n");
+  EXPECT_EQ(witan({"tokenizer", "encode", "--tokenizer", json()}, "the king").out, encoded.out);
+  EXPECT_EQ(witan({"tokenizer", "encode", "", "--tokenizer", json()}).out, "\n");
+}
+
+TEST_F(TokenizerCommandTest, KeepsEveryByteOfALongInput) {
+  const std::string text = some_text(5000) + std::string("\0\xff\xfe end\n", 8);
+  const Said encoded = witan({"tokenizer", "encode", "--tokenizer", json()}, text);
+  EXPECT_EQ(witan({"tokenizer", "decode", "--tokenizer", json()}, encoded.out).out, text);
+}
+
+TEST_F(TokenizerCommandTest, SpecialTextIsPlainTextUnlessAsked) {
+  const Said plain = witan({"tokenizer", "encode", "<|endoftext|>", "--tokenizer", json()});
+  EXPECT_TRUE(contains(plain.out, " "));
+  EXPECT_EQ(witan({"tokenizer", "encode", "<|endoftext|>", "--special", "--tokenizer", json()}).out, "299\n");
+}
+
+TEST_F(TokenizerCommandTest, DecodesIdsFromArguments) {
+  EXPECT_EQ(witan({"tokenizer", "decode", "39", "68", "--tokenizer", json()}).out, "He\n");
+  expect_refusal({"tokenizer", "decode", "39", "x", "--tokenizer", json()}, 2, {"x is not a token id"});
+  expect_refusal({"tokenizer", "decode", "99999999999", "--tokenizer", json()}, 2, {"99999999999"});
+  expect_refusal({"tokenizer", "decode", "300", "--tokenizer", json()}, 4, {"300"});
+}
+
+TEST_F(TokenizerCommandTest, Inspects) {
+  const Said said = witan({"tokenizer", "inspect", json(), "--text", folder_ / "text.txt"});
+  EXPECT_EQ(said.code, 0);
+  for (const char* piece : {"entries       300\n", "299 <|endoftext|>", "pattern  ", "hash  ", "bytes/token"})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+}
+
+TEST_F(TokenizerCommandTest, RefusesWhatItCannotUse) {
+  expect_refusal({"tokenizer", "train", folder_ / "none.txt", "--output", json()}, 4, {"none.txt"});
+  expect_refusal({"tokenizer", "train", folder_ / "text.txt", "--output", json(), "--vocab-size", "3"}, 3,
+                 {"vocab_size"});
+  expect_refusal({"tokenizer", "train", folder_ / "text.txt", "--output", json(), "--pattern", "gpt"}, 3, {"gpt"});
+  expect_refusal({"tokenizer", "encode", "x", "--tokenizer", folder_ / "none.json"}, 4, {"none.json"});
+  expect_refusal({"tokenizer", "encode", "x", "--runs-folder", folder_ / "runs"}, 2, {"train one first"});
+  write_text(folder_ / "broken.json", "{\"model\": ");
+  expect_refusal({"tokenizer", "inspect", folder_ / "broken.json"}, 4, {"broken.json"});
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,197 @@
+// The commands that read a trained run: generate, eval, report; and train/load_run behind them.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One small run for all tests, which copy it before they harm it.
+class TrainedRunTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    for (int i = 0; i < 20; ++i) write_text(*folder_ / ("text/" + std::to_string(i) + ".txt"), some_text(40));
+    trained_ = witan({"train",
+                      "--runs-folder",
+                      runs(),
+                      "--data",
+                      *folder_ / "text",
+                      "--run",
+                      "small",
+                      "--tokenizer-vocab-size",
+                      "300",
+                      "--train-iters",
+                      "6",
+                      "--save-interval",
+                      "3",
+                      "--eval-interval",
+                      "3",
+                      "--seq-length",
+                      "32",
+                      "--hidden-size",
+                      "32",
+                      "--num-layers",
+                      "2",
+                      "--ffn-hidden-size",
+                      "32",
+                      "--num-experts",
+                      "4",
+                      "--sample-tokens",
+                      "4",
+                      "--held-out-fraction",
+                      "0.05"});
+    ASSERT_EQ(trained_.code, 0) << trained_.err;
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  static std::string runs() { return *folder_ / "runs"; }
+
+  static Said run(std::vector<std::string> args, const std::string& input = "") {
+    args.insert(args.end(), {"--runs-folder", runs()});
+    return witan(args, input);
+  }
+  // A copy of the run that a test may damage; the runs folder it lies in.
+  std::string copy() {
+    fs::copy(fs::path(runs()), own_ / "runs", fs::copy_options::recursive);
+    return own_ / "runs";
+  }
+  static void damage(const fs::path& step) {
+    fs::path shard;
+    for (const auto& entry : fs::directory_iterator(step))
+      if (entry.path().extension() == ".safetensors") shard = entry.path();
+    std::string bytes = read_text(shard);
+    bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+    write_text(shard, bytes);
+  }
+
+  static TempFolder* folder_;
+  static Said trained_;
+  TempFolder own_;
+};
+TempFolder* TrainedRunTest::folder_ = nullptr;
+Said TrainedRunTest::trained_;
+
+TEST_F(TrainedRunTest, GeneratesTheSameTextAgain) {
+  const Said said = run({"generate", "the king", "--max-tokens", "20", "--seed", "3"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(said.out.starts_with("the king")) << said.out;
+  EXPECT_TRUE(said.out.ends_with("\n"));
+  EXPECT_EQ(said.err, "");
+  for (const char* threads : {"1", "3"})
+    EXPECT_EQ(run({"generate", "the king", "--max-tokens", "20", "--seed", "3", "--threads", threads}).out, said.out);
+  EXPECT_NE(run({"generate", "the king", "--max-tokens", "20", "--seed", "4"}).out, said.out);
+}
+
+TEST_F(TrainedRunTest, GreedyTextDependsOnNoSeed) {
+  const std::string text = run({"generate", "the", "--greedy", "--max-tokens", "10"}).out;
+  EXPECT_EQ(run({"generate", "the", "--greedy", "--max-tokens", "10", "--seed", "9"}).out, text);
+  EXPECT_EQ(run({"generate", "the", "--top-k", "1", "--max-tokens", "10", "--seed", "9"}).out, text);
+}
+
+TEST_F(TrainedRunTest, PromptsComeFromAnywhereOrNowhere) {
+  const std::string text = run({"generate", "the king", "--max-tokens", "5"}).out;
+  EXPECT_EQ(run({"generate", "-", "--max-tokens", "5"}, "the king").out, text);
+  const Said empty = run({"generate", "--max-tokens", "5"});
+  EXPECT_EQ(empty.code, 0) << empty.err;
+  EXPECT_FALSE(empty.out.empty());
+  EXPECT_EQ(run({"generate", "the king", "--max-tokens", "0"}).out, "the king\n");
+}
+
+TEST_F(TrainedRunTest, StatisticsStayOutOfTheData) {
+  const Said said = run({"generate", "the king", "--max-tokens", "5", "--verbose"});
+  EXPECT_EQ(said.out, run({"generate", "the king", "--max-tokens", "5"}).out);
+  EXPECT_TRUE(contains(said.err, "tokens/s; run small, step 6")) << said.err;
+}
+
+TEST_F(TrainedRunTest, RefusesImpossibleSampling) {
+  expect_refusal({"generate", "x", "--temperature", "-1", "--runs-folder", runs()}, 3, {"temperature"});
+  expect_refusal({"generate", "x", "--top-p", "0", "--runs-folder", runs()}, 3, {"top_p"});
+  expect_refusal({"generate", "x", "--top-k", "-4", "--runs-folder", runs()}, 3, {"top_k"});
+}
+
+TEST_F(TrainedRunTest, EvaluatesAsTrainingDid) {
+  const Said said = run({"eval", "--json"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["step"], 6);
+  const std::string metrics = read_text(fs::path(runs()) / "small/metrics.jsonl");
+  std::istringstream lines(metrics);
+  nlohmann::json last;
+  for (std::string line; std::getline(lines, line);)
+    if (auto event = nlohmann::json::parse(line); event["kind"] == "eval") last = event;
+  EXPECT_NEAR(json["loss"].get<double>(), last["loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(json["bits_per_byte"].get<double>(), last["bits_per_byte"].get<double>(), 1e-6);
+  EXPECT_NEAR(json["perplexity"].get<double>(), std::exp(json["loss"].get<double>()), 1e-6);
+  const auto all = nlohmann::json::parse(run({"eval", "--all", "--json"}).out);
+  EXPECT_GE(all["tokens"].get<double>(), json["tokens"].get<double>());
+}
+
+TEST_F(TrainedRunTest, EvaluatesEveryByteOfGivenText) {
+  const std::string text = some_text(30);
+  write_text(own_ / "new.txt", text);
+  const auto json = nlohmann::json::parse(run({"eval", "--data", own_ / "new.txt", "--json"}).out);
+  EXPECT_EQ(json["bytes"].get<double>(), static_cast<double>(text.size()));
+  EXPECT_GT(json["bits_per_byte"].get<double>(), 0);
+  const Said table = run({"eval", "--data", own_ / "new.txt"});
+  EXPECT_TRUE(contains(table.out, "perplexity  ")) << table.out;
+  EXPECT_TRUE(contains(table.out, "bits/byte  ")) << table.out;
+}
+
+TEST_F(TrainedRunTest, EvalRefusesTextThatIsNotThere) {
+  expect_refusal({"eval", "--data", own_ / "none.txt", "--runs-folder", runs()}, 4, {"none.txt"});
+  write_text(own_ / "empty.txt", "");
+  expect_refusal({"eval", "--data", own_ / "empty.txt", "--runs-folder", runs()}, 4, {"empty"});
+  expect_refusal({"eval", "--data", "x", "--all", "--runs-folder", runs()}, 2, {"--all"});
+}
+
+TEST_F(TrainedRunTest, WritesTheReport) {
+  const std::string copied = copy();
+  const fs::path page = fs::path(copied) / "small/report.html";
+  fs::remove(page);
+  const Said said = witan({"report", "--runs-folder", copied});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(read_text(page), "<html"));
+  for (const std::string& piece :
+       {std::string("steps         6 of 6"), std::string("bits/byte at step 6"), page.string()})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+  EXPECT_EQ(witan({"report", "small", "--runs-folder", copied}).code, 0);
+  fs::remove(fs::path(copied) / "small/metrics.jsonl");
+  expect_refusal({"report", "--runs-folder", copied}, 4, {"metrics.jsonl"});
+}
+
+TEST_F(TrainedRunTest, RunsThatAreNotThereAreRefusedWithThoseThatAre) {
+  for (const char* command : {"generate", "eval"})
+    expect_refusal({command, "--run", "smal", "--runs-folder", runs()}, 2,
+                   {"there is no run smal", "did you mean small?"});
+  expect_refusal({"report", "smal", "--runs-folder", runs()}, 2, {"did you mean small?"});
+  expect_refusal({"generate", "--runs-folder", own_ / "none"}, 2, {"train one first", "witan train"});
+}
+
+TEST_F(TrainedRunTest, ARunWithoutACheckpointSaysSo) {
+  const std::string copied = copy();
+  fs::remove_all(fs::path(copied) / "small/checkpoints");
+  expect_refusal({"generate", "--runs-folder", copied}, 5, {"small has no checkpoint yet"});
+}
+
+TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
+  const std::string copied = copy();
+  const fs::path checkpoints = fs::path(copied) / "small/checkpoints";
+  damage(checkpoints / "step-6");
+  const Said said = witan({"generate", "the", "--max-tokens", "3", "--verbose", "--runs-folder", copied});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "warning: ") && contains(said.err, "step 3")) << said.err;
+  damage(checkpoints / "step-3");
+  expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is whole", "step-3", "step-6"});
+}
+
+TEST_F(TrainedRunTest, MissingShardsAreDataErrors) {
+  const std::string copied = copy();
+  fs::remove_all(fs::path(copied) / "small/data");
+  expect_refusal({"eval", "--runs-folder", copied}, 4, {"tokens"});
+}
+
+}  // namespace
+}  // namespace witan::test

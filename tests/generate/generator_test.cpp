@@ -1,0 +1,191 @@
+#include "witan/generate/generator.h"
+
+#include "support/message_of.h"
+#include "support/module.h"
+#include "support/thread_world.h"
+
+namespace witan {
+namespace {
+
+using testing::Alone;
+using testing::Rank;
+using testing::ThreadRank;
+using testing::values;
+using Tokens = std::vector<int32_t>;
+
+const Tokens kPrompt = {3, 17, 0, 40, 3};
+
+// Weights so large that the next token is far from a matter of rounding.
+ModelConfig small_config(int64_t experts, const std::string& dtype = "float64") {
+  ModelConfig config;
+  config.num_layers = 3;
+  config.hidden_size = 24;
+  config.vocab_size = 50;
+  config.init_method_std = 0.5;
+  config.dtype = dtype;
+  config.mlp.ffn_hidden_size = 20;
+  config.moe.num_experts = experts;
+  return config;
+}
+
+GenerateOptions options_of(int64_t max_tokens, double temperature = 0, uint64_t seed = 0) {
+  GenerateOptions options;
+  options.max_tokens = max_tokens;
+  options.sampler.temperature = temperature;
+  options.sampler.seed = seed;
+  return options;
+}
+
+// Logits [T, V] of the whole text, computed at once.
+std::vector<double> full_logits(Rank& rank, Transformer& model, const Tokens& text) {
+  const auto S = static_cast<int64_t>(text.size());
+  Tokens positions;
+  for (int32_t s = 0; s < S; ++s) positions.push_back(s);
+  Tape off(rank.stream, Tape::Mode::off);
+  return values(model.forward(off, {rank.tensor<int32_t>({1, S}, text), {rank.tensor<int32_t>({1, S}, positions), {}}})
+                    .logits.value());
+}
+
+Tokens joined(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Generate, GreedyTextIsTheArgmaxOfRecomputedLogitsAtEveryStep) {
+  for (const int64_t experts : {0, 4})
+    for (const bool interleaved : {false, true}) {
+      Rank rank;
+      Alone alone;
+      ModelConfig config = small_config(experts);
+      config.attention.rotary_interleaved = interleaved;
+      Transformer model(rank.stream, config, 8, alone);
+      Tokens text = kPrompt;
+      for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(24))) {
+        const auto logits = full_logits(rank, model, text);
+        const auto last = logits.end() - config.vocab_size;
+        EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+        text.push_back(token);
+      }
+      EXPECT_EQ(text.size(), kPrompt.size() + 24);
+      EXPECT_NE(text, joined(kPrompt, Tokens(24, text.back()))) << "a text of one token proves little";
+    }
+}
+
+TEST(Decode, LogitsAreThoseOfTheWholeText) {
+  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-11}, {"float32", 1e-4}}) {
+    Rank rank;
+    Alone alone;
+    const ModelConfig config = small_config(4, dtype);
+    Transformer model(rank.stream, config, 8, alone);
+    const Tokens text = {3, 17, 0, 40, 3, 9, 9, 21, 49};
+    const auto expected = full_logits(rank, model, text);
+    auto caches = model.make_caches(rank.stream, 1, static_cast<int64_t>(text.size()));
+    int32_t past = 0;
+    for (const int64_t step : {4, 1, 3, 1}) {
+      Tokens ids, positions;
+      for (; static_cast<int64_t>(ids.size()) < step; ++past) {
+        ids.push_back(text[static_cast<size_t>(past)]);
+        positions.push_back(past);
+      }
+      const Tensor logits = model.decode(
+          rank.stream, {rank.tensor<int32_t>({1, step}, ids), {rank.tensor<int32_t>({1, step}, positions), {}}},
+          caches);
+      const auto end = expected.begin() + past * config.vocab_size;
+      EXPECT_EQ(logits.shape(), Shape({1, config.vocab_size}));
+      EXPECT_TRUE(testing::close(values(logits), {end - config.vocab_size, end}, tolerance, tolerance))
+          << dtype << ", " << past << " tokens";
+    }
+  }
+}
+
+class Generation : public ::testing::Test {
+ protected:
+  Tokens text(const GenerateOptions& options, const Tokens& prompt = kPrompt) {
+    return generate(rank_.stream, model_, prompt, options);
+  }
+
+  Rank rank_;
+  Alone alone_;
+  Transformer model_{rank_.stream, small_config(4), 8, alone_};
+};
+
+TEST_F(Generation, SamplesAreReproducible) {
+  const Tokens once = text(options_of(20, 5, 1));
+  EXPECT_EQ(once, text(options_of(20, 5, 1)));
+  EXPECT_NE(once, text(options_of(20, 5, 2)));
+  EXPECT_NE(once, text(options_of(20)));
+}
+
+TEST_F(Generation, AContinuedTextIsTheSameText) {
+  for (const double temperature : {0.0, 5.0}) {
+    const Tokens all = text(options_of(20, temperature, 1)), first(all.begin(), all.begin() + 7);
+    EXPECT_EQ(joined(first, text(options_of(13, temperature, 1), joined(kPrompt, first))), all);
+  }
+}
+
+TEST_F(Generation, EveryTokenIsToldAsItComes) {
+  Tokens heard;
+  const Tokens all =
+      generate(rank_.stream, model_, kPrompt, options_of(6), [&](int32_t token) { heard.push_back(token); });
+  EXPECT_EQ(heard, all);
+}
+
+TEST_F(Generation, StopsBeforeTheEndOfText) {
+  const Tokens all = text(options_of(20, 5, 3));
+  for (const size_t stop : {size_t{0}, size_t{4}, size_t{19}}) {
+    GenerateOptions options = options_of(20, 5, 3);
+    options.end_of_text = all[stop];
+    EXPECT_EQ(text(options), Tokens(all.begin(), std::find(all.begin(), all.end(), all[stop])));
+  }
+}
+
+TEST_F(Generation, MaxTokensIsRespected) {
+  for (const int64_t most : {0, 1, 9}) EXPECT_EQ(static_cast<int64_t>(text(options_of(most)).size()), most);
+}
+
+TEST_F(Generation, MemoryIsReturned) {
+  const int64_t before = rank_.stream.arena().live();
+  text(options_of(10));
+  EXPECT_EQ(rank_.stream.arena().live(), before);
+}
+
+TEST_F(Generation, BadPromptsAndOptionsAreRefused) {
+  EXPECT_EQ(test::message_of<DataError>([&] { text(options_of(4), {}); }), "generate: the prompt has no tokens");
+  for (const int32_t id : {50, -1}) EXPECT_THROW(text(options_of(4), {1, id}), DataError);
+  EXPECT_THROW(text(options_of(4, -1)), ConfigError);
+}
+
+TEST(GenerateOnMeta, NeedsTheMemoryOfTheLongestText) {
+  const ModelConfig config = small_config(4, "float32");
+  Rank rank(2);
+  Alone alone;
+  Transformer model(rank.stream, config, 8, alone);
+  const size_t length = generate(rank.stream, model, kPrompt, options_of(12)).size();
+  ThreadPool pool(2);
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  Transformer planned(meta, config, 8, alone);
+  GenerateOptions options = options_of(12);
+  options.end_of_text = 0;  // whatever id that is
+  EXPECT_EQ(generate(meta, planned, kPrompt, options).size(), length);
+  EXPECT_EQ(meta.arena().high_water(), rank.stream.arena().high_water());
+}
+
+TEST(GenerateOnRanks, GivesTheTokensOfOneRankOnAll) {
+  const ModelConfig config = small_config(4);
+  for (const double temperature : {0.0, 5.0}) {
+    Rank rank;
+    Alone alone;
+    Transformer model(rank.stream, config, 8, alone);
+    const Tokens expected = generate(rank.stream, model, kPrompt, options_of(16, temperature, 2));
+    for (const int ranks : {2, 4})
+      testing::on_ranks(ranks, [&](ThreadRank& each) {
+        const auto group = each.everyone("expert");
+        Transformer part(each.stream, config, 8, *group);
+        EXPECT_EQ(generate(each.stream, part, kPrompt, options_of(16, temperature, 2)), expected)
+            << "rank " << each.rank << " of " << ranks;
+      });
+  }
+}
+
+}  // namespace
+}  // namespace witan

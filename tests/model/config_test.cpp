@@ -1,0 +1,77 @@
+#include "witan/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+
+TEST(ModelConfig, TheDefaultsAreValidOnceTheVocabularyIsKnown) {
+  ModelConfig config;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "vocab_size is not set, and there is no tokenizer to take it from");
+  config.vocab_size = 4096;
+  config.validate();
+}
+
+TEST(ModelConfig, ComposesTheFieldsOfItsParts) {
+  ModelConfig config;
+  const Fields fields = config.fields();
+  set_field(fields, "num_layers", "7", "test");
+  set_field(fields, "num_query_groups", "1", "test");
+  set_field(fields, "ffn_hidden_size", "96", "test");
+  set_field(fields, "norm_epsilon", "0.001", "test");
+  set_field(fields, "moe_router_topk", "3", "test");
+  EXPECT_EQ(config.num_layers, 7);
+  EXPECT_EQ(config.attention.num_query_groups, 1);
+  EXPECT_EQ(config.mlp.ffn_hidden_size, 96);
+  EXPECT_EQ(config.norm.norm_epsilon, 0.001);
+  EXPECT_EQ(config.moe.moe_router_topk, 3);
+}
+
+TEST(ModelConfig, ValidatesItsParts) {
+  const auto refused = [](auto&& change) {
+    ModelConfig config;
+    config.vocab_size = 8;
+    change(config);
+    return message_of<ConfigError>([&] { config.validate(); });
+  };
+  EXPECT_NE(refused([](ModelConfig& c) { c.hidden_size = 30; }).find("does not divide hidden_size = 30"),
+            std::string::npos);
+  EXPECT_NE(refused([](ModelConfig& c) { c.norm.norm_bias = true; }).find("RMSNorm has no bias"), std::string::npos);
+  EXPECT_NE(refused([](ModelConfig& c) { c.moe.moe_layer_freq = "[1]"; }).find("each of the 4 layers"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, FieldsHaveBounds) {
+  ModelConfig config;
+  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{{"num_layers", "0"},
+                                                                                  {"num_layers", "100001"},
+                                                                                  {"hidden_size", "0"},
+                                                                                  {"vocab_size", "-1"},
+                                                                                  {"init_method_std", "0"},
+                                                                                  {"dtype", "int8"},
+                                                                                  {"recompute_granularity", "some"}})
+    EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
+}
+
+TEST(ModelConfig, NamesBecomeTypes) {
+  ModelConfig config;
+  for (const auto& [name, dtype] :
+       {std::pair{"float32", DType::f32}, {"bfloat16", DType::bf16}, {"float64", DType::f64}}) {
+    config.dtype = name;
+    EXPECT_EQ(config.compute_dtype(), dtype);
+  }
+  for (const auto& [name, recompute] :
+       {std::pair{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}) {
+    config.recompute_granularity = name;
+    EXPECT_EQ(config.recompute(), recompute);
+  }
+}
+
+}  // namespace
+}  // namespace witan

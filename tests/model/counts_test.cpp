@@ -1,0 +1,134 @@
+// The counts that Megatron-LM's public runs print, and models built on the meta device.
+#include "witan/model/counts.h"
+
+#include "model/model_support.h"
+
+namespace witan {
+namespace {
+
+using testing::Alone;
+using testing::other_config;
+using testing::tiny_config;
+
+struct MetaRank {
+  ThreadPool pool{1};
+  Stream stream{{Device::Kind::meta}, Arena::meta(), pool};
+};
+
+// 24 layers of 512, 4 heads of 128, one group, ffn 1792, vocabulary 128256; with experts: 64, top-1.
+ModelConfig reference(int64_t experts) {
+  ModelConfig config;
+  config.num_layers = 24;
+  config.hidden_size = 512;
+  config.vocab_size = 128256;
+  config.untie_embeddings_and_output_weights = true;
+  config.attention.num_query_groups = 1;
+  config.attention.rotary_base = 100000;
+  config.mlp.ffn_hidden_size = 1792;
+  config.moe.num_experts = experts;
+  config.moe.moe_router_topk = 1;
+  config.moe.moe_router_pre_softmax = true;
+  return config;
+}
+
+int64_t parameters_of(const ModelConfig& config, Group& group) {
+  MetaRank rank;
+  const Transformer model(rank.stream, config, 1, group);
+  int64_t sum = 0;
+  for (const Parameter* parameter : model.parameters()) sum += parameter->elements();
+  return sum;
+}
+
+int64_t parameters_of(const ModelConfig& config) {
+  Alone alone;
+  return parameters_of(config, alone);
+}
+
+TEST(Counts, OfTheDenseReference) {
+  const ParameterCounts counts = count_parameters(reference(0));
+  EXPECT_EQ(counts.exact, 213'148'160);
+  EXPECT_EQ(counts.active, 213'148'160);
+  EXPECT_EQ(counts.experts, 0);
+  EXPECT_EQ(counts.megatron_layers, 81'839'104);
+  EXPECT_EQ(counts.megatron_embeddings, 131'334'144);
+  EXPECT_EQ(counts.megatron_total(), 213'173'248);
+  EXPECT_EQ(parameters_of(reference(0)), counts.exact);
+}
+
+TEST(Counts, OfTheMoeReference) {
+  const ParameterCounts counts = count_parameters(reference(64));
+  EXPECT_EQ(counts.exact, 4'375'732'736);
+  EXPECT_EQ(counts.active, 213'934'592);
+  EXPECT_EQ(counts.megatron_layers, 4'243'637'248);
+  EXPECT_EQ(counts.megatron_embeddings, 131'334'144);
+  EXPECT_EQ(counts.megatron_total(), 4'374'971'392);
+  EXPECT_EQ(parameters_of(reference(64)), counts.exact);
+}
+
+TEST(Counts, OfOneRankWhereExpertsAreDividedAmongFour) {
+  const ParameterCounts counts = count_parameters(reference(64));
+  EXPECT_EQ(counts.exact - counts.experts + counts.experts / 4, 1'204'838'912);
+  for (int r = 0; r < 4; ++r) {
+    MetaGroup expert(4, r, "expert");
+    EXPECT_EQ(parameters_of(reference(64), expert), 1'204'838'912) << "rank " << r;
+  }
+}
+
+TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
+  std::vector<ModelConfig> configs = {tiny_config(0), tiny_config(4), other_config(0), other_config(4)};
+  configs.push_back(tiny_config(4));
+  configs.back().num_layers = 5;
+  configs.back().moe.moe_layer_freq = "2";
+  configs.push_back(other_config(6));
+  configs.back().moe.moe_layer_freq = "[0,1]";
+  configs.push_back(tiny_config(0));
+  configs.back().attention.kv_channels = 10;
+  configs.push_back(tiny_config(3));
+  configs.back().norm.normalization = "LayerNorm";
+  for (const ModelConfig& config : configs) {
+    const ParameterCounts counts = count_parameters(config);
+    EXPECT_EQ(parameters_of(config), counts.exact);
+    EXPECT_LE(counts.active, counts.exact);
+    EXPECT_EQ(counts.active<counts.exact, config.moe.num_experts> 2);
+  }
+}
+
+// What the specs of all parameters say the initial norm to be: normal values contribute n std^2, ones n.
+double predicted_norm(const Module& model) {
+  double square = 0;
+  for (const Parameter* parameter : model.parameters()) {
+    const Initialization init = parameter->spec().init;
+    const auto n = static_cast<double>(parameter->elements());
+    if (init.kind == Initialization::Kind::normal) square += n * init.std * init.std;
+    if (init.kind == Initialization::Kind::ones) square += n;
+  }
+  return std::sqrt(square);
+}
+
+TEST(InitialNorm, IsThatOfTheReferenceRuns) {
+  MetaRank rank;
+  Alone alone;
+  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, reference(0), 1, alone)), 315.04, 0.005);
+  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, reference(64), 1, alone)), 1104.960, 0.0005);
+}
+
+TEST(InitialNorm, OfRealValuesIsThePredictedOne) {
+  ModelConfig config = reference(8);
+  config.num_layers = 3;
+  config.hidden_size = 64;
+  config.vocab_size = 2000;
+  config.mlp.ffn_hidden_size = 160;
+  testing::Rank rank;
+  Alone alone;
+  const Transformer model(rank.stream, config, 1234, alone);
+  double square = 0, normals = 0;
+  for (const Parameter* parameter : model.parameters()) {
+    for (const double value : testing::values(parameter->value())) square += value * value;
+    normals += static_cast<double>(parameter->elements());
+  }
+  const double predicted = predicted_norm(model);
+  EXPECT_NEAR(std::sqrt(square), predicted, predicted * 4 / std::sqrt(2 * normals));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,89 @@
+// Tiny models, random micro-batches, and one forward and backward of them, on any device.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/module.h"
+#include "witan/model/transformer.h"
+#include "witan/ops/cross_entropy.h"
+#include "witan/ops/elementwise.h"
+
+namespace witan::testing {
+
+inline ModelConfig tiny_config(int64_t experts) {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 16;
+  config.vocab_size = 23;
+  config.init_method_std = 0.3;  // so that every gradient is far from zero
+  config.dtype = "float64";
+  config.mlp.ffn_hidden_size = 12;
+  config.moe.num_experts = experts;
+  config.moe.moe_aux_loss_coeff = 0.1;
+  config.moe.moe_z_loss_coeff = 0.01;
+  return config;
+}
+
+// LayerNorm with bias, GELU, interleaved rotation of half a head, an untied head.
+inline ModelConfig other_config(int64_t experts) {
+  ModelConfig config = tiny_config(experts);
+  config.norm.normalization = "LayerNorm";
+  config.norm.norm_bias = true;
+  config.mlp.swiglu = false;
+  config.attention.rotary_interleaved = true;
+  config.attention.rotary_percent = 0.5;
+  config.attention.num_query_groups = 1;
+  config.untie_embeddings_and_output_weights = true;
+  return config;
+}
+
+struct MicroBatch {
+  ModelInput input;
+  Tensor targets, weights;  // [T] int32, [T] accumulator dtype
+};
+
+inline void fill_with_tokens(const Tensor& to, int64_t vocabulary, const std::string& name) {
+  const Philox rng(3, Philox::stream_of(name));
+  for (int64_t i = 0; i < to.elements(); ++i)
+    to.data<int32_t>()[i] =
+        static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary), static_cast<uint64_t>(i)));
+}
+
+// Each row holds two documents, the second one `second` tokens long; 0: one document and no sequence ids.
+inline MicroBatch micro_batch(Stream& stream, const ModelConfig& config, int64_t B, int64_t S, int64_t second = 0) {
+  const DType wide = accumulator(config.compute_dtype());
+  MicroBatch batch{{stream.empty({B, S}, DType::i32), {stream.empty({B, S}, DType::i32), {}}},
+                   stream.empty({B * S}, DType::i32),
+                   stream.empty({B * S}, wide)};
+  if (second > 0) batch.input.where.sequence_ids = stream.empty({B, S}, DType::i32);
+  if (stream.is_meta()) return batch;
+  fill_with_tokens(batch.input.tokens, config.vocab_size, "tokens");
+  fill_with_tokens(batch.targets, config.vocab_size, "targets");
+  dispatch_floating(wide, [&]<class T>() { std::ranges::fill(batch.weights.span<T>(), T(1.0 / double(B * S))); });
+  for (int64_t i = 0; i < B * S; ++i) {
+    batch.input.where.positions.data<int32_t>()[i] = static_cast<int32_t>(i % S);
+    if (second > 0) batch.input.where.sequence_ids.data<int32_t>()[i] = i % S < S - second ? 0 : 1;
+  }
+  return batch;
+}
+
+// Cross entropy and the auxiliary losses, as training weighs them.
+inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
+  const ModelOutput out = model.forward(tape, batch.input);
+  const MoeConfig& moe = model.config().moe;
+  std::vector<std::pair<Var, double>> terms = {
+      {ops::cross_entropy(tape, out.logits, batch.targets, batch.weights).loss, 1}};
+  for (const Var& loss : out.balance_losses) terms.emplace_back(loss, moe.moe_aux_loss_coeff);
+  for (const Var& loss : out.z_losses) terms.emplace_back(loss, moe.moe_z_loss_coeff);
+  return ops::weighted_sum(tape, terms);
+}
+
+// Logits [T, V] of a forward alone.
+inline std::vector<double> logits_of(Stream& stream, Transformer& model, const ModelInput& input) {
+  Tape off(stream, Tape::Mode::off);
+  return values(model.forward(off, input).logits.value());
+}
+
+}  // namespace witan::testing

@@ -1,0 +1,248 @@
+#include "witan/model/transformer.h"
+
+#include <set>
+
+#include "model/model_support.h"
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using testing::Alone;
+using testing::bind_gradients;
+using testing::close;
+using testing::loss_of;
+using testing::micro_batch;
+using testing::MicroBatch;
+using testing::other_config;
+using testing::Rank;
+using testing::tiny_config;
+using testing::values;
+
+double loss_without_tape(Rank& rank, Transformer& model, const MicroBatch& batch) {
+  Tape off(rank.stream, Tape::Mode::off);
+  return loss_of(off, model, batch).value().data<double>()[0];
+}
+
+// A few elements of every parameter, against central differences of the whole model's loss.
+void expect_gradients_of_differences(const ModelConfig& config) {
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, config, 5, alone);
+  bind_gradients(rank.stream, model);
+  const MicroBatch batch = micro_batch(rank.stream, config, 2, 7, 3);
+  Tape tape(rank.stream);
+  tape.backward({{loss_of(tape, model, batch), {}}});
+  constexpr double h = 1e-5;
+  double largest = 0;
+  for (Parameter* parameter : model.parameters()) {
+    const Philox rng(1, Philox::stream_of(parameter->name()));
+    const auto gradient = values(parameter->gradient());
+    for (uint64_t draw = 0; draw < 4; ++draw) {
+      const auto i = rng.below(static_cast<uint64_t>(parameter->elements()), draw);
+      double& w = parameter->value().data<double>()[i];
+      const double before = w;
+      w = before + h;
+      const double above = loss_without_tape(rank, model, batch);
+      w = before - h;
+      const double below = loss_without_tape(rank, model, batch);
+      w = before;
+      EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-8) << parameter->name() << " [" << i << "]";
+      largest = std::max(largest, std::abs(gradient[i]));
+    }
+  }
+  EXPECT_GT(largest, 1e-2) << "the check must have something to see";
+}
+
+TEST(Transformer, DenseGradientsMatchDifferences) {
+  expect_gradients_of_differences(tiny_config(0));
+  expect_gradients_of_differences(other_config(0));
+}
+
+TEST(Transformer, MoeGradientsMatchDifferences) {
+  ModelConfig config = tiny_config(4);
+  expect_gradients_of_differences(config);
+  config.moe.moe_grouped_gemm = false;
+  config.moe.moe_router_topk = 1;
+  config.moe.moe_router_pre_softmax = true;
+  expect_gradients_of_differences(config);
+  config = other_config(4);
+  config.moe.moe_layer_freq = "[0,1]";
+  config.recompute_granularity = "full";
+  expect_gradients_of_differences(config);
+}
+
+TEST(Transformer, NamesAreUniqueAndInOrder) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = tiny_config(2);
+  config.moe.moe_layer_freq = "[1,0]";
+  const auto names_of = [&] {
+    std::vector<std::string> names;
+    const Transformer model(rank.stream, config, 1, alone);
+    for (const Parameter* parameter : model.parameters()) names.push_back(parameter->name());
+    return names;
+  };
+  std::vector<std::string> expected = {"embedding.weight",
+                                       "layers.0.attention_norm.weight",
+                                       "layers.0.attention.q_proj.weight",
+                                       "layers.0.attention.k_proj.weight",
+                                       "layers.0.attention.v_proj.weight",
+                                       "layers.0.attention.o_proj.weight",
+                                       "layers.0.mlp_norm.weight",
+                                       "layers.0.moe.router.weight",
+                                       "layers.0.moe.experts.gate_up_proj",
+                                       "layers.0.moe.experts.down_proj",
+                                       "layers.1.attention_norm.weight",
+                                       "layers.1.attention.q_proj.weight",
+                                       "layers.1.attention.k_proj.weight",
+                                       "layers.1.attention.v_proj.weight",
+                                       "layers.1.attention.o_proj.weight",
+                                       "layers.1.mlp_norm.weight",
+                                       "layers.1.mlp.gate_up_proj.weight",
+                                       "layers.1.mlp.down_proj.weight",
+                                       "final_norm.weight"};
+  EXPECT_EQ(names_of(), expected);
+  config.untie_embeddings_and_output_weights = true;
+  expected.push_back("head.weight");
+  EXPECT_EQ(names_of(), expected);
+  EXPECT_EQ(std::set<std::string>(expected.begin(), expected.end()).size(), expected.size());
+}
+
+TEST(Transformer, ProjectionsIntoTheResidualStreamStartSmaller) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = tiny_config(2);
+  config.num_layers = 8;
+  const Transformer model(rank.stream, config, 1, alone);
+  for (const Parameter* parameter : model.parameters()) {
+    if (parameter->spec().init.kind != Initialization::Kind::normal) continue;
+    const bool output = parameter->name().find("o_proj") != std::string::npos ||
+                        parameter->name().find("down_proj") != std::string::npos;
+    EXPECT_DOUBLE_EQ(parameter->spec().init.std, output ? 0.3 / 4 : 0.3) << parameter->name();
+  }
+}
+
+TEST(Transformer, ATiedHeadIsTheEmbedding) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = tiny_config(0);
+  config.untie_embeddings_and_output_weights = true;
+  Transformer untied(rank.stream, config, 1, alone);
+  config.untie_embeddings_and_output_weights = false;
+  Transformer tied(rank.stream, config, 1, alone);
+  const MicroBatch batch = micro_batch(rank.stream, config, 1, 5);
+  EXPECT_NE(testing::logits_of(rank.stream, tied, batch.input), testing::logits_of(rank.stream, untied, batch.input));
+  const Tensor embedding = untied.parameters().front()->value(), head = untied.parameters().back()->value();
+  std::ranges::copy(embedding.span<double>(), head.data<double>());
+  EXPECT_EQ(testing::logits_of(rank.stream, tied, batch.input), testing::logits_of(rank.stream, untied, batch.input));
+
+  // The gradient of the shared weight is the sum of both uses.
+  bind_gradients(rank.stream, tied);
+  bind_gradients(rank.stream, untied);
+  for (Transformer* model : {&tied, &untied}) {
+    Tape tape(rank.stream);
+    tape.backward({{loss_of(tape, *model, batch), {}}});
+  }
+  auto sum = values(untied.parameters().front()->gradient());
+  const auto of_head = values(untied.parameters().back()->gradient());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += of_head[i];
+  EXPECT_TRUE(close(values(tied.parameters().front()->gradient()), sum, 1e-15, 1e-13));
+}
+
+TEST(Transformer, DocumentsDoNotSeeEachOtherWhereIdsKeepThemApart) {
+  for (const ModelConfig& config : {tiny_config(0), tiny_config(4), other_config(0)}) {
+    Rank rank;
+    Alone alone;
+    Transformer model(rank.stream, config, 5, alone);
+    const int64_t S = 11, second = 5, V = config.vocab_size;
+    const auto logits_of_second = [&](const std::string& first_document, bool apart) {
+      const MicroBatch batch = micro_batch(rank.stream, config, 1, S, apart ? second : 0);
+      testing::fill_with_tokens(batch.input.tokens.reshape({S}).narrow(0, 0, S - second), V, first_document);
+      const auto logits = testing::logits_of(rank.stream, model, batch.input);
+      return std::vector<double>(logits.begin() + (S - second) * V, logits.end());
+    };
+    EXPECT_EQ(logits_of_second("one text", true), logits_of_second("another text", true));
+    EXPECT_FALSE(close(logits_of_second("one text", false), logits_of_second("another text", false), 1e-3, 0));
+  }
+}
+
+TEST(Transformer, NoTokenSeesALaterOne) {
+  Rank rank;
+  Alone alone;
+  const ModelConfig config = tiny_config(4);
+  Transformer model(rank.stream, config, 5, alone);
+  const MicroBatch batch = micro_batch(rank.stream, config, 1, 8);
+  const auto before = testing::logits_of(rank.stream, model, batch.input);
+  int32_t& last = batch.input.tokens.data<int32_t>()[7];
+  last = (last + 1) % 23;
+  const auto after = testing::logits_of(rank.stream, model, batch.input);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 7 * 23, after.begin()));
+  EXPECT_NE(before, after);
+}
+
+TEST(Transformer, TellsLossesAndCountsOfItsMoeBlocksAlone) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = tiny_config(4);
+  config.num_layers = 5;
+  for (const auto& [pattern, blocks] : {std::pair{"1", size_t{5}}, {"2", size_t{3}}, {"[0,0,0,1,0]", size_t{1}}})
+    for (const std::string recompute : {"none", "selective", "full"}) {
+      config.moe.moe_layer_freq = pattern;
+      config.recompute_granularity = recompute;
+      Transformer model(rank.stream, config, 1, alone);
+      Tape tape(rank.stream);
+      const ModelOutput out = model.forward(tape, micro_batch(rank.stream, config, 2, 6).input);
+      EXPECT_EQ(out.logits.shape(), Shape({12, 23}));
+      ASSERT_EQ(out.balance_losses.size(), blocks);
+      ASSERT_EQ(out.z_losses.size(), blocks);
+      ASSERT_EQ(out.expert_counts.size(), blocks);
+      for (const Tensor& tensor : out.expert_counts) {
+        const auto counts = tensor.to_vector<int64_t>();
+        EXPECT_EQ(counts[0] + counts[1] + counts[2] + counts[3], 12 * 2);
+      }
+    }
+}
+
+TEST(Transformer, OneTokenAndOddSizesWork) {
+  for (const int64_t experts : {0, 3})
+    for (const auto& [B, S] : {std::pair<int64_t, int64_t>{1, 1}, {3, 1}, {1, 5}}) {
+      Rank rank;
+      Alone alone;
+      const ModelConfig config = tiny_config(experts);
+      Transformer model(rank.stream, config, 1, alone);
+      bind_gradients(rank.stream, model);
+      Tape tape(rank.stream);
+      const Var loss = loss_of(tape, model, micro_batch(rank.stream, config, B, S));
+      tape.backward({{loss, {}}});
+      EXPECT_TRUE(std::isfinite(loss.value().data<double>()[0]));
+      for (const auto& gradient : testing::gradients_of(model))
+        EXPECT_TRUE(std::ranges::all_of(gradient, [](double g) { return std::isfinite(g); }));
+    }
+}
+
+TEST(Transformer, BadModelsAndInputsAreRefused) {
+  Rank rank;
+  ModelConfig config = tiny_config(6);
+  MetaGroup four(4, 0, "expert"), eight(8, 0, "expert");
+  const auto build = [&](Group& group) {
+    return test::message_of<ConfigError>([&] { Transformer(rank.stream, config, 1, group); });
+  };
+  EXPECT_EQ(build(four), "num_experts = 6 cannot be dealt out to 4 ranks evenly");
+  EXPECT_EQ(build(eight), "num_experts = 6 cannot be dealt out to 8 ranks evenly");
+  config.vocab_size = 0;
+  EXPECT_EQ(build(four), "vocab_size is not set, and there is no tokenizer to take it from");
+
+  config.vocab_size = 23;
+  Alone alone;
+  Transformer model(rank.stream, config, 1, alone);
+  MicroBatch batch = micro_batch(rank.stream, config, 2, 3);
+  auto caches = model.make_caches(rank.stream, 2, 3);
+  EXPECT_EQ(test::message_of<ShapeError>([&] { model.decode(rank.stream, batch.input, caches); }),
+            "decode: one sequence at a time, got 2");
+  batch.input.tokens.data<int32_t>()[4] = 23;
+  EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
+}
+
+}  // namespace
+}  // namespace witan

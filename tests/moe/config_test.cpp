@@ -1,0 +1,79 @@
+#include "witan/moe/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+
+std::string moe_blocks(const std::string& pattern, int64_t num_layers) {
+  MoeConfig config;
+  config.moe_layer_freq = pattern;
+  config.validate(num_layers);
+  std::string blocks;
+  for (int64_t layer = 0; layer < num_layers; ++layer) blocks += config.is_moe_layer(layer, num_layers) ? 'E' : '-';
+  return blocks;
+}
+
+TEST(MoeConfig, PatternsChooseTheBlocksWithExperts) {
+  EXPECT_EQ(moe_blocks("1", 4), "EEEE");
+  EXPECT_EQ(moe_blocks("2", 5), "E-E-E");
+  EXPECT_EQ(moe_blocks("9", 3), "E--");
+  EXPECT_EQ(moe_blocks("[0,1,1]", 3), "-EE");
+  EXPECT_EQ(moe_blocks("[0, 1, 0]", 3), "-E-");
+  EXPECT_EQ(moe_blocks("[0]", 1), "-");
+}
+
+TEST(MoeConfig, NoExpertsMeansNoMoeBlockAndNothingToCheck) {
+  MoeConfig config;
+  config.num_experts = 0;
+  config.moe_router_topk = 99;
+  config.moe_layer_freq = "nonsense";
+  config.validate(2);
+  EXPECT_FALSE(config.is_moe_layer(0, 2));
+}
+
+TEST(MoeConfig, BadPatternsAreNamed) {
+  for (const std::string pattern : {"0", "-1", "", "two", "1.5", "1 ", "[1,0]", "[]", "[1,0,2]", "[1,0,1", "[1,0,1]x",
+                                    "99999999999999999999", "[101]", "[1,,01]", "[,1,0,1]", "[1,0,1,]"}) {
+    MoeConfig config;
+    config.moe_layer_freq = pattern;
+    EXPECT_EQ(message_of<ConfigError>([&] { config.validate(3); }),
+              "moe_layer_freq = " + pattern +
+                  ": must be a whole number, or a pattern of 0 and 1 for each of the 3 "
+                  "layers, as in [1,0]");
+  }
+}
+
+TEST(MoeConfig, ImpossibleChoicesSayWhy) {
+  MoeConfig config;
+  config.num_experts = 4;
+  config.moe_router_topk = 5;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_router_topk = 5 experts cannot be chosen out of num_experts = 4");
+  config.moe_router_topk = 1;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and the "
+            "router would not learn");
+  config.moe_router_pre_softmax = true;
+  config.validate(1);
+}
+
+TEST(MoeConfig, FieldsHaveBounds) {
+  MoeConfig config;
+  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{{"num_experts", "-1"},
+                                                                                  {"num_experts", "65537"},
+                                                                                  {"moe_router_topk", "0"},
+                                                                                  {"moe_aux_loss_coeff", "-0.1"},
+                                                                                  {"moe_z_loss_coeff", "-1"}})
+    EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
+  set_field(config.fields(), "num_experts", "0", "test");
+  EXPECT_EQ(config.num_experts, 0);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,109 @@
+#include "witan/moe/router.h"
+
+#include <numeric>
+
+#include "support/gradcheck.h"
+#include "support/message_of.h"
+#include "support/module.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::gradcheck;
+using testing::Rank;
+using testing::values;
+
+// Logits whose neighbours in size are at least `gap` apart, so that a difference quotient never flips a choice.
+Tensor distinct_logits(Rank& rank, int64_t T, int64_t E, double gap) {
+  const Tensor logits = rank.normal({T, E}, DType::f64, "order");
+  for (int64_t t = 0; t < T; ++t) {
+    std::vector<int64_t> order(static_cast<size_t>(E));
+    for (int64_t e = 0; e < E; ++e) order[static_cast<size_t>(e)] = e;
+    double* row = logits.data<double>() + t * E;
+    std::ranges::sort(order, {}, [&](int64_t e) { return row[e]; });
+    for (int64_t i = 0; i < E; ++i) row[order[static_cast<size_t>(i)]] = gap * static_cast<double>(i - E / 2);
+  }
+  return logits;
+}
+
+TEST(Route, GradientsMatchDifferences) {
+  Rank rank;
+  for (const bool pre_softmax : {false, true})
+    for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{5, 4, 2}, {3, 6, 1}, {4, 3, 3}, {2, 1, 1}}) {
+      gradcheck(rank, "router",
+                [K = K, pre_softmax](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], K, pre_softmax);
+                  return std::vector{routing.weights, routing.balance_loss, routing.z_loss};
+                },
+                {distinct_logits(rank, T, E, 0.3)});
+    }
+}
+
+// Each output alone: the others' gradients are then undefined.
+TEST(Route, EveryOutputHasItsOwnGradient) {
+  Rank rank;
+  for (const bool pre_softmax : {false, true})
+    for (const size_t which : {0, 1, 2})
+      gradcheck(rank, "router",
+                [which, pre_softmax](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], 2, pre_softmax);
+                  return std::vector{std::array{routing.weights, routing.balance_loss, routing.z_loss}[which]};
+                },
+                {distinct_logits(rank, 3, 5, 0.3)});
+}
+
+TEST(Route, WeightsOfTheChosenSumToOneAfterTheChoiceAlone) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var logits = tape.constant(rank.normal({50, 8}, DType::f32, "logits"));
+  const auto after = values(ops::route(tape, logits, 3, false).weights.value()),
+             before = values(ops::route(tape, logits, 3, true).weights.value());
+  for (size_t t = 0; t < 50; ++t) {
+    EXPECT_NEAR(after[3 * t] + after[3 * t + 1] + after[3 * t + 2], 1, 1e-6);
+    EXPECT_LT(before[3 * t] + before[3 * t + 1] + before[3 * t + 2], 1);
+    EXPECT_NEAR(before[3 * t] / before[3 * t + 2], after[3 * t] / after[3 * t + 2], 1e-4) << "the ratios are the same";
+  }
+}
+
+TEST(Route, WrongShapesAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const auto route = [&](const Shape& shape, DType dtype, int64_t topk) {
+    return test::message_of<ShapeError>(
+        [&] { ops::route(tape, tape.input(rank.normal(shape, dtype, "logits")), topk, false); });
+  };
+  EXPECT_EQ(route({2, 4}, DType::f32, 5), "route: logits must be [T, E] with E >= 5, got [2, 4]");
+  EXPECT_EQ(route({8}, DType::f32, 1), "route: logits must be [T, E] with E >= 1, got [8]");
+  EXPECT_NE(route({2, 4}, DType::f32, 0), "");
+  EXPECT_EQ(route({2, 4}, DType::bf16, 2), "route: logits must be float32 or float64, got bfloat16");
+}
+
+TEST(Router, ComputesInFloat32ForBfloat16Models) {
+  Rank rank;
+  const Builder builder{.stream = rank.stream, .dtype = DType::bf16, .path = "router"};
+  MoeConfig config;
+  Router router(builder, config, 16);
+  ASSERT_EQ(router.parameters().size(), 1U);
+  const Parameter& weight = *router.parameters()[0];
+  EXPECT_EQ(weight.name(), "router.weight");
+  EXPECT_EQ(weight.value().dtype(), DType::f32);
+  EXPECT_EQ(weight.global_shape(), Shape({8, 16}));
+  EXPECT_FALSE(weight.spec().expert) << "the router is replicated";
+
+  testing::bind_gradients(rank.stream, router);
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({7, 16}, DType::bf16, "x"));
+  const Routing routing = router.forward(tape, x);
+  EXPECT_EQ(routing.weights.dtype(), DType::f32);
+  EXPECT_EQ(routing.balance_loss.dtype(), DType::f32);
+  EXPECT_EQ(routing.ids.shape(), Shape({7, 2}));
+  const auto counts = routing.counts.to_vector<int64_t>();
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 14);
+  tape.backward({{routing.weights, {}}, {routing.balance_loss, {}}, {routing.z_loss, {}}});
+  EXPECT_EQ(tape.gradient(x).dtype(), DType::bf16);
+  for (const double value : values(router.parameters()[0]->gradient())) EXPECT_TRUE(std::isfinite(value));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,172 @@
+// Norm, Linear, Embedding and Mlp: shapes, names, choices, errors.
+#include "support/gradcheck.h"
+#include "support/message_of.h"
+#include "support/module.h"
+#include "witan/nn/embedding.h"
+#include "witan/nn/linear.h"
+#include "witan/nn/mlp.h"
+#include "witan/nn/norm.h"
+#include "witan/ops/activation.h"
+#include "witan/ops/linear.h"
+#include "witan/ops/norm.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using testing::Rank;
+using testing::values;
+
+std::vector<std::string> names_of(const Module& module) {
+  std::vector<std::string> names;
+  for (const Parameter* parameter : module.parameters()) names.push_back(parameter->name());
+  return names;
+}
+
+Builder builder_of(Rank& rank, DType dtype = DType::f32) {
+  return {.stream = rank.stream, .dtype = dtype, .init_std = 0.5, .output_init_std = 0.25, .path = "m"};
+}
+
+double deviation(const Tensor& tensor) {
+  double square = 0;
+  for (const double value : values(tensor)) square += value * value;
+  return std::sqrt(square / static_cast<double>(tensor.elements()));
+}
+
+TEST(Linear, IsTheOpWithItsWeight) {
+  Rank rank;
+  Linear linear(builder_of(rank), 6, 4, 0.1);
+  EXPECT_EQ(names_of(linear), std::vector<std::string>{"m.weight"});
+  const Parameter& weight = *linear.parameters()[0];
+  EXPECT_EQ(weight.global_shape(), Shape({4, 6}));
+  EXPECT_TRUE(weight.spec().weight_decay);
+  EXPECT_EQ(weight.spec().init.std, 0.1);
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.normal({2, 3, 6}, DType::f32, "x"));
+  const Var y = linear.forward(tape, x);
+  EXPECT_EQ(y.shape(), Shape({2, 3, 4}));
+  EXPECT_EQ(values(y.value()), values(ops::linear(tape, x, tape.constant(weight.value()), {}).value()));
+  EXPECT_THROW(linear.forward(tape, tape.constant(rank.normal({2, 5}, DType::f32, "x"))), ShapeError);
+}
+
+TEST(Embedding, LooksUpAndIsItsOwnHead) {
+  Rank rank;
+  Embedding embedding(builder_of(rank), 7, 4);
+  EXPECT_EQ(names_of(embedding), std::vector<std::string>{"m.weight"});
+  const Tensor weight = embedding.parameters()[0]->value();
+  EXPECT_EQ(weight.shape(), Shape({7, 4}));
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var y = embedding.forward(tape, rank.tensor<int32_t>({1, 2}, {6, 0}));
+  EXPECT_EQ(y.shape(), Shape({1, 2, 4}));
+  EXPECT_EQ(values(y.value().reshape({2, 4}).narrow(0, 0, 1)), values(weight.narrow(0, 6, 1)));
+  const Var logits = embedding.logits(tape, y);
+  EXPECT_EQ(logits.shape(), Shape({1, 2, 7}));
+  EXPECT_EQ(values(logits.value()), values(ops::linear(tape, y, tape.constant(weight), {}).value()));
+  EXPECT_THROW(embedding.forward(tape, rank.tensor<int32_t>({1}, {7})), DataError);
+}
+
+TEST(Norm, FollowsItsConfiguration) {
+  Rank rank;
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.normal({2, 3, 8}, DType::f64, "x"));
+  NormConfig config;
+  Norm rms(builder_of(rank, DType::f64), config, 8);
+  EXPECT_EQ(names_of(rms), std::vector<std::string>{"m.weight"});
+  EXPECT_FALSE(rms.parameters()[0]->spec().weight_decay);
+  const Var ones = tape.constant(rms.parameters()[0]->value());
+  EXPECT_EQ(values(ones.value()), std::vector<double>(8, 1.0));
+  EXPECT_EQ(values(rms.forward(tape, x, false).value()), values(ops::rmsnorm(tape, x, ones, 1e-5).value()));
+
+  config.normalization = "LayerNorm";
+  config.norm_epsilon = 0.5;
+  Norm plain(builder_of(rank, DType::f64), config, 8);
+  EXPECT_EQ(values(plain.forward(tape, x, false).value()), values(ops::layernorm(tape, x, ones, {}, 0.5).value()));
+  config.norm_bias = true;
+  Norm biased(builder_of(rank, DType::f64), config, 8);
+  EXPECT_EQ(names_of(biased), (std::vector<std::string>{"m.weight", "m.bias"}));
+  EXPECT_EQ(values(biased.parameters()[1]->value()), std::vector<double>(8, 0.0));
+  EXPECT_FALSE(biased.parameters()[1]->spec().weight_decay);
+  EXPECT_EQ(biased.forward(tape, x, true).shape(), x.shape());
+}
+
+TEST(NormConfig, ABiasNeedsLayerNorm) {
+  NormConfig config;
+  config.norm_bias = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "norm_bias = true: RMSNorm has no bias; use normalization = \"LayerNorm\" or drop norm_bias");
+  config.normalization = "LayerNorm";
+  config.validate();
+  EXPECT_THROW(set_field(config.fields(), "normalization", "BatchNorm", "test"), ConfigError);
+  EXPECT_THROW(set_field(config.fields(), "norm_epsilon", "0", "test"), ConfigError);
+}
+
+TEST(Mlp, HasTheWeightsOfItsActivation) {
+  Rank rank;
+  MlpConfig config;
+  config.ffn_hidden_size = 30;
+  Mlp swiglu(builder_of(rank), config, 20);
+  EXPECT_EQ(names_of(swiglu), (std::vector<std::string>{"m.gate_up_proj.weight", "m.down_proj.weight"}));
+  EXPECT_EQ(swiglu.parameters()[0]->global_shape(), Shape({60, 20}));
+  EXPECT_EQ(swiglu.parameters()[1]->global_shape(), Shape({20, 30}));
+  EXPECT_NEAR(deviation(swiglu.parameters()[0]->value()), 0.5, 0.05);
+  EXPECT_NEAR(deviation(swiglu.parameters()[1]->value()), 0.25, 0.05) << "projections into the residual stream";
+  config.swiglu = false;
+  Mlp gelu(builder_of(rank), config, 20);
+  EXPECT_EQ(names_of(gelu), (std::vector<std::string>{"m.up_proj.weight", "m.down_proj.weight"}));
+  EXPECT_EQ(gelu.parameters()[0]->global_shape(), Shape({30, 20}));
+  EXPECT_THROW(set_field(config.fields(), "ffn_hidden_size", "0", "test"), ConfigError);
+}
+
+TEST(Mlp, ComposesItsOps) {
+  Rank rank;
+  for (const auto& [swiglu, tanh] : {std::pair{true, false}, {false, false}, {false, true}}) {
+    MlpConfig config;
+    config.ffn_hidden_size = 5;
+    config.swiglu = swiglu;
+    config.gelu_tanh = tanh;
+    Mlp mlp(builder_of(rank, DType::f64), config, 4);
+    Tape tape(rank.stream, Tape::Mode::off);
+    const Var x = tape.constant(rank.normal({2, 3, 4}, DType::f64, "x"));
+    const auto weight = [&](size_t i) { return tape.constant(mlp.parameters()[i]->value()); };
+    const Var h = ops::linear(tape, x, weight(0), {});
+    const Var a =
+        swiglu ? ops::swiglu(tape, h, {}) : ops::gelu(tape, h, {}, nullptr, tanh ? GeluKind::tanh : GeluKind::exact);
+    EXPECT_EQ(values(mlp.forward(tape, x, false).value()), values(ops::linear(tape, a, weight(1), {}).value()));
+  }
+}
+
+struct Results {
+  std::vector<double> y, dx;
+  std::vector<std::vector<double>> dparameters;
+  bool operator==(const Results&) const = default;
+};
+
+TEST(Rematerialising, NormAndMlpChangesNoBit) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const std::string normalization : {"RMSNorm", "LayerNorm"}) {
+      const auto run = [&](bool rematerialise) {
+        Rank rank;
+        NormConfig norm_config;
+        norm_config.normalization = normalization;
+        norm_config.norm_bias = normalization == "LayerNorm";
+        Norm norm(builder_of(rank, dtype) / "norm", norm_config, 12);
+        MlpConfig config;
+        config.ffn_hidden_size = 9;
+        config.swiglu = normalization == "RMSNorm";
+        Mlp mlp(builder_of(rank, dtype) / "mlp", config, 12);
+        testing::bind_gradients(rank.stream, norm);
+        testing::bind_gradients(rank.stream, mlp);
+        Tape tape(rank.stream);
+        const Var x = tape.input(rank.normal({3, 7, 12}, dtype, "x"));
+        const Var y = mlp.forward(tape, norm.forward(tape, x, rematerialise), rematerialise);
+        tape.backward({{y, rank.normal(y.shape(), dtype, "dy")}});
+        auto gradients = testing::gradients_of(norm);
+        for (const auto& gradient : testing::gradients_of(mlp)) gradients.push_back(gradient);
+        return Results{values(y.value()), values(tape.gradient(x)), gradients};
+      };
+      EXPECT_EQ(run(false), run(true)) << dtype << " " << normalization;
+    }
+}
+
+}  // namespace
+}  // namespace witan

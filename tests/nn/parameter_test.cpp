@@ -1,0 +1,113 @@
+#include "witan/nn/parameter.h"
+
+#include "support/message_of.h"
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::Rank;
+using testing::values;
+
+ParameterSpec normal_spec(const std::string& name, const Shape& shape, double std = 1, DType dtype = DType::f64) {
+  return {name, shape, dtype, {Initialization::Kind::normal, std}, true, false};
+}
+
+std::vector<double> initial(Rank& rank, const ParameterSpec& spec, uint64_t seed) {
+  return values(Parameter(rank.stream, spec, 0, spec.shape[0], seed).value());
+}
+
+TEST(Parameter, InitialValuesDependOnSeedNameAndPositionAlone) {
+  Rank one(1), three(3);
+  const auto spec = normal_spec("layers.0.w", {30, 1000});
+  const auto values_now = initial(one, spec, 1);
+  EXPECT_EQ(values_now, initial(three, spec, 1)) << "threads";
+  EXPECT_NE(values_now, initial(one, spec, 2)) << "the seed";
+  EXPECT_NE(values_now, initial(one, normal_spec("layers.1.w", {30, 1000}), 1)) << "the name";
+  EXPECT_EQ(values_now, initial(one, normal_spec("layers.0.w", {300, 100}), 1)) << "the position counts, not the shape";
+  const Philox rng(1, Philox::stream_of("layers.0.w"));
+  for (const size_t i : {size_t{0}, size_t{1}, size_t{16384}, size_t{29999}}) EXPECT_EQ(values_now[i], rng.normal(i));
+}
+
+TEST(Parameter, APartIsASliceOfTheWhole) {
+  Rank rank;
+  const auto spec = normal_spec("w", {8, 3, 5});
+  const auto whole = initial(rank, spec, 9);
+  for (const int64_t begin : {0, 2, 6}) {
+    const Parameter part(rank.stream, spec, begin, 2, 9);
+    EXPECT_EQ(part.value().shape(), Shape({2, 3, 5}));
+    EXPECT_EQ(part.global_shape(), Shape({8, 3, 5}));
+    EXPECT_EQ(part.begin(), begin);
+    EXPECT_EQ(part.first_element(), begin * 15);
+    EXPECT_EQ(part.elements(), 30);
+    EXPECT_EQ(values(part.value()), std::vector<double>(whole.begin() + begin * 15, whole.begin() + (begin + 2) * 15));
+  }
+}
+
+TEST(Parameter, NormalValuesHaveTheirDeviation) {
+  Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const auto all = initial(rank, normal_spec("w", {200, 500}, 0.02, dtype), 1234);
+    const auto n = static_cast<double>(all.size());
+    double mean = 0, square = 0, fourth = 0;
+    for (const double value : all) mean += value / n;
+    for (const double value : all) {
+      square += value * value / n;
+      fourth += value * value * value * value / n;
+    }
+    EXPECT_NEAR(mean, 0, 0.02 * 4 / std::sqrt(n));
+    EXPECT_NEAR(std::sqrt(square), 0.02, 0.02 * 4 / std::sqrt(2 * n));
+    EXPECT_NEAR(fourth / (square * square), 3, 0.1) << "the tails of a normal distribution";
+  }
+}
+
+TEST(Parameter, OnesAndZeros) {
+  Rank rank;
+  for (const auto& [kind, expected] :
+       {std::pair{Initialization::Kind::ones, 1.0}, {Initialization::Kind::zeros, 0.0}}) {
+    auto spec = normal_spec("w", {70}, 1, DType::bf16);
+    spec.init.kind = kind;
+    EXPECT_EQ(initial(rank, spec, 1), std::vector<double>(70, expected));
+  }
+}
+
+TEST(Parameter, IsChargedToWeights) {
+  Rank rank;
+  const Parameter parameter(rank.stream, normal_spec("w", {128, 8}), 0, 128, 1);
+  EXPECT_EQ(rank.stream.arena().live(MemoryTag::weights), 128 * 8 * 8);
+}
+
+TEST(Parameter, GradientsMustFit) {
+  Rank rank;
+  Parameter parameter(rank.stream, normal_spec("w", {4, 6}, 1, DType::bf16), 1, 2, 1);
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              parameter.bind_gradient(rank.stream.empty({4, 6}, DType::f32));
+            }),
+            "w: a gradient is [2, 6], floating and contiguous, got float32 [4, 6]");
+  EXPECT_THROW(parameter.bind_gradient(rank.stream.empty({2, 6}, DType::i32)), ShapeError);
+  EXPECT_THROW(parameter.bind_gradient(rank.stream.empty({6, 2}, DType::f32).transpose(0, 1)), ShapeError);
+  parameter.gradient_written = true;
+  parameter.bind_gradient(rank.stream.empty({2, 6}, DType::f32));  // float32 gradients of bfloat16 weights
+  EXPECT_FALSE(parameter.gradient_written);
+}
+
+TEST(Parameter, PartsOutsideTheWholeAreRefused) {
+  Rank rank;
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              Parameter(rank.stream, normal_spec("w", {4, 6}), 3, 2, 1);
+            }),
+            "w: rows [3, 5) of [4, 6]");
+}
+
+TEST(Parameter, SaysWhenItsGradientIsReady) {
+  Rank rank;
+  Parameter parameter(rank.stream, normal_spec("w", {2}), 0, 2, 1);
+  parameter.on_gradient_ready();  // nobody listens
+  std::string heard;
+  parameter.gradient_ready = [&](Parameter& p) { heard += p.name(); };
+  parameter.on_gradient_ready();
+  EXPECT_EQ(heard, "w");
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,39 @@
+// What every command is made of: one file with a function that registers it (commands.h).
+//
+// stdout carries data, stderr carries talk: `witan generate x > text` writes the text alone.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "witan/base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace witan::cli {
+
+// Where a command reads and writes. Tests put memory streams here.
+struct Context {
+  std::FILE* in = stdin;
+  std::FILE* out = stdout;
+  std::FILE* err = stderr;
+  ExitCode code = ExitCode::done;  // what the command that ran returned
+};
+
+struct CommandText {
+  std::string name;
+  std::string summary;   // one line, in the list of commands
+  std::string details;   // more lines, in the command's own help; may be empty
+  std::string examples;  // lines, shown last in the command's own help; may be empty
+};
+
+// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; its errors are
+// mapped to messages and exit codes by run().
+CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action);
+// A command that only groups others: `witan tokenizer train`. One of them must be named.
+CLI::App* add_group(CLI::App& app, const CommandText& text);
+
+}  // namespace witan::cli

@@ -1,0 +1,16 @@
+#include "witan/cli/commands.h"
+
+namespace witan::cli {
+
+void add_all(CLI::App& app, Context& context) {
+  add_doctor(app, context);
+  add_data(app, context);
+  add_tokenizer(app, context);
+  add_plan(app, context);
+  add_train(app, context);
+  add_eval(app, context);
+  add_generate(app, context);
+  add_report(app, context);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,49 @@
+#include "witan/cli/config_args.h"
+
+#include <CLI/CLI.hpp>
+
+namespace witan::cli {
+namespace {
+
+constexpr const char* kOrigin = "command line";
+
+bool is_boolean(const Field& field) {
+  return std::holds_alternative<bool*>(field.value);
+}
+
+}  // namespace
+
+ConfigArgs::ConfigArgs(CLI::App& command, Fields fields) : fields_(std::move(fields)) {
+  file_ = command.add_option("--config", CLI::callback_t(), "a TOML file of the keys below (num_layers = 4 …)");
+  file_->type_name("FILE")->group("configuration");
+  for (const Field& field : fields_) add_flag(command, field);
+}
+
+void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
+  const std::string name = flag_name(field.name);
+  CLI::Option* option = command.add_option(name, CLI::callback_t(), field.help);
+  option->type_name(field.type_name())->group(field.section.empty() ? "configuration" : field.section);
+  if (!is_boolean(field)) {
+    option->default_str(field.text());
+    flags_.push_back({field, option, nullptr});
+    return;
+  }
+  // CLI11 hands a default_str() to a flag without a value, so that a boolean's default stands in its help instead.
+  option->expected(0, 1)->description(field.help + " [" + field.text() + "]");
+  CLI::Option* negation = command.add_flag("--no-" + name.substr(2));
+  negation->group("")->excludes(option);  // no group: not shown
+  flags_.push_back({field, option, negation});
+}
+
+void ConfigArgs::apply() const {
+  if (file_->count() > 0) read_toml(fields_, file_->results().front());
+  for (const Flag& flag : flags_) {
+    if (flag.option->count() > 0) {
+      const std::string& text = flag.option->results().front();
+      flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
+    }
+    if (flag.negation && flag.negation->count() > 0) flag.field.set("false", kOrigin);
+  }
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,165 @@
+// witan data: text to token shards, and a look into shards.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/commands.h"
+#include "witan/data/indexed_dataset.h"
+#include "witan/data/prepare.h"
+#include "witan/train/train_tokenizer.h"
+
+namespace witan::cli {
+namespace {
+
+struct Args {
+  std::vector<std::string> inputs;
+  std::string output, tokenizer, inspect;
+  BpeTrainerConfig bpe;
+  PrepareOptions prepare;
+};
+
+// Beside shards PREFIX.bin and PREFIX.idx: the tokenizer that was trained for them.
+fs::path own_tokenizer(const std::string& prefix) {
+  return prefix + ".tokenizer.json";
+}
+
+std::string strip_extension(const std::string& path) {
+  const bool named = path.ends_with(".bin") || path.ends_with(".idx");
+  return named ? path.substr(0, path.size() - 4) : path;
+}
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const Args& args, const Sources& sources, Progress& progress) {
+  if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
+  const auto tokenizer =
+      std::make_shared<Tokenizer>(train_tokenizer(args.bpe, sources.files, args.prepare.corpus, progress));
+  const fs::path path = own_tokenizer(args.output);
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  tokenizer->save(path);
+  return tokenizer;
+}
+
+void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEncoder& encoder) {
+  const CorpusStatistics& corpus = data.corpus;
+  const auto bytes = static_cast<double>(corpus.text_bytes), tokens = static_cast<double>(data.tokens);
+  fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (made before)" : "");
+  fmt::print(out, "documents     {}{}\n", corpus.documents,
+             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones left out") : "");
+  fmt::print(out, "text          {}\n", format_bytes(bytes));
+  fmt::print(out, "tokens        {} of a vocabulary of {}, {:.3f} bytes each\n", data.tokens, encoder.vocab_size,
+             bytes / std::max(tokens, 1.0));
+  fmt::print(out, "to train on   {} tokens in {} documents\n", data.train.tokens, data.train.documents);
+  fmt::print(out, "held out      {} tokens in {} documents\n", data.held_out.tokens, data.held_out.documents);
+  if (corpus.bad_rows > 0)
+    fmt::print(out, "broken rows   {} of {}: see {}.quarantine.jsonl\n", corpus.bad_rows, corpus.rows,
+               data.prefix.string());
+  if (corpus.replaced > 0) fmt::print(out, "invalid UTF-8 {} sequences became U+FFFD\n", corpus.replaced);
+}
+
+ExitCode prepare(Context& context, const Args& args) {
+  require<UsageError>(!args.output.empty(), "witan data: say where the shards go: --output PREFIX");
+  if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
+  Progress progress(context.err, progress_options(context.err));
+  const Sources sources = find_sources({args.inputs.begin(), args.inputs.end()});
+  for (const fs::path& path : sources.skipped)
+    progress.note(cat("warning: ", path.string(), " is binary, and left out"));
+  const auto tokenizer = make_tokenizer(args, sources, progress);
+  const TextEncoder encoder = text_encoder(tokenizer);
+  TaskProgress tokenizing(progress, "tokenizing",
+                          static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
+  PrepareOptions options = args.prepare;
+  options.threads = usable_cores();
+  const PreparedDataset data =
+      prepare_dataset(sources.files, encoder, args.output, options,
+                      [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
+  progress.clear();
+  print_statistics(context.out, data, encoder);
+  const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
+  fmt::print(context.err, "train on it: witan train --data-path {} --tokenizer {}\n", args.output, with);
+  return ExitCode::done;
+}
+
+// The beginning of the first document that has tokens.
+void print_first_tokens(std::FILE* out, const TokenDataset& data, const std::optional<Tokenizer>& tokenizer) {
+  constexpr int64_t kShown = 48;
+  int64_t document = 0;
+  while (document < data.documents() && data.length(document) == 0) ++document;
+  if (document == data.documents()) return;
+  std::vector<int32_t> ids(static_cast<size_t>(std::min(kShown, data.length(document))));
+  data.read(document, 0, ids);
+  fmt::print(out, "first tokens  {}\n", fmt::join(ids, " "));
+  if (tokenizer) fmt::print(out, "first text    {}\n", clipped(tokenizer->decode(ids), 400));
+}
+
+std::string type_of(const TokenDataset& data) {
+  const auto* indexed = dynamic_cast<const IndexedDataset*>(&data);
+  if (!indexed) return "llm.c";
+  const bool is_unsigned = indexed->type() == TokenType::u8 || indexed->type() == TokenType::u16;
+  return fmt::format("Megatron-LM, {}int{}", is_unsigned ? "u" : "", 8 * token_width(indexed->type()));
+}
+
+ExitCode inspect(Context& context, const Args& args) {
+  const std::string prefix = strip_extension(args.inspect);
+  std::optional<Tokenizer> tokenizer;
+  if (!args.tokenizer.empty())
+    tokenizer = Tokenizer::load(args.tokenizer);
+  else if (fs::exists(own_tokenizer(prefix)))
+    tokenizer = Tokenizer::load(own_tokenizer(prefix));
+  const auto data = open_tokens(args.inspect, tokenizer ? tokenizer->end_of_text() : std::nullopt);
+  int64_t longest = 0;
+  for (int64_t document = 0; document < data->documents(); ++document)
+    longest = std::max(longest, data->length(document));
+  fmt::print(context.out, "file          {}\nformat        {}\n", data->name(), type_of(*data));
+  fmt::print(context.out, "documents     {}\ntokens        {}\n", data->documents(), data->tokens());
+  fmt::print(context.out, "per document  {:.1f} tokens, {} at most\n",
+             static_cast<double>(data->tokens()) / static_cast<double>(std::max<int64_t>(data->documents(), 1)),
+             longest);
+  print_first_tokens(context.out, *data, tokenizer);
+  if (!tokenizer) fmt::print(context.err, "--tokenizer FILE shows the first text, too\n");
+  return ExitCode::done;
+}
+
+ExitCode act(Context& context, const Args& args) {
+  require<UsageError>(args.inputs.empty() != args.inspect.empty(),
+                      "witan data: give files of text to tokenize, or --inspect PREFIX to look into token shards");
+  return args.inspect.empty() ? prepare(context, args) : inspect(context, args);
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<Args>();
+  CLI::App* command =
+      add_command(app, context,
+                  {"data", "Turn text into token shards (.bin/.idx), or look into them",
+                   "Reads plain text and jsonl, also .gz and .zst, and folders of them. Writes Megatron-LM's format.\n"
+                   "Shards of the same text, tokenizer and options are not made twice.",
+                   "witan data my.txt more/ --output data/my --vocab-size 8192\n"
+                   "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
+                   "witan data --inspect data/my"},
+                  [&context, args] { return act(context, *args); });
+  command->add_option("inputs", args->inputs, "files and folders of text or jsonl")->type_name("");
+  command->add_option("--output", args->output, "the shards are PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
+  CLI::Option* tokenizer =
+      command
+          ->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; else one is trained: PREFIX.tokenizer.json")
+          ->type_name("FILE");
+  command->add_option("--vocab-size", args->bpe.vocab_size, "entries of the tokenizer that is trained")
+      ->type_name("N")
+      ->excludes(tokenizer)
+      ->capture_default_str();
+  command->add_option("--json-key", args->prepare.corpus.json_key, "key of the text in jsonl rows")
+      ->type_name("KEY")
+      ->capture_default_str();
+  command
+      ->add_option("--bad-row-share", args->prepare.corpus.bad_row_share,
+                   "more broken rows than this share are an error")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->capture_default_str();
+  command->add_option("--inspect", args->inspect, "shards to look into: PREFIX, PREFIX.bin or PREFIX.idx")
+      ->type_name("PREFIX");
+}
+
+}  // namespace witan::cli

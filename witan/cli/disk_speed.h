@@ -1,0 +1,20 @@
+// How fast a folder's disk is, measured.
+#pragma once
+
+#include <cstdint>
+
+#include "witan/base/file.h"
+
+namespace witan::cli {
+
+struct DiskSpeed {
+  uint64_t free = 0;             // bytes
+  double fsync_s = 0;            // median of a few: one small write made durable
+  double write_bytes_per_s = 0;  // of one larger file, made durable
+};
+
+// Writes some 64 MiB into a temporary file in `folder` (less on a nearly full disk) and removes it. Throws IoError, or
+// DiskFullError when there is no room at all.
+DiskSpeed measure_disk(const fs::path& folder);
+
+}  // namespace witan::cli

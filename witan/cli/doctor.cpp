@@ -1,0 +1,180 @@
+// witan doctor: what this machine is, what it reaches, and what is missing.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/disk_speed.h"
+#include "witan/cli/exchange_check.h"
+#include "witan/cli/machine.h"
+#include "witan/data/sources.h"
+#include "witan/kernels/ceiling.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr uint64_t kLeastMemory = uint64_t{1} << 30;  // the default run's ranks, data and program, with room to spare
+constexpr uint64_t kLeastDisk = uint64_t{1} << 30;    // its shards and checkpoints
+
+struct Findings {
+  Processor processor;
+  int cores = 0;  // that this process may use
+  Memory memory;
+  std::optional<DiskSpeed> disk;  // absent where nothing can be written
+  std::string folder;
+  double fma_one = 0, fma_all = 0, copy = 0;  // GFLOP/s, GFLOP/s, GB/s
+  size_t corpus_files = 0;                    // of the default corpus; 0: not installed
+  std::vector<std::string> gpus;
+  ExchangeCheck exchange;
+  std::vector<std::string> problems;  // each with its way out
+};
+
+size_t count_corpus() {
+  try {
+    return default_corpus().size();
+  } catch (const DataError&) {
+    return 0;  // a finding here, not an error
+  }
+}
+
+std::optional<DiskSpeed> try_disk(const fs::path& folder) {
+  try {
+    return measure_disk(folder);
+  } catch (const IoError&) {
+    return std::nullopt;  // as above
+  } catch (const DiskFullError&) {
+    return DiskSpeed{};  // nothing free
+  }
+}
+
+void measure_ceilings(Findings& found) {
+  ThreadPool one(1), all(found.cores);
+  found.fma_one = kernels::measure_fma_gflops(one);
+  found.fma_all = kernels::measure_fma_gflops(all);
+  found.copy = kernels::measure_copy_gbytes(all);
+}
+
+std::vector<std::string> find_problems(const Findings& found) {
+  std::vector<std::string> problems;
+  if (found.memory.usable() < kLeastMemory)
+    problems.push_back(
+        cat("only ", format_bytes(static_cast<double>(found.memory.usable())),
+            " of memory are free: close programs, or train a smaller model (`witan plan` says what it needs)"));
+  if (!found.disk)
+    problems.push_back(
+        cat(found.folder, " cannot be written to: work in another folder, or point --runs-folder elsewhere"));
+  else if (found.disk->free < kLeastDisk)
+    problems.push_back(cat("only ", format_bytes(static_cast<double>(found.disk->free)), " of disk are free in ",
+                           found.folder, ": make room, or point --runs-folder elsewhere"));
+  if (found.corpus_files == 0)
+    problems.emplace_back(
+        "the default corpus is missing: apt-get install perl-doc, or train on your own text with --data");
+  if (!found.exchange.ok())
+    problems.emplace_back("two thread-ranks exchanged wrong rows: this build is broken; rebuild it and run the tests");
+  return problems;
+}
+
+Findings examine() {
+  Findings found;
+  found.processor = read_processor();
+  found.cores = usable_cores();
+  found.memory = read_memory();
+  found.folder = fs::current_path().string();
+  found.disk = try_disk(found.folder);
+  measure_ceilings(found);
+  found.corpus_files = count_corpus();
+  found.gpus = read_gpus();
+  found.exchange = check_exchange();
+  found.problems = find_problems(found);
+  return found;
+}
+
+std::string rows(const std::vector<int32_t>& values) {
+  return fmt::format("{}", fmt::join(values, " "));
+}
+
+void print_exchange(std::FILE* out, const ExchangeCheck& check) {
+  const char* splits[] = {"2 3", "3 3"};
+  for (size_t rank = 0; rank < 2; ++rank)
+    fmt::print(out, "{}rank {} has {:<17} splits [{}]  receives {}\n", rank == 0 ? "exchange      " : "              ",
+               rank, rows(check.sent[rank]), splits[rank], rows(check.received[rank]));
+  fmt::print(out, "              {}\n", check.ok() ? "ok" : "WRONG");
+}
+
+std::string verdict(const Findings& found) {
+  if (!found.problems.empty()) return "not ready for a bare `witan train` yet; see above";
+  return fmt::format("ready: `witan train` will use {} of CPU; `witan plan` says what a run needs",
+                     found.cores == 1 ? "one core" : fmt::format("{} cores", found.cores));
+}
+
+void print_text(std::FILE* out, const Findings& found) {
+  const auto bytes = [](uint64_t value) { return format_bytes(static_cast<double>(value)); };
+  fmt::print(out, "processor     {}\n", found.processor.model);
+  fmt::print(out, "cores         {} usable, of {} hardware threads\n", found.cores, found.processor.threads);
+  fmt::print(out, "instructions  {}\n",
+             found.processor.instructions.empty() ? "none that help"
+                                                  : fmt::format("{}", fmt::join(found.processor.instructions, ", ")));
+  fmt::print(out, "memory        {} free of {}{}\n", bytes(found.memory.available), bytes(found.memory.total),
+             found.memory.limit ? ", control group's limit " + bytes(*found.memory.limit) : "");
+  if (found.disk)
+    fmt::print(out, "disk          {} free in {}; writes {}/s, fsync {}\n", bytes(found.disk->free), found.folder,
+               format_bytes(found.disk->write_bytes_per_s), format_duration(found.disk->fsync_s));
+  fmt::print(out, "ceiling       {:.1f} GFLOP/s float32 on one thread, {:.1f} on all; copy {:.1f} GB/s\n",
+             found.fma_one, found.fma_all, found.copy);
+  fmt::print(
+      out, "corpus        {}\n",
+      found.corpus_files > 0 ? fmt::format("perl-doc, {} files", found.corpus_files) : "perl-doc is not installed");
+  fmt::print(
+      out, "GPUs          {}\n",
+      found.gpus.empty() ? "none" : fmt::format("{}: unused, as this build has no CUDA", fmt::join(found.gpus, ", ")));
+  print_exchange(out, found.exchange);
+  for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
+  fmt::print(out, "\n{}\n", verdict(found));
+}
+
+void print_json(std::FILE* out, const Findings& found) {
+  nlohmann::ordered_json json;
+  json["processor"] = {{"model", found.processor.model},
+                       {"hardware_threads", found.processor.threads},
+                       {"usable_cores", found.cores},
+                       {"instructions", found.processor.instructions}};
+  json["memory"] = {{"total", found.memory.total}, {"available", found.memory.available}, {"limit", nullptr}};
+  if (found.memory.limit) json["memory"]["limit"] = *found.memory.limit;
+  json["disk"] = nullptr;
+  if (found.disk)
+    json["disk"] = {{"folder", found.folder},
+                    {"free", found.disk->free},
+                    {"fsync_s", found.disk->fsync_s},
+                    {"write_bytes_per_s", found.disk->write_bytes_per_s}};
+  json["ceiling"] = {
+      {"fma_gflops_one_thread", found.fma_one}, {"fma_gflops", found.fma_all}, {"copy_gbytes_per_s", found.copy}};
+  json["default_corpus_files"] = found.corpus_files;
+  json["gpus"] = found.gpus;
+  json["exchange_received"] = found.exchange.received;
+  json["exchange_ok"] = found.exchange.ok();
+  json["problems"] = found.problems;
+  fmt::print(out, "{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  const auto json = std::make_shared<bool>(false);
+  CLI::App* command =
+      add_command(app, context,
+                  {"doctor", "Say what this machine can do, and what is missing",
+                   "Reads the hardware, measures disk and arithmetic (a few seconds), and lets two thread-ranks talk.",
+                   "witan doctor\nwitan doctor --json"},
+                  [&context, json] {
+                    const Findings found = examine();
+                    (*json ? print_json : print_text)(context.out, found);
+                    return ExitCode::done;
+                  });
+  command->add_flag("--json", *json, "print JSON");
+}
+
+}  // namespace witan::cli

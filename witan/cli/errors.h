@@ -1,0 +1,16 @@
+// Every error as one message and one exit code.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+
+#include "witan/base/error.h"
+
+namespace witan::cli {
+
+// Runs `body` and returns its code. What it throws becomes "witan: error: ..." on `err` and the exit code of its class;
+// a failed file operation that nobody named counts as data, or as a full disk. What is none of these is a bug in Witan,
+// and the message says so.
+ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body);
+
+}  // namespace witan::cli

@@ -1,0 +1,121 @@
+// witan eval: how well a trained model predicts held-out or given text.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/run_args.h"
+#include "witan/cli/text_batches.h"
+#include "witan/report/progress.h"
+#include "witan/train/evaluate.h"
+#include "witan/train/load_run.h"
+
+namespace witan::cli {
+namespace {
+
+struct Args {
+  RunArgs run;
+  std::vector<std::string> data;
+  std::string json_key = "text";
+  bool all = false, json = false;
+};
+
+struct Score {
+  std::string text;  // what was read
+  Evaluation evaluation;
+  double bytes = 0;
+
+  double perplexity() const { return std::exp(evaluation.loss()); }
+  double bits_per_byte() const { return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0; }
+};
+
+TextBatches held_out(const Args& args, const TrainedRun& run) {
+  const RunData data = open_run_data(run);
+  RunConfig config = run.config;
+  if (args.all) config.train.eval_iters = data.held_out->per_epoch();
+  TextBatches text;
+  text.batches = held_out_batches(data, config, 0);
+  text.bytes = target_bytes(text.batches, *run.tokenizer);
+  return text;
+}
+
+TextBatches given_text(const Args& args, const TrainedRun& run) {
+  CorpusOptions options;
+  options.json_key = args.json_key;
+  return batch_text(find_sources({args.data.begin(), args.data.end()}).files, options, *run.tokenizer,
+                    run.config.data.seq_length, batch_options(run.config.data, *run.tokenizer));
+}
+
+Score score(Context& context, const Args& args, const TrainedRun& run) {
+  const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run);
+  TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
+    // Batches are of equal size but for the last, which is smaller: the first one needs the most.
+    evaluate(stream, meta, text.batches.front());
+  });
+  Progress progress(context.err, progress_options(context.err));
+  TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
+  Score score{args.data.empty() ? "held-out" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
+  for (const Batch& batch : text.batches) {
+    const Evaluation part = evaluate(model.stream(), model.model(), batch);
+    score.evaluation.nats += part.nats;
+    score.evaluation.targets += part.targets;
+    task.update(static_cast<double>(&batch - text.batches.data()) + 1);
+  }
+  return score;
+}
+
+void print_table(std::FILE* out, const TrainedRun& run, const Score& score) {
+  fmt::print(out, "run           {}, step {}\n", run.folder.string(), run.checkpoint.step);
+  fmt::print(out, "text          {}: {} in {:.0f} tokens\n", score.text, format_bytes(score.bytes),
+             score.evaluation.targets);
+  fmt::print(out, "loss          {:.4f} nats/token\n", score.evaluation.loss());
+  fmt::print(out, "perplexity    {:.3f} per token\n", score.perplexity());
+  fmt::print(out, "bits/byte     {:.4f}\n", score.bits_per_byte());
+}
+
+void print_json(std::FILE* out, const TrainedRun& run, const Score& score) {
+  const nlohmann::ordered_json json = {
+      {"run", run.folder.filename().string()},    {"step", run.checkpoint.step},
+      {"text", replace_invalid_utf8(score.text)}, {"bytes", score.bytes},
+      {"tokens", score.evaluation.targets},       {"loss", score.evaluation.loss()},
+      {"perplexity", score.perplexity()},         {"bits_per_byte", score.bits_per_byte()}};
+  fmt::print(out, "{}\n", json.dump(2));
+}
+
+ExitCode act(Context& context, const Args& args) {
+  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
+  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const Score result = score(context, args, run);
+  (args.json ? print_json : print_table)(context.out, run, result);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<Args>();
+  CLI::App* command =
+      add_command(app, context,
+                  {"eval", "Measure a trained model's loss, perplexity and bits per byte",
+                   "Without --data: on the run's own held-out text, of which training looks at the same part.",
+                   "witan eval\n"
+                   "witan eval --run my-run --all\n"
+                   "witan eval --data other.txt --json"},
+                  [&context, args] { return act(context, *args); });
+  add_run_args(*command, args->run);
+  CLI::Option* data =
+      command->add_option("--data", args->data, "files and folders of text or jsonl, instead of held-out text")
+          ->type_name("FILE");
+  command->add_option("--json-key", args->json_key, "key of the text in jsonl rows")
+      ->type_name("KEY")
+      ->capture_default_str();
+  command->add_flag("--all", args->all, "all of the held-out text")->excludes(data);
+  command->add_flag("--json", args->json, "print JSON");
+  add_threads(*command, args->run);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,114 @@
+// witan generate: text from a trained model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/input.h"
+#include "witan/cli/run_args.h"
+#include "witan/generate/generator.h"
+#include "witan/tokenizer/streaming_decoder.h"
+#include "witan/train/load_run.h"
+
+namespace witan::cli {
+namespace {
+
+struct Args {
+  RunArgs run;
+  std::string prompt;
+  GenerateOptions options;
+  bool greedy = false, verbose = false;
+};
+
+constexpr double kTemperature = 0.7;
+
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  auto tokens = tokenizer.encode(prompt);
+  if (!tokens.empty()) return tokens;
+  // What follows an end of text is the beginning of another.
+  const auto end_of_text = tokenizer.end_of_text();
+  require<UsageError>(end_of_text.has_value(),
+                      "witan generate: this run's tokenizer has no end of text to begin after: give a prompt");
+  return {*end_of_text};
+}
+
+// The text, as it comes; returns the number of tokens.
+int64_t write_text(Context& context, const Args& args, const TrainedRun& run, TrainedModel& model,
+                   const std::vector<int32_t>& prompt) {
+  StreamingDecoder decoder(*run.tokenizer);
+  fmt::print(context.out, "{}", args.prompt);
+  std::fflush(context.out);
+  GenerateOptions options = args.options;
+  options.end_of_text = run.tokenizer->end_of_text();
+  const auto tokens = generate(model.stream(), model.model(), prompt, options, [&](int32_t token) {
+    if (token >= run.tokenizer->vocab_size()) return;  // a padded entry of the model's vocabulary stands for no text
+    fmt::print(context.out, "{}", decoder.push(token));
+    std::fflush(context.out);
+  });
+  fmt::print(context.out, "{}\n", decoder.flush());
+  return static_cast<int64_t>(tokens.size());
+}
+
+ExitCode generate_text(Context& context, Args& args) {
+  if (args.greedy) args.options.sampler.temperature = 0;
+  const Sampler checked(args.options.sampler);  // before the work of loading
+  if (args.prompt == "-") args.prompt = read_all(context.in);
+
+  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
+  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const auto prompt = encode_prompt(*run.tokenizer, args.prompt);
+  TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
+    generate(stream, meta, prompt, args.options);  // without an end of text: all tokens
+  });
+
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t tokens = write_text(context, args, run, model, prompt);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (args.verbose || ::isatty(::fileno(context.err)))
+    fmt::print(context.err, "\n{} tokens in {}, {:.1f} tokens/s; run {}, step {}\n", tokens, format_duration(seconds),
+               static_cast<double>(tokens) / std::max(seconds, 1e-9), run.folder.filename().string(),
+               run.checkpoint.step);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<Args>();
+  args->options.sampler.temperature = kTemperature;
+  CLI::App* command =
+      add_command(app, context,
+                  {"generate", "Continue a prompt with a trained model",
+                   "Prints the prompt and its continuation, as it comes. The same command gives the same text.",
+                   "witan generate \"The \"\n"
+                   "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
+                   "witan generate - --greedy < prompt.txt > continued.txt"},
+                  [&context, args] { return generate_text(context, *args); });
+  command->add_option("prompt", args->prompt,
+                      "text to continue; `-` reads it from the standard input; empty: a new text");
+  add_run_args(*command, args->run);
+  command->add_option("--max-tokens", args->options.max_tokens, "tokens at most; an end of text ends it earlier")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24).description(""))
+      ->capture_default_str();
+  SamplerOptions& sampler = args->options.sampler;
+  CLI::Option* temperature =
+      command->add_option("--temperature", sampler.temperature, "below 1: safer, above: bolder; 0: the likeliest token")
+          ->type_name("T")
+          ->capture_default_str();
+  command->add_option("--top-k", sampler.top_k, "choose among the K likeliest tokens; 0: all")
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--top-p", sampler.top_p, "choose among the likeliest tokens that share P of the probability")
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--seed", sampler.seed, "another seed, another text")->type_name("N")->capture_default_str();
+  command->add_flag("--greedy", args->greedy, "always the likeliest token")->excludes(temperature);
+  command->add_flag("--verbose", args->verbose, "say how fast it was, also when stderr is no terminal");
+  add_threads(*command, args->run);
+}
+
+}  // namespace witan::cli

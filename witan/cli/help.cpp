@@ -1,0 +1,115 @@
+#include "witan/cli/help.h"
+
+#include <fmt/format.h>
+
+#include "witan/base/text.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr size_t kColumn = 34;  // where meanings begin
+
+// "  left   meaning", the meaning wrapped at blanks. A left part too wide for its column gets a line of its own.
+std::string entry(const std::string& left, const std::string& meaning) {
+  std::string out = "  " + left;
+  if (out.size() + 2 > kColumn)
+    out += '\n' + std::string(kColumn, ' ');
+  else
+    out.resize(kColumn, ' ');
+  size_t column = kColumn;
+  for (size_t begin = 0; begin < meaning.size();) {
+    const size_t end = std::min(meaning.find(' ', begin), meaning.size());
+    if (column > kColumn && column + 1 + end - begin > kHelpWidth) {
+      out += '\n' + std::string(kColumn, ' ');
+      column = kColumn;
+    } else if (column > kColumn) {
+      out += ' ';
+      ++column;
+    }
+    out.append(meaning, begin, end - begin);
+    column += end - begin;
+    begin = end + 1;
+  }
+  return out + '\n';
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const override {
+    return app->get_description() + "\n\n" + make_usage(app, "") + make_positionals(app) + option_groups(*app) +
+           make_subcommands(app, mode) + "\n" + app->get_footer();
+  }
+
+  std::string make_usage(const CLI::App* app, std::string) const override {
+    std::string path = app->get_name();
+    for (const CLI::App* parent = app->get_parent(); parent; parent = parent->get_parent())
+      path = parent->get_name() + " " + path;
+    std::string arguments;
+    for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); }))
+      arguments += " " + make_option_usage(option);
+    const bool groups = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
+    return fmt::format("usage: {}{}{} [--flags]\n", path, groups ? " COMMAND" : "", arguments);
+  }
+
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string left = make_option_name(option, is_positional);
+    if (!option->get_type_name().empty()) left += " " + option->get_type_name();
+    std::string meaning = option->get_description();
+    if (!option->get_default_str().empty()) meaning += " [" + option->get_default_str() + "]";
+    return entry(left, meaning);
+  }
+
+  std::string make_subcommand(const CLI::App* command) const override {
+    return entry(command->get_name(), command->get_description().substr(0, command->get_description().find('\n')));
+  }
+
+ private:
+  std::string option_groups(const CLI::App& app) const {
+    std::string out;
+    for (const std::string& group : app.get_groups()) {
+      const auto options = app.get_options([&](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional() && !group.empty();
+      });
+      if (!options.empty()) out += make_group(group, false, options);
+    }
+    return out;
+  }
+};
+
+ExitCode show_help(const CLI::App& app, const Context& context, const std::vector<std::string>& path) {
+  const CLI::App* at = &app;
+  for (const std::string& name : path) {
+    const auto names = names_of_commands(*at);
+    require<UsageError>(std::find(names.begin(), names.end(), name) != names.end(), "there is no command ",
+                        clipped(name), suggestion(name, names), "; `witan help` lists them");
+    at = at->get_subcommand(name);
+  }
+  // Asked of the formatter: App::help() would show the help of `witan help`, the command that was parsed.
+  fmt::print(context.out, "{}", at->get_formatter()->make_help(at, at->get_name(), CLI::AppFormatMode::Normal));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::shared_ptr<CLI::FormatterBase> help_formatter() {
+  auto formatter = std::make_shared<HelpFormatter>();
+  formatter->label("Positionals", "arguments");
+  return formatter;
+}
+
+void add_help(CLI::App& app, Context& context) {
+  const auto path = std::make_shared<std::vector<std::string>>();
+  CLI::App* command = add_command(
+      app, context, {"help", "Show the help of a command", "", "witan help train\nwitan help tokenizer encode"},
+      [&app, &context, path] { return show_help(app, context, *path); });
+  command->add_option("command", *path, "the command");
+}
+
+}  // namespace witan::cli

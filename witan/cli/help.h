@@ -1,0 +1,21 @@
+// How Witan's help looks, and `witan help`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/cli/command.h"
+
+namespace witan::cli {
+
+// Options in one column, their meaning beside them, wrapped to kHelpWidth columns.
+inline constexpr size_t kHelpWidth = 100;
+std::shared_ptr<CLI::FormatterBase> help_formatter();
+
+std::vector<std::string> names_of_commands(const CLI::App& app);
+
+void add_help(CLI::App& app, Context& context);
+
+}  // namespace witan::cli

@@ -1,0 +1,60 @@
+// witan report: a run's report.html, written again, and its key figures.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/run_args.h"
+#include "witan/report/html.h"
+#include "witan/report/metrics.h"
+#include "witan/train/load_run.h"
+
+namespace witan::cli {
+namespace {
+
+// The standing of a run, a line per figure; figures that a young run does not have yet are left out.
+void print_figures(std::FILE* out, const Metrics& metrics) {
+  if (metrics.run)
+    fmt::print(out, "model         {} parameters, {} used by a token\n",
+               format_count(static_cast<double>(metrics.run->parameters)),
+               format_count(static_cast<double>(metrics.run->active_parameters)));
+  if (!metrics.steps.empty()) {
+    const StepEvent& last = metrics.steps.back();
+    const std::string total = metrics.run ? cat(" of ", metrics.run->total_steps) : "";
+    fmt::print(out, "steps         {}{}, in {}\n", last.step, total, format_duration(last.elapsed_s));
+    fmt::print(out, "loss          {:.4f}\n", last.loss);
+    fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s\n", format_count(last.tokens_per_s), last.gflops);
+  }
+  if (!metrics.evals.empty())
+    fmt::print(out, "held-out      loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,
+               metrics.evals.back().bits_per_byte, metrics.evals.back().step);
+  for (const BaselineEvent& baseline : metrics.baselines)
+    fmt::print(out, "to compare    {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);
+  fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress, or killed");
+}
+
+ExitCode write(Context& context, const RunArgs& args) {
+  const fs::path run = find_run(args.runs_folder, args.run);
+  const fs::path page = write_report(run);
+  print_figures(context.out, read_metrics(run / "metrics.jsonl"));
+  fmt::print(context.out, "report        {}\n", page.string());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<RunArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"report", "Write a run's report.html and show its key figures",
+       "The report is one file that needs no network: open it in a browser.", "witan report\nwitan report my-run"},
+      [&context, args] { return write(context, *args); });
+  command->add_option("run", args->run, "name of the run; else the latest")->type_name("");
+  command->add_option("--runs-folder", args->runs_folder, "where runs live")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+}
+
+}  // namespace witan::cli

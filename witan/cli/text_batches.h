@@ -1,0 +1,23 @@
+// Text as batches in which every token is a target exactly once.
+#pragma once
+
+#include <vector>
+
+#include "witan/data/batch.h"
+#include "witan/data/corpus.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan::cli {
+
+struct TextBatches {
+  std::vector<Batch> batches;  // of one sequence each here; the last may be shorter
+  double bytes = 0;            // of text that the targets stand for
+};
+
+// All documents laid end to end, each closed by an end of text, where the tokenizer has one, which also stands before
+// the first; cut into sequences of `sequence_length` targets, treated at ends of text as `batching` says. Throws what
+// read_corpus() throws, and DataError for text of fewer than two tokens.
+TextBatches batch_text(const std::vector<Source>& sources, const CorpusOptions& options, const Tokenizer& tokenizer,
+                       int64_t sequence_length, const BatchOptions& batching);
+
+}  // namespace witan::cli

@@ -1,0 +1,195 @@
+// witan tokenizer: train one, use one, look at one.
+#include "witan/tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/input.h"
+#include "witan/cli/run_args.h"
+#include "witan/train/load_run.h"
+#include "witan/train/train_tokenizer.h"
+
+namespace witan::cli {
+namespace {
+
+struct TrainArgs {
+  std::vector<std::string> files;
+  std::string output;
+  BpeTrainerConfig bpe;
+  CorpusOptions corpus;
+};
+
+ExitCode train(Context& context, const TrainArgs& args) {
+  const BpeTrainer checked(args.bpe);  // before the text is read
+  Progress progress(context.err, progress_options(context.err));
+  const Sources sources = find_sources({args.files.begin(), args.files.end()});
+  const Tokenizer tokenizer = train_tokenizer(args.bpe, sources.files, args.corpus, progress);
+  tokenizer.save(args.output);
+  fmt::print(context.out, "{}\n", args.output);
+  return ExitCode::done;
+}
+
+void add_train_command(CLI::App& group, Context& context) {
+  const auto args = std::make_shared<TrainArgs>();
+  CLI::App* command = add_command(
+      group, context,
+      {"train", "Train a byte-level BPE tokenizer on text", "",
+       "witan tokenizer train my.txt --output tokenizer.json\n"
+       "witan tokenizer train corpus/ rows.jsonl.gz --vocab-size 32000 --pattern gpt2 --output tokenizer.json"},
+      [&context, args] { return train(context, *args); });
+  command->add_option("files", args->files, "files and folders of text or jsonl, also .gz and .zst")
+      ->required()
+      ->type_name("");
+  command->add_option("--output", args->output, "the tokenizer.json to write")->required()->type_name("FILE");
+  command->add_option("--vocab-size", args->bpe.vocab_size, "entries, with 256 bytes and an end of text")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--pattern", args->bpe.pattern, "how text is cut into words: llama3, gpt2 or qwen2")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--min-frequency", args->bpe.min_frequency, "pairs seen less often are not merged")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--json-key", args->corpus.json_key, "key of the text in jsonl rows")
+      ->type_name("KEY")
+      ->capture_default_str();
+}
+
+// What the commands that use a tokenizer have in common.
+struct UseArgs {
+  std::string file;  // empty: the latest run's
+  RunArgs run;
+  std::vector<std::string> words;
+  bool special = false;
+};
+
+Tokenizer load(const UseArgs& args) {
+  return Tokenizer::load(args.file.empty() ? find_run(args.run.runs_folder, args.run.run) / "tokenizer.json"
+                                           : fs::path(args.file));
+}
+
+void add_use_args(CLI::App& command, UseArgs& args) {
+  command.add_option("--tokenizer", args.file, "a tokenizer.json; else the run's")->type_name("FILE");
+  add_run_args(command, args.run);
+}
+
+ExitCode encode(Context& context, const UseArgs& args) {
+  const Tokenizer tokenizer = load(args);
+  const std::string text = args.words.empty() ? read_all(context.in) : args.words.front();
+  fmt::print(context.out, "{}\n", fmt::join(tokenizer.encode(text, args.special), " "));
+  return ExitCode::done;
+}
+
+void add_tokenizer_encode(CLI::App& group, Context& context) {
+  const auto args = std::make_shared<UseArgs>();
+  CLI::App* command = add_command(group, context,
+                                  {"encode", "Text to token ids", "",
+                                   "witan tokenizer encode \"Hello there\"\n"
+                                   "witan tokenizer encode --tokenizer tokenizer.json < my.txt"},
+                                  [&context, args] { return encode(context, *args); });
+  command->add_option("text", args->words, "the text; else the standard input is read")->expected(0, 1)->type_name("");
+  add_use_args(*command, *args);
+  command->add_flag("--special", args->special, "text that spells a special token, like <|endoftext|>, becomes it");
+}
+
+int32_t parse_id(std::string_view word) {
+  int32_t id = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+  require<UsageError>(error == std::errc() && end == word.data() + word.size(),
+                      "witan tokenizer decode: ", clipped(word),
+                      " is not a token id: give whole numbers, separated by blanks");
+  return id;
+}
+
+std::vector<int32_t> parse_ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  constexpr std::string_view kBlanks = " \t\r\n,";
+  for (size_t begin = text.find_first_not_of(kBlanks); begin != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBlanks, begin), text.size());
+    ids.push_back(parse_id(text.substr(begin, end - begin)));
+    begin = text.find_first_not_of(kBlanks, end);
+  }
+  return ids;
+}
+
+ExitCode decode(Context& context, const UseArgs& args) {
+  const Tokenizer tokenizer = load(args);
+  const std::string ids = args.words.empty() ? read_all(context.in) : fmt::format("{}", fmt::join(args.words, " "));
+  const std::string text = tokenizer.decode(parse_ids(ids));
+  std::fwrite(text.data(), 1, text.size(), context.out);
+  if (!text.ends_with('\n')) fmt::print(context.out, "\n");
+  return ExitCode::done;
+}
+
+void add_tokenizer_decode(CLI::App& group, Context& context) {
+  const auto args = std::make_shared<UseArgs>();
+  CLI::App* command = add_command(group, context,
+                                  {"decode", "Token ids to text", "",
+                                   "witan tokenizer decode 39 68 75\n"
+                                   "witan tokenizer encode < my.txt | witan tokenizer decode"},
+                                  [&context, args] { return decode(context, *args); });
+  command->add_option("ids", args->words, "token ids; else the standard input is read")->type_name("");
+  add_use_args(*command, *args);
+}
+
+struct InspectArgs {
+  UseArgs use;
+  std::vector<std::string> text;
+};
+
+void print_efficiency(Context& context, const Tokenizer& tokenizer, const std::vector<std::string>& files) {
+  double bytes = 0, tokens = 0;
+  read_corpus(find_sources({files.begin(), files.end()}).files, {}, [&](const Document& document) {
+    bytes += static_cast<double>(document.text.size());
+    tokens += static_cast<double>(tokenizer.encode(document.text).size());
+  });
+  fmt::print(context.out, "text          {} in {} tokens: {:.3f} bytes/token\n", format_bytes(bytes),
+             format_count(tokens), bytes / std::max(tokens, 1.0));
+}
+
+ExitCode inspect(Context& context, const InspectArgs& args) {
+  const Tokenizer tokenizer = load(args.use);
+  const TokenizerSpec& spec = tokenizer.spec();
+  size_t longest = 0;
+  for (const std::string& token : spec.tokens) longest = std::max(longest, token.size());
+  fmt::print(context.out, "entries       {}\nmerges        {}\n", tokenizer.vocab_size(), spec.merges.size());
+  fmt::print(context.out, "longest       {} bytes\n", longest);
+  for (const AddedToken& added : spec.added)
+    fmt::print(context.out, "{} {:>6} {}\n", added.special ? "special      " : "added        ", added.id,
+               clipped(added.text));
+  if (const auto end = tokenizer.end_of_text()) fmt::print(context.out, "end of text   {}\n", *end);
+  for (const std::string& pattern : spec.patterns) fmt::print(context.out, "pattern       {}\n", pattern);
+  fmt::print(context.out, "normalises    {}\nhash          {}\n", spec.nfc ? "to NFC" : "nothing", tokenizer.hash());
+  if (!args.text.empty()) print_efficiency(context, tokenizer, args.text);
+  return ExitCode::done;
+}
+
+void add_tokenizer_inspect(CLI::App& group, Context& context) {
+  const auto args = std::make_shared<InspectArgs>();
+  CLI::App* command = add_command(group, context,
+                                  {"inspect", "Sizes, special tokens and split pattern of a tokenizer",
+                                   "With --text: how many bytes of it a token holds.",
+                                   "witan tokenizer inspect tokenizer.json\n"
+                                   "witan tokenizer inspect tokenizer.json --text my.txt"},
+                                  [&context, args] { return inspect(context, *args); });
+  command->add_option("tokenizer", args->use.file, "a tokenizer.json; else the run's")->type_name("");
+  add_run_args(*command, args->use.run);
+  command->add_option("--text", args->text, "files and folders of text")->type_name("FILE");
+}
+
+}  // namespace
+
+void add_tokenizer(CLI::App& app, Context& context) {
+  CLI::App* group = add_group(app, {"tokenizer", "Train, use and inspect tokenizers (tokenizer.json)", "",
+                                    "witan tokenizer train my.txt --output tokenizer.json"});
+  add_train_command(*group, context);
+  add_tokenizer_encode(*group, context);
+  add_tokenizer_decode(*group, context);
+  add_tokenizer_inspect(*group, context);
+}
+
+}  // namespace witan::cli

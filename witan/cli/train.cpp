@@ -1,0 +1,191 @@
+// witan train: from text to a trained model, or on from where a run stopped.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <memory>
+#include <optional>
+
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/checkpoint/store.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/config_args.h"
+#include "witan/kernels/ceiling.h"
+#include "witan/planner/plan.h"
+#include "witan/report/html.h"
+#include "witan/train/resolve.h"
+#include "witan/train/signals.h"
+#include "witan/train/trainer.h"
+
+namespace witan::cli {
+namespace {
+
+// Share of the FMA ceiling that whole steps reach, for the estimate before there is anything to measure.
+constexpr double kExpectedShare = 0.5;
+
+struct State {
+  RunConfig config;
+  std::optional<ConfigArgs> args;
+  bool fresh = false;
+};
+
+// The configuration of this call: that of the run on disk, if there is one, under what the call says. What makes a run
+// the same run must not change.
+void read_config(State& state) {
+  state.args->apply();
+  const auto& train = state.config.train;
+  const fs::path saved = fs::path(train.runs_folder) / train.run / "config.toml";
+  if (state.fresh || !fs::exists(saved)) return;
+  RunConfig before;
+  read_toml(before.fields(), saved.string());
+  const std::string folder = train.runs_folder, run = train.run;
+  state.config = before;
+  state.config.train.runs_folder = folder;
+  state.config.train.run = run;
+  state.args->apply();
+  const auto changes = changed_identity(before, state.config);
+  require<ConfigError>(changes.empty(), "the run ", saved.parent_path().string(),
+                       " was begun with another configuration: ", fmt::format("{}", fmt::join(changes, ", ")),
+                       ". Give this one a name of its own with --run NAME, or start anew with --fresh");
+}
+
+RunPlan run_plan(const RunConfig& config, const Plan& plan) {
+  ThreadPool pool(static_cast<int>(std::min<int64_t>(config.parallel.ranks * config.parallel.threads, usable_cores())));
+  return {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, kernels::measure_fma_gflops(pool)};
+}
+
+RunEvent run_event(const RunConfig& config, const Plan& plan, const RunPlan& promised) {
+  RunConfig copy = config;
+  const std::string toml = write_toml(copy.fields());
+  RunEvent event;
+  event.name = config.train.run;
+  event.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  event.config_hash = hash_hex(toml.data(), toml.size());
+  event.world_size = config.parallel.ranks;
+  event.parameters = plan.counts.exact;
+  event.active_parameters = plan.counts.active;
+  event.tokens_per_step = plan.tokens_per_step;
+  event.total_steps = config.train.train_iters;
+  event.ceiling_gflops = promised.ceiling_gflops;
+  return event;
+}
+
+std::string command_for(const RunConfig& config, const char* command) {
+  const RunConfig defaults;
+  std::string line = fmt::format("witan {}", command);
+  if (config.train.run != defaults.train.run) line += " --run " + config.train.run;
+  if (config.train.runs_folder != defaults.train.runs_folder) line += " --runs-folder " + config.train.runs_folder;
+  return line;
+}
+
+void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised, int64_t done, Progress& progress) {
+  const int64_t steps = config.train.train_iters - done;
+  const double seconds =
+      plan.step_flops * static_cast<double>(steps) / (promised.ceiling_gflops * 1e9 * kExpectedShare);
+  progress.note(fmt::format(
+      "model        {} parameters, {} active for a token; {} layers of width {}{}",
+      format_count(static_cast<double>(plan.counts.exact)), format_count(static_cast<double>(plan.counts.active)),
+      config.model.num_layers, config.model.hidden_size,
+      config.model.moe.num_experts > 0
+          ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
+          : ""));
+  progress.note(fmt::format("ranks        {} of {} thread{}, experts divided by {}; {} of memory each",
+                            config.parallel.ranks, config.parallel.threads, config.parallel.threads == 1 ? "" : "s",
+                            config.parallel.expert_model_parallel_size,
+                            format_bytes(static_cast<double>(promised.arena_bytes))));
+  progress.note(fmt::format(
+      "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s", steps,
+      done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops), format_duration(seconds),
+      100 * kExpectedShare, promised.ceiling_gflops));
+}
+
+void summarise(Context& context, const RunConfig& config, const RunResult& result, const fs::path& report) {
+  if (result.bits_per_byte)
+    fmt::print(context.out,
+               "\nheld-out     {:.4f} bits per byte; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
+               *result.bits_per_byte, result.baseline_bits_per_byte.value_or(0));
+  if (!result.sample.empty())
+    fmt::print(context.out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
+  fmt::print(context.out, "report       {}\n", report.string());
+  if (result.finished)
+    fmt::print(context.out, "go on        {} --train-iters {}\n", command_for(config, "train"),
+               2 * config.train.train_iters);
+  else
+    fmt::print(context.out, "go on        {}   (saved at step {} of {})\n", command_for(config, "train"), result.step,
+               config.train.train_iters);
+  fmt::print(context.out, "write text   {} \"{}\"\n", command_for(config, "generate"), config.train.sample_prompt);
+  fmt::print(context.out, "the report   {}\n", command_for(config, "report"));
+}
+
+// Steps that the newest whole checkpoint holds.
+int64_t steps_done(const RunFolder& folder) {
+  std::vector<std::string> warnings;  // train() gives them
+  const auto checkpoint = latest_checkpoint(folder.checkpoints(), warnings);
+  return checkpoint ? checkpoint->step : 0;
+}
+
+void say_finished(Context& context, const RunConfig& config, const RunFolder& folder, int64_t done) {
+  fmt::print(context.out,
+             "The run {} is finished: {} steps are done.\n"
+             "report       {}\n"
+             "go on        {} --train-iters {}\n"
+             "start anew   {} --fresh   (keeps this one as {}.1)\n",
+             folder.path().string(), done, folder.report().string(), command_for(config, "train"), 2 * done,
+             command_for(config, "train"), config.train.run);
+}
+
+ExitCode train_command(Context& context, State& state) {
+  read_config(state);
+  RunConfig& config = state.config;
+  Progress progress(context.err, progress_options(context.err));
+  if (state.fresh)
+    if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
+      progress.note("archived     " + moved->string());
+  const RunFolder folder(config.train.runs_folder, config.train.run);
+  const int64_t done = steps_done(folder);
+  if (done >= config.train.train_iters) {
+    say_finished(context, config, folder, done);
+    return ExitCode::done;
+  }
+
+  RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
+  resolve(config, usable_cores(), 1);
+  config.validate();
+  const RunData data = prepare_run_data(config, folder, progress);
+  config.model.vocab_size = asked.model.vocab_size;
+  resolve(config, usable_cores(), data.tokenizer->vocab_size());
+  config.validate();
+  asked.model.vocab_size = config.model.vocab_size;
+  write_file_atomically(folder.config(), write_toml(asked.fields(), true));
+
+  const Plan plan = make_plan(config);
+  const RunPlan promised = run_plan(config, plan);
+  announce(config, plan, promised, done, progress);
+  const RunResult result = train(config, promised, data, folder, run_event(config, plan, promised), progress);
+  progress.clear();
+  summarise(context, config, result, write_report(folder.path()));
+  return result.finished ? ExitCode::done : StopSignals::exit_code();
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+  auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      app, context,
+      {"train", "Train a model: from text, or on from where a run stopped",
+       "Without anything said it trains a small MoE on English text for some minutes. A run that was stopped "
+       "goes on; Ctrl-C saves it.",
+       "witan train\n"
+       "witan train --data my.txt --run mine\n"
+       "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+       "witan train --fresh"},
+      [state, &context] { return train_command(context, *state); });
+  command->add_flag("--fresh", state->fresh, "archive the run and start anew");
+  state->args.emplace(*command, state->config.fields());
+}
+
+}  // namespace witan::cli
