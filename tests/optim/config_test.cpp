@@ -33,7 +33,7 @@ TEST(OptimizerConfig, DefaultsAreValidAndKeysAreMegatrons) {
 }
 
 TEST(OptimizerConfig, RefusesWhatCannotWork) {
-  EXPECT_EQ(refusal([](auto& c) { c.min_lr = 1; }), "min_lr = 1 is above lr = 0.002; lower min_lr");
+  EXPECT_EQ(refusal([](auto& c) { c.min_lr = 1; }), "min_lr = 1 is above lr = 0.001; lower min_lr");
   EXPECT_THAT(refusal([](auto& c) { c.adam_beta1 = 1; }), HasSubstr("adam_beta1 = 1 would never forget"));
   EXPECT_THAT(refusal([](auto& c) { c.adam_beta2 = 1; }), HasSubstr("adam_beta2 = 1"));
   EXPECT_THAT(refusal([](auto& c) { c.sgd_momentum = 1; }), HasSubstr("sgd_momentum = 1"));
