@@ -32,6 +32,7 @@ BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where) {
 }
 
 BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where) {
+  const ModuleScope scope(tape, *this);
   const bool rematerialise = recompute_ == Recompute::selective;
   const Var mixed = attention_.forward(tape, attention_norm_.forward(tape, x, rematerialise), where);
   return feed_forward(tape, ops::add(tape, x, mixed));
@@ -46,6 +47,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x) {
 }
 
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+  const ModuleScope scope(tape, *this);
   const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
   return feed_forward(tape, ops::add(tape, x, mixed)).x;
 }

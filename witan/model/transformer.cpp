@@ -43,6 +43,7 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
 }
 
 ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
+  const ModuleScope scope(tape, *this);
   ModelOutput out;
   Var x = embedding_.forward(tape, input.tokens);  // [B, S, D]
   for (const auto& block : blocks_) {

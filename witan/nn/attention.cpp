@@ -23,6 +23,8 @@ Fields AttentionConfig::fields() {
 }
 
 void AttentionConfig::validate(int64_t hidden_size) const {
+  require<ConfigError>(num_attention_heads > 0 && num_query_groups > 0, "num_attention_heads = ", num_attention_heads,
+                       " and num_query_groups = ", num_query_groups, " must be at least 1");
   require<ConfigError>(num_attention_heads % num_query_groups == 0, "num_query_groups = ", num_query_groups,
                        " does not divide num_attention_heads = ", num_attention_heads);
   require<ConfigError>(kv_channels != 0 || hidden_size % num_attention_heads == 0,
@@ -67,6 +69,7 @@ Var Attention::forward(Tape& tape, const Var& x, const Positions& where) {
 }
 
 Var Attention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+  const ModuleScope scope(tape, *this);
   const auto [q, k, v] = project(tape, x, where);
   const int64_t B = x.size(0), S = x.size(1);
   require<ShapeError>(cache.length + S <= cache.keys.size(1), "attention: ", cache.length + S,

@@ -27,6 +27,7 @@ Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width)
 }
 
 Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
+  const ModuleScope scope(tape, *this);
   const auto normalise = [config = config_](Tape& on, const std::vector<Var>& in) {
     if (config.normalization == "RMSNorm") return ops::rmsnorm(on, in[0], in[1], config.norm_epsilon);
     return ops::layernorm(on, in[0], in[1], in.size() > 2 ? in[2] : Var(), config.norm_epsilon);
