@@ -183,6 +183,15 @@ TEST_F(Trainer, GoesOnUnderAnotherLayout) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i].loss, b[i].loss, 1e-9 * a[i].loss) << "step " << a[i].step;
 }
 
+TEST_F(Trainer, BeginsAgainWhenItNeverSaved) {
+  run(config("whole"));
+  run(config("early"));
+  fs::remove_all(folder_ / "early" / "checkpoints");
+  EXPECT_EQ(run(config("early")).resumed_from, 0);
+  EXPECT_EQ(weights("whole", 12), weights("early", 12));
+  expect_same_steps("whole", "early");
+}
+
 TEST_F(Trainer, OtherTextIsNoResumption) {
   RunConfig first = config("changed");
   first.train.train_iters = 4;
@@ -217,6 +226,8 @@ TEST_F(Trainer, ArchivesWithoutOverwriting) {
     EXPECT_EQ(archive_run(folder_.path(), "x"), folder_ / expected);
   }
   EXPECT_FALSE(fs::exists(folder_ / "x"));
+  const RunFolder busy(folder_.path(), "x");
+  EXPECT_THROW(archive_run(folder_.path(), "x"), ConfigError);
 }
 
 TEST_F(Trainer, TextTooShortForASampleIsRefused) {

@@ -21,6 +21,7 @@ struct Context {
   std::FILE* out = stdout;
   std::FILE* err = stderr;
   ExitCode code = ExitCode::done;  // what the command that ran returned
+  std::string program = "witan";   // as it was called, for commands that a message suggests
 };
 
 struct CommandText {

@@ -73,9 +73,9 @@ RunEvent run_event(const RunConfig& config, const Plan& plan, const RunPlan& pro
   return event;
 }
 
-std::string command_for(const RunConfig& config, const char* command) {
+std::string command_for(const Context& context, const RunConfig& config, const char* command) {
   const RunConfig defaults;
-  std::string line = fmt::format("witan {}", command);
+  std::string line = context.program + " " + command;
   if (config.train.run != defaults.train.run) line += " --run " + config.train.run;
   if (config.train.runs_folder != defaults.train.runs_folder) line += " --runs-folder " + config.train.runs_folder;
   return line;
@@ -111,13 +111,14 @@ void summarise(Context& context, const RunConfig& config, const RunResult& resul
     fmt::print(context.out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
   fmt::print(context.out, "report       {}\n", report.string());
   if (result.finished)
-    fmt::print(context.out, "go on        {} --train-iters {}\n", command_for(config, "train"),
+    fmt::print(context.out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
                2 * config.train.train_iters);
   else
-    fmt::print(context.out, "go on        {}   (saved at step {} of {})\n", command_for(config, "train"), result.step,
-               config.train.train_iters);
-  fmt::print(context.out, "write text   {} \"{}\"\n", command_for(config, "generate"), config.train.sample_prompt);
-  fmt::print(context.out, "the report   {}\n", command_for(config, "report"));
+    fmt::print(context.out, "go on        {}   (saved at step {} of {})\n", command_for(context, config, "train"),
+               result.step, config.train.train_iters);
+  fmt::print(context.out, "write text   {} \"{}\"\n", command_for(context, config, "generate"),
+             config.train.sample_prompt);
+  fmt::print(context.out, "the report   {}\n", command_for(context, config, "report"));
 }
 
 // Steps that the newest whole checkpoint holds.
@@ -133,8 +134,8 @@ void say_finished(Context& context, const RunConfig& config, const RunFolder& fo
              "report       {}\n"
              "go on        {} --train-iters {}\n"
              "start anew   {} --fresh   (keeps this one as {}.1)\n",
-             folder.path().string(), done, folder.report().string(), command_for(config, "train"), 2 * done,
-             command_for(config, "train"), config.train.run);
+             folder.path().string(), done, folder.report().string(), command_for(context, config, "train"), 2 * done,
+             command_for(context, config, "train"), config.train.run);
 }
 
 ExitCode train_command(Context& context, State& state) {

@@ -26,14 +26,14 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank) {
   engine.step(batches, 1, 0, false);
 
   stream.reset_costs();
-  for (const Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()})
-    const_cast<Group*>(group)->reset_sent();
+  const std::vector<Group*> axes = {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()};
+  for (Group* group : axes) group->reset_sent();
   engine.step(batches, 2, 1, false);
   RankPlan plan;
   plan.rank = rank;
   for (const auto& [part, kernels] : stream.costs())
     for (const auto& [kernel, cost] : kernels) plan.parts[part] += cost;
-  for (const Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()})
+  for (const Group* group : axes)
     if (group->size() > 1) plan.sent[group->name()] = group->sent();
 
   // A run also looks at held-out text and writes a sample.

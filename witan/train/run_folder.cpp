@@ -32,6 +32,7 @@ RunFolder::~RunFolder() {
 std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name) {
   const fs::path from = runs_folder / name;
   if (!fs::exists(from)) return std::nullopt;
+  { const RunFolder free(runs_folder, name); }  // nobody is training it
   fs::path to;
   for (int i = 1; to.empty() || fs::exists(to); ++i) to = runs_folder / cat(name, ".", i);
   std::error_code error;

@@ -31,7 +31,8 @@ class RunFolder {
   int lock_ = -1;
 };
 
-// Moves an existing run out of the way, to NAME.1, NAME.2 …; returns where it went, if there was one.
+// Moves an existing run out of the way, to NAME.1, NAME.2 …; returns where it went, if there was one. Throws as
+// RunFolder does when a process is training it.
 std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name);
 
 // The run whose configuration was written last, or "" when there is none.

@@ -162,9 +162,11 @@ class RankTrainer {
 
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
                 const RunEvent& event, Progress& progress) {
-  Recorder recorder(config, plan, folder, progress);
   std::vector<std::string> warnings;
-  Run run{config, plan, data, folder, latest_checkpoint(folder.checkpoints(), warnings), 0, recorder};
+  auto from = latest_checkpoint(folder.checkpoints(), warnings);
+  if (!from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  Recorder recorder(config, plan, folder, progress);
+  Run run{config, plan, data, folder, std::move(from), 0, recorder};
   for (const std::string& warning : warnings) progress.note("warning: " + warning);
 
   RunConfig one = config;  // all held-out batches, as one rank would get them
