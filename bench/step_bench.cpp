@@ -42,7 +42,8 @@ void whole_step(benchmark::State& state) {
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
   Engine engine(stream, groups, config);
   std::vector<Batch> batches;
-  for (int64_t i = 0; i < config.micro_batches(); ++i) batches.push_back(random_batch(config, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < config.micro_batches(); ++i)
+    batches.push_back(random_batch(config, static_cast<uint64_t>(i)));
   int64_t step = 0;
   for (auto _ : state) {
     ++step;

@@ -11,20 +11,25 @@ using testing::Rank;
 TEST(RmsNorm, GradientsMatchDifferences) {
   Rank rank;
   for (const Shape& shape : {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 70}}) {
-    gradcheck(rank, "rmsnorm",
-              [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::rmsnorm(tape, in[0], in[1], 1e-5)}; },
-              {rank.normal(shape, DType::f64, "x"), rank.normal({shape.last()}, DType::f64, "w")});
+    gradcheck(
+        rank, "rmsnorm",
+        [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::rmsnorm(tape, in[0], in[1], 1e-5)}; },
+        {rank.normal(shape, DType::f64, "x"), rank.normal({shape.last()}, DType::f64, "w")});
   }
 }
 
 TEST(LayerNorm, GradientsMatchDifferences) {
   Rank rank;
-  gradcheck(rank, "layernorm",
-            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::layernorm(tape, in[0], in[1], in[2], 1e-5)}; },
-            {rank.normal({3, 5}, DType::f64, "x"), rank.normal({5}, DType::f64, "w"), rank.normal({5}, DType::f64, "b")});
-  gradcheck(rank, "layernorm",
-            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::layernorm(tape, in[0], in[1], {}, 1e-5)}; },
-            {rank.normal({2, 66}, DType::f64, "x"), rank.normal({66}, DType::f64, "w")});
+  gradcheck(
+      rank, "layernorm",
+      [](Tape& tape, const std::vector<Var>& in) {
+        return std::vector{ops::layernorm(tape, in[0], in[1], in[2], 1e-5)};
+      },
+      {rank.normal({3, 5}, DType::f64, "x"), rank.normal({5}, DType::f64, "w"), rank.normal({5}, DType::f64, "b")});
+  gradcheck(
+      rank, "layernorm",
+      [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::layernorm(tape, in[0], in[1], {}, 1e-5)}; },
+      {rank.normal({2, 66}, DType::f64, "x"), rank.normal({66}, DType::f64, "w")});
 }
 
 TEST(Norm, WrongShapesAreNamed) {

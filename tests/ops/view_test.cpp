@@ -11,7 +11,9 @@ using testing::Rank;
 TEST(Reshape, GradientsMatchDifferences) {
   Rank rank;
   gradcheck(rank, "reshape",
-            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::reshape(tape, in[0], {3, 2, 2})}; },
+            [](Tape& tape, const std::vector<Var>& in) {
+              return std::vector{ops::reshape(tape, in[0], {3, 2, 2})};
+            },
             {rank.normal({4, 3}, DType::f64, "x")});
 }
 

@@ -103,7 +103,8 @@ inline void gradcheck(Rank& rank, const std::string& name, const Function& f, co
     for (size_t k = 0; k < inputs.size(); ++k) {
       auto expected = values(tape.gradient(vars[k]));
       for (double& value : expected) value *= pass;
-      EXPECT_TRUE(close(values(leaves[k]->gradient()), expected, 1e-10, 1e-10)) << "parameter " << k << ", pass " << pass;
+      EXPECT_TRUE(close(values(leaves[k]->gradient()), expected, 1e-10, 1e-10))
+          << "parameter " << k << ", pass " << pass;
       EXPECT_EQ(leaves[k]->ready, pass) << "gradient-ready signals of parameter " << k;
     }
   }

@@ -31,8 +31,7 @@ struct Rank {
     Tensor out = stream.empty(shape, dtype);
     const Philox rng(7, Philox::stream_of(name));
     dispatch_floating(dtype, [&]<class T>() {
-      for (int64_t i = 0; i < out.elements(); ++i)
-        out.data<T>()[i] = T(rng.normal(static_cast<uint64_t>(i)) * scale);
+      for (int64_t i = 0; i < out.elements(); ++i) out.data<T>()[i] = T(rng.normal(static_cast<uint64_t>(i)) * scale);
     });
     return out;
   }
@@ -57,7 +56,8 @@ inline std::vector<double> values(const Tensor& tensor) {
 }
 
 // |a - b| <= atol + rtol |b| for every element; NaN never passes.
-inline ::testing::AssertionResult close(const std::vector<double>& a, const std::vector<double>& b, double atol, double rtol) {
+inline ::testing::AssertionResult close(const std::vector<double>& a, const std::vector<double>& b, double atol,
+                                        double rtol) {
   if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " elements against " << b.size();
   for (size_t i = 0; i < a.size(); ++i)
     if (!(std::abs(a[i] - b[i]) <= atol + rtol * std::abs(b[i])))

@@ -12,8 +12,8 @@
 namespace witan::kernels {
 
 // Declares the CPU twin of a kernel declared just before, with the same signature.
-#define WITAN_KERNEL_TWINS(name)    \
-  namespace cpu {                   \
+#define WITAN_KERNEL_TWINS(name)         \
+  namespace cpu {                        \
   decltype(::witan::kernels::name) name; \
   }
 

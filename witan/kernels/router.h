@@ -17,7 +17,8 @@ struct RouterOutputs {
   Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
 };
 
-// p = softmax(logits[t]);  ids = the K largest;  weights = p[ids] when pre_softmax, else softmax over the K chosen logits.
+// p = softmax(logits[t]);  ids = the K largest;  weights = p[ids] when pre_softmax, else softmax over the K chosen
+// logits.
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax);
 WITAN_KERNEL_TWINS(router_forward)
 

@@ -52,9 +52,8 @@ Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& bias, double ep
                        b.write(w, [&](const Tensor& dw, Write how) {
                          kernels::layernorm_backward_weight(b.stream(), dw, how, dy, in, m, scale);
                        });
-                       b.write(bias_slot, [&](const Tensor& db, Write how) {
-                         kernels::bias_backward(b.stream(), db, how, dy);
-                       });
+                       b.write(bias_slot,
+                               [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, dy); });
                        if (b.wants(x)) {
                          const Tensor dx = b.stream().empty_like(in);
                          kernels::layernorm_backward_input(b.stream(), dx, dy, in, b.value(w), m, scale);

@@ -1,6 +1,6 @@
-// One device's memory: reserved once, at the planned size, and handed out by a deterministic best-fit allocator, so that
-// a dry run on the meta device ends at the very same addresses as the run it stands for. Growth is an error.
-// Not thread-safe: an arena belongs to one rank.
+// One device's memory: reserved once, at the planned size, and handed out by a deterministic best-fit allocator, so
+// that a dry run on the meta device ends at the very same addresses as the run it stands for. Growth is an error. Not
+// thread-safe: an arena belongs to one rank.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class Arena {
   std::byte* base_ = nullptr;
   int64_t reserved_ = 0, top_ = 0, high_water_ = 0;
   std::array<int64_t, kMemoryTags> live_{}, peak_{};
-  std::map<int64_t, int64_t> free_;                    // offset → bytes, below top_, never adjacent
+  std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent
   std::set<std::pair<int64_t, int64_t>> free_by_size_;  // (bytes, offset)
 };
 

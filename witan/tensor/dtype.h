@@ -15,42 +15,65 @@ enum class DType : uint8_t { f32, bf16, f64, i32, i64 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::f32:
-    case DType::i32: return 4;
-    default: return 8;
+    case DType::i32:
+      return 4;
+    default:
+      return 8;
   }
 }
-constexpr bool is_floating(DType dtype) { return dtype <= DType::f64; }
+constexpr bool is_floating(DType dtype) {
+  return dtype <= DType::f64;
+}
 
 // The type in which sums over `dtype` are formed and statistics are kept: float32, or float64 for float64.
-constexpr DType accumulator(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+constexpr DType accumulator(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
 
-std::string_view name_of(DType dtype);          // "float32", "bfloat16", "float64", "int32", "int64"
-DType dtype_from_name(std::string_view name);   // those and Megatron's fp32, bf16, fp64; throws ConfigError
-inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }
+std::string_view name_of(DType dtype);         // "float32", "bfloat16", "float64", "int32", "int64"
+DType dtype_from_name(std::string_view name);  // those and Megatron's fp32, bf16, fp64; throws ConfigError
+inline std::ostream& operator<<(std::ostream& out, DType dtype) {
+  return out << name_of(dtype);
+}
 
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::f32; }
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
 template <>
-constexpr DType dtype_of<bf16>() { return DType::bf16; }
+constexpr DType dtype_of<bf16>() {
+  return DType::bf16;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::f64; }
+constexpr DType dtype_of<double>() {
+  return DType::f64;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::i32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::i32;
+}
 template <>
-constexpr DType dtype_of<int64_t>() { return DType::i64; }
+constexpr DType dtype_of<int64_t>() {
+  return DType::i64;
+}
 
 // Calls body.template operator()<T>() with the C++ type of a floating `dtype`.
 template <class Body>
 decltype(auto) dispatch_floating(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::f32: return body.template operator()<float>();
-    case DType::bf16: return body.template operator()<bf16>();
-    case DType::f64: return body.template operator()<double>();
-    default: throw ShapeError(cat("a floating dtype is needed, got ", name_of(dtype)));
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::bf16:
+      return body.template operator()<bf16>();
+    case DType::f64:
+      return body.template operator()<double>();
+    default:
+      throw ShapeError(cat("a floating dtype is needed, got ", name_of(dtype)));
   }
 }
 

@@ -1,5 +1,6 @@
-// Rows grouped by expert inside a pool of fixed capacity [capacity, D]. Where the groups lie is known to the device alone:
-// the host knows the capacity, a bound, so that no step waits for a count. Rows outside the groups are undefined.
+// Rows grouped by expert inside a pool of fixed capacity [capacity, D]. Where the groups lie is known to the device
+// alone: the host knows the capacity, a bound, so that no step waits for a count. Rows outside the groups are
+// undefined.
 #pragma once
 
 #include "witan/tensor/tensor.h"

@@ -9,15 +9,21 @@ namespace witan {
 Tensor Stream::empty(const Shape& shape, DType dtype, MemoryTag tag) {
   return {device_, arena_, shape, dtype, tag};
 }
-Tensor Stream::empty(const Shape& shape, DType dtype) { return empty(shape, dtype, MemoryTag::activations); }
-Tensor Stream::empty_like(const Tensor& other) { return empty(other.shape(), other.dtype()); }
+Tensor Stream::empty(const Shape& shape, DType dtype) {
+  return empty(shape, dtype, MemoryTag::activations);
+}
+Tensor Stream::empty_like(const Tensor& other) {
+  return empty(other.shape(), other.dtype());
+}
 
 Tensor Stream::zeros(const Shape& shape, DType dtype, MemoryTag tag) {
   Tensor filled = empty(shape, dtype, tag);
   if (!is_meta()) std::memset(filled.raw(), 0, static_cast<size_t>(filled.bytes()));
   return filled;
 }
-Tensor Stream::zeros(const Shape& shape, DType dtype) { return zeros(shape, dtype, MemoryTag::activations); }
+Tensor Stream::zeros(const Shape& shape, DType dtype) {
+  return zeros(shape, dtype, MemoryTag::activations);
+}
 
 double Stream::flops() const {
   double sum = 0;

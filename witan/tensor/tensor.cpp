@@ -38,7 +38,9 @@ bool Tensor::contiguous() const {
   return true;
 }
 
-bool Tensor::unique() const { return storage_.use_count() == 1; }
+bool Tensor::unique() const {
+  return storage_.use_count() == 1;
+}
 
 std::byte* Tensor::raw() const {
   assert(defined());
@@ -69,7 +71,8 @@ Tensor Tensor::narrow(int dim, int64_t begin, int64_t size) const {
 }
 
 Tensor Tensor::transpose(int a, int b) const {
-  require<ShapeError>(a >= 0 && b >= 0 && a < shape_.dims() && b < shape_.dims(), "no dims ", a, " and ", b, " in ", shape_);
+  require<ShapeError>(a >= 0 && b >= 0 && a < shape_.dims() && b < shape_.dims(), "no dims ", a, " and ", b, " in ",
+                      shape_);
   Tensor view = *this;
   view.shape_ = shape_.with(a, shape_[b]).with(b, shape_[a]);
   std::swap(view.strides_[static_cast<size_t>(a)], view.strides_[static_cast<size_t>(b)]);

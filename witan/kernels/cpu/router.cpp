@@ -48,7 +48,8 @@ void sum_losses(const RouterOutputs& out, int64_t T, int64_t E, int64_t K) {
   double balance = 0;
   for (size_t e = 0; e < mass.size(); ++e) balance += mass[e] * static_cast<double>(counts[e]);
   const double tokens = std::max<double>(static_cast<double>(T), 1);
-  out.balance.data<A>()[0] = static_cast<A>(balance * static_cast<double>(E) / (tokens * tokens * static_cast<double>(K)));
+  out.balance.data<A>()[0] =
+      static_cast<A>(balance * static_cast<double>(E) / (tokens * tokens * static_cast<double>(K)));
   out.z.data<A>()[0] = static_cast<A>(squares / tokens);
 }
 

@@ -21,8 +21,8 @@ void for_rows(Stream& stream, const Tensor& x, const Body& body) {
   });
 }
 
-// to[d] (=|+=) sum_t of what add(t, begin, end, sums) adds for the columns [begin, end). Rows are summed in order within
-// blocks of 64, and the blocks in order: neither threads nor the number of columns changes the result.
+// to[d] (=|+=) sum_t of what add(t, begin, end, sums) adds for the columns [begin, end). Rows are summed in order
+// within blocks of 64, and the blocks in order: neither threads nor the number of columns changes the result.
 template <class T, class A, class Add>
 void sum_over_rows(Stream& stream, const Tensor& to, Write write, const Shape& shape, const Add& add) {
   constexpr int64_t kColumns = 64, kRows = 64;
