@@ -47,7 +47,7 @@ void whole_step(benchmark::State& state) {
   int64_t step = 0;
   for (auto _ : state) {
     ++step;
-    benchmark::DoNotOptimize(engine.step(batches, step, step - 1, false).loss);
+    benchmark::DoNotOptimize(engine.step(batches, step, step - 1).loss);
   }
   const double gflop = plan.step_flops * 1e-9;
   state.counters["GFLOP/s"] = benchmark::Counter(gflop, benchmark::Counter::kIsIterationInvariantRate);

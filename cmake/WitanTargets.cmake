@@ -10,11 +10,15 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # Internal invariants stay checked in releases: they cost nothing next to a matrix product.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+if(WITAN_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # instrumented code compiles slowly enough
+endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Paths below the tree are hashed relative to it, so that another clone finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${CCACHE})
 endif()
 
 add_library(witan_flags INTERFACE)

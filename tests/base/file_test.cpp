@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 
+#include "support/flushed.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
@@ -34,6 +35,19 @@ TEST(ReadFile, ReturnsEveryByte) {
     write_file_atomically(folder / "f", text);
     EXPECT_EQ(read_file(folder / "f"), text) << bytes;
   }
+}
+
+// The bytes, then the rename: what a crash leaves is the old file or the new one.
+TEST(WriteFileAtomically, FlushesTheBytesAndThenTheName) {
+  const test::TempFolder folder;
+  test::flushed.clear();
+  write_file_atomically(folder / "f", "12345");
+  ASSERT_EQ(test::flushed.size(), 2u);
+  EXPECT_EQ(test::flushed[0].path.parent_path(), folder.path());
+  EXPECT_NE(test::flushed[0].path, folder / "f");
+  EXPECT_EQ(test::flushed[0].bytes, 5u);
+  EXPECT_EQ(test::flushed[1].path, folder.path());
+  EXPECT_EQ(test::flushed[1].names, std::vector<std::string>{"f"});
 }
 
 // Files under /proc say that they are empty.

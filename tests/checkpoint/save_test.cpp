@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "checkpoint_support.h"
+#include "support/flushed.h"
 
 namespace witan {
 namespace {
@@ -39,6 +40,22 @@ TEST(Save, TheSameStateMakesTheSameBytes) {
                                  "shard-00002.safetensors"));
   for (const std::string& name : names) EXPECT_EQ(read_file(first / name), read_file(second / name)) << name;
   EXPECT_THAT(names_in(a.path()), ElementsAre("step-30"));
+}
+
+// A rename is durable once the folder is flushed after it.
+TEST(Save, FlushesTheFoldersOnceEverythingIsInPlace) {
+  const TempFolder folder;
+  save_model(folder.path(), 1, 2);
+  flushed.clear();
+  save_model(folder.path(), 2, 2);
+  ASSERT_FALSE(flushed.empty());
+  EXPECT_EQ(flushed.back().path, folder.path());
+  EXPECT_THAT(flushed.back().names, ElementsAre("step-1", "step-2"));
+  // The new checkpoint's own folder, under its hidden name, when all files had their names.
+  const Flushed& own = flushed[flushed.size() - 2];
+  EXPECT_THAT(own.path.string(), HasSubstr(".tmp-step-2"));
+  EXPECT_THAT(own.names,
+              ElementsAre("config.toml", "manifest.json", "shard-00000.safetensors", "shard-00001.safetensors"));
 }
 
 TEST(Save, ReplicasAreWrittenOnceAndRanksWithoutRowsWriteNothing) {

@@ -85,6 +85,12 @@ TEST_F(TrainedRunTest, GeneratesTheSameTextAgain) {
   EXPECT_NE(run({"generate", "the king", "--max-tokens", "20", "--seed", "4"}).out, said.out);
 }
 
+TEST_F(TrainedRunTest, GeneratesTheSampleThatTrainingShowed) {
+  const Said said = run({"generate", "The ", "--max-tokens", "4", "--temperature", "0.7", "--seed", "1234"});
+  EXPECT_GT(said.out.size(), std::string("The \n").size());
+  EXPECT_TRUE(contains(trained_.out, "\n" + said.out)) << said.out << " is not in\n" << trained_.out;
+}
+
 TEST_F(TrainedRunTest, GreedyTextDependsOnNoSeed) {
   const std::string text = run({"generate", "the", "--greedy", "--max-tokens", "10"}).out;
   EXPECT_EQ(run({"generate", "the", "--greedy", "--max-tokens", "10", "--seed", "9"}).out, text);
@@ -185,6 +191,22 @@ TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
   EXPECT_TRUE(contains(said.err, "warning: ") && contains(said.err, "step 3")) << said.err;
   damage(checkpoints / "step-3");
   expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is whole", "step-3", "step-6"});
+}
+
+TEST_F(TrainedRunTest, TrainGoesOnWithTheRunsOwnConfiguration) {
+  const std::string copied = copy();
+  const std::vector<std::string> again = {"train", "--runs-folder", copied, "--run", "small"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), again.begin(), again.end());
+    return more;
+  };
+  EXPECT_TRUE(contains(witan(again).out, "is finished: 6 steps are done")) << witan(again).out;
+  expect_refusal(with({"--train-iters", "7", "--num-layers", "3"}), 3,
+                 {"num_layers = 3 (was 2)", "--run NAME", "--fresh"});
+  const Said said = witan(with({"--train-iters", "7"}));
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "step 6 of 7")) << said.err;
+  EXPECT_TRUE(fs::exists(fs::path(copied) / "small/checkpoints/step-7"));
 }
 
 TEST_F(TrainedRunTest, MissingShardsAreDataErrors) {

@@ -52,6 +52,26 @@ TEST(Samples, EachEpochVisitsEverySampleOnce) {
   EXPECT_EQ(first_tokens.size(), 5u);  // no two epochs alike
 }
 
+// Both shuffles are those of the epoch: of documents, which moves the cuts, and of samples.
+TEST(Samples, EachEpochHasOrdersOfItsOwn) {
+  const auto epochs = [](const std::vector<int64_t>& lengths) {
+    const Samples samples(MemoryDataset::counting(lengths), {.sequence_length = 7});
+    std::vector<std::vector<std::vector<int32_t>>> found(2);
+    for (int64_t i = 0; i < 2 * samples.per_epoch(); ++i)
+      found[static_cast<size_t>(i / samples.per_epoch())].push_back(sample(samples, i));
+    return found;
+  };
+  auto one = epochs({300});
+  EXPECT_NE(one[0], one[1]);
+  for (auto& epoch : one) std::ranges::sort(epoch);
+  EXPECT_EQ(one[0], one[1]) << "one document is always cut at the same places";
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 40; ++i) lengths.push_back(3 + i * 7 % 11);
+  auto many = epochs(lengths);
+  for (auto& epoch : many) std::ranges::sort(epoch);
+  EXPECT_NE(many[0], many[1]);
+}
+
 TEST(Samples, StepsBetweenDocumentsOnlyAtTheirEnds) {
   const std::vector<int64_t> lengths(40, 10);
   const Samples samples(MemoryDataset::counting(lengths), {.sequence_length = 6});

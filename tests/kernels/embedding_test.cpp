@@ -67,10 +67,11 @@ TEST(Embedding, UnnamedRowsAreZeroedOrLeftAlone) {
   const Tensor dw = rank.poisoned({4, 2}, DType::f32), dy = rank.tensor<float>({1, 2}, {3, 4});
   const Tensor ids = rank.tensor<int32_t>({1}, {1});
   backward(rank, dw, Write::overwrite, dy, ids);
-  EXPECT_EQ(values(dw), (std::vector<double>{0, 0, 3, 4, 0, 0, 0, 0}));
+  const std::vector<double> overwritten = {0, 0, 3, 4, 0, 0, 0, 0}, accumulated = {0, 0, 6, 8, 0, 0, 0, 9};
+  EXPECT_EQ(values(dw), overwritten);
   dw.data<float>()[7] = 9;
   backward(rank, dw, Write::accumulate, dy, ids);
-  EXPECT_EQ(values(dw), (std::vector<double>{0, 0, 6, 8, 0, 0, 0, 9}));
+  EXPECT_EQ(values(dw), accumulated);
 }
 
 TEST(Embedding, ThreadsDoNotChangeABit) {

@@ -25,7 +25,8 @@ TEST(MoeConfig, PatternsChooseTheBlocksWithExperts) {
   EXPECT_EQ(moe_blocks("9", 3), "E--");
   EXPECT_EQ(moe_blocks("[0,1,1]", 3), "-EE");
   EXPECT_EQ(moe_blocks("[0, 1, 0]", 3), "-E-");
-  EXPECT_EQ(moe_blocks("[0]", 1), "-");
+  const std::string message = test::message_of<ConfigError>([] { moe_blocks("[0]", 1); });
+  EXPECT_EQ(message, "moe_layer_freq = [0] gives no layer experts: a dense model is num_experts = 0");
 }
 
 TEST(MoeConfig, NoExpertsMeansNoMoeBlockAndNothingToCheck) {

@@ -63,5 +63,13 @@ TEST(Plan, FlopsAreThoseOfTheMatrices) {
   EXPECT_GT(plan.step_flops, 6 * weights * tokens + attention);
 }
 
+// Ranks divide the work; only the update is each one's own.
+TEST(Plan, FlopsAreThoseOfAllRanks) {
+  RunConfig config = small_config();
+  const double one = make_plan(config).step_flops;
+  config.parallel = {2, 2, 1};
+  EXPECT_NEAR(make_plan(config).step_flops / one, 1.0, 0.05);
+}
+
 }  // namespace
 }  // namespace witan

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/run_support.h"
+#include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/store.h"
 #include "witan/report/metrics.h"
 #include "witan/train/resolve.h"
@@ -68,9 +70,12 @@ class Trainer : public ::testing::Test {
       config.validate();
       write_file_atomically(folder.config(), write_toml(config.fields()));
       const Plan plan = make_plan(config);
-      result =
-          train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, folder,
-                RunEvent{.name = config.train.run, .started = "2026-01-01T00:00:00Z", .config_hash = "h"}, progress);
+      result = train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, folder,
+                     RunEvent{.name = config.train.run,
+                              .started = "2026-01-01T00:00:00Z",
+                              .config_hash = "h",
+                              .total_steps = config.train.train_iters},
+                     progress);
     }
     std::fclose(quiet);
     return result;
@@ -192,13 +197,60 @@ TEST_F(Trainer, BeginsAgainWhenItNeverSaved) {
   expect_same_steps("whole", "early");
 }
 
-TEST_F(Trainer, OtherTextIsNoResumption) {
+TEST_F(Trainer, GoesOnWithTheTokensItBeganWith) {
+  run(config("whole"));
+  RunConfig first = config("moved-text");
+  first.train.train_iters = 8;
+  run(first);
+  fs::rename(folder_ / "text.jsonl", folder_ / "elsewhere.jsonl");
+  EXPECT_EQ(run(config("moved-text")).resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("moved-text", 12));
+}
+
+TEST_F(Trainer, OtherTokensAreNoResumption) {
   RunConfig first = config("changed");
   first.train.train_iters = 4;
   run(first);
   std::ofstream(folder_ / "text.jsonl", std::ios::app) << "{\"text\": \"one more row of grain\"}\n";
+  run(config("other"));
+  for (const char* file : {"tokens.idx", "tokens.bin"})
+    fs::copy_file(folder_ / "other" / "data" / file, folder_ / "changed" / "data" / file,
+                  fs::copy_options::overwrite_existing);
   const std::string message = message_of<DataError>([&] { run(config("changed")); });
   EXPECT_NE(message.find("the text has changed"), std::string::npos) << message;
+}
+
+// A run whose checkpoints are all damaged must not quietly begin again over them.
+TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
+  run(config("damaged"));
+  for (const int64_t step : {4, 8, 12}) fs::resize_file(checkpoint("damaged", step) / "shard-00001.safetensors", 100);
+  const std::string message = message_of<CheckpointError>([&] { run(config("damaged")); });
+  EXPECT_NE(message.find("no checkpoint is whole"), std::string::npos) << message;
+  EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
+  EXPECT_EQ(steps("damaged").size(), 12u) << "the run's figures are still there";
+  EXPECT_TRUE(fs::exists(checkpoint("damaged", 12)));
+}
+
+TEST_F(Trainer, DamagedMetricsDoNotStopIt) {
+  run(config("whole"));
+  RunConfig first = config("figures");
+  first.train.train_iters = 8;
+  run(first);
+  std::string text = read_file(folder_ / "figures" / "metrics.jsonl");
+  text[1] = '#';
+  std::ofstream(folder_ / "figures" / "metrics.jsonl", std::ios::binary) << text;
+  EXPECT_EQ(run(config("figures")).resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("figures", 12));
+  EXPECT_TRUE(fs::exists(folder_ / "figures" / "metrics.jsonl.damaged"));
+  EXPECT_EQ(steps("figures").size(), 4u);
+}
+
+TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
+  RunConfig first = config("longer");
+  first.train.train_iters = 4;
+  run(first);
+  run(config("longer"));
+  EXPECT_EQ(read_metrics(folder_ / "longer" / "metrics.jsonl").run->total_steps, 12);
 }
 
 TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
@@ -213,6 +265,64 @@ TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
   EXPECT_TRUE(all.back().skipped);
 }
 
+TEST_F(Trainer, SkippedStepsAreNoUpdates) {
+  RunConfig wild = config("skips");
+  wild.optimizer.lr = 1e30;
+  wild.optimizer.min_lr = 1e30;
+  wild.train.most_skipped = 100;
+  wild.train.sample_tokens = 0;
+  run(wild);
+  const auto all = steps("skips");
+  ASSERT_EQ(all.size(), 12u);
+  const auto skipped = std::count_if(all.begin(), all.end(), [](const StepEvent& step) { return step.skipped; });
+  EXPECT_GT(skipped, 2);
+  EXPECT_LT(skipped, 12);
+  const TrainState state = TrainState::from_json(open_checkpoint(checkpoint("skips", 12)).scalars);
+  EXPECT_EQ(state.updates, 12 - skipped);
+  EXPECT_EQ(state.skipped_in_a_row, skipped);
+}
+
+TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
+  RunConfig shaky = config("shaky");
+  shaky.train.train_iters = 4;
+  shaky.train.most_skipped = 3;
+  run(shaky);
+  // As if the steps before the checkpoint had been skipped.
+  Manifest manifest = open_checkpoint(checkpoint("shaky", 4)).manifest;
+  manifest.scalars["skipped_in_a_row"] = 2;
+  write_file_atomically(checkpoint("shaky", 4) / kManifestName, manifest_text(manifest));
+  shaky.train.train_iters = 8;
+  EXPECT_EQ(run(shaky).resumed_from, 4);
+  EXPECT_EQ(TrainState::from_json(open_checkpoint(checkpoint("shaky", 8)).scalars).skipped_in_a_row, 0);
+}
+
+TEST_F(Trainer, ElapsedTimeGoesOnWhereItStopped) {
+  RunConfig timed = config("timed");
+  timed.train.train_iters = 4;
+  run(timed);
+  timed.train.train_iters = 8;
+  run(timed);
+  double elapsed = 0;
+  for (const StepEvent& step : steps("timed")) EXPECT_NEAR(step.elapsed_s, elapsed += step.step_s, 1e-9) << step.step;
+}
+
+TEST_F(Trainer, KeepsTheLastCheckpointsAlone) {
+  RunConfig few = config("few");
+  few.train.keep_last = 2;
+  run(few);
+  EXPECT_FALSE(fs::exists(checkpoint("few", 4)));
+  EXPECT_TRUE(fs::exists(checkpoint("few", 8)));
+  EXPECT_TRUE(fs::exists(checkpoint("few", 12)));
+}
+
+// A run reserves what the plan says: for its sample too.
+TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
+  RunConfig wordy = config("wordy");
+  wordy.train.train_iters = 1;
+  for (int i = 0; i < 1000; ++i) wordy.train.sample_prompt += "q! ";
+  EXPECT_TRUE(run(wordy).finished);
+}
+
 TEST_F(Trainer, ARunHasOneProcess) {
   const RunFolder mine(folder_.path().string(), "taken");
   const std::string message = message_of<ConfigError>([&] { RunFolder(folder_.path().string(), "taken"); });
@@ -223,9 +333,12 @@ TEST_F(Trainer, ArchivesWithoutOverwriting) {
   EXPECT_FALSE(archive_run(folder_.path(), "x"));
   for (const char* expected : {"x.1", "x.2"}) {
     fs::create_directory(folder_ / "x");
+    std::ofstream(folder_ / "x" / "config.toml").flush();
     EXPECT_EQ(archive_run(folder_.path(), "x"), folder_ / expected);
   }
   EXPECT_FALSE(fs::exists(folder_ / "x"));
+  fs::create_directory(folder_ / "x");
+  EXPECT_FALSE(archive_run(folder_.path(), "x")) << "there was nothing in it";
   const RunFolder busy(folder_.path(), "x");
   EXPECT_THROW(archive_run(folder_.path(), "x"), ConfigError);
 }
@@ -286,6 +399,22 @@ TEST(RunConfig, IdentityIsModelDataBatchAndSeed) {
   now.model.num_layers = 5;
   now.train.seed = 7;
   EXPECT_EQ(changed_identity(before, now), (std::vector<std::string>{"seed = 7 (was 1234)", "num_layers = 5 (was 2)"}));
+}
+
+TEST(RunConfig, EveryPartOfTheIdentityIsNamed) {
+  const auto change = [](const std::function<void(RunConfig&)>& edit) {
+    RunConfig before = small_config(), now = before;
+    edit(now);
+    const auto changes = changed_identity(before, now);
+    return changes.size() == 1 ? changes[0].substr(0, changes[0].find(' ')) : cat(changes.size(), " changes");
+  };
+  EXPECT_EQ(change([](RunConfig& c) { c.train.micro_batch_size = 1; }), "micro_batch_size");
+  EXPECT_EQ(change([](RunConfig& c) { c.train.global_batch_size = 32; }), "global_batch_size");
+  EXPECT_EQ(change([](RunConfig& c) { c.data.seq_length = 24; }), "seq_length");
+  EXPECT_EQ(change([](RunConfig& c) { c.data.eod_mask_loss = true; }), "eod_mask_loss");
+  EXPECT_EQ(change([](RunConfig& c) { c.data.bpe.vocab_size = 999; }), "tokenizer_vocab_size");
+  EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_router_topk = 1; }), "moe_router_topk");
+  EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; }), "0 changes");
 }
 
 TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {

@@ -10,6 +10,7 @@
 #include "witan/cli/config_args.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/resolve.h"
+#include "witan/train/saved_config.h"
 
 namespace witan::cli {
 namespace {
@@ -22,6 +23,10 @@ struct State {
 ExitCode plan(Context& context, State& state) {
   state.args->apply();
   RunConfig& config = state.config;
+  if (const auto saved = saved_config(fs::path(config.train.runs_folder) / config.train.run)) {
+    config = *saved;
+    state.args->apply();
+  }
   const auto& data = config.data;
   const int64_t vocabulary =
       data.tokenizer.empty() ? data.bpe.vocab_size : Tokenizer::load(data.tokenizer).vocab_size();

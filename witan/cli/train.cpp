@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -13,10 +14,13 @@
 #include "witan/checkpoint/store.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/config_args.h"
+#include "witan/cli/machine.h"
 #include "witan/kernels/ceiling.h"
+#include "witan/optim/lr_schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/report/html.h"
 #include "witan/train/resolve.h"
+#include "witan/train/saved_config.h"
 #include "witan/train/signals.h"
 #include "witan/train/trainer.h"
 
@@ -28,6 +32,7 @@ constexpr double kExpectedShare = 0.5;
 
 struct State {
   RunConfig config;
+  std::optional<RunConfig> before;  // that of the run on disk
   std::optional<ConfigArgs> args;
   bool fresh = false;
 };
@@ -36,20 +41,41 @@ struct State {
 // the same run must not change.
 void read_config(State& state) {
   state.args->apply();
-  const auto& train = state.config.train;
-  const fs::path saved = fs::path(train.runs_folder) / train.run / "config.toml";
-  if (state.fresh || !fs::exists(saved)) return;
-  RunConfig before;
-  read_toml(before.fields(), saved.string());
-  const std::string folder = train.runs_folder, run = train.run;
-  state.config = before;
+  const std::string folder = state.config.train.runs_folder, run = state.config.train.run;
+  const fs::path path = fs::path(folder) / run;
+  state.before = saved_config(path);
+  if (!state.before) return;
+  state.config = *state.before;
   state.config.train.runs_folder = folder;
   state.config.train.run = run;
   state.args->apply();
-  const auto changes = changed_identity(before, state.config);
-  require<ConfigError>(changes.empty(), "the run ", saved.parent_path().string(),
+  const auto changes = changed_identity(*state.before, state.config);
+  require<ConfigError>(state.fresh || changes.empty(), "the run ", path.string(),
                        " was begun with another configuration: ", fmt::format("{}", fmt::join(changes, ", ")),
                        ". Give this one a name of its own with --run NAME, or start anew with --fresh");
+}
+
+// A longer run has another schedule: a jump of the learning rate must not come as a surprise.
+void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress) {
+  if (done == 0) return;
+  const double was = learning_rate(before.optimizer, before.train.train_iters, done);
+  const double is = learning_rate(now.optimizer, now.train.train_iters, done + 1);
+  if (std::abs(is - was) <= 0.1 * std::max(is, was)) return;
+  progress.note(
+      fmt::format("warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; "
+                  "--lr-decay-iters {} keeps the old one",
+                  was, is, before.train.train_iters));
+}
+
+// Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer.
+void require_memory(const Plan& plan) {
+  double needed = 0;
+  for (const RankPlan& rank : plan.ranks) needed += static_cast<double>(rank.arena_bytes);
+  const double usable = static_cast<double>(read_memory().usable());
+  require<OutOfMemoryError>(
+      usable == 0 || needed <= usable, "the ranks need ", format_bytes(needed), " together, and ", format_bytes(usable),
+      " are free. Smaller micro_batch_size, recompute_granularity = full or fewer ranks need less; "
+      "`witan plan` with the same flags shows what takes how much");
 }
 
 RunPlan run_plan(const RunConfig& config, const Plan& plan) {
@@ -86,15 +112,16 @@ void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised
   const double seconds =
       plan.step_flops * static_cast<double>(steps) / (promised.ceiling_gflops * 1e9 * kExpectedShare);
   progress.note(fmt::format(
-      "model        {} parameters, {} active for a token; {} layers of width {}{}",
+      "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
       format_count(static_cast<double>(plan.counts.exact)), format_count(static_cast<double>(plan.counts.active)),
-      config.model.num_layers, config.model.hidden_size,
+      config.model.num_layers, config.model.num_layers == 1 ? "" : "s", config.model.hidden_size,
       config.model.moe.num_experts > 0
           ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
           : ""));
-  progress.note(fmt::format("ranks        {} of {} thread{}, experts divided by {}; {} of memory each",
-                            config.parallel.ranks, config.parallel.threads, config.parallel.threads == 1 ? "" : "s",
-                            config.parallel.expert_model_parallel_size,
+  const int64_t divided = config.parallel.expert_model_parallel_size;
+  progress.note(fmt::format("ranks        {} of {} thread{}{}; {} of memory each", config.parallel.ranks,
+                            config.parallel.threads, config.parallel.threads == 1 ? "" : "s",
+                            divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
                             format_bytes(static_cast<double>(promised.arena_bytes))));
   progress.note(fmt::format(
       "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s", steps,
@@ -105,8 +132,8 @@ void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised
 void summarise(Context& context, const RunConfig& config, const RunResult& result, const fs::path& report) {
   if (result.bits_per_byte)
     fmt::print(context.out,
-               "\nheld-out     {:.4f} bits per byte; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
-               *result.bits_per_byte, result.baseline_bits_per_byte.value_or(0));
+               "\nheld-out     {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
+               *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0));
   if (!result.sample.empty())
     fmt::print(context.out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
   fmt::print(context.out, "report       {}\n", report.string());
@@ -133,36 +160,38 @@ void say_finished(Context& context, const RunConfig& config, const RunFolder& fo
              "The run {} is finished: {} steps are done.\n"
              "report       {}\n"
              "go on        {} --train-iters {}\n"
-             "start anew   {} --fresh   (keeps this one as {}.1)\n",
+             "start anew   {} --fresh   (keeps this one as {})\n",
              folder.path().string(), done, folder.report().string(), command_for(context, config, "train"), 2 * done,
-             command_for(context, config, "train"), config.train.run);
+             command_for(context, config, "train"), archive_path(config.train.runs_folder, config.train.run).string());
 }
 
 ExitCode train_command(Context& context, State& state) {
   read_config(state);
   RunConfig& config = state.config;
   Progress progress(context.err, progress_options(context.err));
-  if (state.fresh)
+  RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
+  resolve(config, usable_cores(), 1);
+  config.validate();
+  if (state.fresh) {
+    check_sources(config.data);
     if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
       progress.note("archived     " + moved->string());
+  }
   const RunFolder folder(config.train.runs_folder, config.train.run);
   const int64_t done = steps_done(folder);
   if (done >= config.train.train_iters) {
     say_finished(context, config, folder, done);
     return ExitCode::done;
   }
-
-  RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
-  resolve(config, usable_cores(), 1);
-  config.validate();
+  if (state.before) announce_schedule(*state.before, config, done, progress);
   const RunData data = prepare_run_data(config, folder, progress);
   config.model.vocab_size = asked.model.vocab_size;
   resolve(config, usable_cores(), data.tokenizer->vocab_size());
   config.validate();
-  asked.model.vocab_size = config.model.vocab_size;
   write_file_atomically(folder.config(), write_toml(asked.fields(), true));
 
   const Plan plan = make_plan(config);
+  require_memory(plan);
   const RunPlan promised = run_plan(config, plan);
   announce(config, plan, promised, done, progress);
   const RunResult result = train(config, promised, data, folder, run_event(config, plan, promised), progress);

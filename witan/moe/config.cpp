@@ -1,5 +1,6 @@
 #include "witan/moe/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <vector>
 
@@ -51,10 +52,13 @@ void MoeConfig::validate(int64_t num_layers) const {
       moe_router_topk > 1 || moe_router_pre_softmax,
       "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
       "the router would not learn");
-  const size_t layers = moe_layers(moe_layer_freq, num_layers).size();
-  require<ConfigError>(layers == static_cast<size_t>(num_layers), "moe_layer_freq = ", moe_layer_freq,
+  const auto layers = moe_layers(moe_layer_freq, num_layers);
+  require<ConfigError>(layers.size() == static_cast<size_t>(num_layers), "moe_layer_freq = ", moe_layer_freq,
                        ": must be a whole number, or a pattern of 0 and 1 for each of the ", num_layers,
                        " layers, as in [1,0]");
+  require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
+                       "moe_layer_freq = ", moe_layer_freq,
+                       " gives no layer experts: a dense model is num_experts = 0");
 }
 
 bool MoeConfig::is_moe_layer(int64_t layer, int64_t num_layers) const {

@@ -23,12 +23,12 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank) {
   const Groups groups = make_meta_groups(layout, rank);
   Engine engine(stream, groups, config);
   const auto batches = batches_of(config, config.micro_batches() / config.parallel.ranks);
-  engine.step(batches, 1, 0, false);
+  engine.step(batches, 1, 0);
 
   stream.reset_costs();
   const std::vector<Group*> axes = {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()};
   for (Group* group : axes) group->reset_sent();
-  engine.step(batches, 2, 1, false);
+  engine.step(batches, 2, 1);
   RankPlan plan;
   plan.rank = rank;
   for (const auto& [part, kernels] : stream.costs())

@@ -31,7 +31,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
   if (config_.train.check_states) state_check_.after_init(stream_);
 }
 
-StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, bool stop) {
+StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
+                        const std::function<bool()>& stop) {
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
   step_state_.set(learning, updates + 1);
   gradients_.begin_step();
@@ -54,7 +55,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   stream_.set_part("other");
 
-  StepResult result = share(sums, stop);
+  StepResult result = share(sums, stop && stop());
   result.learning_rate = learning;
   result.gradient_norm = read_norm(total).norm;
   result.skipped = step_state_.skipped();

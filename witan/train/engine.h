@@ -2,6 +2,7 @@
 // meta device.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,7 +37,8 @@ class Engine {
 
   // Collective over all ranks. `micro_batches` are this rank's; `iteration` counts from 1; `updates` are the updates
   // made before (skipped steps make none). On the meta device batches need only their sizes.
-  StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, bool stop);
+  StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
+                  const std::function<bool()>& stop = {});
 
   // Collective: the loss over all ranks' batches; every rank brings equally many.
   Evaluation evaluate(const std::vector<Batch>& batches);

@@ -40,20 +40,23 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vec
 }  // namespace
 
 Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
-    : config_(config), plan_(plan), metrics_(folder.metrics()), log_(folder.log().string()), progress_(progress) {}
+    : config_(config),
+      plan_(plan),
+      path_(folder.metrics()),
+      metrics_(path_),
+      log_(folder.log().string()),
+      progress_(progress) {}
 
-void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte) {
+void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
+  metrics_.truncate_after(step);
+  log_.info(fmt::format("begin at step {}", step));
+  const auto before = read_metrics(path_).run;
+  if (before && before->total_steps == run.total_steps) return;
   metrics_.append(run);
+  if (before) return;
   for (int64_t rank = 0; rank < config_.parallel.ranks; ++rank)
     metrics_.append(MemoryEvent{rank, plan_.tags, plan_.arena_bytes});
   metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
-  baseline_ = bigram_bits_per_byte;
-  log_.info("begin");
-}
-
-void Recorder::resume(const TrainState& state, const std::string& checkpoint) {
-  metrics_.truncate_after(state.step);
-  log_.info(fmt::format("resume from {} at step {}", checkpoint, state.step));
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) {
@@ -83,11 +86,18 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
     log_.warn(line);
   }
   show(state, event);
-  if (state.step % config_.train.log_interval != 0 && state.step != config_.train.train_iters && !result.stop) return;
+  if (!closes_interval(state.step) && !result.stop) return;
   metrics_.append(event);
   if (!result.expert_counts.empty()) metrics_.append(experts_event(config_, state.step, result.expert_counts));
   interval_loss_ = 0;
   interval_steps_ = 0;
+}
+
+// A checkpoint ends an interval too: a run that goes on from it has no sums to bring along.
+bool Recorder::closes_interval(int64_t step) const {
+  const auto& train = config_.train;
+  return step % train.log_interval == 0 || step == train.train_iters ||
+         (train.save_interval > 0 && step % train.save_interval == 0);
 }
 
 void Recorder::show(const TrainState& state, const StepEvent& event) {
@@ -109,6 +119,7 @@ void Recorder::show(const TrainState& state, const StepEvent& event) {
 
 void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes) {
   held_out_loss_ = evaluation.loss();
+  evaluated_at_ = state.step;
   bits_per_byte_ = bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
   metrics_.append(EvalEvent{state.step, *held_out_loss_, *bits_per_byte_});
   log_.info(

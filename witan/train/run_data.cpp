@@ -107,9 +107,18 @@ RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> 
           .fingerprint = fingerprint(prefix)};
 }
 
+void check_sources(const DataConfig& config) {
+  if (config.data_path.empty()) find_sources(config.data.empty() ? default_corpus() : split_paths(config.data));
+}
+
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
   const DataConfig& data = config.data;
   if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
+  const fs::path shards = folder.tokens().string() + ".idx";
+  if (fs::exists(folder.checkpoints()) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
+    progress.note(cat("text         the tokens that the run was begun with, ", folder.tokens().string()));
+    return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
+  }
   const Sources sources = find_sources(data.data.empty() ? default_corpus() : split_paths(data.data));
   const auto tokenizer = find_tokenizer(data, folder, sources, progress);
   return open_run_data(config, tokenizer, tokenize(data, folder, sources, tokenizer, progress));

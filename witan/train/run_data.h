@@ -26,8 +26,12 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 // Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
 
+// Whether there is any text where the config says. Throws DataError.
+void check_sources(const DataConfig& config);
+
 // Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
-// done before. Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
+// done before. A run that has saved a checkpoint goes on with the tokens in its folder, wherever the text is by then.
+// Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
 
 // The held-out batches of one look, for one rank: the same samples at every look. All ranks get equally many batches;

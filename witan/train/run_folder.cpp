@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "witan/base/error.h"
 
@@ -26,15 +27,27 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name) : pat
 }
 
 RunFolder::~RunFolder() {
+  std::error_code none;
+  const auto entries = std::distance(fs::directory_iterator(path_, none), fs::directory_iterator());
+  if (!none && entries == 1) {  // the lock
+    fs::remove(path_ / ".lock", none);
+    fs::remove(path_, none);
+  }
   ::close(lock_);
+}
+
+fs::path archive_path(const fs::path& runs_folder, const std::string& name) {
+  fs::path to;
+  for (int i = 1; to.empty() || fs::exists(to); ++i) to = runs_folder / cat(name, ".", i);
+  return to;
 }
 
 std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name) {
   const fs::path from = runs_folder / name;
   if (!fs::exists(from)) return std::nullopt;
   { const RunFolder free(runs_folder, name); }  // nobody is training it
-  fs::path to;
-  for (int i = 1; to.empty() || fs::exists(to); ++i) to = runs_folder / cat(name, ".", i);
+  if (!fs::exists(from)) return std::nullopt;   // nothing was in it
+  const fs::path to = archive_path(runs_folder, name);
   std::error_code error;
   fs::rename(from, to, error);
   require<IoError>(!error, "cannot move ", from.string(), " to ", to.string(), ": ", error.message());

@@ -13,6 +13,7 @@ class RunFolder {
   // Creates the folder where it is missing, and locks it: one process trains a run at a time. Throws IoError, or
   // ConfigError when another process holds the lock.
   RunFolder(const fs::path& runs_folder, const std::string& name);
+  // Leaves no folder behind in which nothing was written.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -30,6 +31,9 @@ class RunFolder {
   fs::path path_;
   int lock_ = -1;
 };
+
+// Where archive_run() would move a run: the first of NAME.1, NAME.2 … that is free.
+fs::path archive_path(const fs::path& runs_folder, const std::string& name);
 
 // Moves an existing run out of the way, to NAME.1, NAME.2 …; returns where it went, if there was one. Throws as
 // RunFolder does when a process is training it.

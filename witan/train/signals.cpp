@@ -3,15 +3,25 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <string_view>
 
 namespace witan {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 volatile std::sig_atomic_t received = 0;  // a handler has no other way to speak to its process
 
+// The only way to speak from a handler.
+void say(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
 void on_signal(int signal) {
-  if (signal == SIGINT && received == SIGINT) ::_exit(static_cast<int>(ExitCode::interrupted));
+  if (signal == SIGINT && received == SIGINT) {
+    say("\nended at once: nothing was saved after the last checkpoint, which is intact\n");
+    ::_exit(static_cast<int>(ExitCode::interrupted));
+  }
+  if (received == 0) say("\nstopping: this step is finished and saved; Ctrl-C again ends at once, unsaved\n");
   received = signal;
 }
 
@@ -23,7 +33,11 @@ StopSignals::StopSignals() {
   action.sa_handler = on_signal;
   ::sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], &action, &before_[i]);
+    // Under nohup a lost terminal is no reason to stop.
+    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

@@ -7,8 +7,8 @@
 
 namespace witan {
 
-// While one is alive, SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 ask for a stop instead of ending the process. A second
-// SIGINT ends it at once, with the last checkpoint intact. One at a time per process.
+// While one is alive, SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP ask for a stop instead of ending the process. A
+// second SIGINT ends it at once, with the last checkpoint intact. One at a time per process.
 class StopSignals {
  public:
   StopSignals();
@@ -21,7 +21,7 @@ class StopSignals {
   static ExitCode exit_code();
 
  private:
-  struct sigaction before_[4];
+  struct sigaction before_[5];
 };
 
 }  // namespace witan

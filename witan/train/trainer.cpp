@@ -104,7 +104,6 @@ class RankTrainer {
         state_.data == run_.data.fingerprint, "the text has changed since ", run_.from->folder.string(),
         " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
         "(--run NAME), or start anew (--fresh)");
-    if (leads()) run_.recorder.resume(state_, run_.from->folder.string());
   }
 
   // Returns whether a rank was asked to stop.
@@ -112,7 +111,7 @@ class RankTrainer {
     const auto start = Clock::now();
     const double waited = loader.waited_seconds();
     const auto batches = loader.next();
-    const StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested());
+    const StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
     const double seconds = seconds_since(start);
     ++state_.step;
     state_.consumed_samples += run_.config.train.global_batch_size;
@@ -158,13 +157,31 @@ class RankTrainer {
   TrainState state_;
 };
 
+// Figures are no reason to lose a run.
+bool set_damaged_metrics_aside(const RunFolder& folder) {
+  if (!fs::exists(folder.metrics())) return false;
+  try {
+    read_metrics(folder.metrics());
+    return false;
+  } catch (const CorruptionError&) {
+    fs::rename(folder.metrics(), folder.metrics().string() + ".damaged");
+    return true;
+  }
+}
+
 }  // namespace
 
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
                 const RunEvent& event, Progress& progress) {
   std::vector<std::string> warnings;
   auto from = latest_checkpoint(folder.checkpoints(), warnings);
+  if (!from && !warnings.empty())
+    throw CheckpointError(
+        fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
+                    folder.checkpoints().string(), fmt::join(warnings, "; ")));
   if (!from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  if (from && set_damaged_metrics_aside(folder))
+    progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   Recorder recorder(config, plan, folder, progress);
   Run run{config, plan, data, folder, std::move(from), 0, recorder};
   for (const std::string& warning : warnings) progress.note("warning: " + warning);
@@ -177,8 +194,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   if (run.from)
     progress.note(fmt::format("go on        from {}, step {} of {}", run.from->folder.string(), run.from->step,
                               config.train.train_iters));
-  else
-    recorder.begin(event, baseline);
+  recorder.begin(event, baseline, run.from ? run.from->step : 0);
 
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadWorld world(static_cast<int>(config.parallel.ranks));
@@ -196,6 +212,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
     result.sample = sample;
   });
   result.bits_per_byte = recorder.bits_per_byte();
+  result.evaluated_at = recorder.evaluated_at();
   recorder.end(result.finished ? "finished" : "stopped by a signal");
   return result;
 }

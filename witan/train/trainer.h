@@ -27,7 +27,8 @@ struct RunResult {
   int64_t step = 0;
   int64_t resumed_from = 0;  // step; 0: a new run
   std::optional<double> bits_per_byte, baseline_bits_per_byte;
-  std::string sample;  // what the model wrote after sample_prompt, if it finished
+  int64_t evaluated_at = 0;  // the step that bits_per_byte is of
+  std::string sample;        // what the model wrote after sample_prompt, if it finished
 };
 
 // Trains with a thread per rank, config.parallel.ranks of them, from the newest valid checkpoint of the folder, if

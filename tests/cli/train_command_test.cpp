@@ -1,0 +1,120 @@
+// witan train, as a person meets it: what it says, what it returns, and what it refuses.
+#include <algorithm>
+
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainCommandTest : public ::testing::Test {
+ protected:
+  TrainCommandTest() {
+    for (int i = 0; i < 20; ++i) write_text(own_ / ("text/" + std::to_string(i) + ".txt"), some_text(40));
+  }
+  Said train(std::vector<std::string> more = {}) {
+    std::vector<std::string> args = {"train",       "--runs-folder",       own_ / "runs", "--data",
+                                     own_ / "text", "--train-iters",       "2",           "--seq-length",
+                                     "16",          "--hidden-size",       "16",          "--num-layers",
+                                     "1",           "--num-experts",       "2",           "--ffn-hidden-size",
+                                     "16",          "--sample-tokens",     "3",           "--tokenizer-vocab-size",
+                                     "300",         "--held-out-fraction", "0.05"};
+    // A flag may be given once: a later value takes the place of the earlier one.
+    for (size_t i = 0; i < more.size(); ++i) {
+      const auto given = std::find(args.begin(), args.end(), more[i]);
+      if (more[i].starts_with("--") && given != args.end() && i + 1 < more.size())
+        *(given + 1) = more[++i];
+      else
+        args.push_back(more[i]);
+    }
+    return witan(args);
+  }
+  TempFolder own_;
+};
+
+TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
+  const Said first = train();
+  EXPECT_EQ(first.code, 0) << first.err;
+  for (const char* word : {"tokenizer", "model", "ranks", "work", "about"})
+    EXPECT_NE(first.err.find(word), std::string::npos) << word;
+  for (const char* word : {"bits per byte", "Kneser-Ney", "report", "go on", "write text"})
+    EXPECT_NE(first.out.find(word), std::string::npos) << word;
+  EXPECT_TRUE(fs::exists(own_ / "runs/default/report.html"));
+
+  const Said again = train();
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.out.find("is finished: 2 steps are done"), std::string::npos) << again.out;
+
+  const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
+  EXPECT_EQ(longer.code, 0) << longer.err;
+  EXPECT_NE(longer.err.find("step 2 of 3"), std::string::npos) << longer.err;
+
+  const Said fresh = train({"--fresh"});
+  EXPECT_EQ(fresh.code, 0) << fresh.err;
+  EXPECT_TRUE(fs::exists(own_ / "runs/default.1/report.html"));
+}
+
+TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
+  ASSERT_EQ(train().code, 0);
+  const Said other = train({"--num-query-groups", "4"});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_NE(other.err.find("num_query_groups = 4 (was 2)"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("--fresh"), std::string::npos) << other.err;
+}
+
+TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanStart) {
+  ASSERT_EQ(train().code, 0);
+  EXPECT_EQ(train({"--fresh", "--data", own_ / "nowhere"}).code, 4);
+  EXPECT_EQ(train({"--fresh", "--moe-router-topk", "1"}).code, 3);
+  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run stays where it is";
+  const Said anew = witan({"train", "--runs-folder", own_ / "runs", "--fresh"});
+  EXPECT_EQ(anew.code, 0) << anew.err;
+  EXPECT_NE(anew.err.find("1 layer of width 16"), std::string::npos) << anew.err;
+}
+
+TEST_F(TrainCommandTest, ALostConfigurationIsTakenFromTheCheckpoint) {
+  ASSERT_EQ(train().code, 0);
+  write_text(own_ / "runs/default/config.toml", "");
+  const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
+  EXPECT_EQ(longer.code, 0) << longer.err;
+  EXPECT_NE(longer.err.find("1 layer of width 16"), std::string::npos) << longer.err;
+}
+
+TEST_F(TrainCommandTest, ALongerScheduleIsAnnounced) {
+  ASSERT_EQ(train({"--lr-warmup-iters", "0"}).code, 0);
+  const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "20"});
+  EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
+}
+
+TEST_F(TrainCommandTest, PlanReadsTheRunsConfiguration) {
+  ASSERT_EQ(train().code, 0);
+  const Said plan = witan({"plan", "--runs-folder", own_ / "runs"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("One step: 128 tokens"), std::string::npos) << plan.out;
+}
+
+TEST_F(TrainCommandTest, WhatCannotFitIsRefusedBeforeItStarts) {
+  const Said huge = train({"--ffn-hidden-size", "1000000000"});
+  EXPECT_EQ(huge.code, 8) << huge.err;
+  EXPECT_NE(huge.err.find("are free"), std::string::npos) << huge.err;
+  EXPECT_FALSE(fs::exists(own_ / "runs/default/checkpoints"));
+}
+
+TEST_F(TrainCommandTest, SaysWhatIsWrongWithTheData) {
+  EXPECT_EQ(train({"--data", own_ / "nowhere"}).code, 4);
+  write_text(own_ / "empty.txt", "");
+  const Said empty = train({"--data", own_ / "empty.txt", "--run", "empty"});
+  EXPECT_EQ(empty.code, 4);
+  EXPECT_NE(empty.err.find("no document"), std::string::npos) << empty.err;
+}
+
+TEST_F(TrainCommandTest, RefusesLayoutsThatCannotBe) {
+  const Said experts = train({"--ranks", "4", "--expert-model-parallel-size", "4", "--micro-batch-size", "1"});
+  EXPECT_EQ(experts.code, 3);
+  EXPECT_NE(experts.err.find("expert_model_parallel_size"), std::string::npos) << experts.err;
+  EXPECT_EQ(train({"--ranks", "3"}).code, 3);
+}
+
+}  // namespace
+}  // namespace witan::test
