@@ -36,8 +36,8 @@ TEST(DoctorTest, SaysWhatItFound) {
   const Said said = witan({"doctor"});
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
-  for (const char* piece : {"processor  ", "usable, of", "memory  ", "fsync", "GFLOP/s", "corpus  ", "GPUs  ",
-                            "rank 0 has 0 1 2 3 4         splits [2 3]  receives 0 1 10 11 12\n",
+  for (const char* piece : {"processor  ", "usable, of", "memory  ", "fsync", "GFLOP/s", "corpus  ", "packages  ",
+                            "GPUs  ", "rank 0 has 0 1 2 3 4         splits [2 3]  receives 0 1 10 11 12\n",
                             "rank 1 has 10 11 12 13 14 15 splits [3 3]  receives 2 3 4 13 14 15\n              ok\n"})
     EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
   EXPECT_TRUE(contains(said.out, "\nready: ") != contains(said.out, "problem  ")) << said.out;

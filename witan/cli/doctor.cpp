@@ -11,6 +11,7 @@
 #include "witan/cli/disk_speed.h"
 #include "witan/cli/exchange_check.h"
 #include "witan/cli/machine.h"
+#include "witan/cli/packages.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
 
@@ -28,6 +29,7 @@ struct Findings {
   std::string folder;
   double fma_one = 0, fma_all = 0, copy = 0;  // GFLOP/s, GFLOP/s, GB/s
   size_t corpus_files = 0;                    // of the default corpus; 0: not installed
+  std::vector<PackageSet> packages;
   std::vector<std::string> gpus;
   ExchangeCheck exchange;
   std::vector<std::string> problems;  // each with its way out
@@ -87,6 +89,7 @@ Findings examine() {
   found.disk = try_disk(found.folder);
   measure_ceilings(found);
   found.corpus_files = count_corpus();
+  found.packages = read_packages();
   found.gpus = read_gpus();
   found.exchange = check_exchange();
   found.problems = find_problems(found);
@@ -128,6 +131,10 @@ void print_text(std::FILE* out, const Findings& found) {
   fmt::print(
       out, "corpus        {}\n",
       found.corpus_files > 0 ? fmt::format("perl-doc, {} files", found.corpus_files) : "perl-doc is not installed");
+  for (const PackageSet& set : found.packages)
+    fmt::print(out, "{}for {}: {}\n", &set == &found.packages.front() ? "packages      " : "              ",
+               set.purpose,
+               set.missing.empty() ? "all there" : fmt::format("apt-get install {}", fmt::join(set.missing, " ")));
   fmt::print(
       out, "GPUs          {}\n",
       found.gpus.empty() ? "none" : fmt::format("{}: unused, as this build has no CUDA", fmt::join(found.gpus, ", ")));
@@ -153,6 +160,7 @@ void print_json(std::FILE* out, const Findings& found) {
   json["ceiling"] = {
       {"fma_gflops_one_thread", found.fma_one}, {"fma_gflops", found.fma_all}, {"copy_gbytes_per_s", found.copy}};
   json["default_corpus_files"] = found.corpus_files;
+  for (const PackageSet& set : found.packages) json["missing_packages"][set.purpose] = set.missing;
   json["gpus"] = found.gpus;
   json["exchange_received"] = found.exchange.received;
   json["exchange_ok"] = found.exchange.ok();

@@ -2,6 +2,7 @@
 #include "witan/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -121,7 +122,8 @@ ExitCode decode(Context& context, const UseArgs& args) {
   const std::string ids = args.words.empty() ? read_all(context.in) : fmt::format("{}", fmt::join(args.words, " "));
   const std::string text = tokenizer.decode(parse_ids(ids));
   std::fwrite(text.data(), 1, text.size(), context.out);
-  if (!text.ends_with('\n')) fmt::print(context.out, "\n");
+  // A line feed for people; a file gets the text's bytes and no other.
+  if (!text.ends_with('\n') && ::isatty(::fileno(context.out))) fmt::print(context.out, "\n");
   return ExitCode::done;
 }
 
