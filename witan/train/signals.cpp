@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <string_view>
 
@@ -9,7 +10,9 @@ namespace witan {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
-volatile std::sig_atomic_t received = 0;  // a handler has no other way to speak to its process
+// Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
+std::atomic<int> received = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 // The only way to speak from a handler.
 void say(std::string_view text) {
