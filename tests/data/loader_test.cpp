@@ -23,10 +23,10 @@ std::vector<std::vector<int32_t>> rows(std::vector<std::unique_ptr<Loader>>& ran
   for (int step = 0; step < count; ++step) {
     std::vector<std::vector<Batch>> batches;
     for (auto& rank : ranks) batches.push_back(rank->next());
-    for (size_t a = 0; a < batches[0].size(); ++a)
-      for (const auto& of_rank : batches)
-        for (int64_t b = 0; b < of_rank[a].sequences; ++b)
-          all.emplace_back(of_rank[a].tokens.begin() + b * 8, of_rank[a].tokens.begin() + (b + 1) * 8);
+    for (const auto& of_rank : batches)
+      for (const Batch& batch : of_rank)
+        for (int64_t b = 0; b < batch.sequences; ++b)
+          all.emplace_back(batch.tokens.begin() + b * 8, batch.tokens.begin() + (b + 1) * 8);
   }
   return all;
 }

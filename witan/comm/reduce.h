@@ -1,9 +1,13 @@
-// Reductions over the buffers of several ranks, on the CPU: y_k[i] = x_0[i] + x_1[i] + … in that order, for every k.
-// Sums in float32 for bfloat16 and in the type itself otherwise; integers wrap.
+// Reductions over the buffers of several ranks, on the CPU: y_k[i] = x_0[i] + x_1[i] + …, for every k, in a binary
+// tree: the first largest power of two of them, plus the rest. So the sum over n ranks that each summed 2^m values in
+// such a tree is the tree over all values, whatever n is. Sums in float32 for bfloat16 and in the type itself
+// otherwise; integers wrap.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -51,23 +55,42 @@ void store(T& to, A value) {
   }
 }
 
-// Elements [begin, end) of every input are combined and written to every output; an output may be an input. Blocks stay
-// in the L1 cache, so memory is read once per input and written once per output.
+constexpr int64_t kBlock = 1024;  // elements: a block of every level of the tree stays in the L1 or L2 cache
+
+// sums[0 … count-1] = the tree over count elements of `inputs` from `start` on; what lies behind is scratch: a block
+// for each level.
+template <class T, class Op, class A>
+void reduce_block(std::span<const T* const> inputs, int64_t start, int64_t count, A* sums) {
+  if (inputs.size() == 1) {
+    const T* only = inputs[0] + start;
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<A>(only[i]);
+    return;
+  }
+  const size_t half = std::bit_floor(inputs.size() - 1);
+  reduce_block<T, Op>(inputs.first(half), start, count, sums);
+  if (inputs.size() - half == 1) {
+    const T* last = inputs.back() + start;
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) sums[i] = Op::combine(sums[i], static_cast<A>(last[i]));
+    return;
+  }
+  A* rest = sums + kBlock;
+  reduce_block<T, Op>(inputs.subspan(half), start, count, rest);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) sums[i] = Op::combine(sums[i], rest[i]);
+}
+
+// Elements [begin, end) of every input are combined and written to every output; an output may be an input. Memory is
+// read once per input and written once per output.
 template <class T, class Op>
 void reduce_range(const std::vector<const T*>& inputs, const std::vector<T*>& outputs, int64_t begin, int64_t end) {
   using A = typename Op::template Wide<T>;
-  constexpr int64_t kBlock = 1024;
-  alignas(64) A sum[kBlock];
+  const auto levels = static_cast<size_t>(std::bit_width(inputs.size()));
+  std::vector<A> sum(levels * kBlock);
   for (int64_t start = begin; start < end; start += kBlock) {
     const int64_t count = std::min(kBlock, end - start);
-    const T* first = inputs[0] + start;
-#pragma omp simd
-    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<A>(first[i]);
-    for (size_t k = 1; k < inputs.size(); ++k) {
-      const T* next = inputs[k] + start;
-#pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sum[i] = Op::combine(sum[i], static_cast<A>(next[i]));
-    }
+    reduce_block<T, Op>(std::span<const T* const>(inputs), start, count, sum.data());
     for (T* output : outputs) {
       T* to = output + start;
 #pragma omp simd

@@ -68,7 +68,7 @@ struct Loader::Worker {
   std::vector<Batch> make(int64_t first) {
     std::vector<Batch> batches;
     for (int64_t a = 0; a < accumulations() && !is_stopping(); ++a) {
-      const int64_t j = a * options.data_parallel_size + options.data_parallel_rank;
+      const int64_t j = options.data_parallel_rank * accumulations() + a;
       batches.push_back(
           make_batch(*samples, first + j * options.micro_batch_size, options.micro_batch_size, options.batch));
     }

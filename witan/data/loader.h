@@ -18,8 +18,8 @@ struct LoaderOptions {
 };
 
 // A global batch takes global_batch_size samples from the cursor on. Its micro-batch j is samples [j*B, (j+1)*B) of
-// those, whatever the layout; rank r of R holds j = a*R + r for accumulation a. So the cursor, the number of samples
-// consumed, is all that a checkpoint needs.
+// those, whatever the layout; a rank that accumulates A of them holds the run from j = rank * A on. So the cursor, the
+// number of samples consumed, is all that a checkpoint needs.
 //
 // One caller at a time. Loaders of several ranks may share one Samples.
 class Loader {
