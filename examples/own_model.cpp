@@ -62,7 +62,7 @@ double train(Stream& stream, int64_t steps) {
   const OptimizerConfig config{.lr = 1e-2, .min_lr = 0};  // AdamW, cosine
   const Groups alone = make_meta_groups(Layout({}, 1, moe.num_experts), 0);
   Adder model({.stream = stream, .init_std = 0.1, .output_init_std = 0.1}, moe, *alone.expert);
-  GradientBuckets gradients(stream, model.parameters(), alone, DType::f32);
+  GradientBuckets gradients(stream, model.parameters(), alone, {});
   const auto optimizer = make_optimizer(config, stream, own_all(model.parameters()));
   StepState state(stream);
   const Tensor pairs = stream.empty({T, 2}, DType::i32), sums = stream.empty({T}, DType::i32);
@@ -74,7 +74,7 @@ double train(Stream& stream, int64_t steps) {
       pairs.data<int32_t>()[2 * t] = sample / V, pairs.data<int32_t>()[2 * t + 1] = sample % V;
       sums.data<int32_t>()[t] = (sample / V + sample % V) % V, weights.data<float>()[t] = 1.0f / T;
     }
-    gradients.begin_step();
+    gradients.begin_micro_batch(0);
     Tape tape(stream);
     const auto [logits, balance] = model.forward(tape, pairs);
     const Var entropy = ops::cross_entropy(tape, logits, sums, weights).loss;

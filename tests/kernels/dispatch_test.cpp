@@ -95,7 +95,7 @@ TEST(ReceiveOrder, SortsByExpertThenSourceThenArrival) {
             ++per_expert[static_cast<size_t>(e)];
           }
       const auto total = static_cast<int64_t>(arrived.size());
-      const RowGroups groups{unset(rank, {E}), unset(rank, {E})};
+      const RowGroups groups{unset(rank, {E}), unset(rank, {E}), unset(rank, {R, E}), unset(rank, {R, E})};
       const Tensor recv_counts = unset(rank, {R}), place = unset(rank, {total + 3});
       kernels::receive_order(rank.stream, groups, recv_counts, place, rank.tensor<int64_t>({R, E}, received));
 
@@ -107,13 +107,26 @@ TEST(ReceiveOrder, SortsByExpertThenSourceThenArrival) {
       Integers begin(per_expert.size());
       std::exclusive_scan(per_expert.begin(), per_expert.end(), begin.begin(), int64_t{0});
       EXPECT_EQ(groups.begin.to_vector<int64_t>(), begin);
+
+      ASSERT_EQ(groups.sources(), R);
+      for (int64_t r = 0; r < R; ++r) {
+        const RowGroups of = groups.of_source(r);
+        for (int64_t e = 0; e < E; ++e) {
+          const int64_t first = of.begin.data<int64_t>()[e], count = of.count.data<int64_t>()[e];
+          ASSERT_EQ(count, received[static_cast<size_t>(r * E + e)]);
+          for (int64_t i = first; i < first + count; ++i) {
+            EXPECT_EQ(pool.at(static_cast<size_t>(i)).expert, e);
+            EXPECT_EQ(pool.at(static_cast<size_t>(i)).source, r);
+          }
+        }
+      }
     }
   }
 }
 
 TEST(ReceiveOrder, MoreRowsThanThePoolHoldsAreRefused) {
   Rank rank;
-  const RowGroups groups{unset(rank, {2}), unset(rank, {2})};
+  const RowGroups groups{unset(rank, {2}), unset(rank, {2}), unset(rank, {2, 2}), unset(rank, {2, 2})};
   EXPECT_EQ(
       test::message_of<ShapeError>([&] {
         kernels::receive_order(rank.stream, groups, unset(rank, {2}), unset(rank, {8}),

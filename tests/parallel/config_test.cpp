@@ -49,6 +49,26 @@ TEST(ParallelConfig, AutomaticTakesTheMostThatDivideBoth) {
   EXPECT_EQ(automatic.expert_ranks(4, 0), 1);
 }
 
+TEST(ParallelConfig, DeterministicAsksForRunsThatAreNodesOfATree) {
+  ParallelConfig config;
+  config.validate_tree(6, 6, 3);  // not asked for
+  config.deterministic = true;
+  config.validate_tree(1, 8, 7);
+  config.validate_tree(6, 0, 4);
+  config.validate_tree(6, 6, 4);  // experts over all ranks
+  config.expert_model_parallel_size = 2;
+  config.validate_tree(6, 6, 1);
+  EXPECT_EQ(
+      test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 3); }),
+      "deterministic = true sums micro-batches in a binary tree, and the 3 of each of 6 ranks are no part of one: "
+      "let ranks divide global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
+  config.expert_model_parallel_size = 3;
+  EXPECT_EQ(
+      test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 4); }),
+      "deterministic = true sums ranks in a binary tree, and expert_model_parallel_size = 3 of 6 ranks are no part "
+      "of one: make it a power of two, or all ranks");
+}
+
 TEST(ParallelConfig, KeysAreBounded) {
   ParallelConfig config;
   set_field(config.fields(), "ranks", "2", "--ranks");

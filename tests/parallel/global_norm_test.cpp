@@ -36,7 +36,7 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
     on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
       SmallModel model(rank.stream, uneven_specs(), groups);
-      const GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+      const GradientBuckets buckets(rank.stream, model.parameters, groups, {});
       for (Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
@@ -71,7 +71,7 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
   on_ranks(4, [](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 4), rank.rank);
     SmallModel model(rank.stream, testing::small_specs(), groups);
-    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, {});
     buckets.finish_step();
     if (rank.rank == 2) model.named("experts.up").gradient().data<float>()[3] = NAN;
     GlobalNorm global(rank.stream, model.parameters, groups);

@@ -18,7 +18,7 @@ using testing::write_summand;
 
 std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
   std::vector<int64_t> sizes;
-  for (const auto& bucket : plan_buckets(elements, GradientBuckets::kBucketElements)) {
+  for (const auto& bucket : plan_buckets(elements, GradientOptions::kBucketElements)) {
     sizes.push_back(0);
     for (const size_t i : bucket) sizes.back() += elements[i];
   }
@@ -64,7 +64,7 @@ TEST(GradientBuckets, OneBufferServesManyParameters) {
   const Groups groups = make_meta_groups(layout_of(1, 1), 0);
   SmallModel model(rank.stream, small_specs(DType::bf16), groups);
   {
-    const GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32, 250);
+    const GradientBuckets buckets(rank.stream, model.parameters, groups, {.bucket_elements = 250});
     std::vector<std::string> order;
     for (const auto& bucket : buckets.buckets()) {
       std::string names = bucket.group->name() + ":";
@@ -104,11 +104,11 @@ TEST(GradientBuckets, SumOverExactlyTheAxesOnWhichTheyArePartial) {
     on_ranks(4, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(4, expert_ranks), rank.rank);
       SmallModel model(rank.stream, small_specs(DType::f64), groups);
-      GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f64, 250);
+      GradientBuckets buckets(rank.stream, model.parameters, groups,
+                              {.dtype = DType::f64, .micro_batches = 2, .bucket_elements = 250});
       for (int step = 0; step < 2; ++step) {
-        buckets.begin_step();
         for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-          if (micro_batch == 1) buckets.begin_last_micro_batch();
+          buckets.begin_micro_batch(micro_batch);
           for (size_t i = model.parameters.size(); i-- > 0;) {
             write_summand(*model.parameters[i], rank.rank);
             model.parameters[i]->on_gradient_ready();
@@ -125,8 +125,8 @@ TEST(GradientBuckets, TheOrderOfReadinessDoesNotMatter) {
   on_ranks(4, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 2), rank.rank);
     SmallModel model(rank.stream, small_specs(DType::f64), groups);
-    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f64, 1);
-    buckets.begin_last_micro_batch();
+    GradientBuckets buckets(rank.stream, model.parameters, groups, {.dtype = DType::f64, .bucket_elements = 1});
+    buckets.begin_micro_batch(0);
     for (Parameter* parameter : model.parameters) write_summand(*parameter, rank.rank);
     if (rank.rank == 1)
       for (Parameter* parameter : model.parameters) parameter->on_gradient_ready();
@@ -140,13 +140,13 @@ TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
   on_ranks(2, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(2, 1), rank.rank);
     SmallModel model(rank.stream, small_specs(), groups);
-    GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32, 1);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, {.micro_batches = 2, .bucket_elements = 1});
     const auto sent = [&] { return groups.replicate->sent().count("all_reduce"); };
     Parameter& head = model.named("head");
     write_summand(head, rank.rank);
     head.on_gradient_ready();
     EXPECT_EQ(sent(), 0u) << "more micro-batches follow";
-    buckets.begin_last_micro_batch();
+    buckets.begin_micro_batch(1);
     head.on_gradient_ready();
     EXPECT_EQ(sent(), 1u) << "ready: no need to wait for the others";
     EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2 * 210 * 4 * 0.5);
@@ -159,9 +159,9 @@ TEST(GradientBuckets, WhatNobodyWroteIsZero) {
   Rank rank;
   const Groups groups = make_meta_groups(layout_of(1, 1), 0);
   SmallModel model(rank.stream, small_specs(), groups);
-  GradientBuckets buckets(rank.stream, model.parameters, groups, DType::f32);
+  GradientBuckets buckets(rank.stream, model.parameters, groups, {});
   for (const auto& bucket : buckets.buckets()) std::ranges::fill(bucket.buffer.span<float>(), NAN);
-  buckets.begin_step();
+  buckets.begin_micro_batch(0);
   write_summand(model.named("head"), 0);
   buckets.finish_step();
   for (Parameter* parameter : model.parameters) {
@@ -171,13 +171,77 @@ TEST(GradientBuckets, WhatNobodyWroteIsZero) {
   }
 }
 
+// What micro-batch `index` of the global batch finds for element i of a parameter's global tensor.
+float found(const Parameter& parameter, int64_t index, int64_t i) {
+  return static_cast<float>(testing::summand(parameter.name(), static_cast<int>(index), i));
+}
+
+float tree(const Parameter& parameter, int64_t first, int64_t count, int64_t i) {
+  if (count == 1) return found(parameter, first, i);
+  int64_t half = 1;
+  while (2 * half < count) half *= 2;
+  return tree(parameter, first, half, i) + tree(parameter, first + half, count - half, i);
+}
+
+// Writes what one micro-batch finds, in the parts that the gradient is kept in: part p of an expert is of the same
+// micro-batch of the p-th rank that shares the experts.
+void write_found(Parameter& parameter, int64_t index, int64_t micro_batches, int first_source) {
+  for (int64_t part = 0; part < parameter.gradient_parts(); ++part) {
+    const int64_t of = parameter.spec().expert ? (first_source + part) * micro_batches + index : index;
+    for (int64_t i = 0; i < parameter.elements(); ++i)
+      parameter.gradient_part(part).data<float>()[i] = found(parameter, of, parameter.first_element() + i);
+  }
+  parameter.gradient_written = true;
+}
+
+// Every layout forms the sums of one tree over the micro-batches of the global batch.
+void expect_tree(int world, int64_t expert_ranks, int64_t micro_batches) {
+  SCOPED_TRACE(cat(world, " ranks, experts over ", expert_ranks, ", ", micro_batches, " micro-batches each"));
+  on_ranks(world, [&](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
+    SmallModel model(rank.stream, small_specs(), groups);
+    GradientBuckets buckets(rank.stream, model.parameters, groups,
+                            {.summation = Summation::tree, .micro_batches = micro_batches, .bucket_elements = 250});
+    const int first_source = rank.rank - groups.expert->rank();
+    for (int step = 0; step < 2; ++step) {
+      for (int64_t index = 0; index < micro_batches; ++index) {
+        buckets.begin_micro_batch(index);
+        for (Parameter* parameter : model.parameters) {
+          if (parameter->spec().expert) {
+            write_found(*parameter, index, micro_batches, first_source);
+          } else {
+            write_found(*parameter, rank.rank * micro_batches + index, micro_batches, 0);
+          }
+          if (parameter->name() != "norm") parameter->on_gradient_ready();  // or nobody says so
+        }
+      }
+      buckets.finish_step();
+      for (Parameter* parameter : model.parameters) {
+        ASSERT_EQ(parameter->gradient_parts(), 1);
+        for (int64_t i = 0; i < parameter->elements(); ++i)
+          ASSERT_EQ(parameter->gradient().data<float>()[i],
+                    tree(*parameter, 0, world * micro_batches, parameter->first_element() + i))
+              << parameter->name() << " " << i;
+      }
+    }
+  });
+}
+
+TEST(GradientBuckets, OneTreeInEveryLayout) {
+  for (const int64_t micro_batches : {1, 2, 3, 5, 6, 7, 8}) expect_tree(1, 1, micro_batches);
+  for (const int world : {2, 4, 8})
+    for (int64_t expert_ranks = 1; expert_ranks <= world; expert_ranks *= 2)
+      for (const int64_t micro_batches : {1, 4}) expect_tree(world, expert_ranks, micro_batches);
+  expect_tree(6, 2, 2);
+}
+
 TEST(GradientBuckets, PlansAWorldOnMeta) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Groups groups = make_meta_groups(layout_of(1024, 8), 77);
   SmallModel model(meta, small_specs(), groups);
-  GradientBuckets buckets(meta, model.parameters, groups, DType::f32);
-  buckets.begin_last_micro_batch();
+  GradientBuckets buckets(meta, model.parameters, groups, {});
+  buckets.begin_micro_batch(0);
   buckets.finish_step();
   EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2.0 * 427 * 4 * 1023 / 1024);
   EXPECT_EQ(groups.expert_replicate->sent().at("all_reduce"), 2.0 * 70 * 4 * 127 / 128);

@@ -20,7 +20,7 @@ struct Trained {
       : rank(on),
         groups(make_groups(on.world, layout_of(4, 2), on.rank)),
         model(on.stream, small_specs(DType::bf16), groups),
-        buckets(on.stream, model.parameters, groups, DType::f32),
+        buckets(on.stream, model.parameters, groups, {}),
         optimizer(make_optimizer({}, on.stream, own_all(model.parameters))),
         check(model.parameters, groups) {
     for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, on.rank);

@@ -1,6 +1,7 @@
 // Runs of an engine on thread ranks, with tokens from a counter-based generator.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "witan/base/rng.h"
@@ -36,7 +37,7 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 
 struct Trajectory {
   std::vector<double> losses, norms;
-  std::vector<std::vector<double>> weights;  // rank 0's parameters at the end, in order
+  std::vector<std::vector<double>> weights;  // the global parameters at the end, in order
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
 
@@ -56,7 +57,8 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     Engine engine(stream, groups, config);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<Batch> batches;
-      for (int64_t j = rank; j < config.micro_batches(); j += ranks)
+      const int64_t own = config.micro_batches() / ranks;
+      for (int64_t j = rank * own; j < (rank + 1) * own; ++j)
         batches.push_back(random_batch(config, step * config.micro_batches() + j));
       const StepResult out = engine.step(batches, step + 1, step);
       if (rank != 0) continue;
@@ -64,11 +66,19 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
       result.norms.push_back(out.gradient_norm);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
-    if (rank != 0) return;
-    for (const Parameter* parameter : engine.model().parameters()) {
-      auto& weights = result.weights.emplace_back();
-      dispatch_floating(parameter->value().dtype(), [&]<class T>() {
-        for (const T value : parameter->value().template span<T>()) weights.push_back(static_cast<double>(value));
+    const auto parameters = engine.model().parameters();
+    if (rank == 0)
+      for (const Parameter* parameter : parameters)
+        result.weights.emplace_back(static_cast<size_t>(parameter->global_shape().elements()));
+    groups.replicate->barrier(stream);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& parameter = *parameters[i];
+      const bool writes = parameter.spec().expert ? groups.expert_replicate->rank() == 0 : rank == 0;
+      if (!writes) continue;
+      dispatch_floating(parameter.value().dtype(), [&]<class T>() {
+        std::ranges::transform(parameter.value().template span<T>(),
+                               result.weights[i].begin() + parameter.first_element(),
+                               [](T value) { return static_cast<double>(value); });
       });
     }
   });

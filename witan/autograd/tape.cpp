@@ -192,6 +192,7 @@ void Tape::add(const Slot& to, Tensor gradient) {
   if (!to.wanted()) return;
   assert(gradient.shape() == to.shape_);
   if (to.leaf_) {
+    assert(to.leaf_->gradient_parts() == 1);
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
     add_into(stream_, to.leaf_->gradient(), gradient, write);
     return;
@@ -222,14 +223,22 @@ void Backward::add(const Slot& slot, Tensor gradient) {
 }
 
 void Backward::write(const Slot& slot, const std::function<void(const Tensor&, Write)>& write) {
+  write_parts(slot, [&](const Tensor& to, Write how, int64_t, [[maybe_unused]] int64_t parts) {
+    assert(parts == 1);
+    write(to, how);
+  });
+}
+
+void Backward::write_parts(const Slot& slot, const std::function<void(const Tensor&, Write, int64_t, int64_t)>& write) {
   if (!slot.wanted()) return;
-  if (slot.leaf_) {
-    const bool written = std::exchange(slot.leaf_->gradient_written, true);
-    write(slot.leaf_->gradient(), written ? Write::accumulate : Write::overwrite);
+  if (Leaf* leaf = slot.leaf_) {
+    const Write how = std::exchange(leaf->gradient_written, true) ? Write::accumulate : Write::overwrite;
+    const int64_t parts = leaf->gradient_parts();
+    for (int64_t part = 0; part < parts; ++part) write(leaf->gradient_part(part), how, part, parts);
     return;
   }
   Tensor gradient = stream().empty(slot.shape_, slot.dtype_);
-  write(gradient, Write::overwrite);
+  write(gradient, Write::overwrite, 0, 1);
   tape_.add(slot, std::move(gradient));
 }
 

@@ -27,6 +27,10 @@ struct Leaf {
   virtual const Tensor& value() = 0;     // in the compute dtype; gathered on demand when it is sharded
   virtual Tensor& gradient() = 0;        // the accumulation buffer, in the gradient dtype
   virtual void on_gradient_ready() = 0;  // after the parameter's last use in one backward pass
+  // A gradient may be kept in parts, one for each rank that its rows came from, so that each can be summed in an order
+  // of its own. gradient() is the first.
+  virtual int64_t gradient_parts() const { return 1; }
+  virtual Tensor& gradient_part(int64_t) { return gradient(); }
 
   bool gradient_written = false;  // false: the next writer overwrites; true: it accumulates
 };
@@ -175,6 +179,9 @@ class Backward {
   // overwritten, of the input's dtype. Not called when nobody wants it. For writers that honour `how`; others use
   // add().
   void write(const Slot& slot, const std::function<void(const Tensor& to, Write how)>& write);
+  // The same for each part of a gradient that may be kept in parts (Leaf::gradient_parts).
+  void write_parts(const Slot& slot,
+                   const std::function<void(const Tensor& to, Write how, int64_t part, int64_t parts)>& write);
 
  private:
   Tape& tape_;

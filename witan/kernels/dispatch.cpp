@@ -16,7 +16,7 @@ void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts
 
 void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
                    const Tensor& received) {
-  WITAN_LAUNCH(stream, receive_order, (Cost{0, bytes_of(recv_counts, place, received)}), groups, recv_counts, place,
+  WITAN_LAUNCH(stream, receive_order, (Cost{0, bytes_of(recv_counts, place) + 3 * bytes_of(received)}), groups, recv_counts, place,
                received);
 }
 

@@ -24,7 +24,8 @@ WITAN_KERNEL_TWINS(rank_counts)
 
 // received [R, E_local] int64: rows from each rank for each of this rank's experts. Rows arrive ordered by source rank,
 // then expert; place[i] is where row i goes so that they are ordered by expert, then source rank.
-// Fills groups, recv_counts [R] and place [capacity]; entries of place beyond the received rows are undefined.
+// Fills groups, by source too, recv_counts [R] and place [capacity]; entries of place beyond the received rows are
+// undefined.
 // Throws ShapeError, on the CPU, when more rows arrive than the capacity.
 void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
                    const Tensor& received);

@@ -111,6 +111,8 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   map.send_counts = integers({R});
   map.recv_counts = integers({R});
   map.place = integers({map.capacity});
+  map.groups.source_begin = integers({R, local});
+  map.groups.source_count = integers({R, local});
   kernels::rank_counts(stream, map.send_counts, routing.counts);
   const Tensor received = integers({R, local});
   group.all_to_all_equal(stream, received, routing.counts.reshape({R, local}));

@@ -4,6 +4,7 @@
 
 #include "witan/kernels/gemm.h"
 #include "witan/ops/grouped_linear.h"
+#include "witan/ops/saved_groups.h"
 
 namespace witan {
 namespace ops {
@@ -46,19 +47,20 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
     gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
          matrix_of(w.value(), expert), Transpose::yes);
   return tape.record("sequential_linear", y, {rows, w},
-                     [rows = tape.save(rows), w = tape.save(w), begin = tape.save(groups.begin),
-                      count = tape.save(groups.count), expected_rows](Backward& b, const Tensor& dy) {
+                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups), expected_rows](
+                         Backward& b, const Tensor& dy) {
                        const Tensor x = b.value(rows), weight = b.value(w);
-                       const auto parts = segments({b.value(begin), b.value(count)}, expected_rows);
+                       const RowGroups where = saved.value(b);
                        if (b.wants(rows)) {
                          const Tensor dx = b.stream().empty_like(x);
-                         for (const auto& [expert, first, size] : parts)
+                         for (const auto& [expert, first, size] : segments(where, expected_rows))
                            gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size),
                                 Transpose::no, matrix_of(weight, expert), Transpose::no);
                          b.add(rows, dx);
                        }
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         for (const auto& [expert, first, size] : parts)
+                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+                         const RowGroups of = parts == 1 ? where : where.of_source(part);
+                         for (const auto& [expert, first, size] : segments(of, expected_rows / parts))
                            gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
                                 x.narrow(0, first, size), Transpose::no);
                        });

@@ -1,5 +1,7 @@
 #include "witan/nn/parameter.h"
 
+#include <cassert>
+
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
 
@@ -15,10 +17,16 @@ Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t 
 }
 
 void Parameter::bind_gradient(Tensor gradient) {
-  require<ShapeError>(gradient.shape() == value_.shape() && gradient.contiguous() && is_floating(gradient.dtype()),
-                      name(), ": a gradient is ", value_.shape(), ", floating and contiguous, got ", gradient.dtype(),
-                      " ", gradient.shape());
-  gradient_ = std::move(gradient);
+  bind_gradient_parts({std::move(gradient)});
+}
+
+void Parameter::bind_gradient_parts(std::vector<Tensor> gradients) {
+  assert(!gradients.empty());
+  for (const Tensor& gradient : gradients)
+    require<ShapeError>(gradient.shape() == value_.shape() && gradient.contiguous() && is_floating(gradient.dtype()),
+                        name(), ": a gradient is ", value_.shape(), ", floating and contiguous, got ", gradient.dtype(),
+                        " ", gradient.shape());
+  gradients_ = std::move(gradients);
   clear_gradient();
 }
 

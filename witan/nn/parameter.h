@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "witan/autograd/tape.h"
 
@@ -42,7 +43,9 @@ class Parameter final : public Leaf {
 
   const Tensor& value() override { return value_; }
   const Tensor& value() const { return value_; }
-  Tensor& gradient() override { return gradient_; }
+  Tensor& gradient() override { return gradients_.front(); }
+  int64_t gradient_parts() const override { return static_cast<int64_t>(gradients_.size()); }
+  Tensor& gradient_part(int64_t part) override { return gradients_[static_cast<size_t>(part)]; }
   void on_gradient_ready() override {
     if (gradient_ready) gradient_ready(*this);
   }
@@ -50,6 +53,8 @@ class Parameter final : public Leaf {
   // The buffer that micro-batches accumulate into: the value's shape, contiguous, owned by whoever reduces gradients.
   // Its dtype is a choice of the run, never of the layout. Throws ShapeError.
   void bind_gradient(Tensor gradient);
+  // The same for a gradient kept in parts by the rank that its rows came from: one for each rank of the expert axis.
+  void bind_gradient_parts(std::vector<Tensor> gradients);
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
 
@@ -61,7 +66,8 @@ class Parameter final : public Leaf {
 
   ParameterSpec spec_;
   int64_t begin_;
-  Tensor value_, gradient_;
+  Tensor value_;
+  std::vector<Tensor> gradients_ = std::vector<Tensor>(1);  // parts; one, undefined, until it is bound
 };
 
 }  // namespace witan

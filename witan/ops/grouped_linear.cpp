@@ -1,6 +1,9 @@
 #include "witan/ops/grouped_linear.h"
 
+#include <cassert>
+
 #include "witan/kernels/grouped_gemm.h"
+#include "witan/ops/saved_groups.h"
 
 namespace witan::ops {
 namespace {
@@ -25,16 +28,18 @@ Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const V
   const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
   kernels::grouped_gemm_forward(s, y, rows.value(), groups, w.value(), expected_rows);
   return tape.record("grouped_linear", y, {rows, w},
-                     [rows = tape.save(rows), w = tape.save(w), begin = tape.save(groups.begin),
-                      count = tape.save(groups.count), expected_rows](Backward& b, const Tensor& dy) {
-                       const RowGroups saved{b.value(begin), b.value(count)};
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(rows), saved,
-                                                               expected_rows);
+                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups), expected_rows](
+                         Backward& b, const Tensor& dy) {
+                       const RowGroups where = saved.value(b);
+                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+                         assert(parts == 1 || parts == where.sources());
+                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(rows),
+                                                               parts == 1 ? where : where.of_source(part),
+                                                               expected_rows / parts);
                        });
                        if (b.wants(rows)) {
                          const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
-                         kernels::grouped_gemm_backward_input(b.stream(), dx, dy, saved, b.value(w), expected_rows);
+                         kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w), expected_rows);
                          b.add(rows, dx);
                        }
                      });

@@ -1,5 +1,6 @@
 #include "witan/parallel/config.h"
 
+#include <bit>
 #include <cstdlib>
 #include <numeric>
 
@@ -26,6 +27,7 @@ Fields ParallelConfig::fields() {
             "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
           .between(0, 1 << 20),
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
+      Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
   };
 }
 
@@ -45,6 +47,19 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
   refuse_unless(size <= world, cat("more ranks than the ", world, " there are"));
   refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " cannot be dealt out evenly"));
   refuse_unless(world % size == 0, cat(world, " ranks do not form whole groups of ", size));
+}
+
+void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_rank) const {
+  if (!deterministic) return;
+  const auto power_of_two = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
+  require<ConfigError>(world == 1 || power_of_two(per_rank),
+                       "deterministic = true sums micro-batches in a binary tree, ", "and the ", per_rank,
+                       " of each of ", world, " ranks are no part of one: let ranks divide ",
+                       "global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
+  const int experts = expert_ranks(world, num_experts);
+  require<ConfigError>(experts == world || power_of_two(experts), "deterministic = true sums ranks in a binary tree, ",
+                       "and expert_model_parallel_size = ", experts, " of ", world,
+                       " ranks are no part of one: ", "make it a power of two, or all ranks");
 }
 
 int ParallelConfig::expert_ranks(int world, int64_t num_experts) const {

@@ -9,10 +9,14 @@ struct ParallelConfig {
   int64_t ranks = 0;                       // of this process; 0: as many as are useful
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
   int64_t threads = 0;                     // of each rank; 0: cores / ranks
+  bool deterministic = false;              // the same bits in every layout
 
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
   void validate(int world, int64_t num_experts) const;
+  // What `deterministic` asks of a step's micro-batches, `per_rank` on each: runs that are nodes of one binary tree.
+  // Throws ConfigError.
+  void validate_tree(int world, int64_t num_experts, int64_t per_rank) const;
   // expert_model_parallel_size, or for 0 the largest that divides both the world and the experts. The config is valid.
   int expert_ranks(int world, int64_t num_experts) const;
 };

@@ -1,11 +1,29 @@
 #include "witan/parallel/gradients.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <map>
 
+#include "witan/kernels/elementwise.h"
+
 namespace witan {
+namespace {
+
+// Of micro-batch `index`, which goes on top of the sums that are not complete yet: a run for each bit of the index.
+int64_t level_of(int64_t index) {
+  return std::popcount(static_cast<uint64_t>(index));
+}
+
+int64_t level_count(const GradientOptions& options) {
+  if (options.summation == Summation::in_place) return 1;
+  int64_t levels = 1;
+  for (int64_t index = 0; index < options.micro_batches; ++index) levels = std::max(levels, level_of(index) + 1);
+  return levels;
+}
+
+}  // namespace
 
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements) {
   std::vector<std::vector<size_t>> buckets;
@@ -22,21 +40,24 @@ std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements,
 }
 
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
-                                 DType dtype, int64_t bucket_elements)
-    : stream_(stream) {
+                                 const GradientOptions& options)
+    : stream_(stream), options_(options) {
   std::map<Axis, std::vector<size_t>> families;  // indices of the parameters that are reduced over one axis
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto axes = groups.layout.gradient_axes(parameters[i]->spec());
     assert(axes.size() == 1);
     families[axes.front()].push_back(i);
   }
-  for (const auto& [axis, family] : families) add_buckets(parameters, family, groups.of(axis), dtype, bucket_elements);
+  for (const auto& [axis, family] : families) {
+    const bool apart = axis == Axis::expert_replicate && options.summation == Summation::tree;
+    add_buckets(parameters, family, groups.of(axis), apart ? groups.expert->size() : 1);
+  }
   // Backward has finished a bucket when it passes the bucket's first parameter, so the latest go first.
   std::ranges::sort(buckets_, std::greater(), &Bucket::first_parameter);
   for (size_t i = 0; i < buckets_.size(); ++i)
     for (Parameter* parameter : buckets_[i].parameters)
       parameter->gradient_ready = [this, i](Parameter&) { on_ready(buckets_[i]); };
-  begin_step();
+  begin_micro_batch(0);
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -45,54 +66,112 @@ GradientBuckets::~GradientBuckets() {
 }
 
 void GradientBuckets::add_buckets(const std::vector<Parameter*>& parameters, const std::vector<size_t>& family,
-                                  Group& group, DType dtype, int64_t bucket_elements) {
+                                  Group& group, int64_t sources) {
   std::vector<int64_t> elements;
   for (const size_t i : family) elements.push_back(parameters[i]->elements());
-  for (const std::vector<size_t>& members : plan_buckets(elements, bucket_elements)) {
+  for (const std::vector<size_t>& members : plan_buckets(elements, options_.bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.group = &group;
+    bucket.sources = sources;
     bucket.first_parameter = family[members.back()];
-    int64_t total = 0, begin = 0;
-    for (const size_t member : members) total += elements[member];
-    bucket.buffer = stream_.empty({total}, dtype, MemoryTag::gradients);
+    int64_t total = 0;
     for (const size_t member : members) {
-      Parameter* parameter = bucket.parameters.emplace_back(parameters[family[member]]);
-      parameter->bind_gradient(bucket.buffer.narrow(0, begin, elements[member]).reshape(parameter->value().shape()));
-      begin += elements[member];
+      bucket.parameters.push_back(parameters[family[member]]);
+      total += elements[member];
+    }
+    bucket.levels = stream_.empty({level_count(options_), sources, total}, options_.dtype, MemoryTag::gradients);
+    bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, total);
+  }
+}
+
+// Gradients are in this level from now on, kept apart by so many sources.
+void GradientBuckets::bind(const Bucket& bucket, int64_t level, int64_t sources) {
+  const int64_t total = bucket.buffer.elements();
+  const Tensor flat = bucket.levels.reshape({bucket.levels.elements()});
+  int64_t begin = level * bucket.sources * total;
+  for (Parameter* parameter : bucket.parameters) {
+    std::vector<Tensor> parts;
+    for (int64_t source = 0; source < sources; ++source)
+      parts.push_back(
+          flat.narrow(0, begin + source * total, parameter->elements()).reshape(parameter->value().shape()));
+    parameter->bind_gradient_parts(std::move(parts));
+    begin += parameter->elements();
+  }
+}
+
+void GradientBuckets::begin_micro_batch(int64_t index) {
+  assert(index >= 0 && index < options_.micro_batches);
+  if (index == 0) {
+    next_ = 0;
+  } else {
+    for (Bucket& bucket : buckets_)  // those with parameters that the micro-batch before did not use
+      if (bucket.waiting > 0) finish_micro_batch(bucket);
+  }
+  micro_batch_ = index;
+  for (Bucket& bucket : buckets_) {
+    bucket.waiting = bucket.parameters.size();
+    if (options_.summation == Summation::tree) {
+      bind(bucket, level_of(index), bucket.sources);
+    } else if (index == 0) {
+      bind(bucket, 0, 1);
     }
   }
 }
 
-void GradientBuckets::begin_step() {
-  for (Bucket& bucket : buckets_) {
-    bucket.waiting = bucket.parameters.size();
-    for (Parameter* parameter : bucket.parameters) parameter->clear_gradient();
-  }
-  next_ = 0;
-  reducing_ = false;
-}
-
 void GradientBuckets::finish_step() {
-  while (next_ < buckets_.size()) reduce_next();
-  reducing_ = false;
+  assert(last());
+  while (next_ < buckets_.size()) finish_micro_batch(buckets_[next_++]);
 }
 
 void GradientBuckets::on_ready(Bucket& bucket) {
-  if (!reducing_) return;
   assert(bucket.waiting > 0);
   --bucket.waiting;
-  while (next_ < buckets_.size() && buckets_[next_].waiting == 0) reduce_next();
+  if (last()) {
+    while (next_ < buckets_.size() && buckets_[next_].waiting == 0) finish_micro_batch(buckets_[next_++]);
+  } else if (bucket.waiting == 0) {
+    finish_micro_batch(bucket);
+  }
 }
 
-void GradientBuckets::reduce_next() {
-  const Bucket& bucket = buckets_[next_++];
-  for (Parameter* parameter : bucket.parameters) {
-    if (parameter->gradient_written) continue;
-    const Tensor& gradient = parameter->gradient();
-    if (!stream_.is_meta()) std::memset(gradient.raw(), 0, static_cast<size_t>(gradient.bytes()));
-    parameter->gradient_written = true;
+// All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks after the last one.
+void GradientBuckets::finish_micro_batch(Bucket& bucket) {
+  if (last() || options_.summation == Summation::tree) write_zeros(bucket);
+  if (options_.summation == Summation::tree) sum_levels(bucket);
+  if (!last()) return;
+  if (options_.summation == Summation::tree) {
+    sum_sources(bucket);
+    bind(bucket, 0, 1);
+    for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   bucket.group->all_reduce(stream_, bucket.buffer);
+}
+
+void GradientBuckets::write_zeros(const Bucket& bucket) {
+  for (Parameter* parameter : bucket.parameters) {
+    if (parameter->gradient_written) continue;
+    for (int64_t part = 0; part < parameter->gradient_parts(); ++part) {
+      const Tensor& gradient = parameter->gradient_part(part);
+      if (!stream_.is_meta()) std::memset(gradient.raw(), 0, static_cast<size_t>(gradient.bytes()));
+    }
+    parameter->gradient_written = true;
+  }
+}
+
+// Adds the level just written to the one below, and that to the next, as far as both are sums of equally many
+// micro-batches: one addition for each bit that counting on carries. After the last one, all that are left.
+void GradientBuckets::sum_levels(const Bucket& bucket) {
+  const int64_t top = level_of(micro_batch_);
+  const int64_t bottom = last() ? 0 : top - std::countr_one(static_cast<uint64_t>(micro_batch_));
+  const auto level = [&](int64_t i) { return bucket.levels.narrow(0, i, 1); };
+  for (int64_t i = top; i > bottom; --i) kernels::add(stream_, level(i - 1), level(i - 1), level(i));
+}
+
+// The tree over source ranks, into the first: neighbours, then neighbours' neighbours.
+void GradientBuckets::sum_sources(const Bucket& bucket) {
+  const Tensor sums = bucket.levels.narrow(0, 0, 1).reshape({bucket.sources, bucket.buffer.elements()});
+  for (int64_t apart = 1; apart < bucket.sources; apart *= 2)
+    for (int64_t i = 0; i + apart < bucket.sources; i += 2 * apart)
+      kernels::add(stream_, sums.narrow(0, i, 1), sums.narrow(0, i, 1), sums.narrow(0, i + apart, 1));
 }
 
 }  // namespace witan

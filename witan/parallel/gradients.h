@@ -5,6 +5,12 @@
 // parameters. Buckets take parameters in reverse order, as backward finishes them, and are reduced in one order that is
 // fixed by the parameters alone: every rank makes the same calls, whatever its backward does first. Reductions are
 // sums; losses carry the global denominators already.
+//
+// Micro-batches are summed in place (Summation::in_place), or in a binary tree over their index in the global batch
+// (Summation::tree): the first largest power of two of them, plus the rest. Of a tree, this rank's micro-batches are a
+// run of 2^k, and so are those of the ranks that share a set of experts; ranks are summed in the same tree
+// (comm/reduce.h). Then every layout forms the same sums, to the bit. It costs a buffer for each level of the rank's
+// own tree, and experts keep their gradient apart by the rank its rows came from.
 #pragma once
 
 #include <cstdint>
@@ -19,46 +25,60 @@ namespace witan {
 // Each bucket is the indices of its parameters, in that order.
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
 
-class GradientBuckets {
- public:
+enum class Summation : uint8_t { in_place, tree };
+
+struct GradientOptions {
   static constexpr int64_t kBucketElements = 40'000'000;  // Megatron-LM's default
 
+  DType dtype = DType::f32;  // of gradients: float32, or float64 for float64 values
+  Summation summation = Summation::in_place;
+  int64_t micro_batches = 1;  // of this rank in a step
+  int64_t bucket_elements = kBucketElements;
+};
+
+class GradientBuckets {
+ public:
   // Allocates the buffers and binds them to the parameters, whose gradient_ready it listens to until it is destroyed.
-  // Stream, parameters and groups must outlive it. `dtype` is that of gradients: float32, or float64 for float64
-  // values.
-  GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups, DType dtype,
-                  int64_t bucket_elements = kBucketElements);
+  // Stream, parameters and groups must outlive it.
+  GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
+                  const GradientOptions& options);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Before the first micro-batch of a step: gradients are forgotten; the first writer of each overwrites.
-  void begin_step();
-  // Before the backward of the last micro-batch: from now on a bucket is reduced as soon as all its gradients are
-  // ready.
-  void begin_last_micro_batch() { reducing_ = true; }
-  // After it: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
+  // Before the backward of this rank's micro-batch 0 … options.micro_batches - 1. At the first, gradients are
+  // forgotten; during the last, a bucket is reduced as soon as all its gradients are ready.
+  void begin_micro_batch(int64_t index);
+  // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
 
   struct Bucket {
     std::vector<Parameter*> parameters;  // in the order of the buffer
     size_t first_parameter = 0;          // the least index in the model of any of them
     Group* group = nullptr;
-    Tensor buffer;       // [sum of elements]
-    size_t waiting = 0;  // parameters that are not ready yet
+    int64_t sources = 1;  // ranks whose rows its gradients are kept apart by
+    Tensor levels;        // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
+    Tensor buffer;        // [sum of elements]: the first of them, which the step ends with
+    size_t waiting = 0;   // parameters that are not ready yet
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of their reduction
 
  private:
   void add_buckets(const std::vector<Parameter*>& parameters, const std::vector<size_t>& family, Group& group,
-                   DType dtype, int64_t bucket_elements);
+                   int64_t sources);
+  void bind(const Bucket& bucket, int64_t level, int64_t sources);
   void on_ready(Bucket& bucket);
-  void reduce_next();
+  void finish_micro_batch(Bucket& bucket);
+  void write_zeros(const Bucket& bucket);
+  void sum_levels(const Bucket& bucket);
+  void sum_sources(const Bucket& bucket);
+  bool last() const { return micro_batch_ + 1 == options_.micro_batches; }
 
   Stream& stream_;
+  GradientOptions options_;
   std::vector<Bucket> buckets_;
+  int64_t micro_batch_ = 0;
   size_t next_ = 0;  // the first bucket that is not reduced
-  bool reducing_ = false;
 };
 
 }  // namespace witan

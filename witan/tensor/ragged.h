@@ -10,8 +10,17 @@ namespace witan {
 struct RowGroups {
   Tensor begin;  // [E] int64: first row of each expert's group
   Tensor count;  // [E] int64: rows in each group; groups do not overlap, and begin[e] + count[e] <= capacity
+  // [R, E] int64: the rows of each group that came from each of R ranks. Undefined where all are this rank's own.
+  Tensor source_begin = {}, source_count = {};
 
   int64_t experts() const { return count.size(0); }
+  int64_t sources() const { return source_count.defined() ? source_count.size(0) : 1; }
+  // The rows that came from one rank, an expert's in the order in which that rank had them.
+  RowGroups of_source(int64_t rank) const {
+    if (!source_count.defined()) return *this;
+    const auto row = [&](const Tensor& of) { return of.narrow(0, rank, 1).reshape({experts()}); };
+    return {row(source_begin), row(source_count)};
+  }
 };
 
 }  // namespace witan

@@ -85,6 +85,7 @@ void RunConfig::validate() const {
       micro_batches() % parallel.ranks == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
       " micro-batches cannot be shared evenly by ranks = ", parallel.ranks, ": set global_batch_size to a multiple of ",
       train.micro_batch_size * parallel.ranks, ", or ranks to a divisor of ", micro_batches());
+  parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, micro_batches() / parallel.ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
       "run = \"", train.run, "\": a name, without slashes; runs_folder says where");

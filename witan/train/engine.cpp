@@ -10,10 +10,10 @@
 #include "witan/train/upload.h"
 
 namespace witan {
-// What one rank's micro-batches add up to.
+// What one rank's micro-batches came to.
 struct Engine::Sums {
-  double loss = 0, balance = 0, z = 0;
-  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]
+  std::vector<double> losses;                       // of each micro-batch: cross entropy, balance, z
+  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E], summed
 };
 
 Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
@@ -22,7 +22,10 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       config_(config),
       model_(stream, config.model, static_cast<uint64_t>(config.train.seed), *groups.expert),
       parameters_(model_.parameters()),
-      gradients_(stream, parameters_, groups, config.gradient_dtype()),
+      gradients_(stream, parameters_, groups,
+                 {.dtype = config.gradient_dtype(),
+                  .summation = config.parallel.deterministic ? Summation::tree : Summation::in_place,
+                  .micro_batches = config.micro_batches() / config.parallel.ranks}),
       norm_(stream, parameters_, groups),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, own_all(parameters_))),
@@ -35,7 +38,6 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
                         const std::function<bool()>& stop) {
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
   step_state_.set(learning, updates + 1);
-  gradients_.begin_step();
 
   double targets = 0;
   for (const Batch& batch : micro_batches) targets += static_cast<double>(batch.loss_tokens);
@@ -43,7 +45,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
 
   Sums sums;
   for (size_t i = 0; i < micro_batches.size(); ++i)
-    run_micro_batch(micro_batches[i], targets, i + 1 == micro_batches.size(), sums);
+    run_micro_batch(micro_batches[i], static_cast<int64_t>(i), targets, sums);
   stream_.set_part("gradients");
   gradients_.finish_step();
   if (config_.train.check_states) state_check_.after_reduction(stream_);
@@ -62,7 +64,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   return result;
 }
 
-void Engine::run_micro_batch(const Batch& batch, double targets, bool last, Sums& sums) {
+void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, Sums& sums) {
   Tape tape(stream_);
   stream_.set_part("head and rest");
   const DType A = accumulator(config_.model.compute_dtype());
@@ -81,43 +83,60 @@ void Engine::run_micro_batch(const Batch& batch, double targets, bool last, Sums
     for (const Var& z : out.z_losses) terms.emplace_back(z, moe.moe_z_loss_coeff * share);
     loss = ops::weighted_sum(tape, terms);
 
-    sums.loss += read_scalar(entropy.loss.value());
-    for (const Var& balance : out.balance_losses) sums.balance += read_scalar(balance.value());
-    for (const Var& z : out.z_losses) sums.z += read_scalar(z.value());
+    double balance_loss = 0, z_loss = 0;
+    for (const Var& balance : out.balance_losses) balance_loss += read_scalar(balance.value());
+    for (const Var& z : out.z_losses) z_loss += read_scalar(z.value());
+    sums.losses.insert(sums.losses.end(), {read_scalar(entropy.loss.value()), balance_loss, z_loss});
     sums.expert_counts.resize(out.expert_counts.size(), std::vector<int64_t>(static_cast<size_t>(moe.num_experts)));
     if (!stream_.is_meta())
       for (size_t layer = 0; layer < out.expert_counts.size(); ++layer)
         for (size_t e = 0; e < sums.expert_counts[layer].size(); ++e)
           sums.expert_counts[layer][e] += out.expert_counts[layer].data<int64_t>()[e];
   }
-  if (last) gradients_.begin_last_micro_batch();
+  gradients_.begin_micro_batch(index);
   tape.backward({{loss, {}}});
 }
 
-double Engine::sum_over_ranks(double value) {
-  const Tensor sum = stream_.empty({1}, DType::f64, MemoryTag::communication);
-  if (!stream_.is_meta()) sum.data<double>()[0] = value;
-  groups_.replicate->all_reduce(stream_, sum);
-  return stream_.is_meta() ? value : sum.data<double>()[0];
+// All ranks' values, in the order of ranks.
+std::vector<double> Engine::gather(const std::vector<double>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  const Group& ranks = *groups_.replicate;
+  const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
+  const Tensor own = all.narrow(0, ranks.rank() * count, count);
+  if (!stream_.is_meta()) std::ranges::copy(values, own.data<double>());
+  groups_.replicate->all_gather(stream_, all, own);
+  return stream_.is_meta() ? values : all.to_vector<double>();
 }
 
-// One all-reduce makes every rank know the sums of all, and whether anyone wants to stop.
+double Engine::sum_over_ranks(double value) {
+  double sum = 0;
+  for (const double part : gather({value})) sum += part;
+  return sum;
+}
+
+// Makes every rank know the sums of all, and whether anyone wants to stop. Losses are summed in the order of
+// micro-batches, whoever ran them: the same bits in every layout.
 StepResult Engine::share(const Sums& sums, bool stop) {
-  std::vector<double> values = {sums.loss, sums.balance, sums.z, stop ? 1.0 : 0.0};
+  StepResult result;
+  const std::vector<double> losses = gather(sums.losses);
+  for (size_t i = 0; i < losses.size(); i += 3) {
+    result.loss += losses[i];
+    result.balance_loss += losses[i + 1];
+    result.z_loss += losses[i + 2];
+  }
+  const double terms = static_cast<double>(config_.micro_batches()) *
+                       std::max<double>(static_cast<double>(sums.expert_counts.size()), 1);
+  result.balance_loss /= terms;
+  result.z_loss /= terms;
+
+  std::vector<double> values = {stop ? 1.0 : 0.0};
   for (const auto& layer : sums.expert_counts) values.insert(values.end(), layer.begin(), layer.end());
   const Tensor shared = stream_.empty({static_cast<int64_t>(values.size())}, DType::f64, MemoryTag::communication);
   if (!stream_.is_meta()) std::copy(values.begin(), values.end(), shared.data<double>());
   groups_.replicate->all_reduce(stream_, shared);
   if (!stream_.is_meta()) values = shared.to_vector<double>();
-
-  StepResult result;
-  const double terms = static_cast<double>(config_.micro_batches()) *
-                       std::max<double>(static_cast<double>(sums.expert_counts.size()), 1);
-  result.loss = values[0];
-  result.balance_loss = values[1] / terms;
-  result.z_loss = values[2] / terms;
-  result.stop = values[3] > 0;
-  auto next = values.begin() + 4;
+  result.stop = values[0] > 0;
+  auto next = values.begin() + 1;
   for (const auto& layer : sums.expert_counts) {
     result.expert_counts.emplace_back(next, next + static_cast<ptrdiff_t>(layer.size()));
     next += static_cast<ptrdiff_t>(layer.size());
@@ -127,14 +146,19 @@ StepResult Engine::share(const Sums& sums, bool stop) {
 
 Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
   const std::string before = stream_.set_part("evaluation");
-  Evaluation own;
+  std::vector<double> own;  // of each batch: nats, targets
   for (const Batch& batch : batches) {
     const Evaluation part = witan::evaluate(stream_, model_, batch);
-    own.nats += part.nats;
-    own.targets += part.targets;
+    own.insert(own.end(), {part.nats, part.targets});
   }
   stream_.set_part(before);
-  return {sum_over_ranks(own.nats), sum_over_ranks(own.targets)};
+  const std::vector<double> all = gather(own);
+  Evaluation sum;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    sum.nats += all[i];
+    sum.targets += all[i + 1];
+  }
+  return sum;
 }
 
 std::vector<StateTensor> Engine::state() const {

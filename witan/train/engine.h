@@ -40,7 +40,7 @@ class Engine {
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
 
-  // Collective: the loss over all ranks' batches; every rank brings equally many.
+  // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many.
   Evaluation evaluate(const std::vector<Batch>& batches);
 
   // What a checkpoint holds of this rank: values, then optimizer state.
@@ -51,7 +51,8 @@ class Engine {
 
  private:
   struct Sums;
-  void run_micro_batch(const Batch& batch, double targets, bool last, Sums& sums);
+  void run_micro_batch(const Batch& batch, int64_t index, double targets, Sums& sums);
+  std::vector<double> gather(const std::vector<double>& values);
   double sum_over_ranks(double value);
   StepResult share(const Sums& sums, bool stop);
 

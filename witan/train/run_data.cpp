@@ -131,7 +131,7 @@ std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
   std::vector<Batch> batches;
   for (int64_t i = 0; i < per_rank; ++i) {
-    const int64_t first = (i * ranks + rank) * size;
+    const int64_t first = (rank * per_rank + i) * size;
     Batch batch = make_batch(*data.held_out, first, size, data.batch);
     const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
     for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target)

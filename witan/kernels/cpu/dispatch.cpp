@@ -60,12 +60,13 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
   const int64_t R = received.size(0), E = received.size(1);
   const int64_t* rows = received.data<int64_t>();
   int64_t *begin = groups.begin.data<int64_t>(), *count = groups.count.data<int64_t>();
-  std::vector<int64_t> next(static_cast<size_t>(R * E));  // where the rows of (source, expert) start, by expert first
+  int64_t* start = groups.source_begin.data<int64_t>();  // [R, E]
+  std::copy_n(rows, R * E, groups.source_count.data<int64_t>());
   int64_t total = 0;
   for (int64_t e = 0; e < E; ++e) {
     begin[e] = total;
     for (int64_t r = 0; r < R; ++r) {
-      next[static_cast<size_t>(r * E + e)] = total;
+      start[r * E + e] = total;
       total += rows[r * E + e];
     }
     count[e] = total - begin[e];
@@ -77,7 +78,7 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
     const int64_t first = row;
     for (int64_t e = 0; e < E; ++e)
       for (int64_t i = 0; i < rows[r * E + e]; ++i)
-        place.data<int64_t>()[row++] = next[static_cast<size_t>(r * E + e)] + i;
+        place.data<int64_t>()[row++] = start[r * E + e] + i;
     recv_counts.data<int64_t>()[r] = row - first;
   }
 }
