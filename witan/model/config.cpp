@@ -11,6 +11,13 @@ Fields ModelConfig::fields() {
       Field{"vocab_size", &vocab_size, "entries of the embedding; 0: as many as the tokenizer has"}.between(0, 1 << 28),
       Field{"untie_embeddings_and_output_weights", &untie_embeddings_and_output_weights,
             "give the output head a weight of its own"},
+      Field{"make_vocab_size_divisible_by", &make_vocab_size_divisible_by,
+            "vocab_size is rounded up to a multiple of this; no text uses the entries added"}
+          .between(1, 1 << 20),
+      Field{"hidden_dropout", &hidden_dropout,
+            "share of elements that training drops: of the embedding, and of what attention and MLP add to it"}
+          .at_least(0),
+      Field{"add_bias_linear", &add_bias_linear, "give the projections of attention and MLP a bias"},
       Field{
           "init_method_std", &init_method_std,
           "standard deviation of initial weights; projections into the residual stream divide it by sqrt(2 num_layers)"}
@@ -33,6 +40,11 @@ void ModelConfig::validate() const {
   attention.validate(hidden_size);
   norm.validate();
   moe.validate(num_layers);
+  require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
+                       " drops everything; take a share below 1, as 0.1");
+  require<ConfigError>(!add_bias_linear || moe.num_experts == 0,
+                       "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
+                       "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear)");
 }
 
 Recompute ModelConfig::recompute() const {

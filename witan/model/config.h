@@ -17,6 +17,9 @@ struct ModelConfig {
   int64_t hidden_size = 256;
   int64_t vocab_size = 0;  // 0: the tokenizer's
   bool untie_embeddings_and_output_weights = false;
+  int64_t make_vocab_size_divisible_by = 1;
+  double hidden_dropout = 0;     // of the embedding, and of what attention and MLP add to the residual stream
+  bool add_bias_linear = false;  // in the projections of attention and MLP
   double init_method_std = 0.02;
   std::string dtype = "float32";
   std::string recompute_granularity = "none";

@@ -15,7 +15,13 @@ Fields AttentionConfig::fields() {
       Field{"num_attention_heads", &num_attention_heads, "query heads"}.at_least(1),
       Field{"num_query_groups", &num_query_groups, "key/value heads; divides num_attention_heads"}.at_least(1),
       Field{"kv_channels", &kv_channels, "size of a head; 0: hidden_size / num_attention_heads"}.at_least(0),
-      Field{"position_embedding_type", &position_embedding_type, "positions"}.one_of({"rope", "none"}),
+      Field{"position_embedding_type", &position_embedding_type,
+            "positions: rotated into queries and keys, learned and added to the embedding, or not at all"}
+          .one_of({"rope", "learned_absolute", "none"}),
+      Field{"max_position_embeddings", &max_position_embeddings, "learned positions; 0: seq_length"}.between(0,
+                                                                                                             1 << 24),
+      Field{"attention_dropout", &attention_dropout, "share of attention probabilities that training drops"}.at_least(
+          0),
       Field{"rotary_base", &rotary_base, "base of the rotary frequencies"}.above(1),
       Field{"rotary_percent", &rotary_percent, "share of a head's channels that rotates"}.above(0),
       Field{"rotary_interleaved", &rotary_interleaved, "rotate neighbouring channels instead of halves"},
@@ -30,6 +36,8 @@ void AttentionConfig::validate(int64_t hidden_size) const {
   require<ConfigError>(kv_channels != 0 || hidden_size % num_attention_heads == 0,
                        "num_attention_heads = ", num_attention_heads, " does not divide hidden_size = ", hidden_size,
                        "; set kv_channels");
+  require<ConfigError>(attention_dropout < 1, "attention_dropout = ", attention_dropout,
+                       " drops everything; take a share below 1, as 0.1");
   require<ConfigError>(rotary_percent <= 1, "rotary_percent = ", rotary_percent, ": a share is at most 1");
   const double rotated = static_cast<double>(head_dim(hidden_size)) * rotary_percent;
   require<ConfigError>(position_embedding_type != "rope" || (std::fmod(rotated, 2) == 0 && rotated >= 2),

@@ -12,12 +12,15 @@ struct AttentionConfig {
   int64_t num_query_groups = 2;  // key/value heads
   int64_t kv_channels = 0;       // head dim; 0: hidden_size / num_attention_heads
   std::string position_embedding_type = "rope";
+  int64_t max_position_embeddings = 0;  // rows of learned positions; 0: the run's seq_length
+  double attention_dropout = 0;         // of probabilities
   double rotary_base = 10000;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
 
   Fields fields();
   void validate(int64_t hidden_size) const;  // throws ConfigError
+  bool learned_positions() const { return position_embedding_type == "learned_absolute"; }
   int64_t head_dim(int64_t hidden_size) const { return kv_channels ? kv_channels : hidden_size / num_attention_heads; }
 };
 

@@ -78,6 +78,10 @@ void RunConfig::validate() const {
   data.validate();
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  const int64_t positions = model.attention.max_position_embeddings;
+  require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
+                       " is more than max_position_embeddings = ", positions,
+                       ": raise max_position_embeddings, or shorten the samples");
   require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
                        "micro_batch_size = ", train.micro_batch_size,
                        " does not divide global_batch_size = ", train.global_batch_size);
