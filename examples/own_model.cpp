@@ -80,7 +80,7 @@ double train(Stream& stream, int64_t steps) {
     const Var entropy = ops::cross_entropy(tape, logits, sums, weights).loss;
     tape.backward({{ops::weighted_sum(tape, {{entropy, 1}, {balance, moe.moe_aux_loss_coeff}}), {}}});
     gradients.finish_step();
-    state.set(learning_rate(config, steps, step), step);
+    state.set(learning_rate(config, steps, step), step, step);
     optimizer->update(stream, state);
     if (stream.is_meta()) continue;
     loss = entropy.value().data<float>()[0];

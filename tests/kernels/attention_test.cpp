@@ -3,12 +3,14 @@
 #include <cstring>
 #include <limits>
 
-#include "support/rank.h"
+#include "support/dropout.h"
 
 namespace witan {
 namespace {
 
 using testing::close;
+using testing::dropout_of;
+using testing::factor_of;
 using testing::Rank;
 using testing::values;
 
@@ -55,6 +57,7 @@ struct Reference {
   std::vector<double> y, lse, dq, dk, dv;
 
   explicit Reference(const Case& c) : s_(c.size), scale_(c.in.scale) {
+    dropout_ = c.in.dropout;
     q_ = values(c.in.q), k_ = values(c.in.k), v_ = values(c.in.v), dy_ = values(c.dy);
     y.resize(q_.size()), lse.resize(static_cast<size_t>(s_.B * s_.H * s_.S)), dq.resize(q_.size());
     dk.resize(k_.size()), dv.resize(k_.size());
@@ -83,13 +86,17 @@ struct Reference {
     for (double& x : p) sum += x = std::exp(x - top);
     for (double& x : p) x /= sum;
     lse[size_t((b * s_.H + h) * s_.S + i)] = top + std::log(sum);
-    for (size_t n = 0; n < seen.size(); ++n) pull += p[n] * dot(&dy_[size_t(at)], &v_[size_t(key_at(seen[n]))]);
+    std::vector<double> mask;
+    for (const int64_t j : seen)
+      mask.push_back(factor_of(dropout_, ((b * s_.H + h) * s_.S + i) * ((s_.S + 3) / 4 * 4) + j));
+    for (size_t n = 0; n < seen.size(); ++n)
+      pull += mask[n] * p[n] * dot(&dy_[size_t(at)], &v_[size_t(key_at(seen[n]))]);
     for (size_t n = 0; n < seen.size(); ++n) {
       const size_t key = size_t(key_at(seen[n]));
-      const double ds = scale_ * p[n] * (dot(&dy_[size_t(at)], &v_[key]) - pull);
+      const double ds = scale_ * p[n] * (mask[n] * dot(&dy_[size_t(at)], &v_[key]) - pull);
       for (size_t d = 0; d < size_t(s_.hd); ++d) {
-        y[size_t(at) + d] += p[n] * v_[key + d];
-        dv[key + d] += p[n] * dy_[size_t(at) + d];
+        y[size_t(at) + d] += mask[n] * p[n] * v_[key + d];
+        dv[key + d] += mask[n] * p[n] * dy_[size_t(at) + d];
         dq[size_t(at) + d] += ds * k_[key + d];
         dk[key + d] += ds * q_[size_t(at) + d];
       }
@@ -98,6 +105,7 @@ struct Reference {
 
   Size s_;
   double scale_;
+  kernels::Dropout dropout_;
   std::vector<double> q_, k_, v_, dy_;
 };
 
@@ -141,6 +149,35 @@ TEST(Attention, DocumentsAreApart) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int32_t stride : {1, 3})
       expect_reference(rank, Case(rank, size, dtype, documents(rank, size.S, lengths, stride)), tolerance_of(dtype));
+}
+
+TEST(Attention, DropoutMatchesTheTextbook) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const Size& size : kSizes)
+      for (const double p : {0.1, 0.6}) {
+        Case c(rank, size, dtype);
+        c.in.dropout = dropout_of(rank, p);
+        expect_reference(rank, c, tolerance_of(dtype) / (1 - p));
+      }
+  Case packed(rank, {2, 200, 4, 2, 24}, DType::f64, documents(rank, 200, {{1, 63, 65, 1, 70}, {200}}));
+  packed.in.dropout = dropout_of(rank, 0.3);
+  expect_reference(rank, packed, 1e-12);
+}
+
+TEST(Attention, ThreadsDoNotChangeABitOfDropout) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const Size& size : {Size{1, 301, 4, 2, 40}, Size{2, 129, 3, 1, 16}, Size{8, 70, 4, 2, 16}}) {
+      const auto run = [&](int threads) {
+        Rank rank(threads);
+        Case c(rank, size, dtype);
+        c.in.dropout = dropout_of(rank, 0.2);
+        std::vector<std::vector<double>> all;
+        for (const Tensor& x : c.run(rank).all()) all.push_back(values(x));
+        return all;
+      };
+      EXPECT_EQ(run(1), run(3)) << size;
+    }
 }
 
 TEST(Attention, IdsNeedNotBeContiguous) {

@@ -15,7 +15,7 @@ using testing::values;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor step(Rank& rank, double lr, double scale, double update, double skip = 0) {
-  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip});
+  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip, update});
 }
 Tensor zeros(Rank& rank, int64_t n, DType dtype) {
   return rank.stream.zeros({n}, dtype);

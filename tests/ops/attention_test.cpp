@@ -1,5 +1,6 @@
 #include "witan/ops/attention.h"
 
+#include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 
@@ -9,14 +10,15 @@ namespace {
 using testing::gradcheck;
 using testing::Rank;
 
-void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}) {
+void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}, double dropout = 0) {
   Rank rank;
+  const auto how = testing::dropout_of(rank, dropout);
   const int64_t B = q[0], S = q[1];
   const Tensor sequence_ids = ids.empty() ? Tensor() : rank.tensor<int32_t>({B, S}, ids);
   const Shape k = q.with(2, G);
   gradcheck(rank, "attention",
             [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, 0.4)};
+              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, 0.4, how)};
             },
             {rank.normal(q, DType::f64, "q"), rank.normal(k, DType::f64, "k"), rank.normal(k, DType::f64, "v")});
 }
@@ -36,6 +38,12 @@ TEST(Attention, GradientsOfSeveralSequencesMatchDifferences) {
   std::fill(ids.begin() + 30, ids.end(), 1);
   std::fill(ids.begin() + 65, ids.end(), 2);
   check({1, 67, 2, 2}, 1, ids);
+}
+
+TEST(Attention, GradientsWithDropoutMatchDifferences) {
+  check({2, 5, 4, 3}, 2, {}, 0.3);
+  check({1, 67, 2, 2}, 1, {}, 0.6);
+  check({2, 6, 4, 2}, 2, {0, 0, 0, 1, 1, 2, 5, 5, 5, 5, 5, 5}, 0.5);
 }
 
 TEST(Attention, WrongShapesAreNamed) {

@@ -60,7 +60,7 @@ TEST(Optimizer, NormsDoNotDecay) {
     config.optimizer = name;
     config.weight_decay = 0.5;
     StepState step(rank.stream);
-    step.set(0.5, 1);
+    step.set(0.5, 1, 1);
     make_optimizer(config, rank.stream, {{matrix.get(), 0, 2}, {norm.get(), 0, 2}})->update(rank.stream, step);
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values(matrix->value())[i], 0.75 * matrix_before[i], 1e-7);
     EXPECT_EQ(values(norm->value()), norm_before);
@@ -72,7 +72,7 @@ TEST(Optimizer, UpdatesOnlyTheRowsItOwns) {
   const auto parameter = parameter_with_gradient(rank, {"p", {4, 3}});
   const auto before = values(parameter->value());
   StepState step(rank.stream);
-  step.set(0.1, 1);
+  step.set(0.1, 1, 1);
   make_optimizer({}, rank.stream, {{parameter.get(), 1, 2}})->update(rank.stream, step);
   const auto after = values(parameter->value());
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(after[i] != before[i], i >= 3 && i < 9) << i;
@@ -88,7 +88,7 @@ TEST(Optimizer, AdamUnderAConstantGradientWalksStraight) {
   const auto adam = make_optimizer(config, rank.stream, {{parameter.get(), 0, 5}});
   StepState step(rank.stream);
   for (int64_t update = 1; update <= 50; ++update) {
-    step.set(1e-2, update);
+    step.set(1e-2, update, update);
     adam->update(rank.stream, step);
   }
   std::vector<double> expected;
@@ -100,7 +100,7 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
   const auto run = [](int64_t updates, Rank& rank, Parameter& parameter, Optimizer& adam, int64_t first) {
     StepState step(rank.stream);
     for (int64_t update = first; update < first + updates; ++update) {
-      step.set(1e-2, update);
+      step.set(1e-2, update, update);
       adam.update(rank.stream, step);
     }
     return values(parameter.value());
@@ -141,7 +141,7 @@ TEST(Optimizer, RunsOnMeta) {
   parameter.bind_gradient(meta.empty({1000, 1000}, DType::f32, MemoryTag::gradients));
   const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000}});
   StepState step(meta);
-  step.set(1, 1);
+  step.set(1, 1, 1);
   adam->update(meta, step);
   EXPECT_FALSE(step.skipped());
   EXPECT_EQ(meta.costs().at("other").at("adamw").bytes, 1e6 * (2 + 4 + 2 * 12));

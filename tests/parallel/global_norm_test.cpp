@@ -76,7 +76,7 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
     if (rank.rank == 2) model.named("experts.up").gradient().data<float>()[3] = NAN;
     GlobalNorm global(rank.stream, model.parameters, groups);
     StepState step(rank.stream);
-    step.set(1, 1);
+    step.set(1, 1, 1);
     clip(rank.stream, step, global.compute(rank.stream, GlobalNorm::Of::gradients), 1);
     EXPECT_TRUE(step.skipped()) << rank.rank;
   });

@@ -9,7 +9,7 @@
 // A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
 #pragma once
 
-#include "witan/kernels/launch.h"
+#include "witan/kernels/dropout.h"
 
 namespace witan::kernels {
 
@@ -17,15 +17,18 @@ struct AttentionInputs {
   Tensor q, k, v;
   Tensor sequence_ids;
   double scale = 1;
+  Dropout dropout = {};  // of probabilities
 };
 
-// s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j]
-// y[b,i,h,:] = sum_j exp(s[i,j] - lse[b,h,i]) v[b,j,g,:]
+// s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
+// y[b,i,h,:] = sum_j m[i,j] p[i,j] v[b,j,g,:]
+// where m is 1 or, with dropout, what kernels/dropout.h multiplies element ((b H + h) S + i) S4 + j by, S4 = S rounded
+// up to a multiple of 4: 0, or 1 / (1 - p). Backward draws it again.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_forward)
 
-// With p = exp(s - lse) and delta[i] = dy[i,:] . y[i,:], which is sum_j p[i,j] (dy[i,:] . v[j,:]):
-//   ds = p * (dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = p^T dy
+// With delta[i] = dy[i,:] . y[i,:], which is sum_j m[i,j] p[i,j] (dy[i,:] . v[j,:]):
+//   ds = p * (m * dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = (m * p)^T dy
 // dk and dv sum the H / G query heads of their group. Overwrites dq, dk and dv.
 struct AttentionGradients {
   Tensor dq, dk, dv;

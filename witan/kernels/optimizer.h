@@ -1,19 +1,11 @@
 // Optimizer updates and the sums that gradient clipping needs. Each is one pass over contiguous tensors of equal shape.
-// What changes from step to step is read from `step`, float64 [kStepValues] on the device, so that a captured graph may
-// replay; arguments are configuration alone.
+// What changes from step to step is read from `step`, float64 [kStepValues] on the device (step_value.h).
 #pragma once
 
 #include "witan/kernels/launch.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan::kernels {
-
-namespace step_value {
-inline constexpr int64_t learning_rate = 0;
-inline constexpr int64_t gradient_scale = 1;  // multiplies every gradient: clipping
-inline constexpr int64_t update = 2;          // updates made, this one included: 1, 2, …; skipped ones do not count
-inline constexpr int64_t skip = 3;            // not 0: updates leave everything as it is
-}  // namespace step_value
-inline constexpr int64_t kStepValues = 4;
 
 // A parameter's tensors. master, moments and momentum have the accumulator dtype of value. The master is what is
 // updated, and value its rounding; undefined where value has that dtype itself and is its own. gradient is of any

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "witan/autograd/tape.h"
+#include "witan/kernels/dropout.h"
 
 namespace witan::ops {
 
 // q [B, S, H, hd], k, v [B, S, G, hd] with H % G == 0 -> [B, S, H, hd];  mathematics in kernels/attention.h
 // sequence_ids [B, S] int32 keeps packed sequences apart; undefined: each row is one sequence.
-// scale is usually 1 / sqrt(hd).
-Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale);
+// scale is usually 1 / sqrt(hd). `dropout` drops probabilities; backward draws the mask again.
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
+              const kernels::Dropout& dropout = {});
 
 }  // namespace witan::ops

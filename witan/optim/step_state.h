@@ -9,9 +9,9 @@ class StepState {
  public:
   explicit StepState(Stream& stream);
 
-  // Before each step. `update` counts the updates made, this one included: one more than TrainState has. Gradients are
-  // neither scaled nor skipped until clip() says so.
-  void set(double learning_rate, int64_t update);
+  // Before each step. `iteration` counts the steps made and `update` the updates, this one included: updates are fewer
+  // where steps were skipped. Gradients are neither scaled nor skipped until clip() says so.
+  void set(double learning_rate, int64_t iteration, int64_t update);
 
   double learning_rate() const { return read(kernels::step_value::learning_rate); }
   double gradient_scale() const { return read(kernels::step_value::gradient_scale); }

@@ -37,7 +37,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
-  step_state_.set(learning, updates + 1);
+  step_state_.set(learning, iteration, updates + 1);
 
   double targets = 0;
   for (const Batch& batch : micro_batches) targets += static_cast<double>(batch.loss_tokens);

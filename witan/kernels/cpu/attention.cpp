@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "witan/base/threads.h"
@@ -21,6 +22,7 @@ struct Running {
   QueryTile<A> tile;
   A *q_transposed, *y;  // scale q^T [padded, kQueries], [kQueries, padded]
   alignas(kVectorBytes) std::array<A, kQueries<A>> top{}, sum{}, rescale{};
+  std::optional<TileDropout<A>> dropout = std::nullopt;
   bool begun = false;
 };
 
@@ -79,6 +81,7 @@ struct Forward {
   Heads heads;
   const Tensor &y, &lse;  // lse may be undefined: not wanted
   const AttentionInputs& in;
+  std::optional<DropoutMask> mask;
 };
 
 template <class T, class A>
@@ -104,6 +107,7 @@ std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begi
     A *q_transposed = scratch.take(kQueries<A> * padded), *y = scratch.take(kQueries<A> * padded);
     runs.push_back({QueryTile<A>(group, f.in.sequence_ids, first), q_transposed, y});
     runs.back().top.fill(std::numeric_limits<A>::lowest());
+    if (f.mask) runs.back().dropout.emplace(*f.mask, group, runs.back().tile);
     unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
     transpose_tile(q_transposed, y, padded);
   }
@@ -116,8 +120,9 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t Q = kQueries<A>;
   const int64_t hd = f.heads.hd, padded = f.heads.padded<A>();
-  Scratch<A> scratch((2 * kKeys + 2 * kTilesPerTask * Q) * padded + kKeys * Q);
+  Scratch<A> scratch((2 * kKeys + 2 * kTilesPerTask * Q) * padded + (f.mask ? 2 : 1) * kKeys * Q);
   A *k = scratch.take(kKeys * padded), *v = scratch.take(kKeys * padded), *s = scratch.take(kKeys * Q);
+  A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.last_position + 1;
   for (int64_t key = 0; key < keys; key += kKeys) {
@@ -133,6 +138,10 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
       multiply<A>(n, run.tile.lanes, hd, {k, padded, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
       run.tile.hide(s, key, n, sight);
       softmax_step(run, s, n);
+      if (run.dropout) {  // after the sum: what is dropped still counts in the softmax
+        run.dropout->draw(factors, key, n);
+        run.dropout->apply(s, factors, n);
+      }
       add_values(run, s, v, n, padded);
     }
   }
@@ -154,13 +163,15 @@ void run_forward(Stream& stream, const Forward& f) {
 }  // namespace
 
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  run_forward(stream, {Heads(in.q, in.k, 0), y, lse, in});
+  Forward f{Heads(in.q, in.k, 0), y, lse, in, std::nullopt};
+  if (in.dropout.on()) f.mask.emplace(in.dropout);
+  run_forward(stream, f);
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                       int64_t past, double scale) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
-  run_forward(stream, {Heads(q, k_cache, past), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}});
+  run_forward(stream, {Heads(q, k_cache, past), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}, std::nullopt});
 }
 
 }  // namespace witan::kernels::cpu

@@ -3,6 +3,7 @@
 // groups divide well among the threads, a task is a whole group and forms all three gradients in one pass over the
 // pairs; else dq is formed in parts by query, then dk and dv in parts by key, which computes the scores twice.
 #include <cmath>
+#include <optional>
 
 #include "witan/base/threads.h"
 #include "witan/kernels/attention.h"
@@ -19,6 +20,7 @@ struct BackwardCall {
   const AttentionGradients& to;
   const Tensor &dy, &y, &lse;
   const AttentionInputs& in;
+  std::optional<DropoutMask> mask;
 };
 
 // Query rows and keys [begin, end); gradients of the one, the other or both are wanted.
@@ -104,9 +106,10 @@ class PartRun {
         part_(part),
         keys_(part.last_key - part.first_key),
         P_(call.heads.padded<A>()),
-        scratch_((part.keys ? 4 : 2) * keys_ * P_ + 2 * kKeys * Q + QueryOperands<T>::elements(P_)),
+        scratch_((part.keys ? 4 : 2) * keys_ * P_ + (call.mask ? 3 : 2) * kKeys * Q + QueryOperands<T>::elements(P_)),
         query_(scratch_, P_) {
     for (A** tile : {&s_, &dp_}) *tile = scratch_.take(kKeys * Q);
+    if (call.mask) factors_ = scratch_.take(kKeys * Q);
     for (A** rows : {&k_, &v_}) *rows = scratch_.take(keys_ * P_);
     unpack_keys<T>(k_, part.group, call.in.k, part.first_key, part.last_key);
     unpack_keys<T>(v_, part.group, call.in.v, part.first_key, part.last_key);
@@ -131,6 +134,7 @@ class PartRun {
 
   void run_queries(int64_t first) {
     const QueryTile<A> tile(part_.group, call_.in.sequence_ids, first);
+    if (call_.mask) dropout_.emplace(*call_.mask, part_.group, tile);
     bool read = false;
     for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.last_position + 1); key += kKeys) {
       const int64_t n = tile.keys_from(key, std::min(key + kKeys, part_.last_key));
@@ -150,7 +154,12 @@ class PartRun {
     multiply<A>(n, tile.lanes, hd, {k_ + at, P_, 1}, {query_.q_transposed, Q}, {s_, Q}, Write::overwrite);
     multiply<A>(n, tile.lanes, hd, {v_ + at, P_, 1}, {query_.dy_transposed, Q}, {dp_, Q}, Write::overwrite);
     tile.hide(s_, key, n, sight);
+    if (dropout_) {
+      dropout_->draw(factors_, key, n);
+      dropout_->apply(dp_, factors_, n);
+    }
     score_gradients(s_, dp_, n, tile.lanes, query_.lse.data(), query_.delta.data());  // s: p^T, dp: ds^T
+    if (dropout_) dropout_->apply(s_, factors_, n);
     if (part_.queries) multiply<A>(tile.count, P_, n, {dp_, 1, Q}, {k_ + at, P_}, {query_.dq, P_}, Write::accumulate);
     if (!part_.keys) return;
     multiply<A>(n, P_, tile.count, {s_, Q, 1}, {query_.dy, P_}, {dv_ + at, P_}, Write::accumulate);
@@ -162,7 +171,8 @@ class PartRun {
   const int64_t keys_, P_;  // P: hd, padded
   Scratch<A> scratch_;
   QueryOperands<T> query_;
-  A *s_, *dp_;                       // [kKeys, kQueries]
+  std::optional<TileDropout<A>> dropout_;
+  A *s_, *dp_, *factors_ = nullptr;  // [kKeys, kQueries]
   A *k_, *v_;                        // [keys, padded]
   A *dk_ = nullptr, *dv_ = nullptr;  // [keys, padded]
 };
@@ -203,7 +213,8 @@ void run_backward(Stream& stream, const BackwardCall& call) {
 
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  const BackwardCall call{Heads(in.q, in.k, 0), to, dy, y, lse, in};
+  BackwardCall call{Heads(in.q, in.k, 0), to, dy, y, lse, in, std::nullopt};
+  if (in.dropout.on()) call.mask.emplace(in.dropout);
   if (call.heads.empty()) return;
   dispatch_floating(in.q.dtype(), [&]<class T>() { run_backward<T>(stream, call); });
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "witan/kernels/attention.h"
+#include "witan/kernels/cpu/dropout_mask.h"
 #include "witan/kernels/cpu/math.h"
 #include "witan/kernels/cpu/small_product.h"
 
@@ -183,6 +184,43 @@ struct QueryTile {
         row[lane] = position[lane] >= key && id[lane] == key_id ? row[lane] : -std::numeric_limits<A>::infinity();
     }
   }
+};
+
+// What dropout multiplies the probabilities of a query tile by.
+template <class A>
+class TileDropout {
+ public:
+  TileDropout(const DropoutMask& mask, const Group& group, const QueryTile<A>& tile)
+      : mask_(&mask), lanes_(tile.lanes) {
+    const int64_t blocks = (group.heads.S + 3) / 4;  // of a query's probabilities
+    for (size_t lane = 0; lane < row_.size(); ++lane) {
+      const int64_t r = tile.first + std::min(static_cast<int64_t>(lane), tile.count - 1);
+      row_[lane] = static_cast<uint64_t>(group.lse_offset(r) * blocks);
+    }
+  }
+
+  // factors [n rounded up to a multiple of 4, kQueries], for keys [begin, begin + n); begin is a multiple of 4.
+  void draw(A* factors, int64_t begin, int64_t n) const {
+    std::array<uint64_t, kQueries<A>> index;
+    for (int64_t j = 0; j < n; j += 4) {
+      for (size_t lane = 0; lane < index.size(); ++lane)
+        index[lane] = row_[lane] + static_cast<uint64_t>((begin + j) / 4);
+      mask_->template draw<kQueries<A>>(factors + j * kQueries<A>, index);
+    }
+  }
+
+  // s^T [n, kQueries] *= factors
+  void apply(A* s, const A* factors, int64_t n) const {
+    for (int64_t i = 0; i < n * kQueries<A>; i += kQueries<A>) {
+#pragma omp simd
+      for (int64_t lane = 0; lane < lanes_; ++lane) s[i + lane] *= factors[i + lane];
+    }
+  }
+
+ private:
+  const DropoutMask* mask_;
+  int64_t lanes_;
+  std::array<uint64_t, kQueries<A>> row_;  // first block of each lane's probabilities
 };
 
 }  // namespace witan::kernels::cpu

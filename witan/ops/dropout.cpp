@@ -1,0 +1,26 @@
+#include "witan/ops/dropout.h"
+
+namespace witan::ops {
+
+void check_dropout(const char* op, const kernels::Dropout& how) {
+  require<ShapeError>(how.p >= 0 && how.p < 1, op, ": p of dropout must be at least 0 and below 1, got ", how.p);
+  require<ShapeError>(!how.on() || (how.step.defined() && how.step.shape() == Shape{kernels::kStepValues} &&
+                                    how.step.dtype() == DType::f64),
+                      op, ": dropout needs step, float64 [", kernels::kStepValues, "]");
+}
+
+Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
+  check_dropout("dropout", how);
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
+                      "dropout: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
+  if (!how.on()) return x;
+  const Tensor y = tape.stream().empty_like(x.value());
+  kernels::dropout(tape.stream(), y, x.value(), how);
+  return tape.record("dropout", y, {x}, [x = tape.slot(x), how](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty_like(dy);
+    kernels::dropout(b.stream(), dx, dy, how);
+    b.add(x, dx);
+  });
+}
+
+}  // namespace witan::ops
