@@ -9,21 +9,23 @@ Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, G
     : Module(builder.path),
       recompute_(config.recompute()),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
-      attention_(builder / "attention", config.attention, config.hidden_size),
-      mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size) {
+      attention_(builder / "attention", config.attention, config.hidden_size, config.linear_bias()),
+      mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
+      attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
+      mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
   add_child(attention_norm_);
   add_child(attention_);
   add_child(mlp_norm_);
   if (config.moe.is_moe_layer(layer, config.num_layers))
     add_child(moe_.emplace(builder / "moe", config.moe, config.mlp, config.hidden_size, expert_group));
   else
-    add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size));
+    add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size, config.linear_bias()));
 }
 
-BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where) {
-  if (recompute_ != Recompute::full) return compute(tape, x, where);
-  const auto out = recomputed(tape, {x}, [this, where](Tape& on, const std::vector<Var>& in) {
-    const BlockOutput block = compute(on, in[0], where);
+BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
+  if (recompute_ != Recompute::full) return compute(tape, x, where, randomness);
+  const auto out = recomputed(tape, {x}, [this, where, randomness](Tape& on, const std::vector<Var>& in) {
+    const BlockOutput block = compute(on, in[0], where, randomness);
     if (!is_moe()) return std::vector{block.x};
     return std::vector{block.x, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
   });
@@ -31,25 +33,27 @@ BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where) {
   return {out[0], out[1], out[2], out[3].value()};
 }
 
-BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where) {
+BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const bool rematerialise = recompute_ == Recompute::selective;
-  const Var mixed = attention_.forward(tape, attention_norm_.forward(tape, x, rematerialise), where);
-  return feed_forward(tape, ops::add(tape, x, mixed));
+  const Var normed = attention_norm_.forward(tape, x, rematerialise);
+  const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
+  return feed_forward(tape, ops::add(tape, x, mixed), randomness);
 }
 
-BlockOutput Block::feed_forward(Tape& tape, const Var& x) {
+BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Randomness& randomness) {
   const bool rematerialise = recompute_ == Recompute::selective;
   const Var normed = mlp_norm_.forward(tape, x, rematerialise);
-  if (mlp_) return {ops::add(tape, x, mlp_->forward(tape, normed, rematerialise)), {}, {}, {}};
+  const auto added = [&](const Var& y) { return ops::add(tape, x, mlp_dropout_.forward(tape, y, randomness)); };
+  if (mlp_) return {added(mlp_->forward(tape, normed, rematerialise)), {}, {}, {}};
   const MoeOutput moe = moe_->forward(tape, normed, rematerialise);
-  return {ops::add(tape, x, moe.y), moe.balance_loss, moe.z_loss, moe.expert_counts};
+  return {added(moe.y), moe.balance_loss, moe.z_loss, moe.expert_counts};
 }
 
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
-  return feed_forward(tape, ops::add(tape, x, mixed)).x;
+  return feed_forward(tape, ops::add(tape, x, mixed), {}).x;
 }
 
 }  // namespace witan

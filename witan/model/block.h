@@ -1,4 +1,4 @@
-// One transformer block: x + attention(norm(x)), then x + MLP or MoE(norm(x)).
+// One transformer block: x + dropout(attention(norm(x))), then x + dropout(MLP or MoE(norm(x))).
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group);
 
-  BlockOutput forward(Tape& tape, const Var& x, const Positions& where);  // x [B, S, D]
+  BlockOutput forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);  // x [B, S, D]
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   Attention& attention() { return attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
-  BlockOutput compute(Tape& tape, const Var& x, const Positions& where);
-  BlockOutput feed_forward(Tape& tape, const Var& x);
+  BlockOutput compute(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);
+  BlockOutput feed_forward(Tape& tape, const Var& x, const Randomness& randomness);
 
   Recompute recompute_;
   Norm attention_norm_;
@@ -33,6 +33,7 @@ class Block : public Module {
   Norm mlp_norm_;
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
+  Dropout attention_dropout_, mlp_dropout_;  // of what each adds to x
 };
 
 }  // namespace witan

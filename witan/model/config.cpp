@@ -38,6 +38,8 @@ Fields ModelConfig::fields() {
 void ModelConfig::validate() const {
   require<ConfigError>(vocab_size > 0, "vocab_size is not set, and there is no tokenizer to take it from");
   attention.validate(hidden_size);
+  require<ConfigError>(!attention.learned_positions() || attention.max_position_embeddings > 0,
+                       "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   norm.validate();
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,

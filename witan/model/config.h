@@ -33,6 +33,7 @@ struct ModelConfig {
   void validate() const;  // throws ConfigError; vocab_size must be set
   DType compute_dtype() const { return dtype_from_name(dtype); }
   Recompute recompute() const;
+  Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
 };
 
 }  // namespace witan

@@ -14,12 +14,15 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t heads = config.untie_embeddings_and_output_weights ? 2 : 1;
 
   ParameterCounts counts;
-  const int64_t attention = 2 * D * A * hd + 2 * D * G * hd;
-  counts.exact = counts.active = L * (attention + 2 * norm) + norm + heads * V * D;
+  const bool bias = config.add_bias_linear;
+  const int64_t attention = 2 * D * A * hd + 2 * D * G * hd + (bias ? (A + 2 * G) * hd + D : 0);
+  const int64_t mlp = expert + (bias ? config.mlp.first_rows() + D : 0);
+  const int64_t positions = config.attention.learned_positions() ? config.attention.max_position_embeddings : 0;
+  counts.exact = counts.active = L * (attention + 2 * norm) + norm + (heads * V + positions) * D;
   for (int64_t layer = 0; layer < L; ++layer) {
     if (!config.moe.is_moe_layer(layer, L)) {
-      counts.exact += expert;
-      counts.active += expert;
+      counts.exact += mlp;
+      counts.active += mlp;
       continue;
     }
     counts.experts += E * expert;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "witan/ops/elementwise.h"
 #include "witan/ops/view.h"
 
 namespace witan {
@@ -24,6 +25,7 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
     : Module(""),
       config_(config),
       embedding_(root_builder(stream, config, seed, expert_group) / "embedding", config.vocab_size, config.hidden_size),
+      embedding_dropout_(root_builder(stream, config, seed, expert_group) / "embedding_dropout", config.hidden_dropout),
       final_norm_(root_builder(stream, config, seed, expert_group) / "final_norm", config.norm, config.hidden_size) {
   config.validate();
   const int64_t experts = config.moe.num_experts;
@@ -31,6 +33,10 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
                        " cannot be dealt out to ", expert_group.size(), " ranks evenly");
   const Builder builder = root_builder(stream, config, seed, expert_group);
   add_child(embedding_);
+  if (const auto positions = most_positions()) {
+    position_embedding_ = std::make_unique<Embedding>(builder / "position_embedding", *positions, config.hidden_size);
+    add_child(*position_embedding_);
+  }
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(std::make_unique<Block>(builder / "layers" / std::to_string(layer), config, layer, expert_group));
     add_child(*blocks_.back());
@@ -45,9 +51,9 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
 ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
   const ModuleScope scope(tape, *this);
   ModelOutput out;
-  Var x = embedding_.forward(tape, input.tokens);  // [B, S, D]
+  Var x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);  // [B, S, D]
   for (const auto& block : blocks_) {
-    BlockOutput next = block->forward(tape, x, input.where);
+    BlockOutput next = block->forward(tape, x, input.where, input.randomness);
     x = std::move(next.x);
     if (!block->is_moe()) continue;
     out.balance_losses.push_back(next.balance_loss);
@@ -59,6 +65,12 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
   return out;
 }
 
+Var Transformer::embed(Tape& tape, const ModelInput& input) {
+  const Var tokens = embedding_.forward(tape, input.tokens);
+  if (!position_embedding_) return tokens;
+  return ops::add(tape, tokens, position_embedding_->forward(tape, input.where.positions));
+}
+
 Var Transformer::head(Tape& tape, const Var& x) {
   const Var normed = final_norm_.forward(tape, x, config_.recompute() != Recompute::none);
   return head_ ? head_->forward(tape, normed) : embedding_.logits(tape, normed);
@@ -66,13 +78,18 @@ Var Transformer::head(Tape& tape, const Var& x) {
 
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {
   Tape tape(stream, Tape::Mode::off);
-  Var x = embedding_.forward(tape, input.tokens);  // [B, S, D]
+  Var x = embed(tape, input);  // [B, S, D]
   for (size_t layer = 0; layer < blocks_.size(); ++layer)
     x = blocks_[layer]->decode(tape, x, input.where, caches[layer]);
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
   const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
   return head(tape, tape.constant(last)).value();
+}
+
+std::optional<int64_t> Transformer::most_positions() const {
+  const AttentionConfig& attention = config_.attention;
+  return attention.learned_positions() ? std::optional(attention.max_position_embeddings) : std::nullopt;
 }
 
 std::vector<KvCache> Transformer::make_caches(Stream& stream, int64_t batch, int64_t positions) const {

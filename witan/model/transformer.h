@@ -1,7 +1,8 @@
-// A Llama-like decoder, dense or with experts: embedding -> blocks -> norm -> head.
+// A decoder, dense or with experts: embedding (and learned positions) -> dropout -> blocks -> norm -> head.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "witan/model/block.h"
@@ -13,6 +14,7 @@ namespace witan {
 struct ModelInput {
   Tensor tokens;  // [B, S] int32
   Positions where;
+  Randomness randomness = {};  // of dropout
 };
 
 struct ModelOutput {
@@ -35,12 +37,17 @@ class Transformer : public Module {
   std::vector<KvCache> make_caches(Stream& stream, int64_t batch, int64_t positions) const;
 
   const ModelConfig& config() const { return config_; }
+  // The longest sequence that the model has positions for; none: any.
+  std::optional<int64_t> most_positions() const;
 
  private:
+  Var embed(Tape& tape, const ModelInput& input);  // [B, S, D]
   Var head(Tape& tape, const Var& x);
 
   ModelConfig config_;
   Embedding embedding_;
+  std::unique_ptr<Embedding> position_embedding_;  // null: positions are not learned
+  Dropout embedding_dropout_;
   std::vector<std::unique_ptr<Block>> blocks_;
   Norm final_norm_;
   std::unique_ptr<Linear> head_;  // null: tied to the embedding

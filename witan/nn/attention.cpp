@@ -45,14 +45,15 @@ void AttentionConfig::validate(int64_t hidden_size) const {
                        " times rotary_percent ", rotary_percent, " must be even");
 }
 
-Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width)
+Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
       head_dim_(config.head_dim(width)),
-      q_proj_(builder / "q_proj", width, config.num_attention_heads * head_dim_, builder.init_std),
-      k_proj_(builder / "k_proj", width, config.num_query_groups * head_dim_, builder.init_std),
-      v_proj_(builder / "v_proj", width, config.num_query_groups * head_dim_, builder.init_std),
-      o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std) {
+      dropout_(builder / "dropout", config.attention_dropout),
+      q_proj_(builder / "q_proj", width, config.num_attention_heads * head_dim_, builder.init_std, bias),
+      k_proj_(builder / "k_proj", width, config.num_query_groups * head_dim_, builder.init_std, bias),
+      v_proj_(builder / "v_proj", width, config.num_query_groups * head_dim_, builder.init_std, bias),
+      o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
 }
 
@@ -69,10 +70,11 @@ Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& w
           ops::reshape(tape, v_proj_.forward(tape, x), groups)};
 }
 
-Var Attention::forward(Tape& tape, const Var& x, const Positions& where) {
+Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const auto [q, k, v] = project(tape, x, where);
-  const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)));
+  const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
+                                   dropout_.drawn_from(randomness));
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {x.size(0), x.size(1), q.size(2) * head_dim_}));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/nn/dropout.h"
 #include "witan/nn/kv_cache.h"
 #include "witan/nn/linear.h"
 
@@ -32,9 +33,10 @@ struct Positions {
 
 class Attention : public Module {
  public:
-  Attention(const Builder& builder, const AttentionConfig& config, int64_t width);
+  Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias = Bias::none);
 
-  Var forward(Tape& tape, const Var& x, const Positions& where);  // x [B, S, D] -> [B, S, D]
+  // x [B, S, D] -> [B, S, D]
+  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
   // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const;
@@ -47,6 +49,7 @@ class Attention : public Module {
 
   AttentionConfig config_;
   int64_t head_dim_;
+  Dropout dropout_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
 };
 

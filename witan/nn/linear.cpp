@@ -4,12 +4,14 @@
 
 namespace witan {
 
-Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std)
-    : Module(builder.path), weight_(add_parameter(builder, "weight", {out, in}, {Initialization::Kind::normal, std})) {}
+Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias)
+    : Module(builder.path), weight_(add_parameter(builder, "weight", {out, in}, {Initialization::Kind::normal, std})) {
+  if (bias == Bias::zeros) bias_ = &add_parameter(builder, "bias", {out}, {Initialization::Kind::zeros}, false);
+}
 
 Var Linear::forward(Tape& tape, const Var& x) {
   const ModuleScope scope(tape, *this);
-  return ops::linear(tape, x, tape.parameter(weight_), {});
+  return ops::linear(tape, x, tape.parameter(weight_), bias_ ? tape.parameter(*bias_) : Var());
 }
 
 }  // namespace witan

@@ -30,11 +30,12 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
   return rematerialise ? rematerialised(tape, inputs, activate) : activate(tape, inputs);
 }
 
-Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width)
+Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
-      first_(builder / (config.swiglu ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std),
-      second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std) {
+      first_(builder / (config.swiglu ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std,
+             bias),
+      second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std, bias) {
   add_child(first_);
   add_child(second_);
 }

@@ -24,7 +24,7 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
 
 class Mlp : public Module {
  public:
-  Mlp(const Builder& builder, const MlpConfig& config, int64_t width);
+  Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias = Bias::none);
 
   Var forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D] -> [.., D]
 

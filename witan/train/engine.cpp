@@ -71,7 +71,9 @@ void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, 
   Var loss;
   {
     // Only the loss outlives this scope: the logits belong to the backward alone.
-    const ModelInput input = upload(stream_, batch);
+    ModelInput input = upload(stream_, batch);
+    const int64_t first = groups_.replicate->rank() * (config_.micro_batches() / config_.parallel.ranks);
+    input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
     const auto [ids, weights] = upload_targets(stream_, batch, A, targets);
     ModelOutput out = model_.forward(tape, input);
     const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, ids, weights);

@@ -35,8 +35,9 @@ class Engine {
   // The config must be valid. Stream and groups must outlive the engine.
   Engine(Stream& stream, const Groups& groups, const RunConfig& config);
 
-  // Collective over all ranks. `micro_batches` are this rank's; `iteration` counts from 1; `updates` are the updates
-  // made before (skipped steps make none). On the meta device batches need only their sizes.
+  // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
+  // ranks. `iteration` counts from 1; `updates` are the updates made before (skipped steps make none). On the meta
+  // device batches need only their sizes.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
 

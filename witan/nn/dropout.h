@@ -1,0 +1,32 @@
+// Where a model drops out, and what its masks are drawn from.
+#pragma once
+
+#include "witan/autograd/tape.h"
+#include "witan/kernels/dropout.h"
+#include "witan/nn/module.h"
+
+namespace witan {
+
+// What all masks of one micro-batch have in common. Without a step nothing is dropped: evaluation, generation.
+struct Randomness {
+  uint64_t seed = 0;
+  Tensor step = {};         // StepState's, float64 [kStepValues]
+  int64_t micro_batch = 0;  // its number in the global batch, whoever runs it
+};
+
+// One place that drops. Its name sets it apart from all others, as a parameter's does.
+class Dropout {
+ public:
+  Dropout(const Builder& builder, double p);
+
+  // p = 0 or a randomness without a step: x itself
+  Var forward(Tape& tape, const Var& x, const Randomness& randomness) const;
+  // For ops that drop inside.
+  kernels::Dropout drawn_from(const Randomness& randomness) const;
+
+ private:
+  double p_;
+  uint64_t site_;
+};
+
+}  // namespace witan
