@@ -155,6 +155,61 @@ TEST_F(Generation, BadPromptsAndOptionsAreRefused) {
   EXPECT_THROW(text(options_of(4, -1)), ConfigError);
 }
 
+ModelConfig learned_config() {
+  ModelConfig config = small_config(0);
+  config.add_bias_linear = true;
+  config.hidden_dropout = config.attention.attention_dropout = 0.5;  // of training alone
+  config.attention.position_embedding_type = "learned_absolute";
+  config.attention.max_position_embeddings = 20;
+  return config;
+}
+
+TEST(GenerateWithLearnedPositions, IsTheArgmaxOfRecomputedLogitsUpToTheLastPosition) {
+  Rank rank;
+  Alone alone;
+  const ModelConfig config = learned_config();
+  Transformer model(rank.stream, config, 8, alone);
+  Tokens text = kPrompt;
+  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(15))) {
+    const auto logits = full_logits(rank, model, text);
+    const auto last = logits.end() - config.vocab_size;
+    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+    text.push_back(token);
+  }
+  EXPECT_EQ(text.size(), 20u);
+}
+
+TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, learned_config(), 8, alone);
+  const auto refusal = [&](const Tokens& prompt, int64_t most) {
+    return test::message_of<ConfigError>([&] { generate(rank.stream, model, prompt, options_of(most)); });
+  };
+  EXPECT_EQ(refusal(kPrompt, 16),
+            "generate: a prompt of 5 tokens and max_tokens = 16 do not fit into max_position_embeddings = 20, all that "
+            "the model has learned positions for: set max_tokens to at most 15");
+  EXPECT_EQ(refusal(Tokens(20, 1), 1),
+            "generate: a prompt of 20 tokens and max_tokens = 1 do not fit into max_position_embeddings = 20, all that "
+            "the model has learned positions for: shorten the prompt");
+  EXPECT_EQ(tokens_that_fit(model, 5, 100), 15);
+  EXPECT_EQ(tokens_that_fit(model, 5, 3), 3);
+  EXPECT_EQ(tokens_that_fit(model, 30, 3), 0);
+  EXPECT_EQ(tokens_that_fit(Transformer(rank.stream, small_config(0), 8, alone), 30, 3), 3) << "rotated ones never end";
+}
+
+// A padded model's last entries stand for no text, however likely they are.
+TEST_F(Generation, PaddedEntriesAreNeverChosen) {
+  bool padded = false;
+  for (const double temperature : {0.0, 5.0}) {
+    GenerateOptions options = options_of(40, temperature, 1);
+    for (const int32_t token : text(options)) padded |= token >= 45;
+    options.vocab_size = 45;
+    for (const int32_t token : text(options)) EXPECT_LT(token, 45);
+  }
+  EXPECT_TRUE(padded) << "the check must have something to see";
+}
+
 TEST(GenerateOnMeta, NeedsTheMemoryOfTheLongestText) {
   const ModelConfig config = small_config(4, "float32");
   Rank rank(2);

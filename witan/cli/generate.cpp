@@ -43,8 +43,8 @@ int64_t write_text(Context& context, const Args& args, const TrainedRun& run, Tr
   std::fflush(context.out);
   GenerateOptions options = args.options;
   options.end_of_text = run.tokenizer->end_of_text();
+  options.vocab_size = run.tokenizer->vocab_size();
   const auto tokens = generate(model.stream(), model.model(), prompt, options, [&](int32_t token) {
-    if (token >= run.tokenizer->vocab_size()) return;  // a padded entry of the model's vocabulary stands for no text
     fmt::print(context.out, "{}", decoder.push(token));
     std::fflush(context.out);
   });

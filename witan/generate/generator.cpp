@@ -1,5 +1,7 @@
 #include "witan/generate/generator.h"
 
+#include <algorithm>
+
 #include "witan/base/error.h"
 
 namespace witan {
@@ -17,13 +19,22 @@ ModelInput input_of(Stream& stream, std::span<const int32_t> ids, int64_t past) 
   return input;
 }
 
-// Logits [1, V] in the compute dtype -> [V] float32.
-std::vector<float> to_floats(const Tensor& logits) {
+// Logits [1, V] in the compute dtype -> the first `count` as float32.
+std::vector<float> to_floats(const Tensor& logits, int64_t count) {
   std::vector<float> out;
   dispatch_floating(logits.dtype(), [&]<class T>() {
-    for (const T value : logits.span<T>()) out.push_back(static_cast<float>(value));
+    for (const T value : logits.span<T>().first(static_cast<size_t>(count))) out.push_back(static_cast<float>(value));
   });
   return out;
+}
+
+void check_length(const Transformer& model, int64_t prompt_tokens, int64_t max_tokens) {
+  const int64_t fit = tokens_that_fit(model, prompt_tokens, max_tokens);
+  require<ConfigError>(fit == max_tokens, "generate: a prompt of ", prompt_tokens,
+                       " tokens and max_tokens = ", max_tokens,
+                       " do not fit into max_position_embeddings = ", *model.most_positions(),
+                       ", all that the model has learned positions for: ",
+                       fit > 0 ? cat("set max_tokens to at most ", fit) : "shorten the prompt");
 }
 
 }  // namespace
@@ -33,19 +44,27 @@ std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<cons
   require<DataError>(!prompt.empty(), "generate: the prompt has no tokens");
   const Sampler sampler(options.sampler);
   const auto known = static_cast<int64_t>(prompt.size());
+  check_length(model, known, options.max_tokens);
+  const int64_t padded = model.config().vocab_size;
+  const int64_t vocabulary = options.vocab_size > 0 ? std::min(options.vocab_size, padded) : padded;
   auto caches = model.make_caches(stream, 1, known + options.max_tokens);
   std::vector<int32_t> text;
   std::vector<int32_t> next(prompt.begin(), prompt.end());
   for (int64_t position = 0; static_cast<int64_t>(text.size()) < options.max_tokens;) {
     const Tensor logits = model.decode(stream, input_of(stream, next, position), caches);
     position += static_cast<int64_t>(next.size());
-    const int32_t token = stream.is_meta() ? 0 : sampler.next(to_floats(logits), position);
+    const int32_t token = stream.is_meta() ? 0 : sampler.next(to_floats(logits, vocabulary), position);
     if (token == options.end_of_text && !stream.is_meta()) break;  // a dry run goes the whole way
     text.push_back(token);
     if (on_token) on_token(token);
     next = {token};
   }
   return text;
+}
+
+int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted) {
+  const auto most = model.most_positions();
+  return most ? std::clamp<int64_t>(*most - prompt_tokens, 0, wanted) : wanted;
 }
 
 }  // namespace witan

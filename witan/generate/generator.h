@@ -14,14 +14,19 @@ namespace witan {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
+  int64_t vocab_size = 0;  // the tokenizer's: what a padded model has beyond is never chosen; 0: the model's
   std::optional<int32_t> end_of_text;  // stops the text, and is not part of it
   SamplerOptions sampler;
 };
 
 // Continues `prompt` (at least one token). `on_token` sees each new token as it comes. Where experts are divided among
 // ranks, every rank calls this with the same arguments and gets the same tokens.
-// Throws DataError for an empty prompt or ids outside the vocabulary.
+// Throws DataError for an empty prompt or ids outside the vocabulary, ConfigError when prompt and max_tokens are more
+// than the model has learned positions for.
 std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<const int32_t> prompt,
                               const GenerateOptions& options, const std::function<void(int32_t)>& on_token = {});
+
+// Of `wanted` tokens, how many may follow a prompt: the model's positions may end before.
+int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted);
 
 }  // namespace witan

@@ -68,6 +68,8 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
 Var Transformer::embed(Tape& tape, const ModelInput& input) {
   const Var tokens = embedding_.forward(tape, input.tokens);
   if (!position_embedding_) return tokens;
+  require<ShapeError>(input.tokens.size(1) <= *most_positions(), "transformer: ", input.tokens.size(1),
+                      " tokens in a row, but max_position_embeddings = ", *most_positions());
   return ops::add(tape, tokens, position_embedding_->forward(tape, input.where.positions));
 }
 

@@ -16,6 +16,7 @@ Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
   if (!how.on()) return x;
   const Tensor y = tape.stream().empty_like(x.value());
   kernels::dropout(tape.stream(), y, x.value(), how);
+  // `how` may be captured: its step is the run's, and no activation.
   return tape.record("dropout", y, {x}, [x = tape.slot(x), how](Backward& b, const Tensor& dy) {
     const Tensor dx = b.stream().empty_like(dy);
     kernels::dropout(b.stream(), dx, dy, how);

@@ -39,10 +39,13 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank) {
   // A run also looks at held-out text and writes a sample.
   engine.evaluate(batches_of(config, 1));
   if (config.train.sample_tokens > 0) {
-    // A prompt has at most as many tokens as bytes.
-    const std::vector<int32_t> prompt(std::max<size_t>(config.train.sample_prompt.size(), 1));
+    // A prompt has at most as many tokens as bytes, and leaves room for one that is new.
+    const auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
+    const auto most = engine.model().most_positions();
+    const int64_t tokens = std::max<int64_t>(most ? std::min(bytes, *most - 1) : bytes, 1);
+    const std::vector<int32_t> prompt(static_cast<size_t>(tokens));
     GenerateOptions options;
-    options.max_tokens = config.train.sample_tokens;
+    options.max_tokens = tokens_that_fit(engine.model(), tokens, config.train.sample_tokens);
     generate(stream, engine.model(), prompt, options);
   }
   plan.arena_bytes = stream.arena().high_water();

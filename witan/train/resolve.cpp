@@ -33,7 +33,8 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size) {
 std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 2> free = {"recompute_granularity", "moe_grouped_gemm"};
+  constexpr std::array<std::string_view, 4> free = {"recompute_granularity", "moe_grouped_gemm", "hidden_dropout",
+                                                    "attention_dropout"};
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };

@@ -15,7 +15,8 @@ namespace witan {
 void resolve(RunConfig& config, int cores, int64_t vocab_size);
 
 // Keys in which the two differ although a run must keep them to be the same run: model, data, batch sizes and seed,
-// each as "key = now (was before)". How long it trains, how fast it learns and how it is laid out may change.
+// each as "key = now (was before)". How long it trains, how fast it learns, how much it drops and how it is laid out
+// may change.
 std::vector<std::string> changed_identity(RunConfig before, RunConfig now);
 
 }  // namespace witan

@@ -67,7 +67,9 @@ class RankTrainer {
     const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
     if (prompt.empty()) return {};
     GenerateOptions options;
-    options.max_tokens = train.sample_tokens;
+    options.max_tokens = tokens_that_fit(engine_.model(), static_cast<int64_t>(prompt.size()), train.sample_tokens);
+    if (options.max_tokens == 0) return {};
+    options.vocab_size = run_.data.tokenizer->vocab_size();
     options.end_of_text = run_.data.tokenizer->end_of_text();
     options.sampler.temperature = train.sample_temperature;
     options.sampler.seed = static_cast<uint64_t>(train.seed);
