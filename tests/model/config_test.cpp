@@ -43,19 +43,43 @@ TEST(ModelConfig, ValidatesItsParts) {
   EXPECT_NE(refused([](ModelConfig& c) { c.hidden_size = 30; }).find("does not divide hidden_size = 30"),
             std::string::npos);
   EXPECT_NE(refused([](ModelConfig& c) { c.norm.norm_bias = true; }).find("RMSNorm has no bias"), std::string::npos);
+  EXPECT_EQ(refused([](ModelConfig& c) { c.hidden_dropout = 1; }),
+            "hidden_dropout = 1 drops everything; take a share below 1, as 0.1");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.attention.attention_dropout = 1.5; }),
+            "attention_dropout = 1.5 drops everything; take a share below 1, as 0.1");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.add_bias_linear = true; }),
+            "add_bias_linear = true: experts have no biases (num_experts = 8); set add_bias_linear = false "
+            "(Megatron-LM: --disable-bias-linear)");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.attention.position_embedding_type = "learned_absolute"; }),
+            "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   EXPECT_NE(refused([](ModelConfig& c) { c.moe.moe_layer_freq = "[1]"; }).find("each of the 4 layers"),
             std::string::npos);
 }
 
+TEST(ModelConfig, ADenseModelMayHaveBiases) {
+  ModelConfig config;
+  config.vocab_size = 8;
+  config.moe.num_experts = 0;
+  config.add_bias_linear = true;
+  config.validate();
+  EXPECT_EQ(config.linear_bias(), Bias::zeros);
+}
+
 TEST(ModelConfig, FieldsHaveBounds) {
   ModelConfig config;
-  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{{"num_layers", "0"},
-                                                                                  {"num_layers", "100001"},
-                                                                                  {"hidden_size", "0"},
-                                                                                  {"vocab_size", "-1"},
-                                                                                  {"init_method_std", "0"},
-                                                                                  {"dtype", "int8"},
-                                                                                  {"recompute_granularity", "some"}})
+  for (const auto& [key, text] :
+       std::vector<std::pair<std::string, std::string>>{{"num_layers", "0"},
+                                                        {"num_layers", "100001"},
+                                                        {"hidden_size", "0"},
+                                                        {"vocab_size", "-1"},
+                                                        {"make_vocab_size_divisible_by", "0"},
+                                                        {"hidden_dropout", "-0.1"},
+                                                        {"attention_dropout", "-0.1"},
+                                                        {"max_position_embeddings", "-1"},
+                                                        {"position_embedding_type", "learned"},
+                                                        {"init_method_std", "0"},
+                                                        {"dtype", "int8"},
+                                                        {"recompute_granularity", "some"}})
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 

@@ -85,12 +85,34 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.back().attention.kv_channels = 10;
   configs.push_back(tiny_config(3));
   configs.back().norm.normalization = "LayerNorm";
+  configs.push_back(testing::gpt_config());
+  configs.push_back(testing::gpt_config());
+  configs.back().mlp.swiglu = true;
+  configs.back().attention.kv_channels = 10;
+  configs.back().attention.num_query_groups = 2;
+  configs.push_back(testing::dropping_config(4));
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);
     EXPECT_LE(counts.active, counts.exact);
     EXPECT_EQ(counts.active<counts.exact, config.moe.num_experts> 2);
   }
+}
+
+// GPT-2 small as Hugging Face's model card counts it, and padded to a multiple of 128 as Megatron-LM does.
+TEST(Counts, OfGpt2) {
+  ModelConfig config = testing::gpt_config();
+  config.num_layers = 12;
+  config.hidden_size = 768;
+  config.vocab_size = 50257;
+  config.attention.num_attention_heads = config.attention.num_query_groups = 12;
+  config.attention.max_position_embeddings = 1024;
+  config.mlp.ffn_hidden_size = 3072;
+  EXPECT_EQ(count_parameters(config).exact, 124'439'808);
+  EXPECT_EQ(parameters_of(config), 124'439'808);
+  config.vocab_size = 50304;
+  EXPECT_EQ(count_parameters(config).exact, 124'439'808 + 47 * 768);
+  EXPECT_EQ(count_parameters(config).megatron_embeddings, 50304 * 768);
 }
 
 // What the specs of all parameters say the initial norm to be: normal values contribute n std^2, ones n.

@@ -84,6 +84,8 @@ std::vector<ModelConfig> models() {
   all[3].moe.moe_layer_freq = "[1,0]";
   all.push_back(tiny_config(4));
   all.back().moe.moe_grouped_gemm = false;
+  all.push_back(testing::gpt_config());
+  all.push_back(testing::dropping_config(4));
   return all;
 }
 

@@ -39,6 +39,31 @@ inline ModelConfig other_config(int64_t experts) {
   return config;
 }
 
+// All that Megatron-LM's defaults switch on: learned positions, biases, dropout, LayerNorm with bias, GELU.
+inline ModelConfig gpt_config() {
+  ModelConfig config = tiny_config(0);
+  config.norm.normalization = "LayerNorm";
+  config.norm.norm_bias = true;
+  config.mlp.swiglu = false;
+  config.add_bias_linear = true;
+  config.attention.num_query_groups = config.attention.num_attention_heads;
+  config.attention.position_embedding_type = "learned_absolute";
+  config.attention.max_position_embeddings = 41;
+  config.hidden_dropout = 0.2;
+  config.attention.attention_dropout = 0.3;
+  return config;
+}
+
+// Experts, with dropout and learned positions.
+inline ModelConfig dropping_config(int64_t experts) {
+  ModelConfig config = tiny_config(experts);
+  config.hidden_dropout = 0.3;
+  config.attention.attention_dropout = 0.2;
+  config.attention.position_embedding_type = "learned_absolute";
+  config.attention.max_position_embeddings = 50;
+  return config;
+}
+
 struct MicroBatch {
   ModelInput input;
   Tensor targets, weights;  // [T] int32, [T] accumulator dtype
@@ -51,10 +76,17 @@ inline void fill_with_tokens(const Tensor& to, int64_t vocabulary, const std::st
         static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary), static_cast<uint64_t>(i)));
 }
 
+// As in iteration `iteration`.
+inline Randomness randomness_of(Stream& stream, int64_t iteration, int64_t micro_batch = 2) {
+  const Tensor step = stream.zeros({kernels::kStepValues}, DType::f64);
+  if (!stream.is_meta()) step.data<double>()[kernels::step_value::iteration] = static_cast<double>(iteration);
+  return {11, step, micro_batch};
+}
+
 // Each row holds two documents, the second one `second` tokens long; 0: one document and no sequence ids.
 inline MicroBatch micro_batch(Stream& stream, const ModelConfig& config, int64_t B, int64_t S, int64_t second = 0) {
   const DType wide = accumulator(config.compute_dtype());
-  MicroBatch batch{{stream.empty({B, S}, DType::i32), {stream.empty({B, S}, DType::i32), {}}},
+  MicroBatch batch{{stream.empty({B, S}, DType::i32), {stream.empty({B, S}, DType::i32), {}}, randomness_of(stream, 7)},
                    stream.empty({B * S}, DType::i32),
                    stream.empty({B * S}, wide)};
   if (second > 0) batch.input.where.sequence_ids = stream.empty({B, S}, DType::i32);

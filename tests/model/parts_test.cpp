@@ -48,6 +48,7 @@ TEST(Parts, AreThoseOfTheModel) {
     ModelConfig dense = tiny_config(0), moe = tiny_config(4);
     dense.recompute_granularity = moe.recompute_granularity = recompute;
     EXPECT_EQ(parts_of(dense), (Parts{"embedding", "attention", "mlp", "head"}));
+    EXPECT_EQ(parts_of(testing::gpt_config()), (Parts{"embedding", "attention", "mlp", "head"}));
     EXPECT_EQ(parts_of(moe), (Parts{"embedding", "attention", "router", "experts", "dispatch", "head"}));
   }
 }

@@ -11,6 +11,8 @@ namespace {
 using testing::Alone;
 using testing::bind_gradients;
 using testing::close;
+using testing::dropping_config;
+using testing::gpt_config;
 using testing::loss_of;
 using testing::micro_batch;
 using testing::MicroBatch;
@@ -57,11 +59,16 @@ void expect_gradients_of_differences(const ModelConfig& config) {
 TEST(Transformer, DenseGradientsMatchDifferences) {
   expect_gradients_of_differences(tiny_config(0));
   expect_gradients_of_differences(other_config(0));
+  ModelConfig config = gpt_config();
+  expect_gradients_of_differences(config);
+  config.recompute_granularity = "full";
+  expect_gradients_of_differences(config);
 }
 
 TEST(Transformer, MoeGradientsMatchDifferences) {
   ModelConfig config = tiny_config(4);
   expect_gradients_of_differences(config);
+  expect_gradients_of_differences(dropping_config(4));
   config.moe.moe_grouped_gemm = false;
   config.moe.moe_router_topk = 1;
   config.moe.moe_router_pre_softmax = true;
@@ -107,6 +114,104 @@ TEST(Transformer, NamesAreUniqueAndInOrder) {
   expected.push_back("head.weight");
   EXPECT_EQ(names_of(), expected);
   EXPECT_EQ(std::set<std::string>(expected.begin(), expected.end()).size(), expected.size());
+}
+
+TEST(Transformer, BiasesAndPositionsHaveNames) {
+  Rank rank;
+  Alone alone;
+  const Transformer model(rank.stream, gpt_config(), 1, alone);
+  std::vector<std::string> names, undecayed;
+  for (const Parameter* parameter : model.parameters()) {
+    names.push_back(parameter->name());
+    if (parameter->spec().weight_decay) continue;
+    undecayed.push_back(parameter->name());
+    if (parameter->name().ends_with("_proj.bias")) {
+      EXPECT_EQ(parameter->spec().init.kind, Initialization::Kind::zeros) << parameter->name();
+    }
+  }
+  ASSERT_GT(names.size(), 15u);
+  EXPECT_EQ(std::vector<std::string>(names.begin(), names.begin() + 16),
+            (std::vector<std::string>{
+                "embedding.weight", "position_embedding.weight", "layers.0.attention_norm.weight",
+                "layers.0.attention_norm.bias", "layers.0.attention.q_proj.weight", "layers.0.attention.q_proj.bias",
+                "layers.0.attention.k_proj.weight", "layers.0.attention.k_proj.bias",
+                "layers.0.attention.v_proj.weight", "layers.0.attention.v_proj.bias",
+                "layers.0.attention.o_proj.weight", "layers.0.attention.o_proj.bias", "layers.0.mlp_norm.weight",
+                "layers.0.mlp_norm.bias", "layers.0.mlp.up_proj.weight", "layers.0.mlp.up_proj.bias"}));
+  for (const std::string& name : names)
+    EXPECT_EQ(std::ranges::find(undecayed, name) != undecayed.end(),
+              name.ends_with(".bias") || name.find("norm") != std::string::npos)
+        << name;
+}
+
+// Two equal tokens differ by their position alone, and a position that starts anew is the first again.
+TEST(Transformer, LearnedPositionsAreThoseOfTheBatch) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = gpt_config();
+  config.num_layers = 1;
+  Transformer model(rank.stream, config, 5, alone);
+  MicroBatch batch = micro_batch(rank.stream, config, 1, 4, 2);  // two documents
+  batch.input.randomness = {};
+  const Tensor tokens = batch.input.tokens, positions = batch.input.where.positions;
+  std::ranges::copy(std::vector<int32_t>{3, 9, 3, 9}, tokens.data<int32_t>());
+  const auto halves = [&](std::vector<int32_t> at) {
+    std::ranges::copy(at, positions.data<int32_t>());
+    const auto logits = testing::logits_of(rank.stream, model, batch.input);
+    const auto middle = logits.begin() + 2 * config.vocab_size;
+    return std::pair(std::vector<double>(logits.begin(), middle), std::vector<double>(middle, logits.end()));
+  };
+  const auto [reset_first, reset_second] = halves({0, 1, 0, 1});
+  EXPECT_TRUE(close(reset_first, reset_second, 1e-13, 1e-13));
+  const auto [first, second] = halves({0, 1, 2, 3});
+  EXPECT_EQ(first, reset_first);
+  EXPECT_FALSE(close(second, reset_second, 1e-3, 0));
+  const MicroBatch longer = micro_batch(rank.stream, config, 1, 42);
+  EXPECT_EQ(test::message_of<ShapeError>([&] { testing::logits_of(rank.stream, model, longer.input); }),
+            "transformer: 42 tokens in a row, but max_position_embeddings = 41");
+}
+
+TEST(Transformer, DropsInTrainingAlone) {
+  for (const ModelConfig& config : {gpt_config(), dropping_config(4)}) {
+    Rank rank;
+    Alone alone;
+    Transformer model(rank.stream, config, 5, alone);
+    ModelConfig without = config;
+    without.hidden_dropout = without.attention.attention_dropout = 0;
+    Transformer plain(rank.stream, without, 5, alone);
+    MicroBatch batch = micro_batch(rank.stream, config, 2, 6);
+    const auto logits = [&](Transformer& of, const Randomness& randomness) {
+      batch.input.randomness = randomness;
+      return testing::logits_of(rank.stream, of, batch.input);
+    };
+    const Randomness seven = testing::randomness_of(rank.stream, 7);
+    const auto expected = logits(plain, {});
+    EXPECT_EQ(logits(model, {}), expected) << "evaluation";
+    EXPECT_EQ(logits(plain, seven), expected);
+    const auto dropped = logits(model, seven);
+    EXPECT_FALSE(close(dropped, expected, 1e-3, 0));
+    EXPECT_EQ(logits(model, seven), dropped);
+    for (const Randomness& other : {testing::randomness_of(rank.stream, 8), testing::randomness_of(rank.stream, 7, 3),
+                                    Randomness{12, seven.step, 2}})
+      EXPECT_FALSE(close(logits(model, other), dropped, 1e-3, 0));
+  }
+}
+
+TEST(Transformer, DropsInEveryPlace) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = tiny_config(0);
+  config.num_layers = 1;
+  const MicroBatch batch = micro_batch(rank.stream, config, 1, 6);
+  const auto logits = [&](double hidden, double attention) {
+    config.hidden_dropout = hidden, config.attention.attention_dropout = attention;
+    Transformer model(rank.stream, config, 5, alone);
+    return testing::logits_of(rank.stream, model, batch.input);
+  };
+  const auto none = logits(0, 0), all = logits(1 - 1e-9, 0);
+  EXPECT_FALSE(close(logits(0, 0.5), none, 1e-3, 0));
+  // Zeros remain only where the embedding, attention's output and the MLP's output were all dropped.
+  EXPECT_EQ(all, std::vector<double>(all.size(), 0.0));
 }
 
 TEST(Transformer, ProjectionsIntoTheResidualStreamStartSmaller) {

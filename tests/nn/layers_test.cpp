@@ -1,12 +1,15 @@
 // Norm, Linear, Embedding and Mlp: shapes, names, choices, errors.
+#include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
+#include "witan/nn/dropout.h"
 #include "witan/nn/embedding.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/mlp.h"
 #include "witan/nn/norm.h"
 #include "witan/ops/activation.h"
+#include "witan/ops/dropout.h"
 #include "witan/ops/linear.h"
 #include "witan/ops/norm.h"
 
@@ -47,6 +50,37 @@ TEST(Linear, IsTheOpWithItsWeight) {
   EXPECT_EQ(y.shape(), Shape({2, 3, 4}));
   EXPECT_EQ(values(y.value()), values(ops::linear(tape, x, tape.constant(weight.value()), {}).value()));
   EXPECT_THROW(linear.forward(tape, tape.constant(rank.normal({2, 5}, DType::f32, "x"))), ShapeError);
+}
+
+TEST(Linear, ABiasBeginsAtZeroAndDoesNotDecay) {
+  Rank rank;
+  Linear linear(builder_of(rank), 6, 4, 0.1, Bias::zeros);
+  EXPECT_EQ(names_of(linear), (std::vector<std::string>{"m.weight", "m.bias"}));
+  const Parameter& bias = *linear.parameters()[1];
+  EXPECT_EQ(bias.global_shape(), Shape{4});
+  EXPECT_FALSE(bias.spec().weight_decay);
+  EXPECT_EQ(values(bias.value()), std::vector<double>(4, 0.0));
+  std::ranges::copy(std::vector<float>{1, 2, 3, 4}, bias.value().data<float>());
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.normal({2, 3, 6}, DType::f32, "x"));
+  const Var weight = tape.constant(linear.parameters()[0]->value()), b = tape.constant(bias.value());
+  EXPECT_EQ(values(linear.forward(tape, x).value()), values(ops::linear(tape, x, weight, b).value()));
+}
+
+TEST(Dropout, IsOffWithoutAStep) {
+  Rank rank;
+  const auto drawn = testing::dropout_of(rank, 0.5);
+  const Randomness randomness{drawn.seed, drawn.step, drawn.micro_batch};
+  const Dropout here(builder_of(rank) / "here", 0.5), there(builder_of(rank) / "there", 0.5),
+      never(builder_of(rank) / "here", 0);
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.normal({999}, DType::f32, "x"));
+  EXPECT_EQ(here.forward(tape, x, {}).value().raw(), x.value().raw());
+  EXPECT_EQ(never.forward(tape, x, randomness).value().raw(), x.value().raw());
+  auto expected = drawn;
+  expected.site = Philox::stream_of("m.here");
+  EXPECT_EQ(values(here.forward(tape, x, randomness).value()), values(ops::dropout(tape, x, expected).value()));
+  EXPECT_NE(values(here.forward(tape, x, randomness).value()), values(there.forward(tape, x, randomness).value()));
 }
 
 TEST(Embedding, LooksUpAndIsItsOwnHead) {

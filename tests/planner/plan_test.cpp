@@ -28,6 +28,46 @@ TEST(Plan, PredictsTheArenaOfTheRun) {
         }
 }
 
+TEST(Plan, PredictsTheArenaWithDropoutBiasesAndLearnedPositions) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const char* granularity : {"none", "selective", "full"})
+      for (const int ranks : {1, 2}) {
+        RunConfig dense = testing::gpt_run_config(), moe = small_config();
+        testing::drop(moe);
+        for (RunConfig* config : {&dense, &moe}) {
+          config->model.dtype = dtype;
+          config->model.recompute_granularity = granularity;
+          config->train.sample_tokens = 0;
+          config->parallel = {ranks, 1, 1};
+          EXPECT_EQ(make_plan(*config).arena_bytes(), run_engine(*config, 3).arena_high_water)
+              << dtype << ", recompute " << granularity << ", " << ranks << " ranks, " << config->model.moe.num_experts
+              << " experts";
+        }
+      }
+}
+
+// A sample ends with the learned positions, however long the prompt and the wish.
+TEST(Plan, SamplesEndWithTheLearnedPositions) {
+  RunConfig config = testing::gpt_run_config();
+  for (const std::string prompt : {"", "a prompt", "a prompt that has far more bytes than the model has positions"}) {
+    config.train.sample_prompt = prompt;
+    config.train.sample_tokens = 1000;
+    EXPECT_GT(make_plan(config).arena_bytes(), 0) << prompt;
+  }
+}
+
+// Masks are drawn again, not kept: what dropout needs is one tensor [B, S, D] for a moment, however deep the model.
+TEST(Plan, DropoutKeepsNoMasks) {
+  for (const int64_t layers : {2, 6}) {
+    RunConfig config = small_config();
+    config.model.num_layers = layers;
+    const int64_t before = make_plan(config).ranks[0].tags.at("activations");
+    testing::drop(config);
+    const int64_t tensor = 2 * 12 * 32 * 4;
+    EXPECT_LE(make_plan(config).ranks[0].tags.at("activations"), before + tensor) << layers << " layers";
+  }
+}
+
 TEST(Plan, RecomputingTakesLessMemory) {
   RunConfig config = small_config();
   config.model.num_layers = 6;

@@ -127,5 +127,27 @@ TEST(Engine, AStepFollowsItsDefinition) {
   }
 }
 
+TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
+  RunConfig config = testing::gpt_run_config();
+  config.optimizer.lr = config.optimizer.min_lr = 0;  // the weights stay
+  config.train.global_batch_size = 4;
+  Rank rank;
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, 0), 0);
+  Engine engine(rank.stream, groups, config);
+  const std::vector<Batch> batches = {batch_of(config, 0), batch_of(config, 0)};
+  const auto loss = [&](int64_t iteration) { return engine.step(batches, iteration, 0).loss; };
+  const double first = loss(1), second = loss(2);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(loss(1), first) << "an iteration done again draws the same";
+  const double evaluated = engine.evaluate(batches).loss();
+  config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
+  Engine plain(rank.stream, groups, config);
+  EXPECT_EQ(plain.evaluate(batches).loss(), evaluated);
+  EXPECT_NE(first, evaluated);
+  // Were there one mask for both of these equal micro-batches, one alone would have their loss.
+  const std::vector<Batch> alone = {batch_of(config, 0)};
+  EXPECT_GT(std::abs(engine.step(alone, 1, 0).loss - first), 1e-3);
+}
+
 }  // namespace
 }  // namespace witan

@@ -6,6 +6,8 @@
 namespace witan {
 namespace {
 
+using testing::drop;
+using testing::gpt_run_config;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
@@ -96,6 +98,13 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.untie_embeddings_and_output_weights = true;
        }},
       {"SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; }},
+      {"dropout", drop},
+      {"learned positions, biases, dropout, dense",
+       [](RunConfig& c) {
+         const std::string dtype = c.model.dtype;
+         c = gpt_run_config();
+         c.model.dtype = dtype;
+       }},
   };
   for (const auto& [name, change] : variants) {
     RunConfig one = config;
@@ -103,6 +112,45 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
     RunConfig four = one;
     four.parallel = {4, one.model.moe.num_experts > 0 ? 2 : 1, 1};
     expect_equal(run_engine(one, 20), run_engine(four, 20), 1e-9, name);
+  }
+}
+
+// Every micro-batch has masks of its own, which follow its number, not the rank that runs it.
+TEST(Layouts, DropoutIsThatOfOneRankInEveryLayout) {
+  RunConfig config = small_config();
+  config.model.dtype = "float64";
+  const Trajectory plain = run_engine(config, 3);
+  drop(config);
+  const Trajectory one = run_engine(config, 3);
+  EXPECT_GT(std::abs(one.losses[0] - plain.losses[0]), 1e-6);
+  for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {4, 2}, {8, 1}, {8, 8}}) {
+    config.parallel = {ranks, expert, 1};
+    expect_equal(one, run_engine(config, 3), 1e-9, cat(ranks, " ranks, experts over ", expert));
+  }
+}
+
+TEST(Layouts, ThreadsAndRepetitionDoNotChangeABitOfDropout) {
+  for (RunConfig config : {small_config(), gpt_run_config()}) {
+    drop(config);
+    const Trajectory one = run_engine(config, 4), again = run_engine(config, 4);
+    EXPECT_EQ(one.weights, again.weights);
+    config.parallel.threads = 3;
+    const Trajectory three = run_engine(config, 4);
+    EXPECT_EQ(one.losses, three.losses);
+    EXPECT_EQ(one.weights, three.weights);
+  }
+}
+
+TEST(Layouts, RecomputeChangesNoBitOfDropout) {
+  for (RunConfig config : {small_config(), gpt_run_config()}) {
+    drop(config);
+    const Trajectory kept = run_engine(config, 3);
+    for (const char* granularity : {"selective", "full"}) {
+      config.model.recompute_granularity = granularity;
+      const Trajectory again = run_engine(config, 3);
+      EXPECT_EQ(kept.losses, again.losses) << granularity;
+      EXPECT_EQ(kept.weights, again.weights) << granularity;
+    }
   }
 }
 

@@ -103,4 +103,24 @@ inline RunConfig small_config() {
   return config;
 }
 
+// The same, dense and as Megatron-LM's defaults have it: learned positions, biases, dropout.
+inline RunConfig gpt_run_config() {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  config.model.norm.normalization = "LayerNorm";
+  config.model.norm.norm_bias = true;
+  config.model.mlp.swiglu = false;
+  config.model.add_bias_linear = true;
+  config.model.hidden_dropout = 0.1;
+  config.model.attention.attention_dropout = 0.1;
+  config.model.attention.position_embedding_type = "learned_absolute";
+  config.model.attention.max_position_embeddings = 16;
+  return config;
+}
+
+inline void drop(RunConfig& config) {
+  config.model.hidden_dropout = 0.1;
+  config.model.attention.attention_dropout = 0.2;
+}
+
 }  // namespace witan::testing

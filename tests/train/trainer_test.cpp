@@ -151,6 +151,31 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
+TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
+  const auto like_gpt = [&](const std::string& name) {
+    RunConfig made = config(name);
+    RunConfig gpt = testing::gpt_run_config();
+    gpt.model.vocab_size = 0;
+    gpt.model.make_vocab_size_divisible_by = 128;
+    made.model = gpt.model;
+    made.parallel = {2, 1, 1};
+    made.train.sample_tokens = 100;  // more than there are positions
+    return made;
+  };
+  const RunResult whole = run(like_gpt("whole"));
+  EXPECT_FALSE(whole.sample.empty());
+  RunConfig first = like_gpt("parts");
+  first.train.train_iters = 8;
+  run(first);
+  EXPECT_EQ(run(like_gpt("parts")).resumed_from, 8);
+  // The first of two ranks that hold the same writes it all.
+  const auto saved = [&](const std::string& name) {
+    return read_file(checkpoint(name, 12) / "shard-00000.safetensors");
+  };
+  EXPECT_EQ(saved("whole"), saved("parts"));
+  expect_same_steps("whole", "parts");
+}
+
 // What is lost after the last checkpoint is done again, and comes out the same.
 TEST_F(Trainer, GoesOnFromTheLastWholeCheckpoint) {
   run(config("whole"));
@@ -390,6 +415,28 @@ TEST(Resolve, FillsInWhatIsAutomatic) {
   EXPECT_NE(message_of<ConfigError>([&] { resolve(small, 2, 100); }).find("the tokenizer has 100"), std::string::npos);
 }
 
+TEST(Resolve, PadsTheVocabulary) {
+  RunConfig config;
+  config.model.make_vocab_size_divisible_by = 128;
+  resolve(config, 2, 50257);
+  EXPECT_EQ(config.model.vocab_size, 50304);
+  resolve(config, 2, 50257);
+  EXPECT_EQ(config.model.vocab_size, 50304) << "resolving twice changes nothing";
+  config.model.vocab_size = 50305;
+  resolve(config, 2, 50257);
+  EXPECT_EQ(config.model.vocab_size, 50432);
+}
+
+TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {
+  RunConfig config;
+  resolve(config, 2, 100);
+  EXPECT_EQ(config.model.attention.max_position_embeddings, 0) << "rotated positions are not counted";
+  config.model.attention.position_embedding_type = "learned_absolute";
+  resolve(config, 2, 100);
+  EXPECT_EQ(config.model.attention.max_position_embeddings, 256);
+  config.validate();
+}
+
 TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
   const auto refusal = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = small_config();
@@ -403,6 +450,9 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
               c.parallel = {16, 16, 1}, c.train.global_batch_size = 32;
             }).find("expert"),
             std::string::npos);
+  EXPECT_EQ(refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
+            "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or shorten the "
+            "samples");
   EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
             std::string::npos);
@@ -414,6 +464,7 @@ TEST(RunConfig, IdentityIsModelDataBatchAndSeed) {
   now.optimizer.lr = 1;
   now.parallel.ranks = 4;
   now.model.recompute_granularity = "full";
+  now.model.hidden_dropout = now.model.attention.attention_dropout = 0.1;
   EXPECT_TRUE(changed_identity(before, now).empty());
   now.model.num_layers = 5;
   now.train.seed = 7;
