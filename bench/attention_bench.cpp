@@ -1,5 +1,5 @@
-// Attention forward, backward and decoding: time of a call, and FLOP/s of the causal half alone, as
-// kernels/attention.cpp counts them.
+// Attention forward, backward and decoding, and with dropout of 0.1: time of a call, and FLOP/s of the causal half
+// alone, as kernels/attention.cpp counts them.
 #include <benchmark/benchmark.h>
 
 #include "witan/base/rng.h"
@@ -29,6 +29,9 @@ struct Setting {
 
   Tensor random_queries(uint64_t name) { return random_tensor(stream, queries, dtype, name); }
   Tensor random_keys(uint64_t name) { return random_tensor(stream, keys, dtype, name); }
+  kernels::Dropout dropout(double p) {
+    return {.p = p, .seed = 1, .step = stream.zeros({kernels::kStepValues}, DType::f64)};
+  }
   void count(benchmark::State& state) const {
     state.counters["FLOP/s"] = benchmark::Counter(stream.flops(), benchmark::Counter::kIsRate);
   }
@@ -39,18 +42,20 @@ struct Setting {
   Shape queries, keys;
 };
 
-void forward(benchmark::State& state, DType dtype) {
+void forward(benchmark::State& state, DType dtype, double dropout = 0) {
   Setting s(state, dtype);
-  const kernels::AttentionInputs in{s.random_queries(1), s.random_keys(2), s.random_keys(3), Tensor(), 0.125};
+  const kernels::AttentionInputs in{s.random_queries(1), s.random_keys(2), s.random_keys(3), Tensor(), 0.125,
+                                    s.dropout(dropout)};
   const Tensor y = s.stream.empty_like(in.q);
   const Tensor lse = s.stream.empty({in.q.size(0), in.q.size(2), in.q.size(1)}, DType::f32);
   for (auto _ : state) kernels::attention_forward(s.stream, y, lse, in);
   s.count(state);
 }
 
-void backward(benchmark::State& state, DType dtype) {
+void backward(benchmark::State& state, DType dtype, double dropout = 0) {
   Setting s(state, dtype);
-  const kernels::AttentionInputs in{s.random_queries(1), s.random_keys(2), s.random_keys(3), Tensor(), 0.125};
+  const kernels::AttentionInputs in{s.random_queries(1), s.random_keys(2), s.random_keys(3), Tensor(), 0.125,
+                                    s.dropout(dropout)};
   const Tensor y = s.stream.empty_like(in.q), dy = s.random_queries(4);
   const Tensor lse = s.stream.empty({in.q.size(0), in.q.size(2), in.q.size(1)}, DType::f32);
   const kernels::AttentionGradients to{s.stream.empty_like(in.q), s.stream.empty_like(in.k), s.stream.empty_like(in.v)};
@@ -78,8 +83,10 @@ void shapes(benchmark::internal::Benchmark* bench) {
 }
 
 BENCHMARK_CAPTURE(forward, f32, DType::f32)->Apply(shapes);
+BENCHMARK_CAPTURE(forward, f32_dropout, DType::f32, 0.1)->Apply(shapes);
 BENCHMARK_CAPTURE(forward, bf16, DType::bf16)->Apply(shapes);
 BENCHMARK_CAPTURE(backward, f32, DType::f32)->Apply(shapes);
+BENCHMARK_CAPTURE(backward, f32_dropout, DType::f32, 0.1)->Apply(shapes);
 BENCHMARK_CAPTURE(backward, bf16, DType::bf16)->Apply(shapes);
 BENCHMARK_CAPTURE(decode, f32, DType::f32)->Apply(shapes);
 

@@ -63,6 +63,22 @@ TEST_P(Deterministic, ThreadsRecomputationAndSequentialExpertsToo) {
   expect_same_bits(four, run_engine(config, 10));
 }
 
+TEST_P(Deterministic, DropoutBiasesAndLearnedPositionsToo) {
+  RunConfig dense = testing::gpt_run_config(), moe = small_config();
+  testing::drop(moe);
+  for (RunConfig config : {dense, moe}) {
+    config.model.dtype = GetParam();
+    config.parallel = {1, 1, 1, true};
+    const Trajectory one = run_engine(config, 5);
+    for (const int ranks : {2, 8}) {
+      SCOPED_TRACE(cat(ranks, " ranks, ", config.model.moe.num_experts, " experts"));
+      config.parallel = {ranks, config.model.moe.num_experts > 0 ? 2 : 1, 2, true};
+      config.model.recompute_granularity = ranks == 8 ? "full" : "none";
+      expect_same_bits(one, run_engine(config, 5));
+    }
+  }
+}
+
 // What it is for: without it these layouts differ, as rounding has it.
 TEST(Deterministic, WithoutItLayoutsDifferByRounding) {
   RunConfig config = deterministic_config("float32");

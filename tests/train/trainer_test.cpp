@@ -141,6 +141,7 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
     config.parallel.expert_model_parallel_size = expert;
     config.parallel.deterministic = true;
     config.train.train_iters = steps;
+    testing::drop(config);
     return config;
   };
   run(layout("one", 1, 1, 12));
