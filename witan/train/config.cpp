@@ -57,8 +57,35 @@ Fields TrainConfig::fields() {
   };
 }
 
+Fields LogConfig::fields() {
+  return {
+      Field{"log_format", &log_format, "the progress line and train.log, or Megatron-LM's lines on the standard output"}
+          .one_of({"witan", "megatron"}),
+      Field{"log_throughput", &log_throughput, "log TFLOP/s by Megatron-LM's formula"},
+      Field{"log_params_norm", &log_params_norm, "log the L2 norm of all parameters"},
+      Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "log how many gradients are exactly 0"},
+      Field{"log_progress", &log_progress, "write progress.txt: tokens and FLOPs at every start and checkpoint"},
+      Field{"timing_log_level", &timing_log_level,
+            "timers of Megatron-LM's format: 0: of set-up alone; 1: of a step's parts; 2: of each micro-batch too"}
+          .between(0, 2),
+      Field{"tensorboard_dir", &tensorboard_dir,
+            "where TensorBoard's event files go; empty: RUN/tensorboard; none: nowhere"},
+  };
+}
+
+Fields LoadConfig::fields() {
+  return {
+      Field{"no_load_optim", &no_load_optim, "go on with a checkpoint's weights alone: the optimizer starts afresh"},
+      Field{"no_load_rng", &no_load_rng, "accepted: random numbers have no state that a checkpoint could hold"},
+      Field{"use_checkpoint_opt_param_scheduler", &use_checkpoint_opt_param_scheduler,
+            "the schedules of learning rate and weight decay are the checkpoint's, whatever else is said"},
+  };
+}
+
 Fields RunConfig::fields() {
   Fields all = join({{"train", train.fields()},
+                     {"log", log.fields()},
+                     {"load", load.fields()},
                      {"model", model.fields()},
                      {"data", data.fields()},
                      {"optimizer", optimizer.fields()},

@@ -49,12 +49,37 @@ struct TrainConfig {
   Fields fields();
 };
 
+// What a run tells of itself beside metrics.jsonl. None of it changes what is computed.
+struct LogConfig {
+  std::string log_format = "witan";  // witan | megatron
+  bool log_throughput = false;
+  bool log_params_norm = false;
+  bool log_num_zeros_in_grad = false;
+  bool log_progress = false;
+  int64_t timing_log_level = 0;
+  std::string tensorboard_dir;  // empty: RUN/tensorboard; "none": not written
+
+  Fields fields();
+  bool megatron() const { return log_format == "megatron"; }
+};
+
+// How a run goes on from a checkpoint. Said for one call: a run's config.toml does not remember it.
+struct LoadConfig {
+  bool no_load_optim = false;
+  bool no_load_rng = false;
+  bool use_checkpoint_opt_param_scheduler = false;
+
+  Fields fields();
+};
+
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
   TrainConfig train;
+  LogConfig log;
+  LoadConfig load;
 
   Fields fields();
   // Checks every part and how they fit together; vocab_size and ranks must be resolved. Throws ConfigError.
