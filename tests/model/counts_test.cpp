@@ -7,6 +7,7 @@ namespace witan {
 namespace {
 
 using testing::Alone;
+using testing::megatron_reference;
 using testing::other_config;
 using testing::tiny_config;
 
@@ -14,22 +15,6 @@ struct MetaRank {
   ThreadPool pool{1};
   Stream stream{{Device::Kind::meta}, Arena::meta(), pool};
 };
-
-// 24 layers of 512, 4 heads of 128, one group, ffn 1792, vocabulary 128256; with experts: 64, top-1.
-ModelConfig reference(int64_t experts) {
-  ModelConfig config;
-  config.num_layers = 24;
-  config.hidden_size = 512;
-  config.vocab_size = 128256;
-  config.untie_embeddings_and_output_weights = true;
-  config.attention.num_query_groups = 1;
-  config.attention.rotary_base = 100000;
-  config.mlp.ffn_hidden_size = 1792;
-  config.moe.num_experts = experts;
-  config.moe.moe_router_topk = 1;
-  config.moe.moe_router_pre_softmax = true;
-  return config;
-}
 
 int64_t parameters_of(const ModelConfig& config, Group& group) {
   MetaRank rank;
@@ -45,32 +30,32 @@ int64_t parameters_of(const ModelConfig& config) {
 }
 
 TEST(Counts, OfTheDenseReference) {
-  const ParameterCounts counts = count_parameters(reference(0));
+  const ParameterCounts counts = count_parameters(megatron_reference(0));
   EXPECT_EQ(counts.exact, 213'148'160);
   EXPECT_EQ(counts.active, 213'148'160);
   EXPECT_EQ(counts.experts, 0);
   EXPECT_EQ(counts.megatron_layers, 81'839'104);
   EXPECT_EQ(counts.megatron_embeddings, 131'334'144);
   EXPECT_EQ(counts.megatron_total(), 213'173'248);
-  EXPECT_EQ(parameters_of(reference(0)), counts.exact);
+  EXPECT_EQ(parameters_of(megatron_reference(0)), counts.exact);
 }
 
 TEST(Counts, OfTheMoeReference) {
-  const ParameterCounts counts = count_parameters(reference(64));
+  const ParameterCounts counts = count_parameters(megatron_reference(64));
   EXPECT_EQ(counts.exact, 4'375'732'736);
   EXPECT_EQ(counts.active, 213'934'592);
   EXPECT_EQ(counts.megatron_layers, 4'243'637'248);
   EXPECT_EQ(counts.megatron_embeddings, 131'334'144);
   EXPECT_EQ(counts.megatron_total(), 4'374'971'392);
-  EXPECT_EQ(parameters_of(reference(64)), counts.exact);
+  EXPECT_EQ(parameters_of(megatron_reference(64)), counts.exact);
 }
 
 TEST(Counts, OfOneRankWhereExpertsAreDividedAmongFour) {
-  const ParameterCounts counts = count_parameters(reference(64));
+  const ParameterCounts counts = count_parameters(megatron_reference(64));
   EXPECT_EQ(counts.exact - counts.experts + counts.experts / 4, 1'204'838'912);
   for (int r = 0; r < 4; ++r) {
     MetaGroup expert(4, r, "expert");
-    EXPECT_EQ(parameters_of(reference(64), expert), 1'204'838'912) << "rank " << r;
+    EXPECT_EQ(parameters_of(megatron_reference(64), expert), 1'204'838'912) << "rank " << r;
   }
 }
 
@@ -130,12 +115,12 @@ double predicted_norm(const Module& model) {
 TEST(InitialNorm, IsThatOfTheReferenceRuns) {
   MetaRank rank;
   Alone alone;
-  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, reference(0), 1, alone)), 315.04, 0.005);
-  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, reference(64), 1, alone)), 1104.960, 0.0005);
+  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, megatron_reference(0), 1, alone)), 315.04, 0.005);
+  EXPECT_NEAR(predicted_norm(Transformer(rank.stream, megatron_reference(64), 1, alone)), 1104.960, 0.0005);
 }
 
 TEST(InitialNorm, OfRealValuesIsThePredictedOne) {
-  ModelConfig config = reference(8);
+  ModelConfig config = megatron_reference(8);
   config.num_layers = 3;
   config.hidden_size = 64;
   config.vocab_size = 2000;

@@ -118,4 +118,21 @@ inline std::vector<double> logits_of(Stream& stream, Transformer& model, const M
   return values(model.forward(off, input).logits.value());
 }
 
+// The model of public Megatron-LM runs: 24 layers of 512, 4 heads of 128, one group, ffn 1792, vocabulary 128256; with
+// experts: 64, top-1.
+inline ModelConfig megatron_reference(int64_t experts) {
+  ModelConfig config;
+  config.num_layers = 24;
+  config.hidden_size = 512;
+  config.vocab_size = 128256;
+  config.untie_embeddings_and_output_weights = true;
+  config.attention.num_query_groups = 1;
+  config.attention.rotary_base = 100000;
+  config.mlp.ffn_hidden_size = 1792;
+  config.moe.num_experts = experts;
+  config.moe.moe_router_topk = 1;
+  config.moe.moe_router_pre_softmax = true;
+  return config;
+}
+
 }  // namespace witan::testing

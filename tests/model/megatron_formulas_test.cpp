@@ -1,0 +1,64 @@
+// Figures that public Megatron-LM runs printed, and their arithmetic.
+#include "witan/model/megatron_formulas.h"
+
+#include <gtest/gtest.h>
+
+#include "model/model_support.h"
+#include "support/megatron_runs.h"
+
+namespace witan {
+namespace {
+
+using testing::megatron_reference;
+
+constexpr double kMebi = 1024 * 1024;
+
+// Both numbers are rounded, to a tenth of a millisecond and of a TFLOP/s.
+TEST(MegatronFormulas, ThroughputOfEveryLoggedLine) {
+  const auto lines = test::megatron_runs();
+  ASSERT_EQ(lines.size(), 49u);
+  for (const auto& line : lines) {
+    const ModelConfig config = megatron_reference(line.at("run") == "dense" ? 0 : 64);
+    const double flops = megatron_iteration_flops(config, 2048, 64);
+    const double ms = std::stod(line.at("ms")), printed = std::stod(line.at("tflops"));
+    const auto tflops = [&](double milliseconds) { return flops / (milliseconds * 1e-3 * 8 * 1e12); };
+    EXPECT_LE(tflops(ms + 0.05) - 0.05, printed) << line.at("run") << ' ' << line.at("iter");
+    EXPECT_GE(tflops(ms - 0.05) + 0.05, printed) << line.at("run") << ' ' << line.at("iter");
+  }
+}
+
+TEST(MegatronFormulas, FlopsOfAnIteration) {
+  EXPECT_NEAR(megatron_iteration_flops(megatron_reference(0), 2048, 64) / 1.5554653559e14, 1, 1e-10);
+  EXPECT_EQ(megatron_iteration_flops(megatron_reference(64), 2048, 64),
+            megatron_iteration_flops(megatron_reference(0), 2048, 64));  // top-1: as much as a dense layer
+  ModelConfig config = megatron_reference(64);
+  config.moe.moe_router_topk = 3;
+  // Two more experts of three 512 x 1792 matrices a token, in 24 layers, 6 FLOPs a parameter.
+  EXPECT_NEAR(megatron_iteration_flops(config, 2048, 64) - megatron_iteration_flops(megatron_reference(64), 2048, 64),
+              64.0 * 2048 * 24 * 2 * 3 * 512 * 1792 * 6, 1e6);
+  config = megatron_reference(0);
+  config.mlp.swiglu = false;
+  EXPECT_NEAR(megatron_iteration_flops(megatron_reference(0), 2048, 1) - megatron_iteration_flops(config, 2048, 1),
+              2048.0 * 24 * 512 * 1792 * 6, 1e6);
+}
+
+TEST(MegatronFormulas, TheoreticalMemory) {
+  const auto mebibytes = [](int64_t experts, bool distributed) {
+    return megatron_weight_and_optimizer_bytes(megatron_reference(experts), 8, distributed) / kMebi;
+  };
+  EXPECT_NEAR(mebibytes(0, true), 1524.73, 0.005);
+  EXPECT_NEAR(mebibytes(64, true), 31292.23, 0.005);
+  EXPECT_DOUBLE_EQ(mebibytes(0, false) * kMebi, 213'173'248.0 * 18);
+}
+
+TEST(MegatronFormulas, MemoryWhereExpertsAreDivided) {
+  const auto mebibytes = [](int64_t experts, int64_t expert_parallel) {
+    return weight_and_optimizer_bytes(megatron_reference(experts), 8, expert_parallel, true) / kMebi;
+  };
+  EXPECT_NEAR(mebibytes(0, 1), 1524.55, 0.005);
+  EXPECT_NEAR(mebibytes(64, 4), 13153.68, 0.005);
+  EXPECT_NEAR(mebibytes(64, 8), 10129.68, 0.005);
+}
+
+}  // namespace
+}  // namespace witan
