@@ -1,0 +1,40 @@
+#include "witan/base/append_file.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+
+TEST(AppendFile, GrowsAndGoesOn) {
+  const TempFolder folder;
+  const fs::path path = folder / "records";
+  {
+    AppendFile file(path);
+    file.append("one\n");
+    EXPECT_EQ(read_file(path), "one\n");  // nothing is held back
+    file.append("");
+    EXPECT_EQ(file.size(), 4u);
+  }
+  AppendFile again(path);
+  EXPECT_EQ(again.size(), 4u);
+  again.append("two\n");
+  EXPECT_EQ(read_file(path), "one\ntwo\n");
+}
+
+TEST(AppendFile, SaysWhyItCannot) {
+  const TempFolder folder;
+  EXPECT_NE(message_of<IoError>([&] { AppendFile(folder / "nowhere" / "x"); }).find("cannot open"), std::string::npos);
+  AppendFile full("/dev/full");
+  EXPECT_EQ(message_of<DiskFullError>([&] { full.append("x"); }),
+            "cannot append to /dev/full: the disk is full; free some space and continue the run");
+}
+
+}  // namespace
+}  // namespace witan

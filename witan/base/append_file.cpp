@@ -1,0 +1,51 @@
+#include "witan/base/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+[[noreturn]] void throw_errno(const char* what, const fs::path& path, int error) {
+  if (error == ENOSPC || error == EDQUOT)
+    throw DiskFullError(cat(what, " ", path.string(), ": the disk is full; free some space and continue the run"));
+  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
+}
+
+}  // namespace
+
+AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw_errno("cannot open", path_, errno);
+  struct stat status {};
+  if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
+}
+
+AppendFile::~AppendFile() {
+  ::close(fd_);
+}
+
+void AppendFile::append(std::string_view record) {
+  for (size_t done = 0; done < record.size();) {
+    const ssize_t n = ::write(fd_, record.data() + done, record.size() - done);
+    if (n >= 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno != EINTR) {
+      const int error = errno;
+      // Should this fail too, the torn record is what readers are used to.
+      if (done > 0) [[maybe_unused]]
+        const int cut = ::ftruncate(fd_, static_cast<off_t>(size_));
+      throw_errno("cannot append to", path_, error);
+    }
+  }
+  size_ += record.size();
+}
+
+}  // namespace witan

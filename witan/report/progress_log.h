@@ -1,0 +1,38 @@
+// progress.txt: Megatron-LM's record of a run over all its jobs, a line at every start and every checkpoint, fields
+// separated by tabs (docs/formats/megatron_log.md).
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+#include "witan/base/append_file.h"
+
+namespace witan {
+
+class ProgressLog {
+ public:
+  // Opens or creates the file. `ranks` and the FLOPs of an iteration by Megatron-LM's
+  // formula, are those of this job. Throws IoError, DiskFullError.
+  ProgressLog(const fs::path& path, int64_t ranks, double iteration_flops);
+
+  // "Starting job", from `iteration`. Once, before saved().
+  void start(std::time_t now, int64_t iteration);
+  // "Saved checkpoint", with the throughput of this job, and of all jobs since one on so many ranks first started.
+  void saved(std::time_t now, int64_t iteration, int64_t tokens);
+
+  // Where throughput is counted from.
+  struct Since {
+    std::time_t time = 0;
+    double flops = 0;  // done before then
+  };
+
+ private:
+  void append(std::time_t now, const std::string& text);
+
+  AppendFile file_;
+  int64_t ranks_;
+  double iteration_flops_;
+  Since job_, series_;
+};
+
+}  // namespace witan
