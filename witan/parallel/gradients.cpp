@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "witan/base/stopwatch.h"
 #include "witan/kernels/elementwise.h"
 
 namespace witan {
@@ -103,6 +104,7 @@ void GradientBuckets::begin_micro_batch(int64_t index) {
   assert(index >= 0 && index < options_.micro_batches);
   if (index == 0) {
     next_ = 0;
+    reduction_s_ = 0;
   } else {
     for (Bucket& bucket : buckets_)  // those with parameters that the micro-batch before did not use
       if (bucket.waiting > 0) finish_micro_batch(bucket);
@@ -143,7 +145,9 @@ void GradientBuckets::finish_micro_batch(Bucket& bucket) {
     bind(bucket, 0, 1);
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
+  const Stopwatch reduction;
   bucket.group->all_reduce(stream_, bucket.buffer);
+  reduction_s_ += reduction.seconds();
 }
 
 void GradientBuckets::write_zeros(const Bucket& bucket) {

@@ -51,6 +51,8 @@ class GradientBuckets {
   void begin_micro_batch(int64_t index);
   // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
+  // That reductions of this step have taken, within the backward or after it, waiting for peers included.
+  double reduction_seconds() const { return reduction_s_; }
 
   struct Bucket {
     std::vector<Parameter*> parameters;  // in the order of the buffer
@@ -79,6 +81,7 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   int64_t micro_batch_ = 0;
   size_t next_ = 0;  // the first bucket that is not reduced
+  double reduction_s_ = 0;
 };
 
 }  // namespace witan

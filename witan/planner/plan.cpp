@@ -36,6 +36,13 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank) {
   for (const Group* group : axes)
     if (group->size() > 1) plan.sent[group->name()] = group->sent();
 
+  // What logging asks for now and then.
+  if (config.log.log_params_norm) engine.params_norm();
+  if (config.log.megatron()) {
+    gather_times(stream, *groups.replicate, {{"setup", 0}, {"data", 0}});
+    gather_times(stream, *groups.replicate, named({}, config.log.timing_log_level));
+  }
+
   // A run also looks at held-out text and writes a sample.
   engine.evaluate(batches_of(config, 1));
   if (config.train.sample_tokens > 0) {

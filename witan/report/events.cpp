@@ -38,6 +38,9 @@ void visit(Archive& a, StepEvent& e) {
   a("loss", e.loss);
   a("lr", e.lr);
   a("grad_norm", e.grad_norm);
+  a("params_norm", e.params_norm);
+  a("num_zeros", e.num_zeros);
+  a("megatron_tflops", e.megatron_tflops);
   a("load_balancing_loss", e.load_balancing_loss);
   a("z_loss", e.z_loss);
   a("tokens_per_s", e.tokens_per_s);

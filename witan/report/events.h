@@ -36,7 +36,10 @@ struct StepEvent {
   int64_t step = 0;  // counted from 1
   double loss = 0;   // cross entropy, nats per token
   double lr = 0;
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;                   // before clipping
+  std::optional<double> params_norm;      // L2, of all parameters; these three only where they are asked for
+  std::optional<double> num_zeros;        // gradients that are exactly 0
+  std::optional<double> megatron_tflops;  // TFLOP/s of a rank by Megatron-LM's formula
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
   double tokens_per_s = 0;

@@ -124,6 +124,15 @@ void Progress::note(std::string_view line) {
   draw();
 }
 
+void Progress::print(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  erase();
+  std::fflush(out_);
+  fmt::print(options_.data, "{}\n", line);
+  std::fflush(options_.data);
+  draw();
+}
+
 void Progress::clear() {
   const std::lock_guard lock(mutex_);
   erase();

@@ -18,6 +18,7 @@ struct ProgressOptions {
   int width = 0;                // columns; 0: ask the terminal at every drawing
   int milestone_percent = 10;   // without a terminal: a line each time that so much more is done,
   double quiet_seconds = 2;     // but not sooner than this after the last: short tasks leave no lines
+  std::FILE* data = stdout;     // where print() goes
   std::function<double()> now;  // monotonic seconds; empty: the system's steady clock
 };
 
@@ -39,6 +40,8 @@ class Progress {
   void update(double fraction, const std::function<std::string(int width)>& make);
   // A line that stays, above the progress line.
   void note(std::string_view line);
+  // A line for programs: on options.data, while the progress line, which may share its terminal, makes way.
+  void print(std::string_view line);
   // Removes the progress line; the next update draws it again.
   void clear();
 

@@ -57,6 +57,10 @@ Fields TrainConfig::fields() {
   };
 }
 
+bool TrainConfig::closes_interval(int64_t step) const {
+  return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0);
+}
+
 Fields LogConfig::fields() {
   return {
       Field{"log_format", &log_format, "the progress line and train.log, or Megatron-LM's lines on the standard output"}

@@ -47,6 +47,9 @@ struct TrainConfig {
   double sample_temperature = 0.7;
 
   Fields fields();
+  // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that goes on from it has no
+  // sums to bring along.
+  bool closes_interval(int64_t step) const;
 };
 
 // What a run tells of itself beside metrics.jsonl. None of it changes what is computed.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "witan/base/stopwatch.h"
 #include "witan/model/parts.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
@@ -12,7 +13,8 @@
 namespace witan {
 // What one rank's micro-batches came to.
 struct Engine::Sums {
-  std::vector<double> losses;                       // of each micro-batch: cross entropy, balance, z
+  std::vector<double> losses;  // of each micro-batch: cross entropy, balance, z
+  StepTimes times;
   std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E], summed
 };
 
@@ -44,28 +46,39 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   targets = std::max(sum_over_ranks(targets), 1.0);  // a batch without targets has loss 0, not 0/0
 
   Sums sums;
+  const Stopwatch forward_backward;
   for (size_t i = 0; i < micro_batches.size(); ++i)
     run_micro_batch(micro_batches[i], static_cast<int64_t>(i), targets, sums);
   stream_.set_part("gradients");
   gradients_.finish_step();
+  sums.times.forward_backward = forward_backward.seconds();
+  sums.times.reduction = gradients_.reduction_seconds();
   if (config_.train.check_states) state_check_.after_reduction(stream_);
 
   stream_.set_part("optimizer");
+  const Stopwatch optimizer;
   const Tensor& total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);
+  sums.times.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
+  sums.times.optimizer = optimizer.seconds();
+  sums.times.update = sums.times.optimizer - sums.times.clip;
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   stream_.set_part("other");
 
   StepResult result = share(sums, stop && stop());
   result.learning_rate = learning;
-  result.gradient_norm = read_norm(total).norm;
+  const Norm2 norm = read_norm(total);
+  result.gradient_norm = norm.norm;
+  result.zero_gradients = norm.zeros;
+  result.times = sums.times;
   result.skipped = step_state_.skipped();
   return result;
 }
 
 void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, Sums& sums) {
   Tape tape(stream_);
+  const Stopwatch forward;
   stream_.set_part("head and rest");
   const DType A = accumulator(config_.model.compute_dtype());
   Var loss;
@@ -95,8 +108,11 @@ void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, 
         for (size_t e = 0; e < sums.expert_counts[layer].size(); ++e)
           sums.expert_counts[layer][e] += out.expert_counts[layer].data<int64_t>()[e];
   }
+  sums.times.forward += forward.seconds();
+  const Stopwatch backward;
   gradients_.begin_micro_batch(index);
   tape.backward({{loss, {}}});
+  sums.times.backward += backward.seconds();
 }
 
 // All ranks' values, in the order of ranks.
@@ -161,6 +177,13 @@ Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
     sum.targets += all[i + 1];
   }
   return sum;
+}
+
+double Engine::params_norm() {
+  const std::string before = stream_.set_part("logging");
+  const double norm = read_norm(norm_.compute(stream_, GlobalNorm::Of::values)).norm;
+  stream_.set_part(before);
+  return norm;
 }
 
 std::vector<StateTensor> Engine::state() const {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "witan/checkpoint/state.h"
@@ -16,6 +17,7 @@
 #include "witan/parallel/state_check.h"
 #include "witan/train/config.h"
 #include "witan/train/evaluate.h"
+#include "witan/train/times.h"
 
 namespace witan {
 
@@ -25,9 +27,12 @@ struct StepResult {
   double z_loss = 0;        // likewise
   double learning_rate = 0;
   double gradient_norm = 0;                         // before clipping
+  double zero_gradients = 0;                        // elements that are exactly 0, each parameter counted once
+  std::optional<double> params_norm;                // after the update, where it was asked for
   bool skipped = false;                             // gradients were not finite: nothing was updated
   std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks
   bool stop = false;                                // some rank asked to stop after this step
+  StepTimes times;                                  // of this rank
 };
 
 class Engine {
@@ -47,7 +52,11 @@ class Engine {
   // What a checkpoint holds of this rank: values, then optimizer state.
   std::vector<StateTensor> state() const;
 
+  // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
+  double params_norm();
+
   Transformer& model() { return model_; }
+  const GradientBuckets& gradients() const { return gradients_; }
   Stream& stream() { return stream_; }
 
  private:

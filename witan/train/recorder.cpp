@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <numbers>
 #include <numeric>
 
 #include "witan/base/text.h"
+#include "witan/model/megatron_formulas.h"
 #include "witan/report/train_line.h"
 
 namespace witan {
@@ -42,15 +44,25 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vec
 Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
     : config_(config),
       plan_(plan),
-      path_(folder.metrics()),
-      metrics_(path_),
+      folder_(folder),
+      metrics_(folder.metrics()),
       log_(folder.log().string()),
-      progress_(progress) {}
+      progress_(progress) {
+  if (config.log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
+  if (config.log.log_progress)
+    progress_log_.emplace(
+        folder.progress(), config.parallel.ranks,
+        megatron_iteration_flops(config.model, config.data.seq_length, config.train.global_batch_size));
+}
 
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
   metrics_.truncate_after(step);
   log_.info(fmt::format("begin at step {}", step));
-  const auto before = read_metrics(path_).run;
+  const std::string& tensorboard = config_.log.tensorboard_dir;
+  if (tensorboard != "none")
+    tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
+  if (progress_log_) progress_log_->start(std::time(nullptr), step);
+  const auto before = read_metrics(folder_.metrics()).run;
   if (before && before->total_steps == run.total_steps) return;
   metrics_.append(run);
   if (before) return;
@@ -59,15 +71,55 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
+void Recorder::setup(const SetupReport& report, const Samples& samples) {
+  megatron_->setup(report, samples);
+}
+
+void Recorder::interval(const TrainState& state, const megatron_log::Memory& memory,
+                        const std::vector<megatron_log::RankTimes>& times) {
+  megatron_->interval(state, memory, times);
+}
+
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) {
   interval_loss_ += result.loss;
+  interval_s_ += step_s;
   ++interval_steps_;
   rate_.update(progress_.now(), static_cast<double>(state.step));
+  const StepEvent event = step_event(state, result, step_s, data_wait_s);
+  if (result.params_norm) params_norm_ = result.params_norm;
+  if (result.skipped) {
+    const std::string line = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
+    progress_.note("warning: " + line);
+    log_.warn(line);
+  }
+  if (megatron_)
+    megatron_->step(state, result, step_s);
+  else
+    show(state, event);
+  if (!config_.train.closes_interval(state.step) && !result.stop) return;
+  metrics_.append(event);
+  const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
+  if (!result.expert_counts.empty()) metrics_.append(experts);
+  if (tensorboard_)
+    tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers,
+                       result.expert_counts);
+  interval_loss_ = interval_s_ = 0;
+  interval_steps_ = 0;
+}
+
+StepEvent Recorder::step_event(const TrainState& state, const StepResult& result, double step_s,
+                               double data_wait_s) const {
   StepEvent event;
   event.step = state.step;
   event.loss = interval_loss_ / static_cast<double>(interval_steps_);
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
+  event.params_norm = result.params_norm;
+  if (config_.log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
+  if (config_.log.log_throughput)
+    event.megatron_tflops =
+        megatron_iteration_flops(config_.model, config_.data.seq_length, config_.train.global_batch_size) /
+        (step_s * 1e12 * static_cast<double>(config_.parallel.ranks));
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
   event.tokens_per_s = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length) / step_s;
@@ -80,24 +132,17 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
     event.z_loss = result.z_loss;
     event.load_max_over_mean = max_over_mean(result.expert_counts);
   }
-  if (result.skipped) {
-    const std::string line = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
-    progress_.note("warning: " + line);
-    log_.warn(line);
-  }
-  show(state, event);
-  if (!closes_interval(state.step) && !result.stop) return;
-  metrics_.append(event);
-  if (!result.expert_counts.empty()) metrics_.append(experts_event(config_, state.step, result.expert_counts));
-  interval_loss_ = 0;
-  interval_steps_ = 0;
+  return event;
 }
 
-// A checkpoint ends an interval too: a run that goes on from it has no sums to bring along.
-bool Recorder::closes_interval(int64_t step) const {
-  const auto& train = config_.train;
-  return step % train.log_interval == 0 || step == train.train_iters ||
-         (train.save_interval > 0 && step % train.save_interval == 0);
+// Megatron-LM's lines, for programs; train.log keeps them too.
+void Recorder::print(const std::string& text) {
+  progress_.print(text);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    log_.info(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
 void Recorder::show(const TrainState& state, const StepEvent& event) {
@@ -112,21 +157,31 @@ void Recorder::show(const TrainState& state, const StepEvent& event) {
   if (plan_.ceiling_gflops > 0) status.ceiling_share = event.ceiling_share;
   status.load_max_over_mean = event.load_max_over_mean;
   status.data_wait_share = event.data_wait_s / event.step_s;
+  status.params_norm = params_norm_;
+  status.num_zeros = event.num_zeros;
+  status.megatron_tflops = event.megatron_tflops;
   status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
   progress_.update(static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters),
                    [&](int width) { return format_train_line(status, width, progress_.colour()); });
 }
 
-void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes) {
+void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
+                          const std::vector<megatron_log::RankTimes>& times) {
   held_out_loss_ = evaluation.loss();
   evaluated_at_ = state.step;
   bits_per_byte_ = bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
-  metrics_.append(EvalEvent{state.step, *held_out_loss_, *bits_per_byte_});
+  const EvalEvent event{state.step, *held_out_loss_, *bits_per_byte_};
+  metrics_.append(event);
+  if (tensorboard_) tensorboard_->evaluation(event);
+  if (megatron_) megatron_->evaluation(state.step, *held_out_loss_, times);
   log_.info(
       fmt::format("step {}: held-out loss {:.4f}, {:.4f} bits per byte", state.step, *held_out_loss_, *bits_per_byte_));
 }
 
-void Recorder::saved(const std::string& checkpoint, double seconds) {
+void Recorder::saved(const TrainState& state, const std::string& checkpoint, double seconds) {
+  if (megatron_) megatron_->saved(state.step, checkpoint);
+  if (progress_log_)
+    progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_.data.seq_length);
   log_.info(fmt::format("saved {} in {}", checkpoint, format_duration(seconds)));
 }
 
@@ -135,6 +190,7 @@ void Recorder::sample(const TrainState& state, const std::string& text) {
 }
 
 void Recorder::end(const std::string& reason) {
+  if (megatron_) megatron_->end();
   metrics_.append(EndEvent{reason});
   log_.info("end: " + reason);
 }

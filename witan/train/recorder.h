@@ -1,4 +1,4 @@
-// What rank 0 tells of a run: metrics.jsonl, the progress line, and lines that stay.
+// What rank 0 tells of a run: metrics.jsonl, the progress line or Megatron-LM's log, train.log, TensorBoard's files.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,10 @@
 #include "witan/report/eta.h"
 #include "witan/report/metrics.h"
 #include "witan/report/progress.h"
+#include "witan/report/progress_log.h"
 #include "witan/train/engine.h"
+#include "witan/train/megatron_recorder.h"
+#include "witan/train/tensorboard_recorder.h"
 #include "witan/train/train_state.h"
 #include "witan/train/trainer.h"
 
@@ -22,8 +25,14 @@ class Recorder {
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
   void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s);
-  void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes);
-  void saved(const std::string& checkpoint, double seconds);
+  // With log_format = megatron, after set-up and after the steps that end a log interval.
+  void setup(const SetupReport& report, const Samples& samples);
+  void interval(const TrainState& state, const megatron_log::Memory& memory,
+                const std::vector<megatron_log::RankTimes>& times);
+  // `times`: empty unless log_format = megatron.
+  void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
+                  const std::vector<megatron_log::RankTimes>& times = {});
+  void saved(const TrainState& state, const std::string& checkpoint, double seconds);
   void sample(const TrainState& state, const std::string& text);
   void end(const std::string& reason);
 
@@ -32,19 +41,25 @@ class Recorder {
 
  private:
   void show(const TrainState& state, const StepEvent& event);
-  bool closes_interval(int64_t step) const;
+  StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
+  void print(const std::string& text);
 
   RunConfig config_;
   RunPlan plan_;
-  fs::path path_;
+  const RunFolder& folder_;
   MetricsWriter metrics_;
   Log log_;
   Progress& progress_;
   RateEstimator rate_;
   double interval_loss_ = 0;  // summed since the last line of metrics
+  double interval_s_ = 0;
   int64_t interval_steps_ = 0;
   std::optional<double> held_out_loss_, bits_per_byte_;
   int64_t evaluated_at_ = 0;
+  std::optional<double> params_norm_;  // of the last step that has one
+  std::optional<MegatronRecorder> megatron_;
+  std::optional<TensorboardRecorder> tensorboard_;
+  std::optional<ProgressLog> progress_log_;
 };
 
 }  // namespace witan

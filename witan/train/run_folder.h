@@ -22,6 +22,8 @@ class RunFolder {
   fs::path config() const { return path_ / "config.toml"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
   fs::path log() const { return path_ / "train.log"; }
+  fs::path progress() const { return path_ / "progress.txt"; }
+  fs::path tensorboard() const { return path_ / "tensorboard"; }
   fs::path report() const { return path_ / "report.html"; }
   fs::path tokenizer() const { return path_ / "tokenizer.json"; }
   fs::path tokens() const { return path_ / "data" / "tokens"; }  // prefix of the shards

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads.h"
@@ -34,6 +35,11 @@ struct Run {
   Recorder& recorder;
 };
 
+// What an optimizer would begin again without: all that is neither a value nor its float32 master.
+bool is_optimizer_state(const StateTensor& tensor) {
+  return tensor.name.find('/') != std::string::npos && !tensor.name.starts_with("master/");
+}
+
 // One rank, on its own thread.
 class RankTrainer {
  public:
@@ -50,7 +56,9 @@ class RankTrainer {
   // Returns whether the run is finished.
   bool train() {
     if (run_.from) resume();
+    const double set_up_s = since_.seconds();
     Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
+    if (run_.config.log.megatron()) tell_setup(set_up_s);
     const int64_t total = run_.config.train.train_iters;
     bool stop = false;
     while (state_.step < total && !stop) {
@@ -100,8 +108,12 @@ class RankTrainer {
   }
 
   void resume() {
-    load_tensors(*groups_.replicate, stream_, *run_.from, engine_.state());
+    std::vector<StateTensor> tensors = engine_.state();
+    if (run_.config.load.no_load_optim) std::erase_if(tensors, is_optimizer_state);
+    load_tensors(*groups_.replicate, stream_, *run_.from, tensors,
+                 run_.config.load.no_load_optim ? Extra::allow : Extra::refuse);
     state_ = TrainState::from_json(run_.from->scalars);
+    if (run_.config.load.no_load_optim) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(
         state_.data == run_.data.fingerprint, "the text has changed since ", run_.from->folder.string(),
         " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
@@ -113,14 +125,19 @@ class RankTrainer {
     const auto start = Clock::now();
     const double waited = loader.waited_seconds();
     const auto batches = loader.next();
-    const StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
+    StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
+    const auto& config = run_.config;
+    if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
+      result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
+    result.times.batch = loader.waited_seconds() - waited;
     ++state_.step;
     state_.consumed_samples += run_.config.train.global_batch_size;
     state_.updates += result.skipped ? 0 : 1;
     state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
     state_.elapsed_s += seconds;
-    if (leads()) run_.recorder.step(state_, result, seconds, loader.waited_seconds() - waited);
+    if (leads()) run_.recorder.step(state_, result, seconds, result.times.batch);
+    if (config.log.megatron()) tell_interval(result.times);
     require<DivergedError>(
         state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ", state_.skipped_in_a_row,
         " steps in a row had gradients that were not finite. The last checkpoint is intact; go on from "
@@ -129,9 +146,37 @@ class RankTrainer {
   }
 
   void evaluate() {
+    const Stopwatch evaluating;
     const Evaluation evaluation = engine_.evaluate(held_out_);
-    if (leads()) run_.recorder.evaluation(state_, evaluation, run_.bytes);
+    std::vector<megatron_log::RankTimes> times;
+    if (run_.config.log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
+    if (leads()) run_.recorder.evaluation(state_, evaluation, run_.bytes, times);
   }
+
+  // Of Megatron-LM's log; calls of all ranks.
+  void tell_setup(double set_up_s) {
+    SetupReport report;
+    report.times = gather_times(stream_, world(),
+                                {{"model-and-optimizer-setup", set_up_s},
+                                 {"train/valid/test-data-iterators-setup", since_.seconds() - set_up_s}});
+    if (!leads()) return;
+    for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
+    report.buckets = describe_buckets(engine_.gradients());
+    run_.recorder.setup(report, *run_.data.train);
+  }
+  void tell_interval(const StepTimes& times) {
+    interval_times_ += times;
+    ++interval_steps_;
+    if (state_.step % run_.config.train.log_interval != 0) return;
+    const auto gathered =
+        gather_times(stream_, world(), named(interval_times_, run_.config.log.timing_log_level), interval_steps_);
+    const Arena& arena = stream_.arena();
+    if (leads())
+      run_.recorder.interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()}, gathered);
+    interval_times_ = {};
+    interval_steps_ = 0;
+  }
+  Group& world() { return *groups_.replicate; }
 
   void save() {
     const auto start = Clock::now();
@@ -147,9 +192,10 @@ class RankTrainer {
     const fs::path saved = save_checkpoint(*groups_.replicate, stream_, run_.folder.checkpoints(), content);
     if (!leads()) return;
     keep_last(run_.folder.checkpoints(), static_cast<int>(run_.config.train.keep_last));
-    run_.recorder.saved(saved.string(), seconds_since(start));
+    run_.recorder.saved(state_, saved.string(), seconds_since(start));
   }
 
+  const Stopwatch since_;
   const Run& run_;
   Groups groups_;
   ThreadPool pool_;
@@ -157,6 +203,8 @@ class RankTrainer {
   Engine engine_;
   std::vector<Batch> held_out_;
   TrainState state_;
+  StepTimes interval_times_;
+  int64_t interval_steps_ = 0;
 };
 
 // Figures are no reason to lose a run.
