@@ -19,6 +19,7 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/report/html.h"
+#include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
 #include "witan/train/saved_config.h"
 #include "witan/train/signals.h"
@@ -130,22 +131,22 @@ void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised
 }
 
 void summarise(Context& context, const RunConfig& config, const RunResult& result, const fs::path& report) {
+  std::FILE* out = config.log.megatron() ? context.err : context.out;  // Megatron-LM's lines are all that is data
   if (result.bits_per_byte)
-    fmt::print(context.out,
+    fmt::print(out,
                "\nheld-out     {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
                *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0));
   if (!result.sample.empty())
-    fmt::print(context.out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
-  fmt::print(context.out, "report       {}\n", report.string());
+    fmt::print(out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
+  fmt::print(out, "report       {}\n", report.string());
   if (result.finished)
-    fmt::print(context.out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
+    fmt::print(out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
                2 * config.train.train_iters);
   else
-    fmt::print(context.out, "go on        {}   (saved at step {} of {})\n", command_for(context, config, "train"),
-               result.step, config.train.train_iters);
-  fmt::print(context.out, "write text   {} \"{}\"\n", command_for(context, config, "generate"),
-             config.train.sample_prompt);
-  fmt::print(context.out, "the report   {}\n", command_for(context, config, "report"));
+    fmt::print(out, "go on        {}   (saved at step {} of {})\n", command_for(context, config, "train"), result.step,
+               config.train.train_iters);
+  fmt::print(out, "write text   {} \"{}\"\n", command_for(context, config, "generate"), config.train.sample_prompt);
+  fmt::print(out, "the report   {}\n", command_for(context, config, "report"));
 }
 
 // Steps that the newest whole checkpoint holds.
@@ -168,8 +169,12 @@ void say_finished(Context& context, const RunConfig& config, const RunFolder& fo
 ExitCode train_command(Context& context, State& state) {
   read_config(state);
   RunConfig& config = state.config;
-  Progress progress(context.err, progress_options(context.err));
+  ProgressOptions options = progress_options(context.err);
+  options.data = context.out;
+  Progress progress(context.err, options);
+  if (!state.fresh) apply_load_options(config, progress);
   RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
+  asked.load = {};           // and how a checkpoint was loaded is no part of the run
   resolve(config, usable_cores(), 1);
   config.validate();
   if (state.fresh) {

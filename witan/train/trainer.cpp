@@ -186,6 +186,7 @@ class RankTrainer {
     content.scalars = state_.to_json();
     if (leads()) {
       RunConfig config = run_.config;
+      config.load = {};  // how this call began is no part of the run
       content.files = {{"config.toml", write_toml(config.fields())},
                        {"tokenizer.json", read_file(run_.folder.tokenizer())}};
     }
