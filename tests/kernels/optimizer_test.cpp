@@ -15,7 +15,7 @@ using testing::values;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor step(Rank& rank, double lr, double scale, double update, double skip = 0) {
-  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip, update});
+  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip, update + 2});
 }
 Tensor zeros(Rank& rank, int64_t n, DType dtype) {
   return rank.stream.zeros({n}, dtype);
@@ -202,9 +202,9 @@ TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsWhatIsNotFinite) {
     kernels::clip_by_norm(rank.stream, now, rank.tensor<double>({2}, {squares, 0}), limit);
     return values(now);
   };
-  EXPECT_EQ(clipped(0.25, 1), (std::vector<double>{0.1, 1, 5, 0}));
-  EXPECT_EQ(clipped(16, 1), (std::vector<double>{0.1, 1 / (4 + 1e-6), 5, 0}));
-  EXPECT_EQ(clipped(16, 0), (std::vector<double>{0.1, 1, 5, 0}));
+  EXPECT_EQ(clipped(0.25, 1), (std::vector<double>{0.1, 1, 5, 0, 7}));
+  EXPECT_EQ(clipped(16, 1), (std::vector<double>{0.1, 1 / (4 + 1e-6), 5, 0, 7}));
+  EXPECT_EQ(clipped(16, 0), (std::vector<double>{0.1, 1, 5, 0, 7}));
   for (const double squares : {kInfinity, std::nan("")})
     for (const double limit : {0.0, 1.0})
       EXPECT_EQ(clipped(squares, limit)[kernels::step_value::skip], 1) << squares << " " << limit;

@@ -24,8 +24,8 @@ struct Dropout {
   bool on() const { return p > 0; }
 };
 
-// y[e] = kept(e) ? x[e] / (1 - p) : 0;  x, y [..] of one floating dtype, contiguous, elements in order.  y may be x.
-// The gradient is the same map: dx = dropout(dy).
+// y[e] = x[e] m[e],  m[e] = kept(e) ? 1 / (1 - p) : 0;  x, y [..] of one floating dtype, contiguous, elements in order.
+// y may be x. The gradient is the same map: dx = dropout(dy).
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how);
 WITAN_KERNEL_TWINS(dropout)
 

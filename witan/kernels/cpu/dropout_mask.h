@@ -1,4 +1,5 @@
-// Dropout masks, drawn many Philox blocks at a time so that the compiler vectorises the rounds.
+// Dropout masks, drawn many Philox blocks at a time so that the compiler vectorises the rounds, which are those of
+// base/rng.cpp.
 #pragma once
 
 #include <algorithm>
