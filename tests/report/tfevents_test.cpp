@@ -52,6 +52,17 @@ TEST(TfEvents, AreTensorBoardsOwnBytes) {
   EXPECT_EQ(bytes, read_file(kGolden));
 }
 
+TEST(TfEvents, EmptyBucketsAtTheEndsDoNotStretchTheOthers) {
+  const Histogram load = histogram_of_counts("load", {0, 2, 0, 1, 0});
+  EXPECT_EQ(load.min, 0.5);
+  EXPECT_EQ(load.max, 3.5);
+  EXPECT_EQ(load.num, 3);
+  EXPECT_EQ(load.sum, 5);
+  EXPECT_EQ(load.sum_squares, 11);
+  EXPECT_EQ(load.limits, (std::vector<double>{0.5, 1.5, 2.5, 3.5, 4.5}));
+  EXPECT_EQ(load.counts, (std::vector<double>{0, 2, 0, 1, 0}));
+}
+
 TEST(TfEvents, OfATornFileTheWholeRecordsAreRead) {
   const std::string golden = read_file(kGolden);
   ASSERT_EQ(records(golden).size(), 4u);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -131,8 +132,11 @@ std::string frame(std::string_view data) {
 Histogram histogram_of_counts(std::string tag, const std::vector<int64_t>& counts) {
   Histogram histogram;
   histogram.tag = std::move(tag);
-  histogram.min = -0.5;
-  histogram.max = static_cast<double>(counts.size()) - 0.5;
+  // Readers drop empty buckets at both ends, and stretch what is left to min and max.
+  const auto first = std::ranges::find_if(counts, [](int64_t count) { return count > 0; });
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), [](int64_t count) { return count > 0; });
+  histogram.min = static_cast<double>(first - counts.begin()) - 0.5;
+  histogram.max = static_cast<double>(counts.rend() - last) - 0.5;
   for (size_t i = 0; i < counts.size(); ++i) {
     const auto number = static_cast<double>(i), count = static_cast<double>(counts[i]);
     histogram.num += count;
