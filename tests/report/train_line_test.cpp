@@ -37,6 +37,17 @@ TEST(TrainLine, OptionalItemsAreLeftOut) {
   EXPECT_EQ(format_train_line(dense, 0, false), "step 1/2  loss 3.000  5 tok/s  7 GFLOP/s  data wait 0 %");
 }
 
+TEST(TrainLine, WhatIsAskedForStandsBehind) {
+  TrainStatus more = status();
+  more.params_norm = 315.0234;
+  more.num_zeros = 56'775'512;
+  more.megatron_tflops = 0.03812;
+  EXPECT_EQ(format_train_line(more, 0, false),
+            "step 120/500  loss 4.512  held-out 4.630  2.413 bits/byte  12.3 K tok/s  38.2 GFLOP/s (61 % of ceiling)  "
+            "load max/mean 1.32  data wait 0 %  params norm 315.023  zero gradients 56.8 M  0.0381 TFLOP/s/rank  "
+            "ETA 2 min 10 s");
+}
+
 TEST(TrainLine, NarrowTerminalsLoseWholeItemsTheLeastNeededFirst) {
   EXPECT_EQ(format_train_line(status(), 100, false),
             "step 120/500  loss 4.512  held-out 4.630  2.413 bits/byte  12.3 K tok/s  ETA 2 min 10 s");

@@ -13,10 +13,10 @@ struct TrainStatus {
   std::optional<double> held_out_loss, bits_per_byte;  // of the last evaluation
   double tokens_per_s = 0;
   double gflops = 0;
-  std::optional<double> ceiling_share;                            // 0 to 1
-  std::optional<double> load_max_over_mean;                       // models with experts
-  double data_wait_share = 0;                                     // of the step's time, 0 to 1
-  std::optional<double> params_norm, num_zeros, megatron_tflops;  // as in StepEvent
+  std::optional<double> ceiling_share;                                           // 0 to 1
+  std::optional<double> load_max_over_mean;                                      // models with experts
+  double data_wait_share = 0;                                                    // of the step's time, 0 to 1
+  std::optional<double> params_norm = {}, num_zeros = {}, megatron_tflops = {};  // as in StepEvent
   std::optional<double> eta_s;
 };
 
