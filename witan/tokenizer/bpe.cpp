@@ -5,7 +5,6 @@
 #include <bit>
 #include <functional>
 #include <iterator>
-#include <queue>
 
 #include "witan/base/error.h"
 
@@ -102,48 +101,55 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& out) const {
   out.insert(out.end(), id.begin(), id.begin() + static_cast<ptrdiff_t>(n));
 }
 
-// A linked list of symbols and a heap of pairs. Pairs that a merge made obsolete stay in the heap and are recognised by
-// their symbols when they come up.
+// A linked list of symbols, each with the merge that it and its right neighbour allow, and a heap of those merges. What
+// a merge made obsolete stays in the heap and is recognised, when it comes up, by a rank that is no longer the
+// symbol's. The heap's entries are eight bytes, rank and position: on a long word its misses of the cache are what
+// takes the time.
 void Bpe::merge_long(std::string_view word, std::vector<int32_t>& out) const {
   require<DataError>(word.size() < INT32_MAX, "a word of ", word.size(),
                      " bytes is too long to encode; the limit is 2 GiB: break the text into shorter documents");
   struct Symbol {
-    int32_t id, previous, next;  // id is -1 once merged into its left neighbour; next is the word's length at the end
-  };
-  struct Pair {
-    uint64_t order;  // rank, then position
-    int32_t left, right, result;
-    bool operator>(const Pair& other) const { return order > other.order; }
+    int32_t id, previous, next;         // next is the word's length at the end
+    uint32_t rank = MergeTable::kNone;  // of the pair (this, next); none once merged into the left neighbour
+    int32_t result = -1;                // what that pair becomes
   };
   const auto n = static_cast<int32_t>(word.size());
   std::vector<Symbol> symbols(word.size());
-  std::vector<Pair> pairs;
-  pairs.reserve(word.size());
-  const auto pair_at = [&](int32_t i) -> Pair {
-    const int32_t left = symbols[i].id, right = symbols[symbols[i].next].id;
-    const MergeTable::Entry& merge = merges_.find(left, right);
-    return {static_cast<uint64_t>(merge.rank) << 32 | static_cast<uint32_t>(i), left, right, merge.result};
+  std::vector<uint64_t> heap;  // rank << 32 | position, the smallest on top
+  heap.reserve(word.size());
+  const auto look_up = [&](int32_t i) {
+    Symbol& symbol = symbols[i];
+    const MergeTable::Entry& merge = merges_.find(symbol.id, symbols[symbol.next].id);
+    symbol.rank = merge.rank;
+    symbol.result = merge.result;
+    if (merge.rank == MergeTable::kNone) return false;
+    heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | static_cast<uint32_t>(i));
+    return true;
+  };
+  const auto push = [&](int32_t i) {
+    if (look_up(i)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   for (int32_t i = 0; i < n; ++i) symbols[i] = {byte_token_[static_cast<uint8_t>(word[i])], i - 1, i + 1};
-  for (int32_t i = 0; i + 1 < n; ++i)
-    if (const Pair pair = pair_at(i); pair.result >= 0) pairs.push_back(pair);
+  for (int32_t i = 0; i + 1 < n; ++i) look_up(i);
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
 
-  std::priority_queue<Pair, std::vector<Pair>, std::greater<>> queue({}, std::move(pairs));
-  while (!queue.empty()) {
-    const Pair pair = queue.top();
-    queue.pop();
-    const auto i = static_cast<int32_t>(pair.order & UINT32_MAX);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto i = static_cast<int32_t>(heap.back() & UINT32_MAX);
+    const auto rank = static_cast<uint32_t>(heap.back() >> 32);
+    heap.pop_back();
     Symbol& symbol = symbols[i];
-    if (symbol.id != pair.left || symbol.next == n || symbols[symbol.next].id != pair.right) continue;
-    symbols[symbol.next].id = -1;
-    symbol.id = pair.result;
-    symbol.next = symbols[symbol.next].next;
+    if (symbol.rank != rank) continue;
+    Symbol& right = symbols[symbol.next];
+    right.rank = MergeTable::kNone;
+    symbol.id = symbol.result;
+    symbol.rank = MergeTable::kNone;
+    symbol.next = right.next;
     if (symbol.next < n) {
       symbols[symbol.next].previous = i;
-      if (const Pair next = pair_at(i); next.result >= 0) queue.push(next);
+      push(i);
     }
-    if (symbol.previous >= 0)
-      if (const Pair previous = pair_at(symbol.previous); previous.result >= 0) queue.push(previous);
+    if (symbol.previous >= 0) push(symbol.previous);
   }
   for (int32_t i = 0; i < n; i = symbols[i].next) out.push_back(symbols[i].id);
 }
