@@ -1,0 +1,28 @@
+// A micro-batch of random tokens: every token as likely as any other, so that routing is nearly even.
+#pragma once
+
+#include "witan/base/rng.h"
+#include "witan/data/batch.h"
+#include "witan/train/config.h"
+
+namespace witan {
+
+inline Batch random_batch(const RunConfig& config, uint64_t number) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  const auto tokens = static_cast<size_t>(batch.loss_tokens);
+  const Philox rng(1, number);
+  const auto vocabulary = static_cast<uint64_t>(config.model.vocab_size);
+  for (size_t i = 0; i < tokens; ++i) {
+    batch.tokens.push_back(static_cast<int32_t>(rng.below(vocabulary, i)));
+    batch.targets.push_back(static_cast<int32_t>(rng.below(vocabulary, i + 1)));
+    batch.positions.push_back(static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length)));
+  }
+  batch.sequence_ids.assign(tokens, 0);
+  batch.loss_mask.assign(tokens, 1.0f);
+  return batch;
+}
+
+}  // namespace witan
