@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "witan/base/error.h"
 
 namespace witan {
 namespace {
-
-constexpr size_t kMostPending = size_t{1} << 24;  // 128 MiB
 
 // n1 / (n1 + 2 n2), or 3/4 where a tiny corpus has no such counts.
 double discount(int64_t once, int64_t twice) {
@@ -43,7 +40,7 @@ void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
 
 }  // namespace
 
-BigramModel::BigramModel(int64_t vocab_size) : vocab_size_(vocab_size) {
+BigramModel::BigramModel(int64_t vocab_size) : vocab_size_(vocab_size), slots_(1 << 16) {
   require<ConfigError>(vocab_size >= 1, "a bigram model needs a vocabulary");
 }
 
@@ -52,32 +49,33 @@ void BigramModel::count(std::span<const int32_t> tokens) {
     require<DataError>(token >= 0 && token < vocab_size_, "token id ", token, " is outside the vocabulary of ",
                        vocab_size_);
   for (size_t i = 1; i < tokens.size(); ++i) {
-    pending_.push_back(static_cast<uint64_t>(tokens[i - 1]) << 32 | static_cast<uint64_t>(tokens[i]));
-    if (pending_.size() == kMostPending) merge_pending();
+    const uint64_t bigram = static_cast<uint64_t>(tokens[i - 1]) << 32 | static_cast<uint64_t>(tokens[i]);
+    Entry& slot = slot_of(bigram);
+    slot.bigram = bigram;
+    if (++slot.count == 1 && 2 * ++used_ > slots_.size()) grow();
   }
 }
 
-void BigramModel::merge_pending() {
-  std::sort(pending_.begin(), pending_.end());
-  std::vector<Entry> merged;
-  merged.reserve(entries_.size());
-  auto old = entries_.begin();
-  for (auto at = pending_.begin(); at != pending_.end();) {
-    const auto end = std::find_if(at, pending_.end(), [&](uint64_t bigram) { return bigram != *at; });
-    while (old != entries_.end() && old->bigram < *at) merged.push_back(*old++);
-    Entry entry{*at, end - at};
-    if (old != entries_.end() && old->bigram == *at) entry.count += (old++)->count;
-    merged.push_back(entry);
-    at = end;
-  }
-  merged.insert(merged.end(), old, entries_.end());
-  entries_ = std::move(merged);
-  pending_.clear();
+// The slot that counts the bigram, or the free one where it would.
+BigramModel::Entry& BigramModel::slot_of(uint64_t bigram) {
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = (bigram * 0x9E3779B97F4A7C15u) >> 32 & mask;; i = (i + 1) & mask)
+    if (slots_[i].count == 0 || slots_[i].bigram == bigram) return slots_[i];
+}
+
+void BigramModel::grow() {
+  std::vector<Entry> old(2 * slots_.size());
+  old.swap(slots_);
+  for (const Entry& entry : old)
+    if (entry.count > 0) slot_of(entry.bigram) = entry;
 }
 
 void BigramModel::finish() {
-  merge_pending();
-  pending_.shrink_to_fit();
+  entries_.reserve(used_);
+  for (const Entry& entry : slots_)
+    if (entry.count > 0) entries_.push_back(entry);
+  slots_ = {};
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.bigram < b.bigram; });
   row_.assign(static_cast<size_t>(vocab_size_) + 1, 0);
   total_.assign(static_cast<size_t>(vocab_size_), 0);
   for (const Entry& entry : entries_) {

@@ -33,15 +33,17 @@ class BigramModel {
 
  private:
   struct Entry {
-    uint64_t bigram;  // previous << 32 | token
-    int64_t count;
+    uint64_t bigram = 0;  // previous << 32 | token
+    int64_t count = 0;    // 0: a free slot
   };
-  void merge_pending();
+  Entry& slot_of(uint64_t bigram);
+  void grow();
   void estimate_continuation();
 
   int64_t vocab_size_;
-  std::vector<uint64_t> pending_;     // bigrams not yet sorted into entries_; bounded
-  std::vector<Entry> entries_;        // sorted by bigram
+  std::vector<Entry> slots_;          // while counting: open addressing, at most half full
+  size_t used_ = 0;                   // of slots_
+  std::vector<Entry> entries_;        // then: sorted by bigram
   std::vector<int64_t> row_;          // [V + 1]: entries_ of each previous token
   std::vector<int64_t> total_;        // [V]: c(v.)
   std::vector<double> continuation_;  // [V]: q
