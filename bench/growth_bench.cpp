@@ -37,7 +37,7 @@ Times measure(const RunConfig& config, const Plan& plan) {
     const Groups groups = make_groups(world, layout, rank);
     Engine engine(stream, groups, config);
     std::vector<Batch> batches;
-    for (int64_t i = 0; i < config.micro_batches(); ++i)
+    for (int64_t i = 0; i < config.micro_batches() / ranks; ++i)
       batches.push_back(random_batch(config, static_cast<uint64_t>(rank * 1000 + i)));
     for (int step = 0; step < kWarmUp + kSteps; ++step) {
       const auto start = std::chrono::steady_clock::now();

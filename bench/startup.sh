@@ -37,6 +37,6 @@ start_up() {
 }
 
 echo "a new run:"
-start_up 20
+start_up 3
 echo "the same run, going on:"
-start_up 40
+start_up 6
