@@ -10,13 +10,15 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
 
 namespace witan {
 namespace {
 
-constexpr size_t kBufferBytes = 1 << 20;
+constexpr size_t kBufferBytes = 1 << 18;
+constexpr std::string_view kTemporary = ".tmp-";
 constexpr size_t kReadBytes = 1 << 16;
 
 [[noreturn]] void throw_errno(const std::string& what, const fs::path& path) {
@@ -70,7 +72,7 @@ std::string read_file(const fs::path& path, uint64_t limit) {
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   static std::atomic<unsigned> serial{0};  // distinct names for ranks that share a process
   do {
-    temporary_ = path_.parent_path() / cat(".tmp-", path_.filename().string(), ".", ::getpid(), ".", serial++);
+    temporary_ = path_.parent_path() / cat(kTemporary, path_.filename().string(), ".", ::getpid(), ".", serial++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (fd_ < 0 && errno == EEXIST);  // left by a killed process of the same id, as in a restarted container
   if (fd_ < 0) throw_errno("cannot create", temporary_);
@@ -107,6 +109,15 @@ void AtomicFile::commit() {
     throw_errno("cannot finish", path_);
   }
   fsync_folder(path_.parent_path());
+}
+
+void AtomicFile::remove_left_overs(const fs::path& folder) {
+  std::error_code none;  // what cannot be removed is in nobody's way
+  std::vector<fs::path> left;
+  for (const auto& item : fs::directory_iterator(folder, none))
+    if (item.path().filename().string().starts_with(kTemporary) && item.is_regular_file(none))
+      left.push_back(item.path());
+  for (const fs::path& path : left) fs::remove(path, none);
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {

@@ -30,6 +30,9 @@ class AtomicFile {
   uint64_t written() const { return written_; }
   void commit();
 
+  // Removes the temporary files in `folder` that killed processes left. Nobody may be writing there.
+  static void remove_left_overs(const fs::path& folder);
+
  private:
   void flush();
 

@@ -24,6 +24,7 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name) : pat
     throw ConfigError(
         cat("another process is training ", path_.string(), ": wait for it, or pick another name with --run"));
   }
+  for (const fs::path& written : {path_, path_ / "data"}) AtomicFile::remove_left_overs(written);
 }
 
 RunFolder::~RunFolder() {

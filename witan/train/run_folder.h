@@ -10,8 +10,8 @@ namespace witan {
 
 class RunFolder {
  public:
-  // Creates the folder where it is missing, and locks it: one process trains a run at a time. Throws IoError, or
-  // ConfigError when another process holds the lock.
+  // Creates the folder where it is missing, locks it (one process trains a run at a time), and removes what killed
+  // processes left half written. Throws IoError, or ConfigError when another process holds the lock.
   RunFolder(const fs::path& runs_folder, const std::string& name);
   // Leaves no folder behind in which nothing was written.
   ~RunFolder();
