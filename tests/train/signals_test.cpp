@@ -9,7 +9,7 @@ TEST(StopSignals, AskForAStopAndSayWhich) {
   for (const auto& [signal, code] : {std::pair{SIGINT, ExitCode::interrupted}, std::pair{SIGTERM, ExitCode::preempted},
                                      std::pair{SIGUSR1, ExitCode::preempted}, std::pair{SIGUSR2, ExitCode::preempted},
                                      std::pair{SIGHUP, ExitCode::preempted}}) {
-    const StopSignals signals;
+    const StopSignals signals(StopSignals::Answer::stop);
     EXPECT_FALSE(StopSignals::requested()) << "what came before is forgotten";
     std::raise(signal);
     EXPECT_TRUE(StopSignals::requested());
@@ -20,7 +20,7 @@ TEST(StopSignals, AskForAStopAndSayWhich) {
 TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {
   const auto before = std::signal(SIGHUP, SIG_IGN);
   {
-    const StopSignals signals;
+    const StopSignals signals(StopSignals::Answer::stop);
     std::raise(SIGHUP);
     EXPECT_FALSE(StopSignals::requested());
   }
@@ -30,12 +30,37 @@ TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {
 TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
   EXPECT_EXIT(
       {
-        const StopSignals signals;
+        const StopSignals signals(StopSignals::Answer::stop);
         std::raise(SIGTERM);
         std::raise(SIGINT);  // the first of its kind
         std::raise(SIGINT);
       },
-      ::testing::ExitedWithCode(130), "");
+      ::testing::ExitedWithCode(130), "ended at once: nothing was saved after the last checkpoint, which is intact");
+}
+
+TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75},
+                                     std::pair{SIGUSR2, 75}, std::pair{SIGHUP, 75}})
+    EXPECT_EXIT(
+        {
+          const StopSignals signals(StopSignals::Answer::end);
+          std::raise(signal);
+        },
+        ::testing::ExitedWithCode(code), "the same command takes it up again");
+}
+
+// A run's own answer stands within the command's, which comes back with what was asked meanwhile.
+TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end);
+        {
+          const StopSignals run(StopSignals::Answer::stop);
+          std::raise(SIGUSR1);
+        }
+        if (StopSignals::requested() && StopSignals::exit_code() == ExitCode::preempted) std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "the same command takes it up again");
 }
 
 }  // namespace

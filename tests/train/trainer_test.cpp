@@ -206,7 +206,7 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
       if (!over) std::raise(SIGTERM);
     });
     // Should the signal come when the run is over, it must not end the test.
-    const StopSignals catches;
+    const StopSignals catches(StopSignals::Answer::stop);
     result = run(stopped);
     over = true;
     signaller.join();

@@ -167,6 +167,7 @@ void say_finished(Context& context, const RunConfig& config, const RunFolder& fo
 }
 
 ExitCode train_command(Context& context, State& state) {
+  const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
   read_config(state);
   RunConfig& config = state.config;
   ProgressOptions options = progress_options(context.err);

@@ -12,26 +12,36 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 // Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
 std::atomic<int> received = 0;
-static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<StopSignals::Answer>::is_always_lock_free);
 
 // The only way to speak from a handler.
 void say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+ExitCode code_of(int signal) {
+  return signal == SIGINT ? ExitCode::interrupted : ExitCode::preempted;
+}
+
 void on_signal(int signal) {
+  if (current == StopSignals::Answer::end) {
+    say("\nended: nothing was under way that a checkpoint does not hold; the same command takes it up again\n");
+    ::_exit(static_cast<int>(code_of(signal)));
+  }
   if (signal == SIGINT && received == SIGINT) {
     say("\nended at once: nothing was saved after the last checkpoint, which is intact\n");
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
-  if (received == 0) say("\nstopping: this step is finished and saved; Ctrl-C again ends at once, unsaved\n");
+  if (received == 0) say("\nstopping: what is under way is finished and saved; Ctrl-C again ends at once, unsaved\n");
   received = signal;
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(Answer answer) : answer_before_(current) {
   received = 0;
+  current = answer;
   struct sigaction action {};
   action.sa_handler = on_signal;
   ::sigemptyset(&action.sa_mask);
@@ -45,6 +55,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  current = answer_before_;
 }
 
 bool StopSignals::requested() {
@@ -52,7 +63,7 @@ bool StopSignals::requested() {
 }
 
 ExitCode StopSignals::exit_code() {
-  return received == SIGINT ? ExitCode::interrupted : ExitCode::preempted;
+  return code_of(received);
 }
 
 }  // namespace witan

@@ -249,7 +249,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
 
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadWorld world(static_cast<int>(config.parallel.ranks));
-  const StopSignals signals;
+  const StopSignals signals(StopSignals::Answer::stop);
   RunResult result;
   result.resumed_from = run.from ? run.from->step : 0;
   result.baseline_bits_per_byte = baseline;
