@@ -31,6 +31,11 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
                metrics.evals.back().bits_per_byte, metrics.evals.back().step);
   for (const BaselineEvent& baseline : metrics.baselines)
     fmt::print(out, "to compare    {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);
+  if (!metrics.saves.empty()) {
+    double seconds = 0, paused = 0;
+    for (const SaveEvent& save : metrics.saves) seconds += save.seconds, paused += save.paused_s;
+    fmt::print(out, "saves         {} in {:.2f} s, training paused {:.2f} s\n", metrics.saves.size(), seconds, paused);
+  }
   fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress, or killed");
 }
 

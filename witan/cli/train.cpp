@@ -11,7 +11,6 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
-#include "witan/checkpoint/store.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/config_args.h"
 #include "witan/cli/machine.h"
@@ -149,13 +148,6 @@ void summarise(Context& context, const RunConfig& config, const RunResult& resul
   fmt::print(out, "the report   {}\n", command_for(context, config, "report"));
 }
 
-// Steps that the newest whole checkpoint holds.
-int64_t steps_done(const RunFolder& folder) {
-  std::vector<std::string> warnings;  // train() gives them
-  const auto checkpoint = latest_checkpoint(folder.checkpoints(), warnings);
-  return checkpoint ? checkpoint->step : 0;
-}
-
 void say_finished(Context& context, const RunConfig& config, const RunFolder& folder, int64_t done) {
   fmt::print(context.out,
              "The run {} is finished: {} steps are done.\n"
@@ -184,7 +176,8 @@ ExitCode train_command(Context& context, State& state) {
       progress.note("archived     " + moved->string());
   }
   const RunFolder folder(config.train.runs_folder, config.train.run);
-  const int64_t done = steps_done(folder);
+  const RunStart start = find_start(folder);
+  const int64_t done = start.step();
   if (done >= config.train.train_iters) {
     say_finished(context, config, folder, done);
     return ExitCode::done;
@@ -200,7 +193,7 @@ ExitCode train_command(Context& context, State& state) {
   require_memory(plan);
   const RunPlan promised = run_plan(config, plan);
   announce(config, plan, promised, done, progress);
-  const RunResult result = train(config, promised, data, folder, run_event(config, plan, promised), progress);
+  const RunResult result = train(config, promised, data, start, run_event(config, plan, promised), progress);
   progress.clear();
   summarise(context, config, result, write_report(folder.path()));
   return result.finished ? ExitCode::done : StopSignals::exit_code();

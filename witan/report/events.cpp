@@ -74,6 +74,13 @@ void visit(Archive& a, BaselineEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, SaveEvent& e) {
+  a("step", e.step);
+  a("seconds", e.seconds);
+  a("paused_s", e.paused_s);
+}
+
+template <class Archive>
 void visit(Archive& a, SampleEvent& e) {
   a("step", e.step);
   a("prompt", e.prompt);
@@ -86,7 +93,7 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run", "memory", "step", "experts", "eval", "baseline", "sample", "end"};
+constexpr const char* kKinds[] = {"run", "memory", "step", "experts", "eval", "baseline", "save", "sample", "end"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

@@ -72,6 +72,13 @@ struct BaselineEvent {
   double bits_per_byte = 0;
 };
 
+// A checkpoint that is complete.
+struct SaveEvent {
+  int64_t step = 0;
+  double seconds = 0;   // until it was complete; training went on meanwhile
+  double paused_s = 0;  // that training was held up
+};
+
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
@@ -83,8 +90,8 @@ struct EndEvent {
   std::string reason;
 };
 
-using Event =
-    std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SampleEvent, EndEvent>;
+using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
+                           SampleEvent, EndEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

@@ -41,9 +41,10 @@ struct Metrics {
   std::optional<RunEvent> run;  // the last, where there are several; likewise `end`
   std::vector<MemoryEvent> memory;
   std::vector<StepEvent> steps;       // step strictly increasing
-  std::vector<ExpertsEvent> experts;  // step not decreasing, as for evals and samples
+  std::vector<ExpertsEvent> experts;  // step not decreasing, as for evals, saves and samples
   std::vector<EvalEvent> evals;
   std::vector<BaselineEvent> baselines;
+  std::vector<SaveEvent> saves;
   std::vector<SampleEvent> samples;
   std::optional<EndEvent> end;
 };

@@ -56,6 +56,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   if (config_.train.check_states) state_check_.after_reduction(stream_);
 
   stream_.set_part("optimizer");
+  if (before_update_) before_update_();
   const Stopwatch optimizer;
   const Tensor& total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "witan/checkpoint/state.h"
@@ -46,10 +47,14 @@ class Engine {
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
 
+  // Called in every step just before what state() lists changes: whoever still reads it there makes the step wait. What
+  // it throws ends the step with everything as it was.
+  void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
+
   // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many.
   Evaluation evaluate(const std::vector<Batch>& batches);
 
-  // What a checkpoint holds of this rank: values, then optimizer state.
+  // What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step alone.
   std::vector<StateTensor> state() const;
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
@@ -76,6 +81,7 @@ class Engine {
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
+  std::function<void()> before_update_;
 };
 
 }  // namespace witan

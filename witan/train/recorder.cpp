@@ -178,11 +178,13 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
       fmt::format("step {}: held-out loss {:.4f}, {:.4f} bits per byte", state.step, *held_out_loss_, *bits_per_byte_));
 }
 
-void Recorder::saved(const TrainState& state, const std::string& checkpoint, double seconds) {
-  if (megatron_) megatron_->saved(state.step, checkpoint);
+void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s) {
+  if (megatron_) megatron_->saved(state.step, checkpoint.folder.string());
   if (progress_log_)
     progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_.data.seq_length);
-  log_.info(fmt::format("saved {} in {}", checkpoint, format_duration(seconds)));
+  metrics_.append(SaveEvent{state.step, checkpoint.seconds, paused_s});
+  log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
+                        checkpoint.seconds, paused_s));
 }
 
 void Recorder::sample(const TrainState& state, const std::string& text) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "witan/base/log.h"
+#include "witan/checkpoint/background_save.h"
 #include "witan/report/eta.h"
 #include "witan/report/metrics.h"
 #include "witan/report/progress.h"
@@ -32,7 +33,8 @@ class Recorder {
   // `times`: empty unless log_format = megatron.
   void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
                   const std::vector<megatron_log::RankTimes>& times = {});
-  void saved(const TrainState& state, const std::string& checkpoint, double seconds);
+  // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
+  void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   void sample(const TrainState& state, const std::string& text);
   void end(const std::string& reason);
 

@@ -7,7 +7,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
-#include "witan/checkpoint/store.h"
+#include "witan/checkpoint/background_save.h"
 #include "witan/comm/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
@@ -29,9 +29,9 @@ struct Run {
   const RunConfig& config;
   const RunPlan& plan;
   const RunData& data;
-  const RunFolder& folder;
-  std::optional<Checkpoint> from;  // the checkpoint to go on from
-  double bytes = 0;                // of text in one look at the held-out part
+  const RunStart& start;
+  std::string tokenizer;  // tokenizer.json, for the checkpoints
+  double bytes = 0;       // of text in one look at the held-out part
   Recorder& recorder;
 };
 
@@ -43,19 +43,22 @@ bool is_optimizer_state(const StateTensor& tensor) {
 // One rank, on its own thread.
 class RankTrainer {
  public:
-  RankTrainer(const Run& run, Groups groups)
+  // `everyone`: a group of all ranks, for saving alone.
+  RankTrainer(const Run& run, Groups groups, std::unique_ptr<Group> everyone)
       : run_(run),
         groups_(std::move(groups)),
         pool_(static_cast<int>(run.config.parallel.threads)),
         stream_({Device::Kind::cpu}, Arena::reserve(run.plan.arena_bytes), pool_),
         engine_(stream_, groups_, run.config),
+        saving_(std::move(everyone)),
         held_out_(held_out_batches(run.data, run.config, groups_.rank)) {
     state_.data = run.data.fingerprint;
+    engine_.before_update([this] { finish_save(); });
   }
 
   // Returns whether the run is finished.
   bool train() {
-    if (run_.from) resume();
+    if (run_.start.from) resume();
     const double set_up_s = since_.seconds();
     Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
     if (run_.config.log.megatron()) tell_setup(set_up_s);
@@ -64,8 +67,9 @@ class RankTrainer {
     while (state_.step < total && !stop) {
       stop = step(loader);
       if (due(run_.config.train.eval_interval)) evaluate();
-      if (due(run_.config.train.save_interval) || stop) save();
+      if (due(run_.config.train.save_interval) || stop) begin_save();
     }
+    finish_save();
     return state_.step >= total;
   }
 
@@ -108,14 +112,15 @@ class RankTrainer {
   }
 
   void resume() {
+    const Checkpoint& from = *run_.start.from;
+    const bool anew = run_.config.load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
-    if (run_.config.load.no_load_optim) std::erase_if(tensors, is_optimizer_state);
-    load_tensors(*groups_.replicate, stream_, *run_.from, tensors,
-                 run_.config.load.no_load_optim ? Extra::allow : Extra::refuse);
-    state_ = TrainState::from_json(run_.from->scalars);
-    if (run_.config.load.no_load_optim) state_.updates = 0;  // which the optimizer counts from its own beginning
+    if (anew) std::erase_if(tensors, is_optimizer_state);
+    load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
+    state_ = TrainState::from_json(from.scalars);
+    if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(
-        state_.data == run_.data.fingerprint, "the text has changed since ", run_.from->folder.string(),
+        state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
         " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
         "(--run NAME), or start anew (--fresh)");
   }
@@ -178,7 +183,8 @@ class RankTrainer {
   }
   Group& world() { return *groups_.replicate; }
 
-  void save() {
+  // From here on to finish_save() the checkpoint is written while training goes on.
+  void begin_save() {
     const auto start = Clock::now();
     CheckpointContent content;
     content.step = state_.step;
@@ -187,13 +193,17 @@ class RankTrainer {
     if (leads()) {
       RunConfig config = run_.config;
       config.load = {};  // how this call began is no part of the run
-      content.files = {{"config.toml", write_toml(config.fields())},
-                       {"tokenizer.json", read_file(run_.folder.tokenizer())}};
+      content.files = {{"config.toml", write_toml(config.fields())}, {"tokenizer.json", run_.tokenizer}};
     }
-    const fs::path saved = save_checkpoint(*groups_.replicate, stream_, run_.folder.checkpoints(), content);
-    if (!leads()) return;
-    keep_last(run_.folder.checkpoints(), static_cast<int>(run_.config.train.keep_last));
-    run_.recorder.saved(state_, saved.string(), seconds_since(start));
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config.train.keep_last);
+    paused_s_ = seconds_since(start);
+  }
+
+  // Before anything changes that a checkpoint holds, and before the run ends.
+  void finish_save() {
+    const auto start = Clock::now();
+    const auto saved = saving_.finish();
+    if (saved && leads()) run_.recorder.saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
   const Stopwatch since_;
@@ -202,6 +212,8 @@ class RankTrainer {
   ThreadPool pool_;
   Stream stream_;
   Engine engine_;
+  BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
+  double paused_s_ = 0;    // that training was held up by beginning the save under way
   std::vector<Batch> held_out_;
   TrainState state_;
   StepTimes interval_times_;
@@ -222,39 +234,45 @@ bool set_damaged_metrics_aside(const RunFolder& folder) {
 
 }  // namespace
 
-RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
-                const RunEvent& event, Progress& progress) {
-  std::vector<std::string> warnings;
-  auto from = latest_checkpoint(folder.checkpoints(), warnings);
-  if (!from && !warnings.empty())
+RunStart find_start(const RunFolder& folder) {
+  RunStart start{folder, {}, {}};
+  start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
+  if (!start.from && !start.warnings.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
-                    folder.checkpoints().string(), fmt::join(warnings, "; ")));
-  if (!from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
-  if (from && set_damaged_metrics_aside(folder))
+                    folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
+  return start;
+}
+
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+                const RunEvent& event, Progress& progress) {
+  const RunFolder& folder = start.folder;
+  if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  if (start.from && set_damaged_metrics_aside(folder))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   Recorder recorder(config, plan, folder, progress);
-  Run run{config, plan, data, folder, std::move(from), 0, recorder};
-  for (const std::string& warning : warnings) progress.note("warning: " + warning);
+  Run run{config, plan, data, start, read_file(folder.tokenizer()), 0, recorder};
+  for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
 
   RunConfig one = config;  // all held-out batches, as one rank would get them
   one.parallel.ranks = 1;
   const auto held_out = held_out_batches(data, one, 0);
   run.bytes = target_bytes(held_out, *data.tokenizer);
   const double baseline = bigram_bits_per_byte(data, held_out);
-  if (run.from)
-    progress.note(fmt::format("go on        from {}, step {} of {}", run.from->folder.string(), run.from->step,
+  if (start.from)
+    progress.note(fmt::format("go on        from {}, step {} of {}", start.from->folder.string(), start.step(),
                               config.train.train_iters));
-  recorder.begin(event, baseline, run.from ? run.from->step : 0);
+  recorder.begin(event, baseline, start.step());
 
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadWorld world(static_cast<int>(config.parallel.ranks));
   const StopSignals signals(StopSignals::Answer::stop);
   RunResult result;
-  result.resumed_from = run.from ? run.from->step : 0;
+  result.resumed_from = start.step();
   result.baseline_bits_per_byte = baseline;
   world.run([&](int rank) {
-    RankTrainer trainer(run, make_groups(world, layout, rank));
+    RankTrainer trainer(run, make_groups(world, layout, rank),
+                        world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
     if (rank != 0) return;

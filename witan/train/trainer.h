@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "witan/checkpoint/store.h"
 #include "witan/report/events.h"
 #include "witan/report/progress.h"
 #include "witan/train/config.h"
@@ -31,10 +33,19 @@ struct RunResult {
   std::string sample;        // what the model wrote after sample_prompt, if it finished
 };
 
-// Trains with a thread per rank, config.parallel.ranks of them, from the newest valid checkpoint of the folder, if
-// there is one. The config is resolved and valid. `run` describes the run for the report. Throws what stopped a rank;
-// complete checkpoints stay.
-RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunFolder& folder,
+// A run's folder, and the checkpoint in it that the run goes on from.
+struct RunStart {
+  const RunFolder& folder;
+  std::optional<Checkpoint> from;     // verified; nothing: a new run
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  int64_t step() const { return from ? from->step : 0; }
+};
+// Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
+RunStart find_start(const RunFolder& folder);
+
+// Trains with a thread per rank, config.parallel.ranks of them, from `start`. The config is resolved and valid. `run`
+// describes the run for the report. Throws what stopped a rank; complete checkpoints stay.
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
                 const RunEvent& run, Progress& progress);
 
 }  // namespace witan

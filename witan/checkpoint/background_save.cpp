@@ -1,0 +1,40 @@
+#include "witan/checkpoint/background_save.h"
+
+#include <cassert>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+BackgroundSave::BackgroundSave(std::unique_ptr<Group> world)
+    : world_(std::move(world)), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kArenaBytes), pool_) {}
+
+BackgroundSave::~BackgroundSave() {
+  if (under_way_.valid()) under_way_.wait();
+}
+
+void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, int64_t keep) {
+  assert(!under_way_.valid());
+  const auto start = std::chrono::steady_clock::now();
+  const auto save = [this, folder, content = std::move(content), keep, start] {
+    Saved saved{content.step, save_checkpoint(*world_, stream_, folder, content), 0};
+    if (world_->rank() == 0) keep_last(folder, keep);
+    saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return saved;
+  };
+  try {
+    under_way_ = std::async(std::launch::async, save);
+  } catch (const std::system_error& e) {
+    throw DeviceError(cat("cannot start the thread that saves: ", e.what()));
+  }
+}
+
+std::optional<BackgroundSave::Saved> BackgroundSave::finish() {
+  if (!under_way_.valid()) return std::nullopt;
+  return under_way_.get();
+}
+
+}  // namespace witan
