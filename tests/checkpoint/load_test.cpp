@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using namespace test;
 
-class Layouts : public ::testing::TestWithParam<std::pair<int, int>> {};
+class Layouts : public ::testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(Layouts, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
   const auto [writers, readers] = GetParam();
@@ -29,8 +29,7 @@ TEST_P(Layouts, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Layouts,
-                         ::testing::Values(std::pair{1, 1}, std::pair{1, 4}, std::pair{4, 1}, std::pair{2, 3},
-                                           std::pair{4, 2}, std::pair{3, 8}, std::pair{8, 3}));
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8), ::testing::Values(1, 2, 3, 4, 8)));
 
 TEST(Load, OneTwoFourAndBackGivesTheSameBytes) {
   const TempFolder folder;

@@ -96,7 +96,7 @@ TEST_F(Store, EveryFlippedBitIsFoundAndNamedAndThePreviousOneTaken) {
     const std::string whole = read_file(saved / name);
     std::fstream file(saved / name, std::ios::in | std::ios::out | std::ios::binary);
     const auto put_at = [&](size_t byte, char value) { file.seekp(static_cast<int64_t>(byte)).put(value).flush(); };
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 2500; ++i) {  // 10,000 over the four files
       const size_t byte = random() % whole.size();
       const int bit = static_cast<int>(random() % 8);
       put_at(byte, static_cast<char>(whole[byte] ^ (1 << bit)));

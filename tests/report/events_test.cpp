@@ -23,6 +23,7 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
+  EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
 }
 
@@ -36,6 +37,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      m.evals[0],
                                      m.baselines[0],
                                      m.samples[0],
+                                     SaveEvent{10, 0.5, 0.25},
                                      *m.end,
                                      synthetic::step(1, 10, false),
                                      ExpertsEvent{3, {1, 3}, {{1}, {0.5, 0.5}}}};

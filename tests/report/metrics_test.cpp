@@ -27,6 +27,7 @@ void train(MetricsWriter& out, int64_t first, int64_t last) {
   for (int64_t n = first; n <= last; ++n) {
     out.append(synthetic::step(n, 20, true));
     if (n % 5 == 0) out.append(eval(n));
+    if (n % 5 == 0) out.append(SaveEvent{n, 0.5, 0.25});
     if (n % 2 == 0) out.append(synthetic::experts(n, 20, 2, 4));
   }
 }
@@ -51,6 +52,7 @@ TEST(Metrics, WhatIsWrittenIsRead) {
   EXPECT_EQ(back.steps[6].loss, run.steps[6].loss);
   EXPECT_EQ(back.experts.size(), 10u);
   EXPECT_EQ(back.evals.size(), 4u);
+  EXPECT_EQ(back.saves.size(), 4u);
   EXPECT_EQ(back.baselines.size(), 1u);
   EXPECT_EQ(back.samples[0].text, run.samples[0].text);
   EXPECT_EQ(back.end->reason, "finished");

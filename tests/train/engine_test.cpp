@@ -32,6 +32,34 @@ RunConfig config_with(const char* optimizer) {
   return config;
 }
 
+// Whoever reads what a checkpoint holds may do so until the hook returns; what the hook throws leaves it as it was.
+TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
+  RunConfig config = config_with("adamw");
+  Rank rank(1);
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Engine engine(rank.stream, groups, config);
+  std::vector<Batch> batches;
+  for (int64_t j = 0; j < config.micro_batches(); ++j) batches.push_back(random_batch(config, j));
+  const auto state = [&] {
+    std::vector<std::vector<double>> all;
+    for (const StateTensor& tensor : engine.state()) all.push_back(values(tensor.local));
+    return all;
+  };
+  const auto first = state();
+  int calls = 0;
+  engine.before_update([&] {
+    ++calls;
+    EXPECT_EQ(state(), first);
+  });
+  engine.step(batches, 1, 0);
+  const auto second = state();
+  EXPECT_NE(second, first);
+  engine.before_update([&] { throw DiskFullError("the disk is full"); });
+  EXPECT_THROW(engine.step(batches, 2, 1), DiskFullError);
+  EXPECT_EQ(state(), second);
+  EXPECT_EQ(calls, 1);
+}
+
 // Two documents in every sample.
 Batch batch_of(const RunConfig& config, int64_t number) {
   Batch batch = random_batch(config, number);

@@ -70,12 +70,13 @@ class Trainer : public ::testing::Test {
       config.validate();
       write_file_atomically(folder.config(), write_toml(config.fields()));
       const Plan plan = make_plan(config);
-      result = train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, find_start(folder),
-                     RunEvent{.name = config.train.run,
-                              .started = "2026-01-01T00:00:00Z",
-                              .config_hash = "h",
-                              .total_steps = config.train.train_iters},
-                     progress);
+      result =
+          train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, find_start(folder),
+                RunEvent{.name = config.train.run,
+                         .started = "2026-01-01T00:00:00Z",
+                         .config_hash = "h",
+                         .total_steps = config.train.train_iters},
+                progress);
     }
     std::fclose(quiet);
     return result;
@@ -116,6 +117,10 @@ TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   EXPECT_LT(metrics.steps.back().loss, metrics.steps.front().loss);
   EXPECT_EQ(metrics.evals.size(), 3u);  // steps 5, 10, 12
   EXPECT_EQ(metrics.experts.size(), 12u);
+  ASSERT_EQ(metrics.saves.size(), 3u);  // steps 4, 8, 12
+  for (const SaveEvent& save : metrics.saves) EXPECT_LE(0, save.paused_s) << save.step;
+  EXPECT_NE(read_file(folder_ / "a" / "train.log").find("checkpoints/step-4 in "), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "a" / "train.log").find(" s, training paused "), std::string::npos);
   EXPECT_EQ(metrics.memory.size(), 2u);
   ASSERT_EQ(metrics.baselines.size(), 1u);
   EXPECT_GT(metrics.baselines[0].bits_per_byte, 0);
@@ -129,6 +134,7 @@ TEST_F(Trainer, ResumesToTheBit) {
   run(first);
   const RunResult second = run(config("parts"));
   EXPECT_EQ(second.resumed_from, 8);
+  EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved while step 9 is computed, one at the end";
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   expect_same_steps("whole", "parts");
 }
@@ -366,6 +372,16 @@ TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
   wordy.train.train_iters = 1;
   for (int i = 0; i < 1000; ++i) wordy.train.sample_prompt += "q! ";
   EXPECT_TRUE(run(wordy).finished);
+}
+
+TEST_F(Trainer, WhatAKilledProcessLeftHalfWrittenGoes) {
+  fs::create_directories(folder_ / "left" / "data");
+  for (const char* name : {".tmp-config.toml.1.0", "data/.tmp-tokens.bin.1.0", "notes.txt"})
+    std::ofstream(folder_ / "left" / name) << "half";
+  const RunFolder mine(folder_.path().string(), "left");
+  EXPECT_FALSE(fs::exists(folder_ / "left" / ".tmp-config.toml.1.0"));
+  EXPECT_FALSE(fs::exists(folder_ / "left" / "data" / ".tmp-tokens.bin.1.0"));
+  EXPECT_TRUE(fs::exists(folder_ / "left" / "notes.txt"));
 }
 
 TEST_F(Trainer, ARunHasOneProcess) {

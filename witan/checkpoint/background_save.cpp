@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/checkpoint/agreement.h"
 
 namespace witan {
 
@@ -19,9 +20,12 @@ BackgroundSave::~BackgroundSave() {
 void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, int64_t keep) {
   assert(!under_way_.valid());
   const auto start = std::chrono::steady_clock::now();
-  const auto save = [this, folder, content = std::move(content), keep, start] {
-    Saved saved{content.step, save_checkpoint(*world_, stream_, folder, content), 0};
-    if (world_->rank() == 0) keep_last(folder, keep);
+  content_ = std::move(content);
+  const auto save = [this, folder, keep, start] {
+    Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
+    together(*world_, stream_, [&] {
+      if (world_->rank() == 0) keep_last(folder, keep);
+    });
     saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return saved;
   };
@@ -34,6 +38,8 @@ void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, in
 
 std::optional<BackgroundSave::Saved> BackgroundSave::finish() {
   if (!under_way_.valid()) return std::nullopt;
+  under_way_.wait();
+  content_ = {};
   return under_way_.get();
 }
 

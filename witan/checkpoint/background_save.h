@@ -37,8 +37,7 @@ class BackgroundSave {
     fs::path folder;
     double seconds = 0;  // from begin() until it was complete
   };
-  // Waits for the save under way, if there is one, and returns what it made. Throws its error: all ranks the same one,
-  // but for an old checkpoint that rank 0 could not delete.
+  // Waits for the save under way, if there is one, and returns what it made. Throws its error, on all ranks the same.
   std::optional<Saved> finish();
 
   Group& world() { return *world_; }
@@ -48,6 +47,7 @@ class BackgroundSave {
   std::unique_ptr<Group> world_;
   ThreadPool pool_;
   Stream stream_;
+  CheckpointContent content_;  // of the save under way: its tensors are this thread's to release
   std::future<Saved> under_way_;
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -139,13 +138,14 @@ fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
     return {};
   }
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
-  require<IoError>(errno == EINVAL || errno == ENOSYS, "cannot replace ", target.string(), ": ", std::strerror(errno));
+  if (errno != EINVAL && errno != ENOSYS)
+    throw_failed(cat("cannot replace ", target.string()), {errno, std::generic_category()});
   fs::path hidden = rename_away(target);  // this file system cannot exchange
   std::error_code error;
   fs::rename(temporary, target, error);
   if (error) {
     fs::rename(hidden, target);
-    throw IoError(cat("cannot replace ", target.string(), ": ", error.message()));
+    throw_failed(cat("cannot replace ", target.string()), error);
   }
   return hidden;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 
 #include "witan/base/error.h"
@@ -28,7 +29,7 @@ void for_names(const fs::path& folder, const Action& action) try {
   if (!fs::exists(folder)) return;
   for (const auto& item : fs::directory_iterator(folder)) action(item.path(), item.path().filename().string());
 } catch (const fs::filesystem_error& e) {
-  throw IoError(cat("cannot look through ", folder.string(), ": ", e.code().message()), ExitCode::checkpoint);
+  throw_failed(cat("cannot look through ", folder.string()), e.code());
 }
 
 }  // namespace
@@ -46,10 +47,16 @@ std::vector<std::pair<int64_t, fs::path>> step_folders(const fs::path& folder) {
   return found;
 }
 
+void throw_failed(const std::string& what, std::error_code why) {
+  const std::string message = cat(what, ": ", why.message());
+  if (why == std::errc::no_space_on_device || why.value() == EDQUOT) throw DiskFullError(message);
+  throw CheckpointError(message);
+}
+
 void remove_folder(const fs::path& folder) {
   std::error_code error;
   fs::remove_all(folder, error);
-  require<IoError>(!error, "cannot remove ", folder.string(), ": ", error.message());
+  if (error) throw_failed(cat("cannot remove ", folder.string()), error);
 }
 
 void remove_left_overs(const fs::path& folder) {
@@ -62,11 +69,11 @@ void remove_left_overs(const fs::path& folder) {
 
 fs::path rename_away(const fs::path& step_folder) {
   const auto step = step_of(step_folder.filename().string());
-  require<IoError>(step.has_value(), step_folder.string(), " is not the folder of a checkpoint");
+  require<CheckpointError>(step.has_value(), step_folder.string(), " is not the folder of a checkpoint");
   const fs::path hidden = step_folder.parent_path() / cat(kRenamedAway, *step, '.', ::getpid());
   std::error_code error;
   fs::rename(step_folder, hidden, error);
-  require<IoError>(!error, "cannot rename ", step_folder.string(), " to ", hidden.string(), ": ", error.message());
+  if (error) throw_failed(cat("cannot rename ", step_folder.string(), " to ", hidden.string()), error);
   return hidden;
 }
 

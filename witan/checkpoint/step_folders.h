@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,11 +20,14 @@ std::string step_folder_name(int64_t step);  // "step-300"
 // The steps and folders of `folder`, newest first; nothing when it does not exist. Whether they are whole is not asked.
 std::vector<std::pair<int64_t, fs::path>> step_folders(const fs::path& folder);
 
-// Throws IoError.
+// Throws DiskFullError or CheckpointError: "WHAT: why".
+[[noreturn]] void throw_failed(const std::string& what, std::error_code why);
+
+// These throw as throw_failed does.
 void remove_folder(const fs::path& folder);
-// Removes hidden folders. Throws IoError.
+// Removes hidden folders.
 void remove_left_overs(const fs::path& folder);
-// Gives a checkpoint a hidden name, and returns it. From then on it is no checkpoint. Throws IoError.
+// Gives a checkpoint a hidden name, and returns it. From then on it is no checkpoint.
 fs::path rename_away(const fs::path& step_folder);
 
 }  // namespace witan
