@@ -1,9 +1,9 @@
 # The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
 .NOTPARALLEL:
-.PHONY: help train build test lint format asan tsan bench setup clean
+.PHONY: help train build test lint format asan tsan reliability bench setup clean
 
 help:  ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
 	@build/release/witan train $(ARGS)
@@ -35,6 +35,11 @@ tsan:  ## Run the tests under the thread sanitizer
 	@scripts/setup.sh run test
 	@scripts/fixed_addresses.sh scripts/build.sh tsan
 	@scripts/fixed_addresses.sh scripts/test.sh tsan
+
+reliability:  ## Kill, fill up and damage small runs in every way (minutes)
+	@scripts/setup.sh run test reliability
+	@scripts/build.sh test witan test_reliability test_checkpoint
+	@scripts/reliability/all.sh build/test
 
 bench:  ## Build and run the benchmarks
 	@scripts/setup.sh run bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench ...
+# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability ...
 # Touches the network only when something is missing. Without root it prints the line to run, and stops.
 set -euo pipefail
 
@@ -10,6 +10,7 @@ declare -A packages=(
   [test]="libgtest-dev libgmock-dev"
   [lint]="clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
+  [reliability]="strace"
 )
 
 wanted=()

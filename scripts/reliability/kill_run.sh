@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Kills a run of four ranks at random times (SIGKILL), starts it again each time, and compares its end with that of a
+# run that was never disturbed: every shard of the last checkpoint, every loss and gradient norm of metrics.jsonl.
+#   scripts/reliability/kill_run.sh WITAN [KILLS [SEED]]
+# Runs that come to their end before all kills are made are compared, and begun anew.
+set -euo pipefail
+
+witan=$(realpath "$1")
+kills=${2:-200}
+seed=${3:-$(date +%s)}
+steps=300
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+RANDOM=$seed
+echo "kill_run: $kills kills, seed $seed, runs of $steps steps"
+
+for ((i = 0; i < 400; ++i)); do
+  printf 'The council of experts met for the %dth time, in winter, and spoke of ships and grain.\n\n' "$i"
+done >"$work/text.txt"
+
+train() { # NAME
+  exec "$witan" train --runs-folder "$work/runs" --run "$1" --data "$work/text.txt" --train-iters "$steps" \
+    --ranks 4 --expert-model-parallel-size 2 --threads 1 --dtype bfloat16 --num-layers 1 --hidden-size 16 \
+    --num-experts 4 --ffn-hidden-size 16 --seq-length 16 --micro-batch-size 1 --global-batch-size 4 \
+    --tokenizer-vocab-size 260 --held-out-fraction 0.05 --eval-iters 1 --eval-interval 7 --save-interval 5 \
+    --sample-tokens 0
+}
+# What a run computed, timings apart.
+trajectory() { # NAME
+  grep -F '"kind":"step"' "$work/runs/$1/metrics.jsonl" | sed -E 's/"(tokens_per_s|gflops|ceiling_share|data_wait_s|step_s|elapsed_s)":[^,}]*//g'
+  grep -F '"kind":"eval"' "$work/runs/$1/metrics.jsonl"
+  (cd "$work/runs/$1/checkpoints/step-$steps" && sha256sum shard-*.safetensors)
+}
+
+(train whole) >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
+trajectory whole >"$work/whole"
+
+made=0 runs=0 starts=0 idle=0
+begun=$(date +%s)
+while ((made < kills)); do
+  steps_before=$(grep -c '"kind":"step"' "$work/runs/killed/metrics.jsonl" 2>/dev/null || true)
+  (train killed) >"$work/said" 2>&1 &
+  process=$!
+  starts=$((starts + 1))
+  sleep "$(printf '0.%03d' $((RANDOM % 500)))"
+  if kill -KILL "$process" 2>/dev/null; then :; fi
+  code=0
+  wait "$process" 2>/dev/null || code=$?
+  if ((code == 137)); then
+    made=$((made + 1))
+    steps_now=$(grep -c '"kind":"step"' "$work/runs/killed/metrics.jsonl" 2>/dev/null || true)
+    if [[ ${steps_before:-0} == "${steps_now:-0}" ]]; then idle=$((idle + 1)); fi
+  elif ((code == 0)); then
+    trajectory killed >"$work/killed"
+    if ! cmp "$work/whole" "$work/killed"; then
+      echo "kill_run: after $made kills (seed $seed) a run ended otherwise than the undisturbed one" >&2
+      exit 1
+    fi
+    runs=$((runs + 1))
+    rm -rf "$work/runs/killed"
+  else
+    cat "$work/said" >&2
+    echo "kill_run: after $made kills (seed $seed) the run did not go on: exit code $code" >&2
+    exit 1
+  fi
+done
+if [[ -d $work/runs/killed ]]; then
+  (train killed) >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
+  trajectory killed >"$work/killed"
+  cmp "$work/whole" "$work/killed"
+  runs=$((runs + 1))
+fi
+echo "kill_run: $made kills in $starts starts ($idle of them before a step was made), $(($(date +%s) - begun)) s;" \
+  "$runs runs ended bit for bit as the undisturbed one"

@@ -1,0 +1,193 @@
+#include "reliability/faults.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+
+namespace witan::test {
+namespace {
+
+std::atomic<bool> armed = false;
+std::mutex mutex;  // guards what follows
+std::string root;
+Fault planned;
+std::vector<std::string> seen;
+
+std::string path_of(int fd) {
+  char path[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const long length = ::syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
+}
+
+std::string path_of(int folder, const char* path) {
+  return path[0] == '/' || folder == AT_FDCWD ? std::string(path) : path_of(folder) + "/" + path;
+}
+
+// Whether the call must not happen; errno says why.
+bool hit(const char* call, const std::string& path) {
+  if (!path.starts_with(root)) return false;
+  const std::lock_guard lock(mutex);
+  seen.push_back(std::string(call) + " " + path.substr(root.size()));
+  if (static_cast<int64_t>(seen.size()) != planned.at) return false;
+  if (planned.error == 0) ::kill(::getpid(), SIGKILL);
+  errno = planned.error;
+  return true;
+}
+bool hit_path(const char* call, int folder, const char* path) {
+  return armed && path && hit(call, path_of(folder, path));
+}
+bool hit_fd(const char* call, int fd) {
+  return armed && hit(call, path_of(fd));
+}
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+mode_t mode_of(int flags, va_list list) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+}
+
+int open_at(const char* call, int folder, const char* path, int flags, mode_t mode) {
+  if (hit_path(call, folder, path)) return -1;
+  return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+}
+
+}  // namespace
+
+void arm(const fs::path& folder, const Fault& fault) {
+  const std::lock_guard lock(mutex);
+  root = folder.string();
+  planned = fault;
+  seen.clear();
+  armed = true;
+  if (fault.at < 0) ::dprintf(STDOUT_FILENO, "begin\n");
+}
+
+std::vector<std::string> calls_seen() {
+  const std::lock_guard lock(mutex);
+  return seen;
+}
+
+}  // namespace witan::test
+
+namespace test = witan::test;
+
+// The calls by which Witan and libstdc++ reach files. (scripts/reliability/strace.sh compares them with the kernel's.)
+#define WITAN_OPEN(name)                                      \
+  int name(const char* path, int flags, ...) {                \
+    va_list list;                                             \
+    va_start(list, flags);                                    \
+    const mode_t mode = test::mode_of(flags, list);           \
+    va_end(list);                                             \
+    return test::open_at(#name, AT_FDCWD, path, flags, mode); \
+  }
+#define WITAN_OPENAT(name)                                  \
+  int name(int folder, const char* path, int flags, ...) {  \
+    va_list list;                                           \
+    va_start(list, flags);                                  \
+    const mode_t mode = test::mode_of(flags, list);         \
+    va_end(list);                                           \
+    return test::open_at(#name, folder, path, flags, mode); \
+  }
+#define WITAN_STAT(name, Status)                               \
+  int name(const char* path, struct Status* status) noexcept { \
+    if (test::hit_path(#name, AT_FDCWD, path)) return -1;      \
+    return test::next<decltype(name)>(#name)(path, status);    \
+  }
+
+extern "C" {
+
+WITAN_OPEN(open)
+WITAN_OPEN(open64)
+WITAN_OPENAT(openat)
+WITAN_OPENAT(openat64)
+WITAN_STAT(stat, stat)
+WITAN_STAT(stat64, stat64)
+WITAN_STAT(lstat, stat)
+WITAN_STAT(lstat64, stat64)
+
+int fstat(int fd, struct stat* status) noexcept {
+  if (test::hit_fd("fstat", fd)) return -1;
+  return test::next<decltype(fstat)>("fstat")(fd, status);
+}
+int statvfs(const char* path, struct statvfs* status) noexcept {
+  if (test::hit_path("statvfs", AT_FDCWD, path)) return -1;
+  return test::next<decltype(statvfs)>("statvfs")(path, status);
+}
+DIR* opendir(const char* path) {
+  if (test::hit_path("opendir", AT_FDCWD, path)) return nullptr;
+  return test::next<decltype(opendir)>("opendir")(path);
+}
+struct dirent* readdir(DIR* folder) {
+  if (test::hit_fd("readdir", ::dirfd(folder))) return nullptr;
+  return test::next<decltype(readdir)>("readdir")(folder);
+}
+ssize_t read(int fd, void* bytes, size_t count) {
+  if (test::hit_fd("read", fd)) return -1;
+  return ::syscall(SYS_read, fd, bytes, count);
+}
+ssize_t write(int fd, const void* bytes, size_t count) {
+  if (test::hit_fd("write", fd)) return -1;
+  return ::syscall(SYS_write, fd, bytes, count);
+}
+void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
+  if (fd >= 0 && test::hit_fd("mmap", fd)) return MAP_FAILED;
+  return reinterpret_cast<void*>(::syscall(SYS_mmap, address, bytes, protection, flags, fd, offset));
+}
+int fsync(int fd) {
+  if (test::hit_fd("fsync", fd)) return -1;
+  if (test::armed) ::usleep(static_cast<useconds_t>(1000 * test::planned.slow_ms));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+int close(int fd) {
+  const bool fails = test::hit_fd("close", fd);  // the descriptor is gone even then
+  const int error = errno;
+  const auto result = static_cast<int>(::syscall(SYS_close, fd));
+  if (!fails) return result;
+  errno = error;
+  return -1;
+}
+int rename(const char* from, const char* to) noexcept {
+  if (test::hit_path("rename", AT_FDCWD, from)) return -1;
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  if (test::hit_path("renameat2", from_folder, from)) return -1;
+  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
+int mkdir(const char* path, mode_t mode) noexcept {
+  if (test::hit_path("mkdir", AT_FDCWD, path)) return -1;
+  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  if (test::hit_path("unlinkat", folder, path)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+}
+int unlink(const char* path) noexcept {
+  return unlinkat(AT_FDCWD, path, 0);
+}
+int rmdir(const char* path) noexcept {
+  return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+int remove(const char* path) noexcept {
+  const int result = unlinkat(AT_FDCWD, path, 0);
+  return result != 0 && errno == EISDIR ? unlinkat(AT_FDCWD, path, AT_REMOVEDIR) : result;
+}
+
+}  // extern "C"

@@ -1,0 +1,161 @@
+// Signals to the real program, wherever it is: it saves and says so by its exit code, or ends at once and loses nothing
+// that was saved.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "reliability/small_runs.h"
+#include "support/temp_folder.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
+
+namespace witan::test {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+class Signals : public ::testing::Test {
+ protected:
+  Signals() {
+    std::ofstream text(own_ / "text.txt");
+    for (int i = 0; i < 400; ++i)
+      text << "The council of experts met for the " << i << "th time and spoke of grain.\n\n";
+  }
+
+  fs::path run() const { return own_ / "runs" / "default"; }
+
+  void start(std::vector<std::string> more) {
+    std::vector<std::string> args = {WITAN_BINARY,
+                                     "train",
+                                     "--runs-folder",
+                                     own_ / "runs",
+                                     "--data",
+                                     own_ / "text.txt",
+                                     "--ranks",
+                                     "2",
+                                     "--threads",
+                                     "1",
+                                     "--num-layers",
+                                     "1",
+                                     "--hidden-size",
+                                     "16",
+                                     "--num-experts",
+                                     "2",
+                                     "--ffn-hidden-size",
+                                     "16",
+                                     "--seq-length",
+                                     "16",
+                                     "--tokenizer-vocab-size",
+                                     "260",
+                                     "--held-out-fraction",
+                                     "0.05",
+                                     "--eval-iters",
+                                     "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_addopen(&files, 2, (own_ / "said").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ASSERT_EQ(::posix_spawn(&process_, WITAN_BINARY, &files, nullptr, argv.data(), environ), 0);
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  // Whether it came to that before the program ended, or a minute.
+  bool reaches(const std::function<bool()>& place) const {
+    for (int i = 0; i < 60'000; ++i) {
+      if (place()) return true;
+      siginfo_t ended{};
+      if (::waitid(P_PID, static_cast<id_t>(process_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0)
+        return false;
+      std::this_thread::sleep_for(Milliseconds(1));
+    }
+    return false;
+  }
+  bool said(const std::string& words) const { return read_file(own_ / "said").find(words) != std::string::npos; }
+  void send(int signal) const { ::kill(process_, signal); }
+  int exit_code() const {
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  // The newest checkpoint's folder, whole or not.
+  int64_t last_folder() const {
+    const auto all = step_folders(run() / "checkpoints");
+    return all.empty() ? 0 : all[0].first;
+  }
+
+  TempFolder own_;
+  pid_t process_ = 0;
+};
+
+TEST_F(Signals, EachSavesAndSaysWhy) {
+  int64_t before = 0;
+  for (const auto& [signal, code] :
+       {std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75}, std::pair{SIGUSR2, 75}, std::pair{SIGINT, 130}}) {
+    start({"--train-iters", "1000000", "--save-interval", "0", "--eval-interval", "0"});
+    const auto log = run() / "train.log";
+    const auto begun = [&] { return fs::exists(log) && read_file(log).ends_with(cat("begin at step ", before, "\n")); };
+    ASSERT_TRUE(reaches(begun)) << read_file(own_ / "said");
+    std::this_thread::sleep_for(Milliseconds(50));  // the ranks train
+    send(signal);
+    EXPECT_EQ(exit_code(), code) << read_file(own_ / "said");
+    EXPECT_TRUE(said("stopping: what is under way is finished and saved")) << signal;
+    const int64_t now = newest(run());
+    EXPECT_GT(now, before) << "a checkpoint that was due by the signal alone";
+    before = now;
+  }
+}
+
+TEST_F(Signals, DuringAnEvaluationToo) {
+  start({"--train-iters", "1000000", "--save-interval", "0", "--eval-interval", "1"});
+  const auto metrics = run() / "metrics.jsonl";
+  ASSERT_TRUE(reaches([&] { return fs::exists(metrics) && read_file(metrics).find("\"eval\"") != std::string::npos; }));
+  send(SIGTERM);
+  EXPECT_EQ(exit_code(), 75);
+  EXPECT_GT(newest(run()), 0);
+}
+
+// A save is under way nearly always: what it has begun is lost, and nothing else.
+TEST_F(Signals, ASecondInterruptEndsItAtOnceWithTheLastCheckpointIntact) {
+  for (int i = 0; i < 5; ++i) {
+    const int64_t before = last_folder();
+    start({"--train-iters", "1000000", "--save-interval", "1", "--eval-interval", "0"});
+    ASSERT_TRUE(reaches([&] { return last_folder() > before + i; })) << read_file(own_ / "said");
+    send(SIGINT);
+    ASSERT_TRUE(reaches([&] { return said("stopping:"); }) || !said("ended at once"));
+    send(SIGINT);
+    EXPECT_EQ(exit_code(), 130);
+    EXPECT_EQ(newest(run()), last_folder()) << "the newest that is there is whole";
+    EXPECT_GT(newest(run()), before);
+  }
+}
+
+TEST_F(Signals, WhileItStartsThereIsNothingToSave) {
+  start({"--train-iters", "1000000"});
+  ASSERT_TRUE(reaches([&] { return fs::exists(run() / ".lock"); }));
+  send(SIGUSR1);
+  EXPECT_EQ(exit_code(), 75) << read_file(own_ / "said");
+  start({"--train-iters", "2"});
+  EXPECT_EQ(exit_code(), 0) << read_file(own_ / "said");
+}
+
+TEST_F(Signals, ARunThatWritesItsSampleIsFinished) {
+  start({"--train-iters", "2", "--sample-tokens", "2000"});
+  ASSERT_TRUE(reaches([&] { return last_folder() == 2; }));
+  send(SIGTERM);
+  EXPECT_EQ(exit_code(), 0) << read_file(own_ / "said");
+  EXPECT_EQ(newest(run()), 2);
+}
+
+}  // namespace
+}  // namespace witan::test

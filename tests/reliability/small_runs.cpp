@@ -1,0 +1,180 @@
+#include "reliability/small_runs.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "train/run_support.h"
+#include "witan/base/error.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/checkpoint/store.h"
+#include "witan/train/resolve.h"
+
+namespace witan::test {
+namespace {
+
+constexpr const char* kRun = "run";
+
+RunConfig base_config() {
+  RunConfig config = testing::small_config();
+  config.model.num_layers = 1;
+  config.model.hidden_size = 16;
+  config.model.vocab_size = 0;
+  config.model.mlp.ffn_hidden_size = 8;
+  config.model.moe.num_experts = 4;
+  config.data.bpe.vocab_size = 260;
+  config.data.held_out_fraction = 0.1;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 4;
+  config.train.train_iters = 4;
+  config.train.save_interval = 2;
+  config.train.eval_interval = 0;
+  config.train.eval_iters = 1;
+  config.train.sample_tokens = 0;
+  return config;
+}
+
+// Runs `body` in a child and returns how it ended; what it says comes back by a file of its own.
+Ended in_child(const fs::path& says, const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Json report = {{"message", ""}};
+    int code = 0;
+    try {
+      body();
+    } catch (const Error& e) {
+      code = static_cast<int>(e.code());
+      report["message"] = e.what();
+    } catch (const std::exception& e) {
+      code = 1;
+      report["message"] = e.what();
+    }
+    report["calls"] = calls_seen();
+    std::ofstream(says) << report.dump();
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  Ended ended;
+  ended.killed = WIFSIGNALED(status);
+  if (ended.killed) return ended;
+  ended.code = WEXITSTATUS(status);
+  const Json report = Json::parse(read_file(says));
+  ended.message = report["message"];
+  ended.calls = report["calls"];
+  return ended;
+}
+
+}  // namespace
+
+std::string name_of(const Variant& variant) {
+  return cat(variant.ranks, " ranks, ",
+             variant.dense ? std::string("dense") : cat("experts divided by ", variant.expert), ", ", variant.dtype,
+             ", keep_last ", variant.keep_last, variant.replaces ? ", replacing" : "");
+}
+
+std::vector<Variant> all_variants() {
+  std::vector<Variant> all;
+  const std::pair<int64_t, int64_t> layouts[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const auto& [ranks, expert] : layouts)
+      all.push_back({ranks, expert, dtype, false, static_cast<int64_t>(all.size() % 2) + 1, false});
+  for (const int64_t ranks : {1, 2, 4}) all.push_back({ranks, 1, "float32", true, 1, false});
+  for (const auto& [ranks, expert] : layouts) all.push_back({ranks, expert, "bfloat16", false, 2, true});
+  return all;
+}
+
+bool thorough() {
+  return std::getenv("WITAN_RELIABILITY") != nullptr;
+}
+
+SmallRuns::SmallRuns() : base_(base_config()) {
+  std::ofstream text(folder_ / "text.txt");
+  const Philox rng(5, 5);
+  const char* words[] = {"the ", "witan ", "meets ", "in ", "winter ", "and ", "speaks ", "of ", "grain.\n\n"};
+  for (uint64_t word = 0; word < 600; ++word) text << words[rng.below(std::size(words), word)];
+  text.close();
+  base_.data.data = (folder_ / "text.txt").string();
+  base_.train.runs_folder = folder_.path().string();
+  base_.train.run = "prepared";
+  std::FILE* quiet = std::fopen("/dev/null", "w");
+  {
+    Progress progress(quiet, progress_options(quiet));
+    data_ = prepare_run_data(base_, RunFolder(folder_.path(), "prepared"), progress);
+  }
+  std::fclose(quiet);
+}
+
+SmallRuns::Prepared SmallRuns::prepare(const Variant& variant) const {
+  static int number = 0;
+  Prepared prepared;
+  prepared.config = base_;
+  prepared.config.parallel = {variant.ranks, variant.expert, 1};
+  prepared.config.model.dtype = variant.dtype;
+  if (variant.dense) prepared.config.model.moe.num_experts = 0;
+  prepared.config.train.keep_last = variant.keep_last;
+  prepared.config.train.run = kRun;
+  resolve(prepared.config, 1, data_.tokenizer->vocab_size());
+  prepared.config.validate();
+  const Plan plan = make_plan(prepared.config);
+  prepared.plan = {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0};
+  prepared.before = folder_ / cat("before-", number++);
+  fs::create_directories(prepared.before / kRun);
+  fs::copy_file(folder_ / "prepared" / "tokenizer.json", prepared.before / kRun / "tokenizer.json");
+
+  const fs::path run = fresh(prepared);
+  const Ended ended = train(prepared, run);
+  EXPECT_EQ(ended.code, 0) << ended.message;
+  prepared.whole = final_state(run);
+  if (variant.replaces) {
+    const fs::path shard = run / "checkpoints" / "step-4" / "shard-00000.safetensors";
+    std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put('\x55');
+    fs::remove_all(prepared.before / kRun);
+    fs::copy(run, prepared.before / kRun, fs::copy_options::recursive);
+  }
+  fs::remove_all(run.parent_path());
+  return prepared;
+}
+
+fs::path SmallRuns::fresh(const Prepared& prepared) const {
+  const fs::path now = folder_ / "now";
+  fs::remove_all(now);
+  fs::copy(prepared.before, now, fs::copy_options::recursive);
+  return now / kRun;
+}
+
+Ended SmallRuns::train(const Prepared& prepared, const fs::path& run, const Fault& fault) const {
+  return in_child(folder_ / "says.json", [&] {
+    RunConfig config = prepared.config;
+    config.train.runs_folder = run.parent_path().string();
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    Progress progress(quiet, progress_options(quiet));
+    const RunFolder folder(run.parent_path(), kRun);
+    const RunStart start = find_start(folder);
+    if (start.step() == config.train.train_iters) return;
+    arm(folder.checkpoints(), fault);
+    const RunEvent event{.name = kRun, .started = "2026-01-01T00:00:00Z", .config_hash = "h", .total_steps = 4};
+    witan::train(config, prepared.plan, data_, start, event, progress);
+  });
+}
+
+std::string final_state(const fs::path& run) {
+  std::string state;
+  for (int rank = 0; rank < 4; ++rank) {
+    const fs::path shard = run / "checkpoints" / "step-4" / cat("shard-0000", rank, ".safetensors");
+    if (fs::exists(shard)) state += read_file(shard);
+  }
+  return state;
+}
+
+int64_t newest(const fs::path& run) {
+  std::vector<std::string> warnings;
+  const auto checkpoint = latest_checkpoint(run / "checkpoints", warnings);
+  return checkpoint ? checkpoint->step : 0;
+}
+
+}  // namespace witan::test
