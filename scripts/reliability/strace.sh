@@ -61,8 +61,10 @@ while read -r name most; do
     for ((i = 1; i <= most; ++i)); do
       restore
       code=0
-      strace -f -qq -o /dev/null -e "trace=$name" -e "inject=$name:$fault:when=$i" \
-        "${train[@]}" --runs-folder "$work/runs" --train-iters 6 >"$work/said" 2>&1 || code=$?
+      { # what bash says of the killed is not wanted
+        strace -f -qq -o /dev/null -e "trace=$name" -e "inject=$name:$fault:when=$i" \
+          "${train[@]}" --runs-folder "$work/runs" --train-iters 6 >"$work/said" 2>&1 || code=$?
+      } 2>/dev/null
       case $code in
         0 | 4 | 5 | 9 | 137) ;;
         *)

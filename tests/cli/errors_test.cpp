@@ -1,5 +1,8 @@
 #include "witan/cli/errors.h"
 
+#include <fmt/format.h>
+
+#include <memory>
 #include <new>
 
 #include "cli_support.h"
@@ -55,6 +58,16 @@ TEST(ErrorsTest, FailedFileOperationsAreNoBugs) {
     throw std::filesystem::filesystem_error("write", "x", std::make_error_code(std::errc::no_space_on_device));
   });
   EXPECT_EQ(full.code, ExitCode::disk_full);
+}
+
+TEST(ErrorsTest, AnOutputThatTakesNoMoreIsNoBug) {
+  const Reported full = report([] {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/full", "w"), &std::fclose);
+    std::setvbuf(out.get(), nullptr, _IONBF, 0);
+    fmt::print(out.get(), "text");
+  });
+  EXPECT_EQ(full.code, ExitCode::disk_full) << full.text;
+  EXPECT_FALSE(contains(full.text, "bug")) << full.text;
 }
 
 TEST(ErrorsTest, EverythingElseIsCalledABug) {

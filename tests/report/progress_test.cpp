@@ -35,6 +35,20 @@ auto says(std::string line) {
   return [line](int) { return line; };
 }
 
+// Talk that goes to a full disk must not end a run.
+TEST(Progress, WhatCannotBeSaidStopsNothing) {
+  for (const bool tty : {false, true}) {
+    Screen screen;
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> full(std::fopen("/dev/full", "w"), &std::fclose);
+    std::setvbuf(full.get(), nullptr, _IONBF, 0);
+    Progress progress(full.get(), screen.options(tty));
+    EXPECT_NO_THROW(progress.update(0.5, says("half")));
+    EXPECT_NO_THROW(progress.note("a line"));
+    EXPECT_NO_THROW(progress.clear());
+    EXPECT_NE(std::ferror(full.get()), 0) << "it was tried";
+  }
+}
+
 TEST(Progress, RedrawsInPlaceAtMostFourTimesASecond) {
   Screen screen;
   Progress progress(screen.out, screen.options(true));

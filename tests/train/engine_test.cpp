@@ -34,7 +34,7 @@ RunConfig config_with(const char* optimizer) {
 
 // Whoever reads what a checkpoint holds may do so until the hook returns; what the hook throws leaves it as it was.
 TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
-  RunConfig config = config_with("adamw");
+  RunConfig config = config_with("adam");
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
   Engine engine(rank.stream, groups, config);

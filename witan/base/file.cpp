@@ -162,7 +162,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 uint64_t free_disk_bytes(const fs::path& folder) {
   std::error_code error;
   const auto space = fs::space(folder.empty() ? fs::path(".") : folder, error);
-  require<IoError>(!error, "cannot tell the free space of ", folder.string(), ": ", error.message());
+  errno = error.value();
+  if (error) throw_errno("cannot tell the free space of", folder);
   return space.available;
 }
 

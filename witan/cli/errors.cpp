@@ -2,17 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <new>
+#include <system_error>
 
 namespace witan::cli {
 namespace {
 
 ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
-  fmt::print(err, "witan: error: {}\n", message);
+  std::fputs(fmt::format("witan: error: {}\n", message).c_str(), err);  // unlike fmt::print, it does not throw
   if (code == ExitCode::internal)
-    fmt::print(err,
-               "witan: this is a bug in Witan, not a fault of yours: please report the command and this message\n");
+    std::fputs("witan: this is a bug in Witan, not a fault of yours: please report the command and this message\n",
+               err);
   return code;
 }
 
@@ -23,7 +23,7 @@ ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body) {
     return body();
   } catch (const Error& e) {
     return say(err, e.code(), e.what());
-  } catch (const std::filesystem::filesystem_error& e) {
+  } catch (const std::system_error& e) {  // of the file system, or of an output that takes no more
     const bool full = e.code() == std::errc::no_space_on_device;
     return say(err, full ? ExitCode::disk_full : ExitCode::data, e.what());
   } catch (const std::bad_alloc&) {

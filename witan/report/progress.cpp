@@ -9,10 +9,16 @@
 #include <cstdlib>
 #include <utility>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 
 namespace witan {
 namespace {
+
+// What cannot be said (a log on a full disk, a terminal that is gone) is no reason to end what is told of.
+void say(std::FILE* out, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), out);
+}
 
 constexpr double kSecondsBetweenDrawings = 0.25;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
@@ -113,14 +119,14 @@ void Progress::update(double fraction, const std::function<std::string(int width
   if (milestone <= milestone_ || now - said_at_ < options_.quiet_seconds) return;
   milestone_ = milestone;
   said_at_ = now;
-  fmt::print(out_, "{}\n", make(0));
+  say(out_, make(0) + "\n");
   std::fflush(out_);
 }
 
 void Progress::note(std::string_view line) {
   const std::lock_guard lock(mutex_);
   erase();
-  fmt::print(out_, "{}\n", line);
+  say(out_, std::string(line) + "\n");
   draw();
 }
 
@@ -142,12 +148,12 @@ void Progress::clear() {
 }
 
 void Progress::draw() {
-  if (!line_.empty()) fmt::print(out_, "{}{}", kEraseLine, line_);
+  if (!line_.empty()) say(out_, cat(kEraseLine, line_));
   std::fflush(out_);
 }
 
 void Progress::erase() {
-  if (!line_.empty()) fmt::print(out_, "{}", kEraseLine);
+  if (!line_.empty()) say(out_, kEraseLine);
 }
 
 TaskProgress::TaskProgress(Progress& progress, std::string label, double total, std::string unit)

@@ -1,0 +1,91 @@
+// A checkpoint of any layout is loaded under any other, to the bit: weights, float32 masters and the optimizer's state.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "support/temp_folder.h"
+#include "train/run_support.h"
+#include "witan/checkpoint/background_save.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using testing::random_batch;
+using testing::small_config;
+
+// Runs body(engine, saver, rank) on the ranks of the config's layout.
+void on_engines(const RunConfig& config,
+                const std::function<void(Engine& engine, BackgroundSave& saving, int rank)>& body) {
+  const auto ranks = static_cast<int>(config.parallel.ranks);
+  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(ranks);
+  world.run([&](int rank) {
+    const Groups groups = make_groups(world, layout, rank);
+    ThreadPool pool(1);
+    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
+    Engine engine(stream, groups, config);
+    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
+    body(engine, saving, rank);
+  });
+}
+
+// Where one step takes the engines, saved.
+void save_after_a_step(const RunConfig& config, const fs::path& folder) {
+  on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
+    const int64_t each = config.micro_batches() / config.parallel.ranks;
+    std::vector<Batch> batches;
+    for (int64_t j = 0; j < each; ++j) batches.push_back(random_batch(config, rank * each + j));
+    engine.step(batches, 1, 0);
+    saving.begin(folder, {1, engine.state(), Json::object(), {}}, 1);
+    saving.finish();
+  });
+}
+
+TEST(Moved, EveryLayoutLoadsWhatEveryOtherSaved) {
+  const std::vector<std::pair<int64_t, int64_t>> layouts = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2},
+                                                            {4, 4}, {8, 1}, {8, 2}, {8, 4}, {8, 8}};
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    for (const auto& [ranks, expert] : layouts) {
+      SCOPED_TRACE(cat(dtype, ", saved by ", ranks, " ranks, experts divided by ", expert));
+      const TempFolder folder;
+      RunConfig config = small_config();
+      config.model.num_layers = 1;
+      config.model.dtype = dtype;
+      config.parallel = {ranks, expert, 1};
+      save_after_a_step(config, folder.path());
+      const Checkpoint saved = open_checkpoint(folder / "step-1");
+
+      std::map<std::string, std::vector<std::byte>> whole;  // every global tensor's bytes
+      config.parallel = {1, 1, 1};
+      on_engines(config, [&](Engine& engine, BackgroundSave& saving, int) {
+        load_tensors(saving.world(), saving.stream(), saved, engine.state());
+        for (const StateTensor& tensor : engine.state())
+          whole[tensor.name].assign(tensor.local.raw(), tensor.local.raw() + tensor.local.bytes());
+      });
+      ASSERT_EQ(whole.size(), saved.manifest.tensors.size());
+      const bool masters = std::ranges::any_of(whole, [](const auto& one) { return one.first.starts_with("master/"); });
+      EXPECT_EQ(masters, config.model.dtype == "bfloat16");
+
+      for (const auto& [readers, divided] : layouts) {
+        config.parallel = {readers, divided, 1};
+        on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
+          load_tensors(saving.world(), saving.stream(), saved, engine.state());
+          for (const StateTensor& tensor : engine.state()) {
+            const int64_t rows = row_count(tensor.local.shape());
+            const int64_t row = rows == 0 ? 0 : tensor.local.bytes() / rows;
+            const std::byte* expected = whole.at(tensor.name).data() + tensor.first_row * row;
+            ASSERT_EQ(std::memcmp(tensor.local.raw(), expected, static_cast<size_t>(tensor.local.bytes())), 0)
+                << tensor.name << " on rank " << rank << " of " << readers << ", experts divided by " << divided;
+          }
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace witan
