@@ -91,6 +91,27 @@ void apply_table(const Fields& fields, const toml::table& table, std::string_vie
   }
 }
 
+// The TOML parser descends once for every part of a dotted key, however many there are.
+void check_dotted_keys(std::string_view toml, std::string_view source) {
+  constexpr int kMostDots = 64;
+  int dots = 0, line = 1;
+  char quote = 0;
+  for (size_t i = 0; i < toml.size(); ++i) {
+    const char c = toml[i];
+    line += c == '\n';
+    if (quote != 0) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote || c == '\n') quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '.') {
+      require<ConfigError>(++dots <= kMostDots, source, ":", line, ": a key of more than ", kMostDots, " parts");
+    } else if (c == '\n' || c == '=' || c == ',') {
+      dots = 0;
+    }
+  }
+}
+
 }  // namespace
 
 Field Field::at_least(double bound) && {
@@ -186,6 +207,7 @@ void set_field(const Fields& fields, std::string_view key, std::string_view text
 }
 
 void parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
+  check_dotted_keys(text, source);
   try {
     const toml::table table = toml::parse(text, source);
     std::set<std::string> seen;
