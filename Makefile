@@ -1,6 +1,6 @@
 # The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
 .NOTPARALLEL:
-.PHONY: help train build test lint format asan tsan reliability bench setup clean
+.PHONY: help train build test lint format asan tsan reliability bench fuzz setup clean
 
 help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ bench:  ## Build and run the benchmarks
 	@scripts/setup.sh run bench
 	@scripts/build.sh bench
 	@set -e; for program in build/bench/bench/*_bench; do [ ! -x "$$program" ] || "$$program"; done
+
+fuzz:  ## Feed every parser hostile bytes for a minute each (make fuzz SECONDS=600)
+	@scripts/setup.sh run fuzz
+	@scripts/build.sh fuzz
+	@scripts/fuzz.sh $(or $(SECONDS),60)
 
 setup:  ## Install the packages that train, test, lint and bench need
 	@scripts/setup.sh run test lint bench

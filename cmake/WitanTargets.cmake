@@ -31,7 +31,8 @@ endif()
 if(WITAN_SANITIZE)
   # g++ takes the sanitizers' own code for uses of uninitialised values.
   target_compile_options(witan_flags INTERFACE -fsanitize=${WITAN_SANITIZE} -fno-omit-frame-pointer -g1
-                                               -Wno-maybe-uninitialized)
+                                               $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+                                               $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
   target_link_options(witan_flags INTERFACE -fsanitize=${WITAN_SANITIZE})
 endif()
 find_package(Threads REQUIRED)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability ...
+# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz ...
 # Touches the network only when something is missing. Without root it prints the line to run, and stops.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ declare -A packages=(
   [lint]="clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
   [reliability]="strace"
+  [fuzz]="clang libclang-rt-14-dev"
 )
 
 wanted=()

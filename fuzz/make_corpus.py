@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of the fuzz targets, fuzz/corpus/TARGET/*. Python 3.11, standard library alone."""
+import gzip
+import json
+import struct
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+GOLDEN = ROOT.parent / "tests" / "golden"
+
+
+def put(target, name, data):
+    folder = ROOT / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def safetensors(header, data=b""):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def put_safetensors():
+    put("safetensors", "golden", (GOLDEN / "checkpoint" / "tensors.safetensors").read_bytes())
+    put("safetensors", "empty", safetensors({}))
+    put("safetensors", "two", safetensors({
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]},
+        "b": {"dtype": "BF16", "shape": [], "data_offsets": [8, 10]}}, bytes(range(10))))
+    put("safetensors", "hole", safetensors({"a": {"dtype": "I64", "shape": [1], "data_offsets": [1, 9]}}, bytes(9)))
+    put("safetensors", "overflow", safetensors(
+        {"a": {"dtype": "F64", "shape": [1 << 62, 8], "data_offsets": [0, 0]}}))
+
+
+def put_manifest():
+    put("manifest", "content", json.dumps({
+        "format": "witan-checkpoint", "version": 1, "step": 4, "scalars": {"step": 4, "elapsed_s": 1.5, "data": "x"},
+        "shards": [{"file": f"shard-{i:05}.safetensors", "bytes": 128, "xxh3_128": "0" * 32} for i in range(2)],
+        "files": [{"file": "config.toml", "bytes": 5, "xxh3_128": "f" * 32}],
+        "tensors": {"w": {"dtype": "F32", "shape": [4, 2], "parts": [{"shard": 0, "first_row": 0, "rows": 3},
+                                                                     {"shard": 1, "first_row": 3, "rows": 1}]},
+                    "scalar": {"dtype": "I64", "shape": [], "parts": [{"shard": 0, "first_row": 0, "rows": 1}]}}}))
+    put("manifest", "empty", "{}")
+
+
+def put_tokenizer():
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {"added_tokens": [{"id": 4, "content": "<s>", "special": True}], "pre_tokenizer": byte_level,
+                 "decoder": byte_level,
+                 "model": {"type": "BPE", "vocab": {"i": 0, "t": 1, "it": 2, "\u0120t": 3, "\u0120": 5},
+                           "merges": ["i t", ["\u0120", "t"]]}}
+    put("tokenizer_json", "gpt2", json.dumps(tokenizer))
+    split = {"type": "Split", "pattern": {"Regex": "\\p{L}+|\\s+"}, "behavior": "Isolated", "invert": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
+    tokenizer["normalizer"] = {"type": "NFC"}
+    tokenizer["post_processor"] = byte_level
+    put("tokenizer_json", "split", json.dumps(tokenizer, ensure_ascii=False))
+
+
+def put_datasets():
+    for name in ("u16", "i32", "i64_sentences"):
+        index = (GOLDEN / "data" / f"{name}.idx").read_bytes()
+        put("indexed_dataset", name, struct.pack("<H", len(index)) + index + (GOLDEN / "data" / f"{name}.bin").read_bytes())
+    for name in ("gpt2_u16_llmc", "llama3_u32_llmc"):
+        file = (GOLDEN / "data" / f"{name}.bin").read_bytes()
+        put("token_bin", name, file[:12] + file[1024:1024 + 256])
+
+
+def put_rows():
+    put("jsonl", "row", '{"text": "a \\u00e9\\ud83d\\ude00 \\"b\\"\\n", "meta": {"n": [1, -2.5e3, true, null]}}')
+    put("jsonl", "twice", '{"text": "a", "text": "b"}')
+    put("jsonl", "deep", '{"text": ' + "[" * 70)
+
+
+def put_compressed():
+    text = b"to be or not to be, " * 20
+    put("compressed", "gzip", gzip.compress(text, mtime=0) + gzip.compress(b"more", mtime=0))
+    put("compressed", "plain", text)
+    put("compressed", "zstd", bytes.fromhex("28b52ffd2004210000") + b"text" + b"\x00")
+    put("compressed", "zstd_raw", bytes.fromhex("28b52ffd2005290000") + b"plain")
+
+
+def put_words():
+    defaults = (ROOT.parent / "recipes" / "default.toml").read_text()
+    put("toml", "default", defaults)
+    put("toml", "few", "num_layers = 2\n[moe]\nnum_experts = 4\nmoe_layer_freq = \"[1,0]\"\nlr = 1e-3 # a comment\n")
+    put("command_line", "flags", "--num-layers\n2\n--moe-router-topk=1\n--swiglu\n--no-moe-grouped-gemm\n--lr\n1e-4\n")
+    put("command_line", "wrong", "--num-layrs\n2\n--dtype\nfloat16\n--seed\n-1\nword\n--\n-x\n")
+
+
+if __name__ == "__main__":
+    for write in (put_safetensors, put_manifest, put_tokenizer, put_datasets, put_rows, put_compressed, put_words):
+        write()

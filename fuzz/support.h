@@ -1,0 +1,61 @@
+// What the fuzz targets share. Each is a function of hostile bytes that must end in a result or in an error of ours:
+// anything else (another exception, a signal, what a sanitizer finds, a failed assert) is a finding.
+#pragma once
+
+#include <unistd.h>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace witan::fuzz {
+
+inline std::string_view text_of(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Runs `parse`; its errors must be ours, and have words.
+template <class Parse>
+void expect_own_errors(const Parse& parse) {
+  try {
+    parse();
+  } catch (const Error& error) {
+    assert(error.what()[0] != '\0');
+  }
+}
+
+// Files in memory, for parsers that map what they read. One process, one folder; removed at the end.
+class Folder {
+ public:
+  Folder() : path_(fs::path("/dev/shm") / ("witan-fuzz-" + std::to_string(::getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+  fs::path write(const char* name, std::string_view bytes) const {
+    const fs::path path = path_ / name;
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    assert(file);
+    [[maybe_unused]] const size_t written = std::fwrite(bytes.data(), 1, bytes.size(), file);
+    assert(written == bytes.size());
+    std::fclose(file);
+    return path;
+  }
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace witan::fuzz

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for SECONDS from its committed corpus: scripts/fuzz.sh SECONDS [TARGET...]
+# New inputs that reach new code are kept in build/fuzz/corpus/TARGET; what fails, in build/fuzz/findings/TARGET-*.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=$1
+shift
+targets=("$@")
+if ((${#targets[@]} == 0)); then
+  for source in fuzz/*_fuzz.cpp; do targets+=("$(basename "$source" _fuzz.cpp)"); done
+fi
+
+# Without a stack for every allocation inputs go by some times faster; a finding is run again for its stacks.
+export ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+mkdir -p build/fuzz/findings
+failed=()
+for target in "${targets[@]}"; do
+  found=build/fuzz/corpus/$target
+  mkdir -p "$found"
+  log=build/fuzz/$target.log
+  if "build/fuzz/fuzz/${target}_fuzz" -max_total_time="$seconds" -max_len=1024 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2048 \
+    -artifact_prefix="build/fuzz/findings/$target-" -print_final_stats=1 ${FUZZ_OPTIONS:-} \
+    "$found" "fuzz/corpus/$target" >"$log" 2>&1; then
+    awk -v target="$target" '$1 == "stat::number_of_executed_units:" { n = $2 }
+      $1 == "stat::average_exec_per_sec:" { rate = $2 }
+      END { printf "%-16s %12d inputs, %d a second: nothing found\n", target, n, rate }' "$log"
+  else
+    tail -n 40 "$log" >&2
+    echo "$target: a finding, see above and build/fuzz/findings; run it again with" >&2
+    echo "  build/fuzz/fuzz/${target}_fuzz FILE" >&2
+    failed+=("$target")
+  fi
+done
+((${#failed[@]} == 0))
