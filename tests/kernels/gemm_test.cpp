@@ -1,5 +1,6 @@
 #include "witan/kernels/gemm.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "support/rank.h"
@@ -40,10 +41,11 @@ Tolerance tolerance(DType c) {
   return c == DType::f32 ? Tolerance{2e-4, 1e-5} : Tolerance{2e-4, 1.0 / 256};
 }
 
-// Sizes around the edges of tiles (14 or 6 rows, 32 columns or fewer), vectors (16) and steps of the sum (256).
-const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {{1, 1, 1},    {1, 33, 17},    {3, 31, 5},
-                                                                   {13, 32, 16}, {14, 64, 256},  {15, 65, 257},
-                                                                   {29, 7, 513}, {300, 530, 20}, {67, 48, 300}};
+// Sizes around the edges of tiles (14 or 6 rows, 32 columns or fewer), vectors (16), steps of the sum (256) and few
+// rows (28 or 12), for which other kernels serve whole vectors of columns.
+const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {
+    {1, 1, 1},     {1, 33, 17},  {3, 31, 5},   {13, 32, 16}, {14, 64, 256}, {15, 65, 257}, {29, 7, 513}, {300, 530, 20},
+    {67, 48, 300}, {1, 300, 40}, {2, 150, 31}, {5, 97, 270}, {17, 81, 260}, {28, 50, 47},  {31, 34, 33}};
 
 TEST(Gemm, AgreesWithTheDefinition) {
   Rank rank;
@@ -139,20 +141,27 @@ TEST(Gemm, ThreadsDoNotChangeBits) {
     }
 }
 
+// Few rows are multiplied by other kernels than many, and their number decides about tiles.
 TEST(Gemm, RowsDoNotKnowEachOther) {
   Rank rank;
-  constexpr int64_t M = 301, N = 70, K = 600;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    const Tensor a = rank.normal({M, K}, dtype, "a"), b = rank.normal({N, K}, dtype, "b");
-    const Tensor all = rank.poisoned({M, N}, dtype);
-    kernels::gemm(rank.stream, all, Write::overwrite, a, kNo, b, kYes);
-    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 1}, {300, 1}, {7, 3}, {100, 17}, {5, 290}}) {
-      const Tensor some = rank.poisoned({rows, N}, dtype);
-      kernels::gemm(rank.stream, some, Write::overwrite, a.narrow(0, first, rows), kNo, b, kYes);
-      EXPECT_EQ(values(some), values(all.narrow(0, first, rows)))
-          << dtype << ", rows " << first << " and " << rows - 1 << " more";
-    }
-  }
+  constexpr int64_t M = 301, N = 215, K = 603;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+    for (const Transpose ta : {kNo, kYes})
+      for (const Transpose tb : {kNo, kYes})
+        for (const Write write : {Write::overwrite, Write::accumulate}) {
+          const Tensor a = operand(rank, M, K, ta, dtype, "a"), b = operand(rank, K, N, tb, dtype, "b");
+          const Tensor before = rank.normal({M, N}, dtype, "c"), all = rank.normal({M, N}, dtype, "c");
+          kernels::gemm(rank.stream, all, write, a, ta, b, tb);
+          for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 17, 28, 29, 31, 290}) {
+            const int64_t first = std::min<int64_t>(7 * rows, M - rows);
+            const Tensor some = rank.poisoned({rows, N}, dtype);
+            dispatch_floating(dtype,
+                              [&]<class T>() { std::copy_n(before.data<T>() + first * N, rows * N, some.data<T>()); });
+            kernels::gemm(rank.stream, some, write, a.narrow(ta == kYes ? 1 : 0, first, rows), ta, b, tb);
+            ASSERT_EQ(values(some), values(all.narrow(0, first, rows)))
+                << dtype << ", rows " << first << " and " << rows - 1 << " more, " << (ta == kYes) << (tb == kYes);
+          }
+        }
 }
 
 TEST(Gemm, EmptySumsAndEmptyResults) {

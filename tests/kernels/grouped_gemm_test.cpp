@@ -18,11 +18,12 @@ struct Case {
   int64_t capacity;
   std::vector<int64_t> begin, count;
 };
-// Gaps, groups out of order, empty groups, one hot expert, nothing at all.
+// Gaps, groups out of order, empty groups, few rows and more, one hot expert, nothing at all.
 const std::vector<Case> kCases = {
     {40, {3, 10, 30}, {5, 17, 1}},
     {64, {40, 0, 20, 64}, {20, 16, 0, 0}},
     {300, {0, 0, 0, 0}, {0, 0, 300, 0}},
+    {90, {0, 1, 3, 6, 11, 28, 59}, {1, 2, 3, 5, 17, 31, 28}},
     {8, {0, 0}, {0, 0}},
     {0, {0, 0}, {0, 0}},
 };

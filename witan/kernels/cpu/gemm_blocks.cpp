@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/cpu/gemm_few.h"
 #include "witan/kernels/cpu/gemm_pack.h"
 #include "witan/kernels/cpu/gemm_tile.h"
 
@@ -15,6 +16,8 @@ constexpr int64_t kDepth = 256;                // steps of K: a strip of A stays
 constexpr int64_t kBlockBytes = 512 << 10;     // of packed B: half of a second-level cache
 constexpr int64_t kMostRows = 19 * kTileRows;  // of a block of C: enough to repay the packing of B
 constexpr int64_t kFewestRows = 4 * kTileRows;
+constexpr int64_t kFewRows = 2 * kTileRows;  // of a block that does not repay the packing of B
+constexpr int64_t kAheadElements = 1024;     // of B, in whole lines: about a memory's latency times its bandwidth
 
 template <class T>
 constexpr int64_t kMostColumns = kBlockBytes / kDepth / static_cast<int64_t>(sizeof(T));
@@ -27,10 +30,11 @@ int64_t ceil_div(int64_t a, int64_t b) {
 template <class T>
 struct Scratch {
   T* b;      // [panels, depth, kPanelColumns]
-  T* a;      // [depth, kStripRows]
+  T* a;      // [strips of few rows, depth, kStripRows]
   T* block;  // [kMostRows, kMostColumns]: sums of a bfloat16 C over several steps of K
 
-  static constexpr int64_t kB = kDepth * kMostColumns<T>, kA = kDepth * kStripRows;
+  static constexpr int64_t kStrip = kDepth * kStripRows;
+  static constexpr int64_t kB = kDepth * kMostColumns<T>, kA = kFewRows / kTileRows * kStrip;
   static constexpr int64_t kBlock = kMostRows * kMostColumns<T>;
 };
 
@@ -60,10 +64,10 @@ void put(bf16& to, float value) {
   to.bits = bf16(value).bits;
 }
 
-// c [rows, columns] (=|+=) tile, whose rows are kPanelColumns apart.
+// c [rows, columns] (=|+=) tile, whose rows are `tile_stride` apart.
 template <class C, class T>
-void write_tile(C* c, int64_t stride, Write write, const T* tile, int64_t rows, int64_t columns) {
-  for (int64_t i = 0; i < rows; ++i, c += stride, tile += kPanelColumns<T>) {
+void write_tile(C* c, int64_t stride, Write write, const T* tile, int64_t tile_stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i, c += stride, tile += tile_stride) {
     if (write == Write::overwrite) {
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) put(c[j], tile[j]);
@@ -83,47 +87,113 @@ Range part(Range whole, int64_t i, int64_t parts) {
   return {whole.begin + whole.size() * i / parts, whole.begin + whole.size() * (i + 1) / parts};
 }
 
-// c [rows, columns] (=|+=) a strip of A times a panel of B.
-template <class C, class T>
-void multiply_into(const Matrix<C>& c, Write write, int64_t rows, int64_t columns, const T* a, const T* b,
-                   int64_t depth) {
-  constexpr int64_t kColumns = kPanelColumns<T>;
+// c [rows, columns] (=|+=) the tile that kernel(tile, stride) forms, whose rows have room for `width` columns.
+template <class T, class C, class Kernel>
+void form_tile(C* c, int64_t stride, Write write, int64_t rows, int64_t columns, int64_t width, const Kernel& kernel) {
   for (int64_t i = 0; i < rows; ++i)  // C arrives while the sums are formed
     for (int64_t j = 0; j < columns; j += 64 / static_cast<int64_t>(sizeof(C)))
-      __builtin_prefetch(c.data + i * c.stride + j, 1);
+      __builtin_prefetch(c + i * stride + j, 1);
   if constexpr (std::is_same_v<C, T>)
-    if (write == Write::overwrite && columns == kColumns) return tile_kernel<T>(rows)(c.data, c.stride, a, b, depth);
-  alignas(kVectorBytes) T tile[kTileRows * kColumns];
-  tile_kernel<T>(rows)(tile, kColumns, a, b, depth);
-  write_tile(c.data, c.stride, write, tile, rows, columns);
+    if (write == Write::overwrite && columns == width) return kernel(c, stride);
+  alignas(kVectorBytes) T tile[kTileRows * kPanelColumns<T>];
+  kernel(tile, width);
+  write_tile(c, stride, write, tile, width, rows, columns);
+}
+
+// Rows `strip` of op(a), steps k.
+template <class S, class C, class T>
+void pack_strip(T* to, const Product<S, C>& product, Range strip, Range k) {
+  pack<kStripRows>(to, lines(product.a, product.a.transpose == Transpose::no, k.begin, strip.begin), k.size(),
+                   strip.size(), product.M - strip.begin, Ahead<S>());
+}
+
+// What is read after `width` columns of op(b) from n on, where the lanes of B lie apart: those to the right or, behind
+// the last, the first of the next steps. Behind the last of all, the next product's B may follow in memory.
+template <class S, class C>
+Ahead<S> after(const Product<S, C>& product, Range columns, int64_t n, int64_t width, Range k) {
+  const bool last = n + width >= columns.end && k.end < product.K;
+  const int64_t line = last ? columns.begin : n + width, step = last ? k.end : k.begin;
+  return {product.b.data + line * product.b.stride + step, product.b.stride, width, std::min(kDepth, product.K - step)};
+}
+
+// The panel of op(b) that begins at column n, steps k.
+template <class S, class C, class T>
+void pack_panel(T* to, const Product<S, C>& product, Range columns, int64_t n, Range k) {
+  const bool apart = product.b.transpose == Transpose::yes;
+  pack<kPanelColumns<T>>(to, lines(product.b, apart, k.begin, n), k.size(),
+                         std::min<int64_t>(kPanelColumns<T>, columns.end - n), product.N - n,
+                         apart ? after(product, columns, n, kPanelColumns<T>, k) : Ahead<S>());
+}
+
+// Steps k of a block of C, which begins at product.c; rows and columns say which of op(a) and op(b). B is packed and
+// serves every strip of A; with one strip, a panel at a time, so that it stays in the first-level cache.
+template <class S, class C, class T = Accumulator<S>>
+void multiply_packed(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
+                     const Scratch<T>& scratch) {
+  constexpr int64_t kColumns = kPanelColumns<T>;
+  const int64_t depth = k.size(), strips = ceil_div(rows.size(), kTileRows);
+  for (int64_t i = 0; i < strips; ++i) {
+    const Range strip = part(rows, i, strips);
+    pack_strip(scratch.a, product, strip, k);
+    for (int64_t n = columns.begin; n < columns.end; n += kColumns) {
+      T* panel = scratch.b + (strips > 1 ? (n - columns.begin) * depth : 0);
+      const int64_t wide = std::min(kColumns, columns.end - n);
+      if (i == 0) pack_panel(panel, product, columns, n, k);
+      form_tile<T>(product.c.data + (strip.begin - rows.begin) * product.c.stride + n - columns.begin, product.c.stride,
+                   write, strip.size(), wide, kColumns, [&](T* tile, int64_t stride) {
+                     tile_kernel<T>(strip.size())(tile, stride, scratch.a, panel, depth);
+                   });
+    }
+  }
+}
+
+// The same for few rows: B is read where it lies, but for the last columns that fill no tile. Every strip of A is
+// packed first.
+template <class S, class C, class T = Accumulator<S>>
+void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
+                       const Scratch<T>& scratch) {
+  const auto& [b, b_stride, transpose_b] = product.b;
+  const bool apart = transpose_b == Transpose::yes;
+  const int64_t depth = k.size(), strips = ceil_div(rows.size(), kTileRows);
+  for (int64_t i = 0; i < strips; ++i)
+    pack_strip(scratch.a + i * Scratch<T>::kStrip, product, part(rows, i, strips), k);
+  const int64_t least = apart ? kLanes<T> : kPanelColumns<T>;
+  const int64_t widest = apart || strips > 1 ? least : few_rows<T, S>(rows.size()).wide_columns;
+  for (int64_t n = columns.begin, width = 0; n < columns.end; n += width) {
+    const int64_t left = columns.end - n;
+    width = left >= widest ? widest : std::min(left, least);
+    const bool rest = width < least;
+    if (rest) pack_panel(scratch.b, product, columns, n, k);
+    for (int64_t i = 0; i < strips; ++i) {
+      const Range strip = part(rows, i, strips);
+      const T* a = scratch.a + i * Scratch<T>::kStrip;
+      C* c = product.c.data + (strip.begin - rows.begin) * product.c.stride + n - columns.begin;
+      const auto kernel = [&](T* tile, int64_t stride) {
+        const FewRows<T, S>& kernels = few_rows<T, S>(strip.size());
+        if (rest)
+          tile_kernel<T>(strip.size())(tile, stride, a, scratch.b, depth);
+        else if (apart)
+          kernels.apart(tile, stride, a, b + n * b_stride + k.begin, b_stride, depth,
+                        after(product, columns, n, width, k).part(i, strips));
+        else  // the first strip asks for lines below, the next one for those to the right
+          (width > least ? kernels.wide : kernels.narrow)(tile, stride, a, b + k.begin * b_stride + n, b_stride, depth,
+                                                          i == 0 ? kAheadElements / width * b_stride : width);
+      };
+      form_tile<T>(c, product.c.stride, write, strip.size(), width, rest ? kPanelColumns<T> : width, kernel);
+    }
+  }
 }
 
 // One block of C, which begins at product.c; rows and columns say which of op(a) and op(b).
 template <class S, class C, class T = Accumulator<S>>
 void multiply_block(const Product<S, C>& product, Range rows, Range columns, Write write, const Scratch<T>& scratch) {
-  constexpr int64_t kColumns = kPanelColumns<T>;
-  const int64_t strips = ceil_div(rows.size(), kTileRows);
-  const bool keeps = strips > 1;  // panels of B for the next strip
-  int64_t k = 0;
+  const auto multiply_steps = rows.size() <= kFewRows ? multiply_unpacked<S, C, T> : multiply_packed<S, C, T>;
+  Range k{0, 0};
   do {  // once even if K is 0: the sum of nothing is written too
-    const int64_t depth = std::min(kDepth, product.K - k);
-    for (int64_t i = 0; i < strips; ++i) {
-      const Range strip = part(rows, i, strips);
-      pack<kStripRows>(scratch.a, lines(product.a, product.a.transpose == Transpose::no, k, strip.begin), depth,
-                       strip.size(), product.M - strip.begin);
-      for (int64_t n = columns.begin; n < columns.end; n += kColumns) {
-        T* panel = scratch.b + (keeps ? (n - columns.begin) * depth : 0);
-        if (i == 0)
-          pack<kColumns>(panel, lines(product.b, product.b.transpose == Transpose::yes, k, n), depth,
-                         std::min(kColumns, columns.end - n), product.N - n);
-        const Matrix<C> to{product.c.data + (strip.begin - rows.begin) * product.c.stride + n - columns.begin,
-                           product.c.stride};
-        multiply_into(to, write, strip.size(), std::min(kColumns, columns.end - n), scratch.a, panel, depth);
-      }
-    }
+    k = {k.end, std::min(k.end + kDepth, product.K)};
+    multiply_steps(product, rows, columns, k, write, scratch);
     write = Write::accumulate;
-    k += depth;
-  } while (k < product.K);
+  } while (k.end < product.K);
 }
 
 template <class S, class C>
@@ -144,9 +214,7 @@ struct Task {
                                          block.N,
                                          block.K},
                        rows, columns, Write::overwrite, scratch);
-        for (int64_t i = 0; i < rows.size(); ++i)
-          write_tile(block.c.data + i * block.c.stride, block.c.stride, write, scratch.block + i * stride, 1,
-                     columns.size());
+        write_tile(block.c.data, block.c.stride, write, scratch.block, stride, rows.size(), columns.size());
         return;
       }
     }

@@ -45,23 +45,52 @@ inline void load(Vector<float>& to, const bf16* from) {
   to = reinterpret_cast<Vector<float>>(__builtin_convertvector(halves, Vector<uint32_t>) << 16);
 }
 
-// (a, b) <- a and b with the lanes whose bit kDistance differs from their vector's exchanged.
-template <int kDistance, class V, int... I>
-inline void exchange(V& a, V& b, std::integer_sequence<int, I...>) {
-  constexpr int kCount = sizeof...(I);
-  const V low = __builtin_shufflevector(a, b, ((I & kDistance) ? kCount + I - kDistance : I)...);
-  b = __builtin_shufflevector(a, b, ((I & kDistance) ? kCount + I : I + kDistance)...);
-  a = low;
+// Vectors are made of granules of 16 bytes: what crosses none is the cheapest to move.
+template <class T>
+inline constexpr int kGranule = 16 / static_cast<int>(sizeof(T));
+
+// The low (or high) halves of each granule of a and b, their lanes taking turns.
+template <class T, bool kHigh, int... I>
+inline Vector<T> interleaved(const Vector<T>& a, const Vector<T>& b, std::integer_sequence<int, I...>) {
+  constexpr int L = kLanes<T>, G = kGranule<T>;
+  return __builtin_shufflevector(a, b, (I / G * G + I % G / 2 + (kHigh ? G / 2 : 0) + (I % 2 ? L : 0))...);
 }
 
-// Transposes rows[kLanes][kLanes] in log2(kLanes) rounds of exchanges.
-template <class T, int kDistance = kLanes<T> / 2>
+// The even (or odd) granules of a, then those of b.
+template <class T, bool kOdd, int... I>
+inline Vector<T> every_other(const Vector<T>& a, const Vector<T>& b, std::integer_sequence<int, I...>) {
+  constexpr int G = kGranule<T>;
+  return __builtin_shufflevector(a, b, ((I / G * 2 + (kOdd ? 1 : 0)) * G + I % G)...);
+}
+
+// Transposes rows[kLanes][kLanes]: first G x G blocks inside the granules, G to a granule, then the granules.
+template <class T>
 inline void transpose(Vector<T>* rows) {
+  constexpr int L = kLanes<T>, G = kGranule<T>, Q = L / G;
+  constexpr auto lanes = std::make_integer_sequence<int, L>();
+  Vector<T> next[L];
+  for (int round = 1; round < G; round *= 2) {
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes<T>; ++i)
-    if (!(i & kDistance))
-      exchange<kDistance>(rows[i], rows[i + kDistance], std::make_integer_sequence<int, kLanes<T>>());
-  if constexpr (kDistance > 1) transpose<T, kDistance / 2>(rows);
+    for (int i = 0; i < L / 2; ++i) {
+      const int first = i / (G / 2) * G, j = i % (G / 2);
+      const Vector<T>&a = rows[first + j], &b = rows[first + j + G / 2];
+      next[first + 2 * j] = interleaved<T, false>(a, b, lanes);
+      next[first + 2 * j + 1] = interleaved<T, true>(a, b, lanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) rows[i] = next[i];
+  }
+  for (int round = 1; round < Q; round *= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < L / 2; ++i) {
+      const int q = i / G, j = i % G;
+      const Vector<T>&a = rows[2 * q * G + j], &b = rows[(2 * q + 1) * G + j];
+      next[q * G + j] = every_other<T, false>(a, b, lanes);
+      next[(q + Q / 2) * G + j] = every_other<T, true>(a, b, lanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) rows[i] = next[i];
+  }
 }
 
 }  // namespace witan::kernels::cpu
