@@ -1,15 +1,24 @@
-// Matrix products at the shapes of the default model, against the machine's peak: the rate of multiply-adds between
-// registers, measured in this program on one thread, times the threads. `of_peak` is the share that is reached.
-#include <benchmark/benchmark.h>
+// Matrix products at the shapes of the default model, one line each: the shortest time of a call, its rate, and the
+// floor that the machine sets, the greater of
+//   FLOPs / the rate of multiply-adds between registers    and    bytes read and written / the rates of memory,
+// all measured in this program. The memory is that of the smallest level that holds the product's operands: a cache
+// where one product is repeated ("hot"); main memory where calls rotate through more operands than any cache holds
+// ("cold"), as the weights and gradients of a model do between one step and the next.
+// With one thread, times are the thread's processor time, so that a busy machine disturbs them little.
+//   gemm_bench [text that names must contain] [threads]
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "witan/base/rng.h"
+#include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/cpu/gemm_vector.h"
 #include "witan/kernels/gemm.h"
@@ -22,6 +31,31 @@ using kernels::Transpose;
 using kernels::cpu::kLanes;
 using kernels::cpu::Vector;
 
+class Clock {
+ public:
+  explicit Clock(int threads) : id_(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC) {}
+  double seconds() const {
+    timespec now{};
+    clock_gettime(id_, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  // The shortest of the calls that fit into `budget` seconds, ten at least.
+  double shortest(double budget, const std::function<void()>& call) const {
+    double least = 1e30, spent = 0;
+    for (int i = 0; i < 10 || spent < budget; ++i) {
+      const double begin = seconds();
+      call();
+      const double took = seconds() - begin;
+      least = std::min(least, took);
+      spent += took;
+    }
+    return least;
+  }
+
+ private:
+  clockid_t id_;
+};
+
 // Twelve independent chains hide the latency of a multiply-add on any core with up to three units.
 template <class T>
 double multiply_adds(int64_t rounds) {
@@ -33,50 +67,120 @@ double multiply_adds(int64_t rounds) {
 #pragma GCC unroll 12
     for (auto& sum : sums) sum = sum * a + b;
   }
-  for (auto& sum : sums) benchmark::DoNotOptimize(sum);
+  for (auto& sum : sums) asm volatile("" : : "m"(sum));
   return 2.0 * 12 * kLanes<T> * static_cast<double>(rounds);
 }
 
-// FLOP/s of one core, the best of ten runs.
-template <class T>
-double peak() {
-  static const double best = [] {
-    double most = 0;
-    for (int i = 0; i < 10; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      const double flops = multiply_adds<T>(4'000'000);
-      most = std::max(most, flops / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+void read_all(const float* data, int64_t elements) {
+  constexpr int L = kLanes<float>;
+  Vector<float> sums[8] = {};
+  for (int64_t i = 0; i + 8 * L <= elements; i += 8 * L)
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      Vector<float> in;
+      kernels::cpu::load(in, data + i + j * L);
+      sums[j] += in;
     }
-    return most;
-  }();
-  return best;
+  for (auto& sum : sums) asm volatile("" : : "m"(sum));
 }
 
-struct Machine {
-  explicit Machine(int threads) : pool(threads), stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 30), pool) {}
+void write_all(float* data, int64_t elements) {
+  constexpr int L = kLanes<float>;
+  const Vector<float> value = Vector<float>{} + 1.0f;
+  for (int64_t i = 0; i + 4 * L <= elements; i += 4 * L)
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) kernels::cpu::store(data + i + j * L, value);
+  asm volatile("" : : "r"(data) : "memory");
+}
 
-  Tensor normal(const Shape& shape, DType dtype, std::string_view name) {
-    Tensor out = stream.empty(shape, dtype);
-    const Philox rng(1, Philox::stream_of(name));
+struct Level {
+  const char* name;
+  int64_t holds;       // bytes
+  double read, write;  // bytes/s of all threads together
+};
+
+class Machine {
+ public:
+  explicit Machine(int threads)
+      : pool_(threads),
+        clock_(threads),
+        stream_({Device::Kind::cpu}, Arena::reserve(int64_t{2} << 30), pool_),
+        peak32_(measure_peak<float>()),
+        peak64_(measure_peak<double>()) {
+    const int64_t second = cache_bytes(2, 1 << 20) * threads;
+    const int64_t third = std::max(cache_bytes(3, 32 << 20), second);
+    const Tensor room = stream_.empty({third}, DType::f32);  // four times the cache
+    levels_ = {measure("L2", second, second / 2, room), measure("L3", third, third / 4, room),
+               measure("memory", INT64_MAX, room.bytes(), room)};
+  }
+
+  Stream& stream() { return stream_; }
+  const std::vector<Level>& levels() const { return levels_; }
+  int64_t beyond_caches() const { return 3 * levels_[1].holds; }
+  double peak(DType dtype) const { return dtype == DType::f64 ? peak64_ : peak32_; }
+  const Clock& clock() const { return clock_; }
+
+  Tensor normal(const Shape& shape, DType dtype) {
+    Tensor out = stream_.empty(shape, dtype);
+    const Philox rng(1, ++tensors_);
     dispatch_floating(dtype, [&]<class T>() {
-      for (int64_t i = 0; i < out.elements(); ++i) out.data<T>()[i] = T(rng.normal(static_cast<uint64_t>(i)));
+      for (int64_t i = 0; i < out.elements(); ++i)
+        out.data<T>()[i] = i < 4096 ? T(rng.normal(static_cast<uint64_t>(i))) : out.data<T>()[i - 4096];
     });
     return out;
   }
   Tensor indices(const std::vector<int64_t>& values) {
-    Tensor out = stream.empty({std::ssize(values)}, DType::i64);
+    Tensor out = stream_.empty({std::ssize(values)}, DType::i64);
     std::ranges::copy(values, out.data<int64_t>());
     return out;
   }
-  void report(benchmark::State& state, DType dtype) {
-    const double ceiling = (dtype == DType::f64 ? peak<double>() : peak<float>()) * pool.threads();
-    state.counters["FLOP/s"] = benchmark::Counter(stream.flops(), benchmark::Counter::kIsRate);
-    state.counters["of_peak"] = benchmark::Counter(stream.flops() / ceiling, benchmark::Counter::kIsRate);
+
+ private:
+  static int64_t cache_bytes(int level, int64_t otherwise) {
+    std::ifstream file(cat("/sys/devices/system/cpu/cpu0/cache/index", level, "/size"));
+    int64_t kibibytes = 0;
+    return file >> kibibytes ? kibibytes << 10 : otherwise;
+  }
+  template <class T>
+  double measure_peak() {
+    double flops = 0;
+    const double seconds = clock_.shortest(0.1, [&] { flops = multiply_adds<T>(100'000); });
+    return flops / seconds * pool_.threads();
+  }
+  Level measure(const char* name, int64_t holds, int64_t bytes, const Tensor& room) {
+    const int64_t threads = pool_.threads(), each = bytes / 4 / threads;
+    float* data = room.data<float>();
+    const auto rate = [&](const auto& body) {
+      return static_cast<double>(bytes) /
+             clock_.shortest(0.2, [&] { pool_.run(threads, [&](int64_t i) { body(data + i * each, each); }); });
+    };
+    const double write = rate(write_all);  // first, so that there are pages to read
+    return {name, holds, rate(read_all), write};
   }
 
-  ThreadPool pool;
-  Stream stream;
+  ThreadPool pool_;
+  Clock clock_;
+  Stream stream_;
+  double peak32_, peak64_;
+  std::vector<Level> levels_;
+  uint64_t tensors_ = 0;
 };
+
+// One line of the table. `call(i)` is the product on the i-th set of operands, each of which it reads or writes once.
+void line(Machine& machine, const std::string& name, DType dtype, double flops, double read, double written,
+          int64_t sets, const std::function<void(int64_t set)>& call) {
+  int64_t set = 0;
+  for (int64_t i = 0; i < sets; ++i) call(i);
+  const double seconds = machine.clock().shortest(0.25, [&] { call(set++ % sets); });
+  const Level& level = *std::ranges::find_if(machine.levels(), [&](const Level& l) {
+    return static_cast<double>(sets) * (read + written) <= static_cast<double>(l.holds);
+  });
+  const double compute = flops / machine.peak(dtype), move = read / level.read + written / level.write;
+  const double floor = std::max(compute, move);
+  std::printf("%-42s %9.0f %8.1f %9.0f %7.2f  %s\n", name.c_str(), seconds * 1e6, flops / seconds * 1e-9, floor * 1e6,
+              floor / seconds, compute > move ? "multiply-adds" : level.name);
+  std::fflush(stdout);
+}
 
 struct Problem {
   const char* name;
@@ -86,84 +190,99 @@ struct Problem {
 constexpr auto kNo = Transpose::no, kYes = Transpose::yes;
 // T tokens: forward x w^T, backward input dy w, backward weight dy^T x.
 constexpr Problem kProblems[] = {
-    {"attention/forward", 1024, 256, 256, kNo, kYes}, {"attention/input", 1024, 256, 256, kNo, kNo},
-    {"attention/weight", 256, 256, 1024, kYes, kNo},  {"head/forward", 1024, 4096, 256, kNo, kYes},
-    {"head/forward", 2048, 4096, 256, kNo, kYes},     {"head/input", 1024, 256, 4096, kNo, kNo},
-    {"head/input", 2048, 256, 4096, kNo, kNo},        {"head/weight", 4096, 256, 1024, kYes, kNo},
-    {"head/weight", 4096, 256, 2048, kYes, kNo},      {"decode/head", 1, 4096, 256, kNo, kYes},
-    {"square", 1024, 1024, 1024, kNo, kNo},
+    {"attention forward", 1024, 256, 256, kNo, kYes}, {"attention input", 1024, 256, 256, kNo, kNo},
+    {"attention weight", 256, 256, 1024, kYes, kNo},  {"head forward", 1024, 4096, 256, kNo, kYes},
+    {"head input", 1024, 256, 4096, kNo, kNo},        {"head weight", 4096, 256, 1024, kYes, kNo},
+    {"decoding: head", 1, 4096, 256, kNo, kYes},      {"square", 1024, 1024, 1024, kNo, kNo},
 };
 
-void plain(benchmark::State& state, const Problem& p, DType dtype, int threads) {
-  Machine machine(threads);
-  const auto matrix = [&](int64_t rows, int64_t columns, Transpose t, const char* name) {
-    return machine.normal(t == kYes ? Shape{columns, rows} : Shape{rows, columns}, dtype, name);
+void plain(Machine& machine, const Problem& p, DType dtype, const std::string& name) {
+  const auto matrix = [&](int64_t rows, int64_t columns, Transpose t) {
+    return machine.normal(t == kYes ? Shape{columns, rows} : Shape{rows, columns}, dtype);
   };
-  const Tensor a = matrix(p.M, p.K, p.a, "a"), b = matrix(p.K, p.N, p.b, "b");
-  const Tensor c = machine.stream.empty({p.M, p.N}, dtype);
-  for (auto _ : state) kernels::gemm(machine.stream, c, Write::overwrite, a, p.a, b, p.b);
-  machine.report(state, dtype);
+  const Tensor a = matrix(p.M, p.K, p.a), b = matrix(p.K, p.N, p.b);
+  const Tensor c = machine.stream().empty({p.M, p.N}, dtype);
+  line(machine, name, dtype, 2.0 * static_cast<double>(p.M * p.N * p.K), kernels::bytes_of(a, b), kernels::bytes_of(c),
+       1, [&](int64_t) { kernels::gemm(machine.stream(), c, Write::overwrite, a, p.a, b, p.b); });
 }
 
+constexpr int64_t kExperts = 8;
 struct Experts {
   const char* name;
   int64_t N, K;
 };
-constexpr Experts kExperts[] = {{"w1", 1024, 256}, {"w2", 256, 512}};
-enum class Pass : uint8_t { forward, input, weight };
-constexpr std::pair<Pass, const char*> kPasses[] = {
-    {Pass::forward, "forward"}, {Pass::input, "input"}, {Pass::weight, "weight"}};
+constexpr Experts kExpertProducts[] = {{"w1", 1024, 256}, {"w2", 256, 512}};
+enum class Pass : uint8_t { forward, input, weight, weight_added };
+constexpr std::pair<Pass, const char*> kPasses[] = {{Pass::forward, "forward"},
+                                                    {Pass::input, "input"},
+                                                    {Pass::weight, "weight"},
+                                                    {Pass::weight_added, "weight, added"}};
 
-void grouped(benchmark::State& state, const Experts& p, Pass pass, int64_t rows, DType dtype, int threads) {
-  constexpr int64_t E = 8;
-  Machine machine(threads);
-  const Tensor x = machine.normal({E * rows, p.K}, dtype, "x"), y = machine.normal({E * rows, p.N}, dtype, "y");
-  const Tensor w = machine.normal({E, p.N, p.K}, dtype, "w");
+// x, y and w, or the gradient of w, of one layer.
+struct Operands {
+  Tensor x, y, w;
+};
+
+void grouped(Machine& machine, const Experts& p, Pass pass, int64_t rows, DType dtype, bool cold,
+             const std::string& name) {
+  const int64_t T = kExperts * rows;
+  const double bytes = static_cast<double>((T * (p.N + p.K) + kExperts * p.N * p.K) * size_of(dtype));
+  std::vector<Operands> sets;
+  do
+    sets.push_back({machine.normal({T, p.K}, dtype), machine.normal({T, p.N}, dtype),
+                    machine.normal({kExperts, p.N, p.K}, dtype)});
+  while (cold && static_cast<double>(std::ssize(sets)) * bytes < static_cast<double>(machine.beyond_caches()));
   std::vector<int64_t> begin;
-  for (int64_t e = 0; e < E; ++e) begin.push_back(e * rows);
-  const RowGroups groups{machine.indices(begin), machine.indices(std::vector<int64_t>(E, rows))};
-  for (auto _ : state) {
-    switch (pass) {
-      case Pass::forward:
-        kernels::grouped_gemm_forward(machine.stream, y, x, groups, w, E * rows);
-        break;
-      case Pass::input:
-        kernels::grouped_gemm_backward_input(machine.stream, x, y, groups, w, E * rows);
-        break;
-      case Pass::weight:
-        kernels::grouped_gemm_backward_weight(machine.stream, w, Write::overwrite, y, x, groups, E * rows);
-        break;
-    }
-  }
-  machine.report(state, dtype);
+  for (int64_t e = 0; e < kExperts; ++e) begin.push_back(e * rows);
+  const RowGroups groups{machine.indices(begin), machine.indices(std::vector<int64_t>(kExperts, rows))};
+  const auto& [x, y, w] = sets[0];
+  const double written = pass == Pass::forward ? kernels::bytes_of(y)
+                         : pass == Pass::input ? kernels::bytes_of(x)
+                                               : kernels::bytes_of(w);
+  const double read = bytes - (pass == Pass::weight_added ? 0 : written);
+  line(machine, name, dtype, 2.0 * static_cast<double>(T * p.N * p.K), read, written, std::ssize(sets),
+       [&](int64_t set) {
+         const Operands& o = sets[static_cast<size_t>(set)];
+         switch (pass) {
+           case Pass::forward:
+             return kernels::grouped_gemm_forward(machine.stream(), o.y, o.x, groups, o.w, T);
+           case Pass::input:
+             return kernels::grouped_gemm_backward_input(machine.stream(), o.x, o.y, groups, o.w, T);
+           case Pass::weight:
+           case Pass::weight_added:
+             return kernels::grouped_gemm_backward_weight(machine.stream(), o.w,
+                                                          pass == Pass::weight ? Write::overwrite : Write::accumulate,
+                                                          o.y, o.x, groups, T);
+         }
+       });
 }
 
-void add(const std::string& name, auto&& body) {
-  benchmark::RegisterBenchmark(name.c_str(), body)->Unit(benchmark::kMicrosecond)->UseRealTime()->MinTime(0.2);
+void run(std::string_view wanted, int threads) {
+  Machine machine(threads);
+  std::printf("%d thread%s; float32 %.0f, float64 %.0f GFLOP/s\n", threads, threads == 1 ? "" : "s",
+              machine.peak(DType::f32) * 1e-9, machine.peak(DType::f64) * 1e-9);
+  for (const Level& level : machine.levels())
+    std::printf("%-6s read %.0f, written %.0f GB/s\n", level.name, level.read * 1e-9, level.write * 1e-9);
+  std::printf("\n%-42s %9s %8s %9s %7s  %s\n", "product", "µs", "GFLOP/s", "floor, µs", "reached", "bound by");
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const Problem& p : kProblems) {
+      const std::string name = cat(dtype, ' ', p.name, ' ', p.M, 'x', p.N, 'x', p.K);
+      if (name.find(wanted) != std::string::npos) plain(machine, p, dtype, name);
+    }
+    for (const Experts& p : kExpertProducts)
+      for (const auto& [pass, pass_name] : kPasses)
+        for (const bool cold : {false, true})
+          for (const int64_t rows : {1, 3, 17, 64, 256}) {
+            const std::string name = cat(dtype, ' ', p.name, ' ', pass_name, ' ', kExperts, 'x', rows, 'x', p.N, 'x',
+                                         p.K, cold ? " cold" : " hot");
+            if (name.find(wanted) != std::string::npos) grouped(machine, p, pass, rows, dtype, cold, name);
+          }
+  }
 }
 
 }  // namespace
 }  // namespace witan
 
 int main(int argc, char** argv) {
-  using namespace witan;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
-    for (const int threads : {1, 2}) {
-      const std::string kind = cat(dtype, "/threads:", threads, "/");
-      for (const Problem& p : kProblems)
-        add(cat(kind, p.name, "/", p.M, "x", p.N, "x", p.K),
-            [&p, dtype, threads](benchmark::State& state) { plain(state, p, dtype, threads); });
-      for (const Experts& p : kExperts)
-        for (const auto& [pass, pass_name] : kPasses)
-          for (const int64_t rows : {1, 3, 17, 256, 512})
-            add(cat(kind, p.name, "/", pass_name, "/8x", rows, "x", p.N, "x", p.K),
-                [&p, pass = pass, rows, dtype, threads](benchmark::State& state) {
-                  grouped(state, p, pass, rows, dtype, threads);
-                });
-    }
-  benchmark::Initialize(&argc, argv);
-  benchmark::AddCustomContext("float32 peak, GFLOP/s per core", cat(peak<float>() / 1e9));
-  benchmark::AddCustomContext("float64 peak, GFLOP/s per core", cat(peak<double>() / 1e9));
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  witan::run(argc > 1 ? argv[1] : "", argc > 2 ? std::max(std::atoi(argv[2]), 1) : 1);
 }
