@@ -194,7 +194,7 @@ TEST(SumAssignments, AddsInTheOrderOfK) {
 
 TEST(SumAssignments, FollowsItsDefinitionInEveryDType) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
-    const int64_t T = 700, K = 3, D = 37;
+    const int64_t T = 300, K = 3, D = 137;
     std::vector<std::vector<double>> results;
     for (const int threads : {1, 3}) {
       Rank rank(threads);

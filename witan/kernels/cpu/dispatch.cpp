@@ -1,10 +1,12 @@
 #include "witan/kernels/dispatch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/cpu/store.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -112,13 +114,19 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   const int64_t D = D_, K = T == 0 ? 0 : slot.elements() / T;
   dispatch_floating(y.dtype(), [&]<class E>() {
     using A = Accumulator<E>;
-    for_rows(stream, y, [&](int64_t t) {
-      const int64_t* rows = slot.data<int64_t>() + t * K;
-      E* out = y.data<E>() + t * D;
-      for (int64_t d = 0; d < D; ++d) {
-        A sum = 0;
-        for (int64_t k = 0; k < K; ++k) sum += A(x.data<E>()[rows[k] * D + d]);
-        out[d] = E(sum);
+    constexpr int64_t kColumns = 128;  // whose sums stay in registers or the first-level cache
+    for_rows(stream, y, [&, from = x.data<E>(), slots = slot.data<int64_t>(), to = y.data<E>()](int64_t t) {
+      for (int64_t begin = 0; begin < D; begin += kColumns) {
+        const int64_t columns = std::min(kColumns, D - begin);
+        A sums[kColumns] = {};
+        for (int64_t k = 0; k < K; ++k) {
+          const E* row = from + slots[t * K + k] * D + begin;
+#pragma omp simd
+          for (int64_t d = 0; d < columns; ++d) sums[d] += A(row[d]);
+        }
+        E* out = to + t * D + begin;
+#pragma omp simd
+        for (int64_t d = 0; d < columns; ++d) store(out[d], sums[d]);
       }
     });
   });
