@@ -100,11 +100,13 @@ void form_tile(C* c, int64_t stride, Write write, int64_t rows, int64_t columns,
   write_tile(c, stride, write, tile, width, rows, columns);
 }
 
-// Rows `strip` of op(a), steps k.
+// Rows `strip` of op(a), steps k. The strip below is likely to be next.
 template <class S, class C, class T>
 void pack_strip(T* to, const Product<S, C>& product, Range strip, Range k) {
-  pack<kStripRows>(to, lines(product.a, product.a.transpose == Transpose::no, k.begin, strip.begin), k.size(),
-                   strip.size(), product.M - strip.begin, Ahead<S>());
+  const auto& [a, stride, transpose] = product.a;
+  const bool apart = transpose == Transpose::no;
+  pack<kStripRows>(to, lines(product.a, apart, k.begin, strip.begin), k.size(), strip.size(), product.M - strip.begin,
+                   apart ? Ahead<S>(a + strip.end * stride + k.begin, stride, strip.size(), k.size()) : Ahead<S>());
 }
 
 // What is read after `width` columns of op(b) from n on, where the lanes of B lie apart: those to the right or, behind
