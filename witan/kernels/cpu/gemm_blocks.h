@@ -1,8 +1,9 @@
 // How matrix products are cut into tasks and blocks: the layer between the inner kernel and the twins.
 //
 // A task is a block of C: rows x columns of one product. It walks K in fixed steps, packs a block of B that stays in
-// the second-level cache (with few rows B is read where it lies) and, strip by strip, A. K is never divided between tasks, and where its steps begin depends on
-// nothing else, so an element of C has the same bits for any number of threads, rows, columns and products.
+// the second-level cache (with few rows B is read where it lies) and, strip by strip, A. K is never divided between
+// tasks, and where its steps begin depends on nothing else, so an element of C has the same bits for any number of
+// threads, rows, columns and products.
 #pragma once
 
 #include <cassert>
