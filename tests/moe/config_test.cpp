@@ -64,13 +64,35 @@ TEST(MoeConfig, ImpossibleChoicesSayWhy) {
   config.validate(1);
 }
 
+TEST(MoeConfig, PaddingNeedsACapacity) {
+  MoeConfig config;
+  config.moe_pad_expert_input_to_capacity = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set moe_expert_capacity_factor, as "
+            "1.25");
+  config.moe_expert_capacity_factor = 0.5;
+  config.validate(1);
+}
+
+TEST(MoeConfig, WithoutALoadBalancingLossItsWeightIsZero) {
+  MoeConfig config;
+  config.moe_aux_loss_coeff = 0.25;
+  EXPECT_EQ(config.balance_weight(), 0.25);
+  set_field(config.fields(), "moe_router_load_balancing_type", "none", "test");
+  EXPECT_EQ(config.balance_weight(), 0.0);
+}
+
 TEST(MoeConfig, FieldsHaveBounds) {
   MoeConfig config;
-  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{{"num_experts", "-1"},
-                                                                                  {"num_experts", "65537"},
-                                                                                  {"moe_router_topk", "0"},
-                                                                                  {"moe_aux_loss_coeff", "-0.1"},
-                                                                                  {"moe_z_loss_coeff", "-1"}})
+  for (const auto& [key, text] :
+       std::vector<std::pair<std::string, std::string>>{{"num_experts", "-1"},
+                                                        {"num_experts", "65537"},
+                                                        {"moe_router_topk", "0"},
+                                                        {"moe_aux_loss_coeff", "-0.1"},
+                                                        {"moe_z_loss_coeff", "-1"},
+                                                        {"moe_expert_capacity_factor", "-1"},
+                                                        {"moe_token_drop_policy", "random"},
+                                                        {"moe_router_load_balancing_type", "sinkhorn"}})
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
   set_field(config.fields(), "num_experts", "0", "test");
   EXPECT_EQ(config.num_experts, 0);

@@ -37,8 +37,19 @@ Fields MoeConfig::fields() {
       Field{"moe_layer_freq", &moe_layer_freq, "which blocks hold experts: every N-th, or a pattern as [1,0,1,0]"},
       Field{"moe_router_topk", &moe_router_topk, "experts that each token visits"}.at_least(1),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "softmax over all experts, then the choice"},
+      Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
+            "what keeps experts evenly loaded: an auxiliary loss, or nothing"}
+          .one_of({"aux_loss", "none"}),
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "weight of the load-balancing loss"}.at_least(0),
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "weight of the router's z-loss"}.at_least(0),
+      Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,
+            "an expert takes at most this many times its even share of a micro-batch's assignments; 0: all (dropless)"}
+          .at_least(0),
+      Field{"moe_token_drop_policy", &moe_token_drop_policy,
+            "which assignments an expert keeps: the likeliest, or the first in the batch"}
+          .one_of({"probs", "position"}),
+      Field{"moe_pad_expert_input_to_capacity", &moe_pad_expert_input_to_capacity,
+            "as Megatron-LM's; pools are ragged and bounded by the capacity, so that it changes nothing here"},
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
             "all experts in one grouped matrix product; false: one after the other"},
   };
@@ -52,6 +63,9 @@ void MoeConfig::validate(int64_t num_layers) const {
       moe_router_topk > 1 || moe_router_pre_softmax,
       "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
       "the router would not learn");
+  require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
+                       "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
+                       "moe_expert_capacity_factor, as 1.25");
   const auto layers = moe_layers(moe_layer_freq, num_layers);
   require<ConfigError>(layers.size() == static_cast<size_t>(num_layers), "moe_layer_freq = ", moe_layer_freq,
                        ": must be a whole number, or a pattern of 0 and 1 for each of the ", num_layers,

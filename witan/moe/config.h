@@ -10,14 +10,20 @@ struct MoeConfig {
   std::string moe_layer_freq = "1";
   int64_t moe_router_topk = 2;
   bool moe_router_pre_softmax = false;
+  std::string moe_router_load_balancing_type = "aux_loss";
   double moe_aux_loss_coeff = 1e-2;
   double moe_z_loss_coeff = 0;
+  double moe_expert_capacity_factor = 0;  // 0: dropless
+  std::string moe_token_drop_policy = "probs";
+  bool moe_pad_expert_input_to_capacity = false;
   bool moe_grouped_gemm = true;
 
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError
   // Whether block `layer` of `num_layers` holds experts.
   bool is_moe_layer(int64_t layer, int64_t num_layers) const;
+  // Weight of the load-balancing loss: 0 when there is none.
+  double balance_weight() const { return moe_router_load_balancing_type == "aux_loss" ? moe_aux_loss_coeff : 0; }
 };
 
 }  // namespace witan

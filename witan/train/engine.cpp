@@ -95,7 +95,7 @@ void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, 
     const double share = 1.0 / static_cast<double>(config_.micro_batches());
     const auto& moe = config_.model.moe;
     std::vector<std::pair<Var, double>> terms = {{entropy.loss, 1.0}};
-    for (const Var& balance : out.balance_losses) terms.emplace_back(balance, moe.moe_aux_loss_coeff * share);
+    for (const Var& balance : out.balance_losses) terms.emplace_back(balance, moe.balance_weight() * share);
     for (const Var& z : out.z_losses) terms.emplace_back(z, moe.moe_z_loss_coeff * share);
     loss = ops::weighted_sum(tape, terms);
 
