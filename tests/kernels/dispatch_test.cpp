@@ -52,6 +52,15 @@ TEST(SendOrder, IsAStableSortByExpert) {
   }
 }
 
+TEST(SendOrder, WhatIsDroppedHasNoRow) {
+  Rank rank;
+  const Tensor slot = unset(rank, {6}), source = unset(rank, {5});
+  kernels::send_order(rank.stream, slot, source, rank.tensor<int32_t>({3, 2}, {2, -1, 0, 2, -1, 0}),
+                      rank.tensor<int64_t>({3}, {2, 0, 2}));
+  EXPECT_EQ(slot.to_vector<int64_t>(), (Integers{2, -1, 0, 3, -1, 1}));
+  EXPECT_EQ(source.to_vector<int64_t>(), (Integers{2, 5, 0, 3, -1}));
+}
+
 TEST(LocalGroups, LieOneAfterTheOther) {
   Rank rank;
   const RowGroups groups{unset(rank, {5}), unset(rank, {5})};
@@ -158,6 +167,18 @@ TEST(GatherRows, CopiesTheRowsNamed) {
     }
 }
 
+TEST(GatherRows, WritesZerosWhereThereIsNoRow) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t divisor : {1, 2}) {
+      const Tensor x = rank.normal({2, 3}, dtype, "x"), y = rank.poisoned({3, 3}, dtype);
+      kernels::gather_rows(rank.stream, y, x, rank.tensor<int64_t>({3}, {-1, divisor, -1}), divisor);
+      EXPECT_EQ(values(y.narrow(0, 0, 1)), std::vector<double>(3, 0.0));
+      EXPECT_EQ(values(y.narrow(0, 1, 1)), values(x.narrow(0, 1, 1)));
+      EXPECT_EQ(values(y.narrow(0, 2, 1)), std::vector<double>(3, 0.0));
+    }
+}
+
 TEST(FirstRows, ScatterIsTheInverseOfGatherAndTheRestIsNotTouched) {
   Rank rank;
   const int64_t N = 500, D = 33;
@@ -190,6 +211,13 @@ TEST(SumAssignments, AddsInTheOrderOfK) {
   const Tensor x = rank.tensor<float>({3, 1}, {1, 1e8F, -1e8F}), y = rank.poisoned({2, 1}, DType::f32);
   kernels::sum_assignments(rank.stream, y, x, rank.tensor<int64_t>({6}, {1, 0, 2, 1, 2, 0}));
   EXPECT_EQ(values(y), (std::vector<double>{0, 1}));
+}
+
+TEST(SumAssignments, WhatIsDroppedAddsNothing) {
+  Rank rank;
+  const Tensor x = rank.tensor<float>({2, 1}, {3, 4}), y = rank.poisoned({3, 1}, DType::f32);
+  kernels::sum_assignments(rank.stream, y, x, rank.tensor<int64_t>({6}, {-1, 0, 1, 0, -1, -1}));
+  EXPECT_EQ(values(y), (std::vector<double>{3, 7, 0}));
 }
 
 TEST(SumAssignments, FollowsItsDefinitionInEveryDType) {

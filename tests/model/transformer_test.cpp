@@ -349,5 +349,21 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
 }
 
+TEST(Transformer, CapacityIsForTrainingAndNotForGeneration) {
+  Rank rank;
+  const ModelConfig dropless = tiny_config(8);
+  ModelConfig bounded = dropless;
+  bounded.moe.moe_expert_capacity_factor = 0.3;
+  Alone alone;
+  Transformer one(rank.stream, dropless, 1, alone), other(rank.stream, bounded, 1, alone);
+  const MicroBatch batch = micro_batch(rank.stream, dropless, 1, 12);
+  EXPECT_NE(testing::logits_of(rank.stream, one, batch.input), testing::logits_of(rank.stream, other, batch.input));
+  const auto decoded = [&](Transformer& model) {
+    auto caches = model.make_caches(rank.stream, 1, 12);
+    return values(model.decode(rank.stream, batch.input, caches));
+  };
+  EXPECT_EQ(decoded(one), decoded(other));
+}
+
 }  // namespace
 }  // namespace witan

@@ -74,6 +74,22 @@ TEST(MoeConfig, PaddingNeedsACapacity) {
   config.validate(1);
 }
 
+// Megatron-LM's get_capacity(tokens * topk, experts, factor).
+TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
+  MoeConfig config;  // 8 experts, top-2
+  const auto capacity = [&](double factor, int64_t tokens) {
+    config.moe_expert_capacity_factor = factor;
+    return config.expert_capacity(tokens);
+  };
+  EXPECT_EQ(capacity(1, 16), 4);
+  EXPECT_EQ(capacity(1, 17), 5);
+  EXPECT_EQ(capacity(1.25, 16), 5);
+  EXPECT_EQ(capacity(0.01, 16), 1);
+  EXPECT_EQ(capacity(1, 0), 0);
+  EXPECT_EQ(capacity(1e300, 16), 16) << "no more than there are tokens can come";
+  EXPECT_EQ(capacity(0, 16), 16) << "dropless";
+}
+
 TEST(MoeConfig, WithoutALoadBalancingLossItsWeightIsZero) {
   MoeConfig config;
   config.moe_aux_loss_coeff = 0.25;

@@ -26,6 +26,12 @@ DispatchMap small_map(Rank& rank, Group& group) {
                            group);
 }
 
+// Experts keep two of their assignments: others have no row.
+DispatchMap limited_map(Rank& rank, Group& group) {
+  const Routing all = routing_of(rank, {0, 1, 0, 1, 0, 2, 0, 3, 1, 0}, kTopk, kExperts);
+  return make_dispatch_map(rank.stream, testing::limited(rank, all, 2), group);
+}
+
 // A map whose rows travel to this very rank and arrive in another order than the experts'. make_dispatch_map() never
 // makes one, but finite differences, which move one input of one rank, need the ops between ranks on a single rank.
 DispatchMap travelling_map(Rank& rank, Group& group) {
@@ -41,7 +47,7 @@ TEST(Dispatch, GradientsMatchDifferences) {
   Alone alone;
   const Tensor x = rank.normal({kTokens, kWidth}, DType::f64, "x"),
                weights = rank.normal({kTokens, kTopk}, DType::f64, "weights");
-  for (const DispatchMap& map : {small_map(rank, alone), travelling_map(rank, alone)}) {
+  for (const DispatchMap& map : {small_map(rank, alone), limited_map(rank, alone), travelling_map(rank, alone)}) {
     const auto rows = [&](Tape& tape, const std::vector<Var>& in) {
       return std::vector{dispatch(tape, in[0], tape.constant(weights), map).rows};
     };
@@ -57,8 +63,8 @@ TEST(Dispatch, GradientsMatchDifferences) {
 TEST(Combine, GradientsMatchDifferences) {
   Rank rank;
   Alone alone;
-  const Tensor pool = rank.normal({kTokens * kTopk, kWidth}, DType::f64, "pool");
-  for (const DispatchMap& map : {small_map(rank, alone), travelling_map(rank, alone)}) {
+  for (const DispatchMap& map : {small_map(rank, alone), limited_map(rank, alone), travelling_map(rank, alone)}) {
+    const Tensor pool = rank.normal({map.capacity, kWidth}, DType::f64, "pool");
     const auto sums = [&](Tape& tape, const std::vector<Var>& in) { return std::vector{combine(tape, in[0], map)}; };
     gradcheck(rank, "sum_assignments", sums, {pool});
     if (map.group) gradcheck(rank, "to_arrival_order", sums, {pool});
@@ -94,6 +100,35 @@ TEST(Dispatch, EmptyAndHotExperts) {
   const Dispatched out = dispatch(tape, x, tape.constant(rank.normal({4, 1}, DType::f32, "w")), map);
   EXPECT_EQ(values(out.rows.value()), values(x.value())) << "one expert gets the tokens in their order";
   EXPECT_EQ(values(out.row_weights.value()), values(rank.normal({4}, DType::f32, "w")));
+}
+
+TEST(Dispatch, WhatIsDroppedIsNeitherSentNorSummed) {
+  Rank rank;
+  Alone alone;
+  Tape tape(rank.stream);
+  const DispatchMap map = limited_map(rank, alone);
+  EXPECT_EQ(map.capacity, kExperts * 2);
+  EXPECT_EQ(map.groups.count.to_vector<int64_t>(), (std::vector<int64_t>{2, 2, 1, 1}));
+  const Var x = tape.input(rank.tensor<double>({5, 1}, {1, 10, 100, 1000, 10000})),
+            weights = tape.input(rank.normal({5, 2}, DType::f64, "w"));
+  const Dispatched out = dispatch(tape, x, weights, map);
+  EXPECT_EQ(rows_of_groups(out.rows.value(), map.groups), (std::vector<double>{1, 10, 1, 10, 100, 1000}));
+  const Var y = combine(tape, out.rows, map);
+  EXPECT_EQ(values(y.value()), (std::vector<double>{2, 20, 100, 1000, 0}));
+  tape.backward({{y, {}}, {out.row_weights, {}}});
+  EXPECT_EQ(values(tape.gradient(x)), (std::vector<double>{2, 2, 1, 1, 0}));
+  EXPECT_EQ(values(tape.gradient(weights)), (std::vector<double>{1, 1, 1, 1, 0, 1, 0, 1, 0, 0}));
+}
+
+TEST(Dispatch, PoolsAreBoundedByTheCapacity) {
+  for (const auto& [capacity, rows] : std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {3, 6}, {12, 24}, {13, 26}})
+    on_ranks(2, [&, most = capacity, rows = rows](ThreadRank& rank) {
+      const auto group = rank.everyone("expert");
+      const Routing all = routing_of(rank, random_ids(13, 2, 4, "ids"), 2, 4);
+      const DispatchMap map = make_dispatch_map(rank.stream, testing::limited(rank, all, most), *group);
+      EXPECT_EQ(map.capacity, 2 * rows) << "two experts here, for each of two ranks";
+      EXPECT_EQ(map.source.size(0), std::min<int64_t>(4 * most, 26));
+    });
 }
 
 TEST(Dispatch, WrongShapesAreNamed) {
@@ -163,13 +198,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DispatchOnRanks,
 // <dispatch x, g> = <x, dispatch^T g> over all ranks, where dispatch^T is both the gradient and combine.
 TEST(Dispatch, AndCombineAreAdjoint) {
   const int64_t T = 11, K = 3, E = 8, D = 5;
-  for (const int ranks : {1, 2, 4}) {
+  for (const auto& [ranks, capacity] :
+       std::vector<std::pair<int, int64_t>>{{1, T}, {1, 3}, {2, T}, {2, 3}, {4, T}, {4, 3}}) {
     std::vector<double> forward(static_cast<size_t>(ranks)), backward(forward);
-    on_ranks(ranks, [&](ThreadRank& rank) {
+    on_ranks(ranks, [&, most = capacity](ThreadRank& rank) {
       const auto group = rank.everyone("expert");
       Tape tape(rank.stream);
-      const DispatchMap map =
-          make_dispatch_map(rank.stream, routing_of(rank, random_ids(T, K, E, cat("ids ", rank.rank)), K, E), *group);
+      const Routing all = routing_of(rank, random_ids(T, K, E, cat("ids ", rank.rank)), K, E);
+      const DispatchMap map = make_dispatch_map(rank.stream, testing::limited(rank, all, most), *group);
       const Var x = tape.input(rank.own_normal({T, D}, DType::f64, "x"));
       const Dispatched out = dispatch(tape, x, tape.constant(rank.own_normal({T, K}, DType::f64, "w")), map);
       const Tensor g = rank.own_normal({map.capacity, D}, DType::f64, "g");

@@ -16,9 +16,21 @@ inline Routing routing_of(Rank& rank, const std::vector<int32_t>& ids, int64_t K
   for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
   Routing routing;
   routing.ids = rank.tensor<int32_t>({static_cast<int64_t>(ids.size()) / K, K}, ids);
-  routing.counts = rank.tensor<int64_t>({E}, counts);
+  routing.counts = routing.kept = rank.tensor<int64_t>({E}, counts);
+  routing.capacity = routing.ids.size(0);
   routing.weights = std::move(weights);
   return routing;
+}
+
+// The same after each expert has kept its first `capacity` assignments.
+inline Routing limited(Rank& rank, const Routing& routing, int64_t capacity) {
+  // The first ones are kept whatever the weights: none are looked at.
+  Routing weighted = routing;
+  Tape off(rank.stream, Tape::Mode::off);
+  weighted.weights = off.constant(rank.stream.zeros(routing.ids.shape(), DType::f32));
+  weighted = ops::limit_to_capacity(rank.stream, weighted, {capacity, DropPolicy::position});
+  weighted.weights = routing.weights;
+  return weighted;
 }
 
 // K different experts for each of T tokens, drawn at random.

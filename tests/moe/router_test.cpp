@@ -79,6 +79,45 @@ TEST(Route, WrongShapesAreNamed) {
   EXPECT_EQ(route({2, 4}, DType::bf16, 2), "route: logits must be float32 or float64, got bfloat16");
 }
 
+TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.constant(rank.normal({40, 16}, DType::f64, "x"));
+  MoeConfig config;
+  const auto route = [&](double factor, const std::string& policy) {
+    config.moe_expert_capacity_factor = factor;
+    config.moe_token_drop_policy = policy;
+    Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, 16);
+    return router.forward(tape, x);
+  };
+  const Routing all = route(0, "probs");
+  EXPECT_EQ(all.capacity, 40);
+  EXPECT_EQ(all.kept.to_vector<int64_t>(), all.counts.to_vector<int64_t>());
+  const auto ids = all.ids.to_vector<int32_t>();
+  const auto weights = values(all.weights.value());
+  for (const std::string policy : {"probs", "position"}) {
+    const Routing some = route(0.7, policy);
+    EXPECT_EQ(some.capacity, 7);
+    EXPECT_EQ(some.counts.to_vector<int64_t>(), all.counts.to_vector<int64_t>()) << "the load is that of the router";
+    EXPECT_EQ(values(some.weights.value()), weights);
+    EXPECT_EQ(values(some.balance_loss.value()), values(all.balance_loss.value()));
+    const auto kept = some.ids.to_vector<int32_t>();
+    int64_t dropped = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (kept[i] == ids[i]) continue;
+      ++dropped;
+      EXPECT_EQ(kept[i], -1);
+      int better = 0;  // kept assignments of the same expert that had to go first
+      for (size_t j = 0; j < ids.size(); ++j)
+        if (ids[j] == ids[i] && kept[j] >= 0) better += policy == "probs" ? weights[j] >= weights[i] : j < i;
+      EXPECT_EQ(better, 7) << policy;
+    }
+    EXPECT_GT(dropped, 0);
+    const auto counts = some.kept.to_vector<int64_t>();
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 80 - dropped);
+  }
+}
+
 TEST(Router, ComputesInFloat32ForBfloat16Models) {
   Rank rank;
   const Builder builder{.stream = rank.stream, .dtype = DType::bf16, .path = "router"};

@@ -68,6 +68,25 @@ TEST(Plan, DropoutKeepsNoMasks) {
   }
 }
 
+TEST(Plan, PredictsTheArenaWithACapacityAndItIsSmaller) {
+  for (const char* granularity : {"none", "full"})
+    for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {4, 4}}) {
+      RunConfig config = small_config();
+      config.model.recompute_granularity = granularity;
+      config.train.sample_tokens = 0;
+      config.parallel = {ranks, expert, 1};
+      const int64_t dropless = make_plan(config).arena_bytes();
+      for (const char* policy : {"probs", "position"}) {
+        config.model.moe.moe_expert_capacity_factor = 0.5;
+        config.model.moe.moe_token_drop_policy = policy;
+        const int64_t planned = make_plan(config).arena_bytes();
+        EXPECT_EQ(planned, run_engine(config, 3).arena_high_water)
+            << policy << ", recompute " << granularity << ", experts over " << expert;
+        EXPECT_LT(planned, dropless);
+      }
+    }
+}
+
 TEST(Plan, RecomputingTakesLessMemory) {
   RunConfig config = small_config();
   config.model.num_layers = 6;

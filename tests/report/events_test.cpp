@@ -54,6 +54,15 @@ TEST(Events, DenseStepHasNoExpertKeys) {
   const std::string line = format_event(synthetic::step(1, 10, false));
   EXPECT_EQ(line.find("load_balancing_loss"), std::string::npos);
   EXPECT_FALSE(std::get<StepEvent>(*parse_event(line, "here")).load_max_over_mean);
+  EXPECT_EQ(line.find("dropped_share"), std::string::npos);
+}
+
+TEST(Events, TellsTheShareOfDroppedAssignments) {
+  StepEvent step = synthetic::step(1, 10, true);
+  step.dropped_share = 0.125;
+  const std::string line = format_event(step);
+  EXPECT_NE(line.find("\"dropped_share\":0.125"), std::string::npos);
+  EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).dropped_share, 0.125);
 }
 
 TEST(Events, NonFiniteNumbersAreNullAndReadAsNaN) {

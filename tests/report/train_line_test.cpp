@@ -48,6 +48,13 @@ TEST(TrainLine, WhatIsAskedForStandsBehind) {
             "ETA 2 min 10 s");
 }
 
+TEST(TrainLine, TellsWhatExpertsDropped) {
+  TrainStatus bounded = status();
+  bounded.dropped_share = 0.0312;
+  EXPECT_NE(format_train_line(bounded, 0, false).find("load max/mean 1.32  dropped 3.1 %  data wait"),
+            std::string::npos);
+}
+
 TEST(TrainLine, NarrowTerminalsLoseWholeItemsTheLeastNeededFirst) {
   EXPECT_EQ(format_train_line(status(), 100, false),
             "step 120/500  loss 4.512  held-out 4.630  2.413 bits/byte  12.3 K tok/s  ETA 2 min 10 s");

@@ -97,6 +97,15 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.mlp.swiglu = false;
          c.model.untie_embeddings_and_output_weights = true;
        }},
+      {"capacity, the likeliest are kept", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 0.75; }},
+      {"capacity, the first are kept, padded, full recompute",
+       [](RunConfig& c) {
+         c.model.moe.moe_expert_capacity_factor = 1;
+         c.model.moe.moe_token_drop_policy = "position";
+         c.model.moe.moe_pad_expert_input_to_capacity = true;
+         c.model.moe.moe_router_load_balancing_type = "none";
+         c.model.recompute_granularity = "full";
+       }},
       {"SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; }},
       {"dropout", drop},
       {"learned positions, biases, dropout, dense",
@@ -151,6 +160,45 @@ TEST(Layouts, RecomputeChangesNoBitOfDropout) {
       EXPECT_EQ(kept.losses, again.losses) << granularity;
       EXPECT_EQ(kept.weights, again.weights) << granularity;
     }
+  }
+}
+
+TEST(Layouts, CapacityEqualsOneRankInFloat64) {
+  RunConfig config = small_config();
+  config.model.dtype = "float64";
+  config.model.moe.moe_expert_capacity_factor = 1.0;
+  const Trajectory one = run_engine(config, 20);
+  for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+  for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 8}}) {
+    config.parallel = {ranks, expert, 1};
+    const Trajectory several = run_engine(config, 20);
+    expect_equal(one, several, 1e-9, cat(ranks, " ranks, experts over ", expert));
+    EXPECT_EQ(one.dropped, several.dropped);
+  }
+}
+
+TEST(Layouts, PaddingToCapacityChangesNoBit) {
+  RunConfig config = small_config();
+  config.model.moe.moe_expert_capacity_factor = 1.0;
+  const Trajectory ragged = run_engine(config, 5);
+  config.model.moe.moe_pad_expert_input_to_capacity = true;
+  const Trajectory padded = run_engine(config, 5);
+  EXPECT_EQ(ragged.losses, padded.losses);
+  EXPECT_EQ(ragged.weights, padded.weights);
+}
+
+// 24 tokens, of which an expert takes 23: routing with a capacity, and nothing to drop.
+TEST(Layouts, CapacityThatIsNotReachedChangesNoBit) {
+  RunConfig config = small_config();
+  for (const int ranks : {1, 2}) {
+    config.parallel = {ranks, ranks, 1};
+    config.model.moe.moe_expert_capacity_factor = 0;
+    const Trajectory dropless = run_engine(config, 6);
+    config.model.moe.moe_expert_capacity_factor = 3.8;
+    const Trajectory roomy = run_engine(config, 6);
+    EXPECT_EQ(roomy.dropped, std::vector<double>(6, 0.0));
+    EXPECT_EQ(roomy.losses, dropless.losses);
+    EXPECT_EQ(roomy.weights, dropless.weights);
   }
 }
 

@@ -16,6 +16,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   RunConfig config = testing::small_config();
   config.train.log_interval = 3;
   config.train.train_iters = 8;
+  config.model.moe.moe_expert_capacity_factor = 1.25;
   std::FILE* quiet = std::fopen("/dev/null", "w");
   {
     Progress progress(quiet, progress_options(quiet));
@@ -26,6 +27,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
       StepResult result;
       result.loss = static_cast<double>(step);
       result.expert_counts = {{5, 1, 1, 1}, {2, 2, 2, 2}};
+      result.dropped_share = 0.25;
       recorder.step(state, result, 0.5, 0.1);
     }
     TrainState end;
@@ -41,6 +43,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_EQ(metrics.steps[i].step, steps[i]);
     EXPECT_DOUBLE_EQ(metrics.steps[i].loss, losses[i]);
     EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // 5 where the mean is 2
+    EXPECT_EQ(metrics.steps[i].dropped_share, 0.25);
     EXPECT_DOUBLE_EQ(metrics.steps[i].tokens_per_s, 16 * 12 / 0.5);
     EXPECT_NEAR(metrics.steps[i].gflops, 2, 1e-12);
     EXPECT_NEAR(metrics.steps[i].ceiling_share, 0.25, 1e-12);

@@ -36,7 +36,7 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 }
 
 struct Trajectory {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms, dropped;
   std::vector<std::vector<double>> weights;  // the global parameters at the end, in order
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
@@ -64,6 +64,7 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
       if (rank != 0) continue;
       result.losses.push_back(out.loss);
       result.norms.push_back(out.gradient_norm);
+      result.dropped.push_back(out.dropped_share);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
     const auto parameters = engine.model().parameters();

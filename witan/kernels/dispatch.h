@@ -9,8 +9,9 @@
 
 namespace witan::kernels {
 
-// ids [T, K] int32 in [0, E), counts [E] their histogram ->
-// slot [T K] int64: row of each assignment in the send order;  source [T K] int64: the assignment in each row
+// ids [T, K] int32 in [0, E), or -1 where an assignment is dropped and has no row;  counts [E] their histogram ->
+// slot [T K] int64: row of each assignment in the send order;  source [N] int64: the assignment in each row,
+// N >= sum(counts).  What does not exist is -1.
 void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts);
 WITAN_KERNEL_TWINS(send_order)
 
@@ -31,7 +32,8 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
                    const Tensor& received);
 WITAN_KERNEL_TWINS(receive_order)
 
-// y[i,:] = x[index[i] / divisor,:] for every row i of y.  x [M, D], y [N, D] of one floating dtype, index [N] int64.
+// y[i,:] = x[index[i] / divisor,:] for every row i of y, or 0 where index[i] is -1.  x [M, D], y [N, D] of one floating
+// dtype, index [N] int64.
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor);
 WITAN_KERNEL_TWINS(gather_rows)
 
@@ -41,7 +43,8 @@ WITAN_KERNEL_TWINS(gather_first_rows)
 void scatter_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts);
 WITAN_KERNEL_TWINS(scatter_first_rows)
 
-// y[t,:] = sum_k x[slot[t,k],:], summed in the accumulator dtype in the order of k.  slot [T K] int64, K = slot / T.
+// y[t,:] = sum_k x[slot[t,k],:], summed in the accumulator dtype in the order of k; a slot of -1 adds nothing.
+//  slot [T K] int64, K = slot / T.
 void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& slot);
 WITAN_KERNEL_TWINS(sum_assignments)
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <vector>
 
 #include "witan/base/error.h"
@@ -73,6 +74,12 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,
                        " gives no layer experts: a dense model is num_experts = 0");
+}
+
+int64_t MoeConfig::expert_capacity(int64_t tokens) const {
+  if (moe_expert_capacity_factor == 0) return tokens;
+  const double even = static_cast<double>(tokens * moe_router_topk) / static_cast<double>(num_experts);
+  return static_cast<int64_t>(std::min(static_cast<double>(tokens), std::ceil(even * moe_expert_capacity_factor)));
 }
 
 bool MoeConfig::is_moe_layer(int64_t layer, int64_t num_layers) const {

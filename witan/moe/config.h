@@ -22,6 +22,9 @@ struct MoeConfig {
   void validate(int64_t num_layers) const;  // throws ConfigError
   // Whether block `layer` of `num_layers` holds experts.
   bool is_moe_layer(int64_t layer, int64_t num_layers) const;
+  // Assignments that an expert takes of a micro-batch of so many tokens, as Megatron-LM's get_capacity():
+  // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor.
+  int64_t expert_capacity(int64_t tokens) const;
   // Weight of the load-balancing loss: 0 when there is none.
   double balance_weight() const { return moe_router_load_balancing_type == "aux_loss" ? moe_aux_loss_coeff : 0; }
 };

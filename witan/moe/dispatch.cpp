@@ -9,10 +9,10 @@
 namespace witan {
 namespace {
 
-// x [T, D] -> [T K, D] in send order
+// x [T, D] -> [N, D] in send order
 Var copy_to_assignments(Tape& tape, const Var& x, const DispatchMap& map) {
   Stream& s = tape.stream();
-  const Tensor y = s.empty({map.tokens * map.topk, x.size(1)}, x.dtype());
+  const Tensor y = s.empty({map.source.size(0), x.size(1)}, x.dtype());
   kernels::gather_rows(s, y, x.value(), map.source, map.topk);
   return tape.record("copy_to_assignments", y, {x},
                      [x = tape.slot(x), shape = x.shape(), slot = tape.save(map.slot)](Backward& b, const Tensor& dy) {
@@ -22,7 +22,7 @@ Var copy_to_assignments(Tape& tape, const Var& x, const DispatchMap& map) {
                      });
 }
 
-// rows [T K, D] in send order -> [T, D]
+// rows [N, D] in send order -> [T, D]
 Var sum_assignments(Tape& tape, const Var& rows, const DispatchMap& map) {
   Stream& s = tape.stream();
   const Tensor y = s.empty({map.tokens, rows.size(1)}, rows.dtype());
@@ -36,16 +36,16 @@ Var sum_assignments(Tape& tape, const Var& rows, const DispatchMap& map) {
                      });
 }
 
-// weights [T, K] -> [T K, 1] in send order
+// weights [T, K] -> [N, 1] in send order
 Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
   Stream& s = tape.stream();
   const Tensor flat = weights.value().reshape({map.tokens * map.topk, 1});
-  const Tensor y = s.empty_like(flat);
+  const Tensor y = s.empty({map.source.size(0), 1}, flat.dtype());
   kernels::gather_rows(s, y, flat, map.source, 1);
   return tape.record("sort_weights", y, {weights},
                      [weights = tape.slot(weights), shape = weights.shape(), slot = tape.save(map.slot)](
                          Backward& b, const Tensor& dy) {
-                       const Tensor d = b.stream().empty_like(dy);
+                       const Tensor d = b.stream().empty({shape.elements(), 1}, dy.dtype());
                        kernels::gather_rows(b.stream(), d, dy, b.value(slot), 1);
                        b.add(weights, d.reshape(shape));
                      });
@@ -95,27 +95,28 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   const int64_t assignments = map.tokens * map.topk, E = routing.counts.size(0), R = group.size(), local = E / R;
   require<ShapeError>(E % R == 0, "dispatch: ", E, " experts cannot be dealt out to ", R, " ranks evenly");
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
+  const int64_t rows = std::min(assignments, E * routing.capacity);
   map.slot = integers({assignments});
-  map.source = integers({assignments});
+  map.source = integers({rows});
   map.groups = {integers({local}), integers({local})};
-  map.expected_rows = assignments;
-  kernels::send_order(stream, map.slot, map.source, routing.ids, routing.counts);
+  map.expected_rows = rows;
+  kernels::send_order(stream, map.slot, map.source, routing.ids, routing.kept);
   if (R == 1) {
-    map.capacity = assignments;
-    kernels::local_groups(stream, map.groups, routing.counts);
+    map.capacity = rows;
+    kernels::local_groups(stream, map.groups, routing.kept);
     return map;
   }
-  // A token visits an expert at most once, so no rank gets more than this from another.
-  map.capacity = R * map.tokens * std::min(map.topk, local);
+  // A token visits an expert at most once, and an expert keeps its capacity: no rank gets more than this from another.
+  map.capacity = R * std::min(map.tokens * std::min(map.topk, local), local * routing.capacity);
   map.group = &group;
   map.send_counts = integers({R});
   map.recv_counts = integers({R});
   map.place = integers({map.capacity});
   map.groups.source_begin = integers({R, local});
   map.groups.source_count = integers({R, local});
-  kernels::rank_counts(stream, map.send_counts, routing.counts);
+  kernels::rank_counts(stream, map.send_counts, routing.kept);
   const Tensor received = integers({R, local});
-  group.all_to_all_equal(stream, received, routing.counts.reshape({R, local}));
+  group.all_to_all_equal(stream, received, routing.kept.reshape({R, local}));
   kernels::receive_order(stream, map.groups, map.recv_counts, map.place, received);
   return map;
 }
@@ -135,7 +136,7 @@ Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
                       "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
   if (!map.group) return sum_assignments(tape, rows, map);
   const Var back = ops::exchange_rows(tape, to_arrival_order(tape, rows, map), *map.group, map.recv_counts,
-                                      map.send_counts, map.tokens * map.topk);
+                                      map.send_counts, map.source.size(0));
   return sum_assignments(tape, back, map);
 }
 

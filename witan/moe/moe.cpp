@@ -13,11 +13,11 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
   add_child(experts_);
 }
 
-MoeOutput Moe::forward(Tape& tape, const Var& x, bool rematerialise) {
+MoeOutput Moe::forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
-  const Routing routing = router_.forward(tape, tokens);
+  const Routing routing = router_.forward(tape, tokens, dropping);
   const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_group_);
   const Dispatched in = dispatch(tape, tokens, routing.weights, map);
   const Var out = experts_.forward(tape, in, map, rematerialise);

@@ -1,4 +1,4 @@
-// A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatch, experts, combine. Dropless.
+// A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatch, experts, combine.
 #pragma once
 
 #include "witan/moe/experts.h"
@@ -17,7 +17,8 @@ class Moe : public Module {
   // `expert_group` is the expert axis; it must outlive the layer.
   Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, Group& expert_group);
 
-  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D]
+  // x [.., D]
+  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity);
 
  private:
   Group& expert_group_;

@@ -30,7 +30,20 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax) {
     b.add(logits, dlogits);
   };
   const auto vars = tape.record("router", std::vector{out.weights, out.balance, out.z}, {logits}, std::move(backward));
-  return {vars[0], out.ids, out.counts, vars[1], vars[2]};
+  return {vars[0], out.ids, out.counts, out.counts, T, vars[1], vars[2]};
+}
+
+Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity) {
+  const int64_t T = routing.ids.size(0);
+  if (capacity.per_expert >= T) return routing;  // a token visits an expert at most once
+  const kernels::Assignments all{routing.ids, routing.counts},
+      kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
+  const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
+  kernels::limit_to_capacity(stream, kept, order, all, routing.weights.value(), capacity);
+  routing.ids = kept.ids;
+  routing.kept = kept.counts;
+  routing.capacity = capacity.per_expert;
+  return routing;
 }
 
 }  // namespace ops
@@ -43,11 +56,14 @@ Router::Router(const Builder& builder, const MoeConfig& config, int64_t width)
                              {Initialization::Kind::normal, builder.init_std});
       }()) {}
 
-Routing Router::forward(Tape& tape, const Var& x) {
+Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const Var wide = ops::cast(tape, x, accumulator(x.dtype()));
   const Var logits = ops::linear(tape, wide, tape.parameter(weight_), {});
-  return ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax);
+  Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax);
+  if (dropping == Dropping::never) return routing;
+  const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
+  return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(x.size(0)), policy});
 }
 
 }  // namespace witan

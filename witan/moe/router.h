@@ -1,6 +1,7 @@
 // Which experts a token visits, and with what weight. The router computes in float32 (float64 models: float64).
 #pragma once
 
+#include "witan/kernels/capacity.h"
 #include "witan/moe/config.h"
 #include "witan/nn/module.h"
 
@@ -9,15 +10,25 @@ namespace witan {
 // The immutable result of routing T tokens: shared by dispatch, experts, combine and the report.
 struct Routing {
   Var weights;       // [T, K] accumulator dtype
-  Tensor ids;        // [T, K] int32
-  Tensor counts;     // [E] int64: assignments per expert
+  Tensor ids;        // [T, K] int32; -1: dropped, beyond the capacity of its expert
+  Tensor counts;     // [E] int64: assignments per expert, dropped ones included
+  Tensor kept;       // [E] int64: those that are not dropped
+  int64_t capacity;  // most that an expert keeps of these T tokens; T: dropless
   Var balance_loss;  // [1] unscaled: 1 when the load is even
   Var z_loss;        // [1] unscaled
 };
 
+// Training drops what is beyond an expert's capacity. Generation never does: a token's choice of words must not depend
+// on how many were read together with it.
+enum class Dropping : uint8_t { by_capacity, never };
+
 namespace ops {
 // logits [T, E] accumulator dtype; mathematics in kernels/router.h. Throws ShapeError.
 Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax);
+
+// Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so
+// that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's.
+Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity);
 }  // namespace ops
 
 class Router : public Module {
@@ -25,7 +36,7 @@ class Router : public Module {
   // weight [E, D]
   Router(const Builder& builder, const MoeConfig& config, int64_t width);
 
-  Routing forward(Tape& tape, const Var& x);  // x [T, D]
+  Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);  // x [T, D]
 
  private:
   MoeConfig config_;

@@ -95,6 +95,9 @@ void add_experts(Charts& charts, const Metrics& m) {
   charts.open(Section::experts, "Busiest expert", "times the mean load, worst layer");
   charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
 
+  charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
+  charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
+
   charts.open(Section::experts, "Router losses", "");
   charts.add("load balancing", Style::line, 1,
              curve_of(m.steps, [](const StepEvent& e) { return e.load_balancing_loss; }));

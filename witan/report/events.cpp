@@ -49,6 +49,7 @@ void visit(Archive& a, StepEvent& e) {
   a("data_wait_s", e.data_wait_s);
   a("step_s", e.step_s);
   a("load_max_over_mean", e.load_max_over_mean);
+  a("dropped_share", e.dropped_share);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);
 }

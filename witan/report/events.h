@@ -48,6 +48,7 @@ struct StepEvent {
   double data_wait_s = 0;    // part of step_s
   double step_s = 0;
   std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
+  std::optional<double> dropped_share;       // of assignments, 0 to 1; where experts have a capacity
   bool skipped = false;                      // non-finite gradients: the parameters were left as they were
   double elapsed_s = 0;                      // training time so far, over all resumptions
 };

@@ -15,6 +15,7 @@ struct TrainStatus {
   double gflops = 0;
   std::optional<double> ceiling_share;                                           // 0 to 1
   std::optional<double> load_max_over_mean;                                      // models with experts
+  std::optional<double> dropped_share = {};                                      // as in StepEvent
   double data_wait_share = 0;                                                    // of the step's time, 0 to 1
   std::optional<double> params_norm = {}, num_zeros = {}, megatron_tflops = {};  // as in StepEvent
   std::optional<double> eta_s;

@@ -1,6 +1,8 @@
 #include "witan/train/engine.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "witan/base/stopwatch.h"
 #include "witan/model/parts.h"
@@ -16,6 +18,15 @@ struct Engine::Sums {
   std::vector<double> losses;  // of each micro-batch: cross entropy, balance, z
   StepTimes times;
   std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E], summed
+  double dropped = 0;                               // of them: beyond their experts' capacity
+
+  // A micro-batch's assignments to the experts of a block, each of which takes `capacity`.
+  void add_load(size_t block, std::span<const int64_t> counts, int64_t capacity) {
+    for (size_t e = 0; e < counts.size(); ++e) {
+      expert_counts[block][e] += counts[e];
+      dropped += static_cast<double>(std::max<int64_t>(counts[e] - capacity, 0));
+    }
+  }
 };
 
 Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
@@ -106,8 +117,8 @@ void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, 
     sums.expert_counts.resize(out.expert_counts.size(), std::vector<int64_t>(static_cast<size_t>(moe.num_experts)));
     if (!stream_.is_meta())
       for (size_t layer = 0; layer < out.expert_counts.size(); ++layer)
-        for (size_t e = 0; e < sums.expert_counts[layer].size(); ++e)
-          sums.expert_counts[layer][e] += out.expert_counts[layer].data<int64_t>()[e];
+        sums.add_load(layer, out.expert_counts[layer].span<int64_t>(),
+                      moe.expert_capacity(batch.sequences * batch.sequence_length));
   }
   sums.times.forward += forward.seconds();
   const Stopwatch backward;
@@ -148,18 +159,20 @@ StepResult Engine::share(const Sums& sums, bool stop) {
   result.balance_loss /= terms;
   result.z_loss /= terms;
 
-  std::vector<double> values = {stop ? 1.0 : 0.0};
+  std::vector<double> values = {stop ? 1.0 : 0.0, sums.dropped};
   for (const auto& layer : sums.expert_counts) values.insert(values.end(), layer.begin(), layer.end());
   const Tensor shared = stream_.empty({static_cast<int64_t>(values.size())}, DType::f64, MemoryTag::communication);
   if (!stream_.is_meta()) std::copy(values.begin(), values.end(), shared.data<double>());
   groups_.replicate->all_reduce(stream_, shared);
   if (!stream_.is_meta()) values = shared.to_vector<double>();
   result.stop = values[0] > 0;
-  auto next = values.begin() + 1;
+  auto next = values.begin() + 2;
   for (const auto& layer : sums.expert_counts) {
     result.expert_counts.emplace_back(next, next + static_cast<ptrdiff_t>(layer.size()));
     next += static_cast<ptrdiff_t>(layer.size());
   }
+  const double routed = std::accumulate(values.begin() + 2, values.end(), 0.0);
+  if (routed > 0) result.dropped_share = values[1] / routed;
   return result;
 }
 

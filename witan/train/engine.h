@@ -31,7 +31,8 @@ struct StepResult {
   double zero_gradients = 0;                        // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;                // after the update, where it was asked for
   bool skipped = false;                             // gradients were not finite: nothing was updated
-  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks
+  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks, dropped ones too
+  double dropped_share = 0;                         // of the assignments: beyond their experts' capacity
   bool stop = false;                                // some rank asked to stop after this step
   StepTimes times;                                  // of this rank
 };

@@ -131,6 +131,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
     event.load_balancing_loss = result.balance_loss;
     event.z_loss = result.z_loss;
     event.load_max_over_mean = max_over_mean(result.expert_counts);
+    if (config_.model.moe.moe_expert_capacity_factor > 0) event.dropped_share = result.dropped_share;
   }
   return event;
 }
@@ -156,6 +157,7 @@ void Recorder::show(const TrainState& state, const StepEvent& event) {
   status.gflops = event.gflops;
   if (plan_.ceiling_gflops > 0) status.ceiling_share = event.ceiling_share;
   status.load_max_over_mean = event.load_max_over_mean;
+  status.dropped_share = event.dropped_share;
   status.data_wait_share = event.data_wait_s / event.step_s;
   status.params_norm = params_norm_;
   status.num_zeros = event.num_zeros;

@@ -36,10 +36,15 @@ void send_order(Stream&, const Tensor& slot, const Tensor& source, const Tensor&
   std::exclusive_scan(count.begin(), count.end(), next.begin(), int64_t{0});
   const auto id = ids.span<int32_t>();
   for (size_t assignment = 0; assignment < id.size(); ++assignment) {
+    if (id[assignment] < 0) {
+      slot.data<int64_t>()[assignment] = -1;
+      continue;
+    }
     const int64_t row = next[static_cast<size_t>(id[assignment])]++;
     slot.data<int64_t>()[assignment] = row;
     source.data<int64_t>()[row] = static_cast<int64_t>(assignment);
   }
+  std::fill(source.data<int64_t>() + sum_of(counts), source.data<int64_t>() + source.elements(), -1);
 }
 
 void local_groups(Stream&, const RowGroups& groups, const Tensor& counts) {
@@ -89,7 +94,10 @@ void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
   const int64_t bytes = row_bytes(y);
   const int64_t* from = index.data<int64_t>();
   for_row_copies(stream, y.size(0), bytes, [&](int64_t i) {
-    std::memcpy(y.raw() + i * bytes, x.raw() + from[i] / divisor * bytes, static_cast<size_t>(bytes));
+    if (from[i] < 0)
+      std::memset(y.raw() + i * bytes, 0, static_cast<size_t>(bytes));  // zero in every dtype
+    else
+      std::memcpy(y.raw() + i * bytes, x.raw() + from[i] / divisor * bytes, static_cast<size_t>(bytes));
   });
 }
 
@@ -120,7 +128,9 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
         const int64_t columns = std::min(kColumns, D - begin);
         A sums[kColumns] = {};
         for (int64_t k = 0; k < K; ++k) {
-          const E* row = from + slots[t * K + k] * D + begin;
+          const int64_t slot_of = slots[t * K + k];
+          if (slot_of < 0) continue;
+          const E* row = from + slot_of * D + begin;
 #pragma omp simd
           for (int64_t d = 0; d < columns; ++d) sums[d] += A(row[d]);
         }

@@ -1,0 +1,33 @@
+// Expert capacity: which assignments an expert keeps when more come than it may take (Lepikhin et al., "GShard", 2021).
+// An assignment is a pair (t, k), numbered t K + k.
+#pragma once
+
+#include "witan/kernels/launch.h"
+
+namespace witan {
+
+enum class DropPolicy : uint8_t { probs, position };
+
+}  // namespace witan
+
+namespace witan::kernels {
+
+struct Assignments {
+  Tensor ids;     // [T, K] int32: expert of each assignment; -1: dropped
+  Tensor counts;  // [E] int64: the histogram of ids
+};
+struct Capacity {
+  int64_t per_expert;
+  DropPolicy policy;
+};
+
+// Each expert keeps `per_expert` of its assignments, or all if there are no more; others become -1. probs: those of the
+// largest weights, of equal weights (and NaN, which counts as least) the first; position: the first. Weights compare as
+// float32: equal tokens at the beginning of a text tie in exact arithmetic, and must tie however float64 was rounded.
+// weights [T, K] float32 or float64; order, a workspace of [T K] int64, holds the assignments sorted by expert. `all`
+// has nothing dropped.
+void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& order, const Assignments& all,
+                       const Tensor& weights, const Capacity& capacity);
+WITAN_KERNEL_TWINS(limit_to_capacity)
+
+}  // namespace witan::kernels
