@@ -124,6 +124,34 @@ TEST(Gelu, AgreesWithTheFormulaAndItsSlope) {
     });
 }
 
+TEST(Geglu, AgreesWithTheFormulaAndItsSlope) {
+  Rank rank;
+  for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh})
+    sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+      const Tensor h = rank.normal({T, 2 * F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
+      const Tensor y = rank.poisoned({T, F}, dtype), dh = rank.poisoned({T, 2 * F}, dtype);
+      const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+      kernels::geglu_forward(rank.stream, y, h, s, {}, kind);
+      kernels::geglu_backward(rank.stream, dh, ds, dy, h, s, {}, kind);
+      const auto in = values(h), g = values(dy);
+      std::vector<double> expected, slope(in.size()), expected_ds(static_cast<size_t>(T));
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t f = 0; f < F; ++f) {
+          const auto at_gate = static_cast<size_t>(t * 2 * F + f), at_up = at_gate + static_cast<size_t>(F);
+          const double gate = in[at_gate], up = in[at_up], d = g[static_cast<size_t>(t * F + f)];
+          expected.push_back(gelu(gate, kind) * up * weight_of(s, t));
+          slope[at_gate] = d * weight_of(s, t) * up * (gelu(gate + 1e-6, kind) - gelu(gate - 1e-6, kind)) / 2e-6;
+          slope[at_up] = d * weight_of(s, t) * gelu(gate, kind);
+          expected_ds[static_cast<size_t>(t)] += d * gelu(gate, kind) * up;
+        }
+      EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+      EXPECT_TRUE(close(values(dh), slope, std::max(1e-8, tolerance(dtype)), tolerance(dtype)));
+      if (ds.defined()) {
+        EXPECT_TRUE(close(values(ds), expected_ds, tolerance(s.dtype()) * 30, tolerance(s.dtype())));
+      }
+    });
+}
+
 // Groups out of order, one of them empty, with rows between them that hold NaN.
 struct Pool {
   explicit Pool(Rank& rank)

@@ -145,6 +145,9 @@ TEST(Mlp, HasTheWeightsOfItsActivation) {
   EXPECT_NEAR(deviation(swiglu.parameters()[0]->value()), 0.5, 0.05);
   EXPECT_NEAR(deviation(swiglu.parameters()[1]->value()), 0.25, 0.05) << "projections into the residual stream";
   config.swiglu = false;
+  config.geglu = true;
+  EXPECT_EQ(names_of(Mlp(builder_of(rank), config, 20)), names_of(swiglu));
+  config.geglu = false;
   Mlp gelu(builder_of(rank), config, 20);
   EXPECT_EQ(names_of(gelu), (std::vector<std::string>{"m.up_proj.weight", "m.down_proj.weight"}));
   EXPECT_EQ(gelu.parameters()[0]->global_shape(), Shape({30, 20}));
@@ -153,20 +156,33 @@ TEST(Mlp, HasTheWeightsOfItsActivation) {
 
 TEST(Mlp, ComposesItsOps) {
   Rank rank;
-  for (const auto& [swiglu, tanh] : {std::pair{true, false}, {false, false}, {false, true}}) {
+  for (const auto& [name, tanh] : std::vector<std::pair<std::string, bool>>{
+           {"swiglu", false}, {"geglu", false}, {"geglu", true}, {"gelu", false}, {"gelu", true}}) {
     MlpConfig config;
     config.ffn_hidden_size = 5;
-    config.swiglu = swiglu;
+    config.swiglu = name == "swiglu";
+    config.geglu = name == "geglu";
     config.gelu_tanh = tanh;
     Mlp mlp(builder_of(rank, DType::f64), config, 4);
     Tape tape(rank.stream, Tape::Mode::off);
     const Var x = tape.constant(rank.normal({2, 3, 4}, DType::f64, "x"));
     const auto weight = [&](size_t i) { return tape.constant(mlp.parameters()[i]->value()); };
     const Var h = ops::linear(tape, x, weight(0), {});
-    const Var a =
-        swiglu ? ops::swiglu(tape, h, {}) : ops::gelu(tape, h, {}, nullptr, tanh ? GeluKind::tanh : GeluKind::exact);
+    const GeluKind kind = tanh ? GeluKind::tanh : GeluKind::exact;
+    const Var a = name == "swiglu"  ? ops::swiglu(tape, h, {})
+                  : name == "geglu" ? ops::geglu(tape, h, {}, nullptr, kind)
+                                    : ops::gelu(tape, h, {}, nullptr, kind);
     EXPECT_EQ(values(mlp.forward(tape, x, false).value()), values(ops::linear(tape, a, weight(1), {}).value()));
   }
+}
+
+TEST(Mlp, HasOneActivation) {
+  MlpConfig config;
+  config.geglu = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "geglu = true and swiglu = true are two activations; set swiglu = false");
+  config.swiglu = false;
+  config.validate();
 }
 
 struct Results {

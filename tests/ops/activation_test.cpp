@@ -15,6 +15,9 @@ using Activation = std::function<Var(Tape&, const Var& h, const Var& row_weight,
 Var gelu_exact(Tape& tape, const Var& h, const Var& s, const RowGroups* groups) {
   return ops::gelu(tape, h, s, groups);
 }
+Var geglu_exact(Tape& tape, const Var& h, const Var& s, const RowGroups* groups) {
+  return ops::geglu(tape, h, s, groups);
+}
 Var gelu_tanh(Tape& tape, const Var& h, const Var& s, const RowGroups* groups) {
   return ops::gelu(tape, h, s, groups, GeluKind::tanh);
 }
@@ -46,6 +49,24 @@ TEST(Gelu, GradientsMatchDifferences) {
               },
               {h});
   }
+}
+
+TEST(Geglu, GradientsMatchDifferences) {
+  Rank rank;
+  for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh})
+    for (const Shape& shape : {Shape{3, 10}, Shape{1, 2}, Shape{2, 2, 34}}) {
+      const Tensor h = rank.normal(shape, DType::f64, "h"), s = rank.normal({shape.as_rows().first}, DType::f64, "s");
+      gradcheck(rank, "geglu",
+                [kind](Tape& tape, const std::vector<Var>& in) {
+                  return std::vector{ops::geglu(tape, in[0], in[1], nullptr, kind)};
+                },
+                {h, s});
+      gradcheck(rank, "geglu",
+                [kind](Tape& tape, const std::vector<Var>& in) {
+                  return std::vector{ops::geglu(tape, in[0], {}, nullptr, kind)};
+                },
+                {h});
+    }
 }
 
 // x [N, D] -> rows `rows` of a pool [capacity, D]; everything else, in both directions, is NaN.
@@ -98,6 +119,7 @@ TEST(Activation, GradientsWithinGroupsMatchDifferences) {
     };
   };
   gradcheck(rank, "swiglu", within(ops::swiglu), {h, s});
+  gradcheck(rank, "geglu", within(geglu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_tanh), {h, s});
 }
@@ -111,6 +133,10 @@ TEST(Activation, WrongShapesAreNamed) {
               ops::swiglu(tape, tape.input(rank.normal({2, 5}, DType::f32, "h")), {});
             }),
             "swiglu: the last dim holds [gate | up] and must be even, got [2, 5]");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::geglu(tape, tape.input(rank.normal({2, 5}, DType::f32, "h")), {});
+            }),
+            "geglu: the last dim holds [gate | up] and must be even, got [2, 5]");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::swiglu(tape, h, weight({3}, DType::f32)); }),
             "swiglu: row_weight must be [rows of h=2], got [3]");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::gelu(tape, h, weight({2}, DType::bf16)); }),

@@ -106,6 +106,11 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.moe.moe_router_load_balancing_type = "none";
          c.model.recompute_granularity = "full";
        }},
+      {"GEGLU",
+       [](RunConfig& c) {
+         c.model.mlp.swiglu = false;
+         c.model.mlp.geglu = true;
+       }},
       {"SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; }},
       {"dropout", drop},
       {"learned positions, biases, dropout, dense",

@@ -1,8 +1,8 @@
 // Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
-// h [T, 2F] for SwiGLU, [T, F] for GELU   y, dy [T, F]   dh of h's shape   s, ds [T] accumulator dtype; undefined: none
-// groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor written, so that
-// their y, dh and ds stay undefined.  Costs count every row, the bound that the host knows.
-// In float32 or wider; dh may be h itself.
+// h [T, 2F] for SwiGLU and GEGLU, [T, F] for GELU   y, dy [T, F]   dh of h's shape   s, ds [T] accumulator dtype;
+// undefined: none groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor
+// written, so that their y, dh and ds stay undefined.  Costs count every row, the bound that the host knows. In float32
+// or wider; dh may be h itself.
 #pragma once
 
 #include "witan/kernels/launch.h"
@@ -37,5 +37,15 @@ WITAN_KERNEL_TWINS(gelu_forward)
 void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                    const Tensor& s, const RowGroups& groups, GeluKind kind);
 WITAN_KERNEL_TWINS(gelu_backward)
+
+// GEGLU (Shazeer, 2020); h = [gate | up]:  y[t,f] = gelu(gate[t,f]) * up[t,f] * s[t]
+void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                   GeluKind kind);
+WITAN_KERNEL_TWINS(geglu_forward)
+
+// dgate = dy s up gelu'(gate)   dup = dy s gelu(gate)   ds[t] = sum_f dy gelu(gate) up;  ds undefined: not wanted
+void geglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                    const Tensor& s, const RowGroups& groups, GeluKind kind);
+WITAN_KERNEL_TWINS(geglu_backward)
 
 }  // namespace witan::kernels

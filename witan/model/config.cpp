@@ -40,6 +40,7 @@ void ModelConfig::validate() const {
   attention.validate(hidden_size);
   require<ConfigError>(!attention.learned_positions() || attention.max_position_embeddings > 0,
                        "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
+  mlp.validate();
   norm.validate();
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,

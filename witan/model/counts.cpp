@@ -30,7 +30,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     counts.active += config.moe.moe_router_topk * expert + E * D;
   }
   const auto l = static_cast<double>(L), h = static_cast<double>(D);
-  const double gated = config.mlp.swiglu ? 1.5 : 1.0;
+  const double gated = config.mlp.gated() ? 1.5 : 1.0;
   const double projection = static_cast<double>(A * hd) / h;  // 1 unless kv_channels says otherwise
   const double per_layer = projection * (1 + static_cast<double>(G) / static_cast<double>(A)) +
                            gated * static_cast<double>(std::max<int64_t>(E, 1)) * static_cast<double>(F) / h + 2 / h +

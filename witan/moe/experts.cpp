@@ -73,7 +73,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
     : Module(builder.path),
       moe_(moe),
       mlp_(mlp),
-      first_(add_expert_parameter(builder, mlp.swiglu ? "gate_up_proj" : "up_proj",
+      first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
                                   {moe.num_experts, mlp.first_rows(), width},
                                   {Initialization::Kind::normal, builder.init_std})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},

@@ -8,7 +8,7 @@ namespace witan {
 
 class Experts : public Module {
  public:
-  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without SwiGLU), down_proj [E, D, F]
+  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]
   Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
 
   // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight

@@ -11,8 +11,13 @@ Fields MlpConfig::fields() {
   return {
       Field{"ffn_hidden_size", &ffn_hidden_size, "inner size of the MLP, and of each expert"}.at_least(1),
       Field{"swiglu", &swiglu, "SwiGLU instead of GELU"},
+      Field{"geglu", &geglu, "GEGLU, a gate of GELU, instead of GELU; needs swiglu = false"},
       Field{"gelu_tanh", &gelu_tanh, "the tanh approximation of GELU"},
   };
+}
+
+void MlpConfig::validate() const {
+  require<ConfigError>(!swiglu || !geglu, "geglu = true and swiglu = true are two activations; set swiglu = false");
 }
 
 Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
@@ -23,7 +28,8 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
     const Var weight = in.size() > 1 ? in[1] : Var();
     const RowGroups* within = rows ? &*rows : nullptr;
     if (config.swiglu) return ops::swiglu(on, in[0], weight, within);
-    return ops::gelu(on, in[0], weight, within, config.gelu_tanh ? GeluKind::tanh : GeluKind::exact);
+    const GeluKind kind = config.gelu_tanh ? GeluKind::tanh : GeluKind::exact;
+    return config.geglu ? ops::geglu(on, in[0], weight, within, kind) : ops::gelu(on, in[0], weight, within, kind);
   };
   std::vector<Var> inputs = {h};
   if (row_weight.defined()) inputs.push_back(row_weight);
@@ -33,7 +39,7 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
 Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
-      first_(builder / (config.swiglu ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std,
+      first_(builder / (config.gated() ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std,
              bias),
       second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std, bias) {
   add_child(first_);

@@ -1,4 +1,4 @@
-// The feed-forward layer of a dense block: SwiGLU (Shazeer, 2020) or GELU.
+// The feed-forward layer of a dense block: SwiGLU, GEGLU (Shazeer, 2020) or GELU.
 #pragma once
 
 #include "witan/base/fields.h"
@@ -10,11 +10,14 @@ namespace witan {
 struct MlpConfig {
   int64_t ffn_hidden_size = 512;
   bool swiglu = true;
+  bool geglu = false;
   bool gelu_tanh = false;  // the tanh approximation of GELU
 
   Fields fields();
+  void validate() const;  // throws ConfigError
+  bool gated() const { return swiglu || geglu; }
   // Rows of the first weight: gate and up in one matrix, gate first.
-  int64_t first_rows() const { return (swiglu ? 2 : 1) * ffn_hidden_size; }
+  int64_t first_rows() const { return (gated() ? 2 : 1) * ffn_hidden_size; }
 };
 
 // h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/activation.h, or undefined and null.

@@ -56,13 +56,18 @@ Tensor value_or_none(const Var& var) {
   return var.defined() ? var.value() : Tensor();
 }
 
+// The output of a gate: h holds [gate | up].
+Tensor empty_half(const char* op, Stream& stream, const Var& h) {
+  require<ShapeError>(h.shape().last() % 2 == 0, op, ": the last dim holds [gate | up] and must be even, got ",
+                      h.shape());
+  return stream.empty(h.shape().with(h.shape().dims() - 1, h.shape().last() / 2), h.dtype());
+}
+
 }  // namespace
 
 Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("swiglu", h, row_weight, groups);
-  require<ShapeError>(h.shape().last() % 2 == 0, "swiglu: the last dim holds [gate | up] and must be even, got ",
-                      h.shape());
-  const Tensor y = tape.stream().empty(h.shape().with(h.shape().dims() - 1, h.shape().last() / 2), h.dtype());
+  const Tensor y = empty_half("swiglu", tape.stream(), h);
   kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
   return tape.record("swiglu", y, inputs_of(h, row_weight),
                      backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
@@ -75,6 +80,16 @@ Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* group
   return tape.record("gelu", y, inputs_of(h, row_weight),
                      backward_of(Kept(tape, h, row_weight, groups), [kind](Stream& stream, const auto&... rest) {
                        kernels::gelu_backward(stream, rest..., kind);
+                     }));
+}
+
+Var geglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {
+  check("geglu", h, row_weight, groups);
+  const Tensor y = empty_half("geglu", tape.stream(), h);
+  kernels::geglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
+  return tape.record("geglu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), [kind](Stream& stream, const auto&... rest) {
+                       kernels::geglu_backward(stream, rest..., kind);
                      }));
 }
 

@@ -16,4 +16,8 @@ Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* gro
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
          GeluKind kind = GeluKind::exact);
 
+// h [.., 2F] = [gate | up] -> [.., F];  the rest as for swiglu
+Var geglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
+          GeluKind kind = GeluKind::exact);
+
 }  // namespace witan::ops

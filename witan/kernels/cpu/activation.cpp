@@ -10,10 +10,19 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Both functions return {gelu(x), gelu'(x)}; a caller that wants one alone leaves the other to the optimizer.
+// A function and its derivative at x; a caller that wants one alone leaves the other to the optimizer.
 template <class A>
 struct ValueAndSlope {
   A value, slope;
+};
+
+// silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
+struct Silu {
+  template <class A>
+  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
+    const A sigmoid = fast_sigmoid(x);
+    return {x * sigmoid, sigmoid * (A(1) + x * (A(1) - sigmoid))};
+  }
 };
 
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2:  gelu = x Phi,  gelu' = Phi + x phi
@@ -71,9 +80,9 @@ void gelu_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, cons
   });
 }
 
-}  // namespace
-
-void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+// h = [gate | up]
+template <class Gate>
+void gated_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = y.shape().last()](int64_t t) {
@@ -81,16 +90,14 @@ void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tens
       T* out = y.data<T>() + t * F;
       const A weight = s.defined() ? s.data<A>()[t] : A(1);
 #pragma omp simd
-      for (int64_t f = 0; f < F; ++f) {
-        const A g = A(gate[f]);
-        store(out[f], g * fast_sigmoid(g) * A(up[f]) * weight);
-      }
+      for (int64_t f = 0; f < F; ++f) store(out[f], Gate::at(A(gate[f])).value * A(up[f]) * weight);
     });
   });
 }
 
-void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
-                     const Tensor& s, const RowGroups& groups) {
+template <class Gate>
+void gated_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                         const Tensor& s, const RowGroups& groups) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = dy.shape().last()](int64_t t) {
@@ -100,14 +107,26 @@ void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const T
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
       for (int64_t f = 0; f < F; ++f) {
-        const A g = A(gate[f]), u = A(up[f]), sigmoid = fast_sigmoid(g), silu = g * sigmoid, d = A(dout[f]) * weight;
-        dot += A(dout[f]) * silu * u;
-        store(dgate[f], d * u * sigmoid * (A(1) + g * (A(1) - sigmoid)));
-        store(dup[f], d * silu);
+        const ValueAndSlope<A> open = Gate::at(A(gate[f]));
+        const A u = A(up[f]), d = A(dout[f]) * weight;
+        dot += A(dout[f]) * open.value * u;
+        store(dgate[f], d * u * open.slope);
+        store(dup[f], d * open.value);
       }
       if (ds.defined()) ds.data<A>()[t] = dot;
     });
   });
+}
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  gated_rows_forward<Silu>(stream, y, h, s, groups);
+}
+
+void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                     const Tensor& s, const RowGroups& groups) {
+  gated_rows_backward<Silu>(stream, dh, ds, dy, h, s, groups);
 }
 
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
@@ -120,6 +139,18 @@ void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Ten
                    const Tensor& s, const RowGroups& groups, GeluKind kind) {
   if (kind == GeluKind::exact) return gelu_rows_backward<ExactGelu>(stream, dh, ds, dy, h, s, groups);
   gelu_rows_backward<TanhGelu>(stream, dh, ds, dy, h, s, groups);
+}
+
+void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                   GeluKind kind) {
+  if (kind == GeluKind::exact) return gated_rows_forward<ExactGelu>(stream, y, h, s, groups);
+  gated_rows_forward<TanhGelu>(stream, y, h, s, groups);
+}
+
+void geglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                    const Tensor& s, const RowGroups& groups, GeluKind kind) {
+  if (kind == GeluKind::exact) return gated_rows_backward<ExactGelu>(stream, dh, ds, dy, h, s, groups);
+  gated_rows_backward<TanhGelu>(stream, dh, ds, dy, h, s, groups);
 }
 
 }  // namespace witan::kernels::cpu
