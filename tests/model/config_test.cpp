@@ -33,6 +33,19 @@ TEST(ModelConfig, ComposesTheFieldsOfItsParts) {
   EXPECT_EQ(config.moe.moe_router_topk, 3);
 }
 
+TEST(ModelConfig, TorchDrawsNoTinyEmbeddings) {
+  ModelConfig config;
+  config.init_method = "torch";
+  config.vocab_size = 1;
+  config.hidden_size = 8;
+  config.attention.num_attention_heads = config.attention.num_query_groups = 1;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "init_method = torch: PyTorch draws an embedding of less than 16 values in another way; use init_method = "
+            "normal");
+  config.vocab_size = 2;
+  config.validate();
+}
+
 TEST(ModelConfig, ValidatesItsParts) {
   const auto refused = [](auto&& change) {
     ModelConfig config;

@@ -1,5 +1,6 @@
 #include "witan/model/transformer.h"
 
+#include <map>
 #include <set>
 
 #include "model/model_support.h"
@@ -347,6 +348,43 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
             "decode: one sequence at a time, got 2");
   batch.input.tokens.data<int32_t>()[4] = 23;
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
+}
+
+TEST(Transformer, TorchInitialisationDrawsParametersAsPyTorchModulesDo) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = other_config(0);
+  config.init_method = "torch";
+  config.add_bias_linear = true;
+  Transformer model(rank.stream, config, 77, alone);
+  std::map<std::string, std::vector<double>> parameters;
+  for (const Parameter* parameter : model.parameters()) parameters[parameter->name()] = values(parameter->value());
+  TorchRandom random(77);
+  const auto drawn = [&](const std::string& name, int64_t fan_in) {
+    std::vector<double>& actual = parameters.at(name);
+    std::vector<double> expected(actual.size());
+    const auto take = [&](int64_t first, std::span<const float> from) {
+      std::ranges::copy(from, expected.begin() + first);
+    };
+    const auto n = static_cast<int64_t>(expected.size());
+    if (fan_in == 0)
+      random.normal(n, take);
+    else
+      random.uniform(n, 1 / std::sqrt(static_cast<double>(fan_in)), take);
+    EXPECT_EQ(actual, expected) << name;
+  };
+  drawn("embedding.weight", 0);
+  for (const std::string block : {"layers.0.", "layers.1."}) {
+    const auto linear = [&](const std::string& name, int64_t fan_in) {
+      drawn(block + name + ".weight", fan_in);
+      drawn(block + name + ".bias", fan_in);
+    };
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) linear(cat("attention.", name), 16);
+    linear("mlp.up_proj", 16);
+    linear("mlp.down_proj", 12);
+  }
+  drawn("head.weight", 16);
+  EXPECT_EQ(parameters.at("final_norm.weight"), std::vector<double>(16, 1.0));
 }
 
 TEST(Transformer, CapacityIsForTrainingAndNotForGeneration) {

@@ -71,6 +71,34 @@ TEST(Parameter, OnesAndZeros) {
   }
 }
 
+// tests/base/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank its part.
+TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
+  Rank rank;
+  const auto spec = [](Initialization::Kind kind, const Shape& shape) {
+    return ParameterSpec{.name = "w", .shape = shape, .dtype = DType::f64, .init = {.kind = kind, .fan_in = 4}};
+  };
+  const auto embedding = spec(Initialization::Kind::torch_normal, {5, 7}),
+             linear = spec(Initialization::Kind::torch_uniform, {8, 3, 4});
+  TorchRandom expected(5), whole(5);
+  std::vector<double> first(35), second(96);
+  const auto into = [](std::vector<double>& to) {
+    return [&](int64_t begin, std::span<const float> from) { std::ranges::copy(from, to.begin() + begin); };
+  };
+  expected.normal(35, into(first));
+  expected.uniform(96, 0.5, into(second));
+  EXPECT_EQ(values(Parameter(rank.stream, embedding, 0, 5, 1, &whole).value()), first);
+  EXPECT_EQ(values(Parameter(rank.stream, linear, 0, 8, 1, &whole).value()), second);
+  for (const int64_t begin : {0, 2, 6}) {
+    TorchRandom part(5);
+    const Parameter some(rank.stream, embedding, begin / 2, 2, 1, &part);
+    const auto at = first.begin() + begin / 2 * 7;
+    EXPECT_EQ(values(some.value()), std::vector<double>(at, at + 14));
+    const Parameter experts(rank.stream, linear, begin, 2, 1, &part);
+    EXPECT_EQ(values(experts.value()),
+              std::vector<double>(second.begin() + begin * 12, second.begin() + (begin + 2) * 12));
+  }
+}
+
 TEST(Parameter, IsChargedToWeights) {
   Rank rank;
   const Parameter parameter(rank.stream, normal_spec("w", {128, 8}), 0, 128, 1);

@@ -106,6 +106,11 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.moe.moe_router_load_balancing_type = "none";
          c.model.recompute_granularity = "full";
        }},
+      {"PyTorch's initial values, all parameters decay",
+       [](RunConfig& c) {
+         c.model.init_method = "torch";
+         c.optimizer.decay_norms_and_biases = true;
+       }},
       {"GEGLU",
        [](RunConfig& c) {
          c.model.mlp.swiglu = false;

@@ -1,6 +1,9 @@
 #include "witan/model/config.h"
 
+#include <algorithm>
+
 #include "witan/base/error.h"
+#include "witan/base/torch_random.h"
 
 namespace witan {
 
@@ -18,6 +21,9 @@ Fields ModelConfig::fields() {
             "share of elements that training drops: of the embedding, and of what attention and MLP add to it"}
           .at_least(0),
       Field{"add_bias_linear", &add_bias_linear, "give the projections of attention and MLP a bias"},
+      Field{"init_method", &init_method,
+            "initial weights: Megatron-LM's, or those that a PyTorch program of the same seed would draw"}
+          .one_of({"normal", "torch"}),
       Field{
           "init_method_std", &init_method_std,
           "standard deviation of initial weights; projections into the residual stream divide it by sqrt(2 num_layers)"}
@@ -48,6 +54,11 @@ void ModelConfig::validate() const {
   require<ConfigError>(!add_bias_linear || moe.num_experts == 0,
                        "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
                        "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear)");
+  const int64_t rows =
+      attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;
+  require<ConfigError>(init_method != "torch" || rows * hidden_size >= TorchRandom::kLeastNormals,
+                       "init_method = torch: PyTorch draws an embedding of less than ", TorchRandom::kLeastNormals,
+                       " values in another way; use init_method = normal");
 }
 
 Recompute ModelConfig::recompute() const {

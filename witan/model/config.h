@@ -20,6 +20,7 @@ struct ModelConfig {
   int64_t make_vocab_size_divisible_by = 1;
   double hidden_dropout = 0;     // of the embedding, and of what attention and MLP add to the residual stream
   bool add_bias_linear = false;  // in the projections of attention and MLP
+  std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
   std::string recompute_granularity = "none";

@@ -42,6 +42,7 @@ class Transformer : public Module {
 
  private:
   Var embed(Tape& tape, const ModelInput& input);  // [B, S, D]
+  Transformer(const Builder& builder, const ModelConfig& config, Group& expert_group);
   Var head(Tape& tape, const Var& x);
 
   ModelConfig config_;

@@ -75,9 +75,9 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
       mlp_(mlp),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
                                   {moe.num_experts, mlp.first_rows(), width},
-                                  {Initialization::Kind::normal, builder.init_std})),
+                                  builder.linear_init(builder.init_std, width))),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
-                                   {Initialization::Kind::normal, builder.output_init_std})) {}
+                                   builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size))) {}
 
 Var Experts::product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight) {
   const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;

@@ -52,8 +52,7 @@ Router::Router(const Builder& builder, const MoeConfig& config, int64_t width)
     : Module(builder.path), config_(config), weight_([&]() -> Parameter& {
         Builder wide = builder;
         wide.dtype = accumulator(builder.dtype);
-        return add_parameter(wide, "weight", {config.num_experts, width},
-                             {Initialization::Kind::normal, builder.init_std});
+        return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
       }()) {}
 
 Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {

@@ -6,9 +6,7 @@
 namespace witan {
 
 Embedding::Embedding(const Builder& builder, int64_t vocabulary, int64_t width)
-    : Module(builder.path),
-      weight_(add_parameter(builder, "weight", {vocabulary, width}, {Initialization::Kind::normal, builder.init_std})) {
-}
+    : Module(builder.path), weight_(add_parameter(builder, "weight", {vocabulary, width}, builder.embedding_init())) {}
 
 Var Embedding::forward(Tape& tape, const Tensor& ids) {
   const ModuleScope scope(tape, *this);

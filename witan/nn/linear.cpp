@@ -5,8 +5,8 @@
 namespace witan {
 
 Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias)
-    : Module(builder.path), weight_(add_parameter(builder, "weight", {out, in}, {Initialization::Kind::normal, std})) {
-  if (bias == Bias::zeros) bias_ = &add_parameter(builder, "bias", {out}, {Initialization::Kind::zeros}, false);
+    : Module(builder.path), weight_(add_parameter(builder, "weight", {out, in}, builder.linear_init(std, in))) {
+  if (bias == Bias::zeros) bias_ = &add_parameter(builder, "bias", {out}, builder.bias_init(in), false);
 }
 
 Var Linear::forward(Tape& tape, const Var& x) {

@@ -20,7 +20,8 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                  Initialization init, bool weight_decay) {
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, weight_decay, false};
-  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed));
+  own_.push_back(
+      std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed, builder.torch.get()));
   return *own_.back();
 }
 
@@ -28,8 +29,8 @@ Parameter& Module::add_expert_parameter(const Builder& builder, const std::strin
                                         Initialization init) {
   const int64_t count = shape[0] / builder.expert_ranks;
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true};
-  own_.push_back(
-      std::make_unique<Parameter>(builder.stream, std::move(spec), count * builder.expert_rank, count, builder.seed));
+  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), count * builder.expert_rank, count,
+                                             builder.seed, builder.torch.get()));
   return *own_.back();
 }
 

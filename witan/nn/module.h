@@ -21,7 +21,25 @@ struct Builder {
   double output_init_std = 0.02;  // of projections back into the residual stream: std / sqrt(2 L), as Megatron-LM
   int expert_ranks = 1;           // size of the expert axis, and this rank's coordinate on it
   int expert_rank = 0;
+  std::shared_ptr<TorchRandom> torch = {};  // where there is one, weights begin with PyTorch's defaults
   std::string path = {};
+
+  // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
+  Initialization linear_init(double std, int64_t fan_in) const {
+    return torch ? torch_uniform(fan_in) : Initialization{.std = std};
+  }
+  // The bias of a matrix: zeros, or as torch.nn.Linear does.
+  Initialization bias_init(int64_t fan_in) const {
+    return torch ? torch_uniform(fan_in) : Initialization{Initialization::Kind::zeros};
+  }
+  // An embedding: normal with init_std, or as torch.nn.Embedding does.
+  Initialization embedding_init() const {
+    return torch ? Initialization{Initialization::Kind::torch_normal} : Initialization{.std = init_std};
+  }
+
+  static Initialization torch_uniform(int64_t fan_in) {
+    return {.kind = Initialization::Kind::torch_uniform, .fan_in = fan_in};
+  }
 
   // The builder of a child: its path is longer by one name.
   Builder operator/(const std::string& name) const {

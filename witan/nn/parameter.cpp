@@ -1,19 +1,29 @@
 #include "witan/nn/parameter.h"
 
+#include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
 
 namespace witan {
 
-Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed)
+Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
+                     TorchRandom* torch)
     : spec_(std::move(spec)),
       begin_(begin),
       value_(stream.empty(spec_.shape.with(0, count), spec_.dtype, MemoryTag::weights)) {
   require<ShapeError>(begin >= 0 && begin + count <= spec_.shape[0], name(), ": rows [", begin, ", ", begin + count,
                       ") of ", spec_.shape);
-  if (!stream.is_meta()) initialize(stream, seed);
+  if (stream.is_meta()) return;
+  const auto kind = spec_.init.kind;
+  if (kind == Initialization::Kind::torch_normal || kind == Initialization::Kind::torch_uniform) {
+    assert(torch);
+    draw(*torch);
+  } else {
+    initialize(stream, seed);
+  }
 }
 
 void Parameter::bind_gradient(Tensor gradient) {
@@ -43,6 +53,20 @@ void Parameter::initialize(Stream& stream, uint64_t seed) {
         values[i] = T(value);
       }
     });
+  });
+}
+
+void Parameter::draw(TorchRandom& random) {
+  const int64_t mine = first_element(), end = mine + elements(), all = spec_.shape.elements();
+  dispatch_floating(value_.dtype(), [&]<class T>() {
+    T* to = value_.data<T>();
+    const auto keep = [&](int64_t first, std::span<const float> values) {
+      const int64_t last = first + static_cast<int64_t>(values.size());
+      for (int64_t i = std::max(first, mine); i < std::min(last, end); ++i)
+        to[i - mine] = T(values[static_cast<size_t>(i - first)]);
+    };
+    if (spec_.init.kind == Initialization::Kind::torch_normal) return random.normal(all, keep);
+    random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
   });
 }
 

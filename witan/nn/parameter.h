@@ -7,14 +7,19 @@
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/base/torch_random.h"
 
 namespace witan {
 
-// Initial values depend on (seed, name, position in the global tensor) alone, never on the layout.
+// Initial values never depend on the layout. Witan's own depend on (seed, name, position in the global tensor) alone;
+// PyTorch's are drawn in the order of construction, the global tensor on every rank.
 struct Initialization {
-  enum class Kind : uint8_t { zeros, ones, normal };
+  enum class Kind : uint8_t { zeros, ones, normal, torch_normal, torch_uniform };
   Kind kind = Kind::normal;
-  double std = 0.02;  // of the normal distribution
+  double std = 0.02;   // of normal; torch_normal has 1
+  int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
+
+  bool random() const { return kind != Kind::zeros && kind != Kind::ones; }
 };
 
 struct ParameterSpec {
@@ -31,8 +36,9 @@ struct ParameterSpec {
 class Parameter final : public Leaf {
  public:
   // This rank's part: dim 0 from `begin`, `count` long; the whole tensor for a replicated parameter. Allocates and
-  // initialises the value.
-  Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed);
+  // initialises the value. `torch` is needed by the kinds that draw from it.
+  Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
+            TorchRandom* torch = nullptr);
 
   const std::string& name() const { return spec_.name; }
   const ParameterSpec& spec() const { return spec_; }
@@ -63,6 +69,7 @@ class Parameter final : public Leaf {
  private:
   int64_t row_elements() const { return spec_.shape[0] == 0 ? 0 : spec_.shape.elements() / spec_.shape[0]; }
   void initialize(Stream& stream, uint64_t seed);
+  void draw(TorchRandom& random);
 
   ParameterSpec spec_;
   int64_t begin_;

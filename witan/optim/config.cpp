@@ -14,7 +14,10 @@ Fields OptimizerConfig::fields() {
           {"constant", "linear", "cosine"}),
       Field{"lr_warmup_iters", &lr_warmup_iters, "iterations over which the learning rate rises from 0"}.at_least(0),
       Field{"lr_decay_iters", &lr_decay_iters, "iteration at which min_lr is reached; 0: train_iters"}.at_least(0),
-      Field{"weight_decay", &weight_decay, "of matrices; norms and biases do not decay"}.at_least(0),
+      Field{"weight_decay", &weight_decay, "of matrices; of norms and biases only with decay_norms_and_biases"}
+          .at_least(0),
+      Field{"decay_norms_and_biases", &decay_norms_and_biases,
+            "all parameters decay alike, as with PyTorch's optimizers"},
       Field{"adam_beta1", &adam_beta1, "decay of the mean of gradients"}.between(0, 1),
       Field{"adam_beta2", &adam_beta2, "decay of the mean of squared gradients"}.between(0, 1),
       Field{"adam_eps", &adam_eps, "added to the root of the latter"}.above(0),

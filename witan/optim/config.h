@@ -13,7 +13,8 @@ struct OptimizerConfig {
   std::string lr_decay_style = "cosine";
   int64_t lr_warmup_iters = 20;
   int64_t lr_decay_iters = 0;  // 0: train_iters
-  double weight_decay = 0.1;   // not of norms and biases
+  double weight_decay = 0.1;
+  bool decay_norms_and_biases = false;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.95;
   double adam_eps = 1e-8;

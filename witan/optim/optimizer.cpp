@@ -6,7 +6,8 @@
 
 namespace witan {
 
-Optimizer::Optimizer(Stream& stream, std::vector<Owned> owned, const std::vector<std::string>& prefixes) {
+Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
+                     const std::vector<std::string>& prefixes) {
   for (const Owned& part : owned) {
     const Tensor& whole = part.parameter->value();
     require<ShapeError>(part.first_row >= 0 && part.rows >= 0 && part.first_row + part.rows <= whole.size(0),
@@ -14,6 +15,8 @@ Optimizer::Optimizer(Stream& stream, std::vector<Owned> owned, const std::vector
                         part.first_row + part.rows, "): this rank holds ", whole.shape());
     Shard& shard = shards_.emplace_back();
     shard.owned = part;
+    const bool decays = part.parameter->spec().weight_decay || config.decay_norms_and_biases;
+    shard.weight_decay = decays ? config.weight_decay : 0;
     const Tensor value = shard.value();
     const DType dtype = accumulator(value.dtype());
     if (value.dtype() != dtype) {

@@ -51,11 +51,12 @@ class Optimizer {
 
     Tensor value() const { return owned.parameter->value().narrow(0, owned.first_row, owned.rows); }
     Tensor gradient() const { return owned.parameter->gradient().narrow(0, owned.first_row, owned.rows); }
-    double weight_decay(double configured) const { return owned.parameter->spec().weight_decay ? configured : 0; }
+    double weight_decay = 0;
   };
 
   // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for rows that a parameter does not have.
-  Optimizer(Stream& stream, std::vector<Owned> owned, const std::vector<std::string>& prefixes);
+  Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
+            const std::vector<std::string>& prefixes);
 
  private:
   virtual void update_shard(Stream& stream, const Shard& shard, const Tensor& step) const = 0;

@@ -11,8 +11,7 @@ void StateCheck::after_init(Stream& stream) const {
   check_places("init");
   for (const Parameter* parameter : parameters_) {
     check_identical(stream, parameter->spec(), parameter->value(), "init: the value of " + parameter->name());
-    if (parameter->spec().expert && parameter->spec().init.kind == Initialization::Kind::normal)
-      check_experts_differ(stream, *parameter, "init");
+    if (parameter->spec().expert && parameter->spec().init.random()) check_experts_differ(stream, *parameter, "init");
   }
 }
 

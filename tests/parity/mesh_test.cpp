@@ -1,0 +1,83 @@
+// recipes/parity/mesh_test.toml against the losses that a PyTorch program logged on GPUs, and against that program on a
+// CPU (tests/golden/parity/mesh_losses.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "witan/base/threads.h"
+#include "witan/comm/threads.h"
+#include "witan/model/counts.h"
+#include "witan/planner/plan.h"
+#include "witan/train/engine.h"
+
+namespace witan {
+namespace {
+
+RunConfig recipe() {
+  RunConfig config;
+  read_toml(config.fields(), WITAN_SOURCE_DIR "/recipes/parity/mesh_test.toml");
+  config.parallel.threads = 2;
+  return config;
+}
+
+Batch ten_tokens() {
+  const std::vector<int32_t> tokens = {72, 1842, 18459, 6413, 290, 513, 67, 10730, 1042, 14373};
+  Batch batch;
+  batch.sequences = 1;
+  batch.sequence_length = batch.loss_tokens = 9;
+  batch.tokens = {tokens.begin(), tokens.end() - 1};
+  batch.targets = {tokens.begin() + 1, tokens.end()};
+  batch.positions = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  batch.sequence_ids.assign(9, 0);
+  batch.loss_mask.assign(9, 1);
+  return batch;
+}
+
+std::vector<double> losses_of(const RunConfig& config, const Batch& batch, int64_t steps) {
+  config.validate();
+  ThreadWorld world(1);
+  std::vector<double> losses;
+  world.run([&](int rank) {
+    const Groups groups = make_groups(world, Layout(config.parallel, 1, 0), rank);
+    ThreadPool pool(static_cast<int>(config.parallel.threads));
+    Stream stream({Device::Kind::cpu}, Arena::reserve(make_plan(config).arena_bytes()), pool);
+    Engine engine(stream, groups, config);
+    for (int64_t step = 0; step < steps; ++step) losses.push_back(engine.step({batch}, step + 1, step).loss);
+  });
+  return losses;
+}
+
+struct Step {
+  std::array<double, 3> published;  // shard = 2, replicate = 2, tensor = 2 with a sharded loss
+  double tolerance;                 // relative, beyond what the three span
+  double on_cpu, cpu_tolerance;     // PyTorch 2.15 on a CPU; relative
+};
+// A learning rate of 1e-2 amplifies rounding from step to step, on GPUs as here.
+constexpr std::array<Step, 6> kSteps = {{{{11.174592, 11.174592, 11.174639}, 1e-5, 11.174569, 1e-6},
+                                         {{0.517909, 0.518091, 0.518561}, 3e-3, 0.518870, 2e-4},
+                                         {{16.63786, 16.64045, 16.62113}, 2e-2, 16.532469, 1e-3},
+                                         {{15.22602, 15.22722, 15.39006}, 2e-2, 15.392780, 1e-3},
+                                         {{11.38132, 11.38399, 11.48178}, 2e-2, 11.601592, 3e-3},
+                                         {{10.10321, 10.12830, 9.97338}, 2e-2, 9.997540, 3e-3}}};
+
+TEST(MeshTest, LossesArePublishedOnes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "153 million parameters: minutes under a sanitizer, and nothing that other tests do not reach";
+#endif
+  const auto losses = losses_of(recipe(), ten_tokens(), kSteps.size());
+  for (size_t i = 0; i < kSteps.size(); ++i) {
+    const auto& [published, tolerance, on_cpu, cpu_tolerance] = kSteps[i];
+    const auto [least, most] = std::ranges::minmax(published);
+    EXPECT_GE(losses[i], least * (1 - tolerance)) << "step " << i;
+    EXPECT_LE(losses[i], most * (1 + tolerance)) << "step " << i;
+    EXPECT_NEAR(losses[i], on_cpu, cpu_tolerance * on_cpu) << "step " << i;
+  }
+}
+
+TEST(MeshTest, HasThePublishedNumberOfParameters) {
+  EXPECT_EQ(count_parameters(recipe().model).exact, 153'267'200);
+}
+
+}  // namespace
+}  // namespace witan
