@@ -22,7 +22,7 @@ double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, i
   const auto F = static_cast<double>(config.mlp.ffn_hidden_size);
   const double projection = A * static_cast<double>(config.attention.head_dim(config.hidden_size)) / H;
   const double experts = config.moe.num_experts > 0 ? static_cast<double>(config.moe.moe_router_topk) : 1;
-  const double gated = config.mlp.swiglu ? 1.5 : 1.0;
+  const double gated = config.mlp.gated() ? 1.5 : 1.0;
   return 12 * static_cast<double>(global_batch_size) * S * L * H * H *
          ((1 + G / A + S / H) * projection + F / H * experts * gated + V / (2 * L * H));
 }

@@ -5,7 +5,7 @@
 
 namespace witan {
 
-enum class Bias : uint8_t { none, zeros };  // zeros: at first
+enum class Bias : uint8_t { none, zeros };  // zeros: at first, unless PyTorch's defaults are asked for
 
 class Linear : public Module {
  public:
