@@ -128,9 +128,9 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
         const int64_t columns = std::min(kColumns, D - begin);
         A sums[kColumns] = {};
         for (int64_t k = 0; k < K; ++k) {
-          const int64_t slot_of = slots[t * K + k];
-          if (slot_of < 0) continue;
-          const E* row = from + slot_of * D + begin;
+          const int64_t at = slots[t * K + k];
+          if (at < 0) continue;  // dropped
+          const E* row = from + at * D + begin;
 #pragma omp simd
           for (int64_t d = 0; d < columns; ++d) sums[d] += A(row[d]);
         }
