@@ -53,6 +53,7 @@ while ((made < kills)); do
     made=$((made + 1))
     steps_now=$(grep -c '"kind":"step"' "$work/runs/killed/metrics.jsonl" 2>/dev/null || true)
     if [[ ${steps_before:-0} == "${steps_now:-0}" ]]; then idle=$((idle + 1)); fi
+    if ((made % 50 == 0)); then echo "kill_run: $made kills"; fi
   elif ((code == 0)); then
     trajectory killed >"$work/killed"
     if ! cmp "$work/whole" "$work/killed"; then
