@@ -53,6 +53,7 @@ function(witan_library name)
 endfunction()
 
 # witan_test(tensor): program test_tensor from tests/tensor/*.cpp; each TEST becomes one ctest entry.
+# Ceilings that tests measure are kept in the build folder.
 function(witan_test folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
@@ -63,5 +64,6 @@ function(witan_test folder)
   foreach(dependency ${ARGN})
     target_link_libraries(test_${folder} PRIVATE witan_${dependency})
   endforeach()
-  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
+                       ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache)
 endfunction()

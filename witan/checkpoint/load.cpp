@@ -73,7 +73,10 @@ std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<St
 }
 
 void perform(const std::vector<Copy>& copies) {
-  for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+  for (const Copy& copy : copies) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    release_pages({copy.from, copy.bytes});
+  }
 }
 
 }  // namespace

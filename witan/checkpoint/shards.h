@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 
 #include "witan/base/file.h"
 #include "witan/checkpoint/manifest.h"
@@ -10,6 +11,10 @@
 namespace witan {
 
 inline constexpr const char* kWayOut = "restore the file from a copy, or resume from another checkpoint";
+
+// Hands the pages that lie within these bytes of a mapped file back to the kernel; they are read again when touched. So
+// a checkpoint passes through memory and never stands in it beside the run.
+void release_pages(std::span<const std::byte> mapped);
 
 // Throws CheckpointError naming the file when it cannot be read or its size or hash is not the manifest's.
 MappedFile open_verified(const fs::path& folder, const Manifest::File& file);

@@ -12,6 +12,7 @@
 #include "witan/cli/exchange_check.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/packages.h"
+#include "witan/cli/planning.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
 
@@ -28,6 +29,8 @@ struct Findings {
   std::optional<DiskSpeed> disk;  // absent where nothing can be written
   std::string folder;
   double fma_one = 0, fma_all = 0, copy = 0;  // GFLOP/s, GFLOP/s, GB/s
+  std::vector<Ceilings> kernels;              // in a step: one rank of one thread, a rank a core, one rank of all cores
+  std::string kept_in;                        // the file that `plan` and `train` read them from; empty: none
   size_t corpus_files = 0;                    // of the default corpus; 0: not installed
   std::vector<PackageSet> packages;
   std::vector<std::string> gpus;
@@ -53,11 +56,23 @@ std::optional<DiskSpeed> try_disk(const fs::path& folder) {
   }
 }
 
-void measure_ceilings(Findings& found) {
+void measure_machine(Findings& found) {
   ThreadPool one(1), all(found.cores);
   found.fma_one = kernels::measure_fma_gflops(one);
   found.fma_all = kernels::measure_fma_gflops(all);
   found.copy = kernels::measure_copy_gbytes(all);
+}
+
+// Measured anew, whatever was kept.
+void measure_kernels(Findings& found) {
+  const CeilingsFile file = ceilings_file();
+  std::vector<Load> loads = {{"float32", 1, 1}};
+  if (found.cores > 1) loads.insert(loads.end(), {{"float32", found.cores, 1}, {"float32", 1, found.cores}});
+  for (const Load& load : loads) {
+    found.kernels.push_back(measure_ceilings(load));
+    file.keep(found.kernels.back());
+  }
+  if (file.find(loads.back())) found.kept_in = file.path().string();
 }
 
 std::vector<std::string> find_problems(const Findings& found) {
@@ -87,7 +102,8 @@ Findings examine() {
   found.memory = read_memory();
   found.folder = fs::current_path().string();
   found.disk = try_disk(found.folder);
-  measure_ceilings(found);
+  measure_machine(found);
+  measure_kernels(found);
   found.corpus_files = count_corpus();
   found.packages = read_packages();
   found.gpus = read_gpus();
@@ -106,6 +122,51 @@ void print_exchange(std::FILE* out, const ExchangeCheck& check) {
     fmt::print(out, "{}rank {} has {:<17} splits [{}]  receives {}\n", rank == 0 ? "exchange      " : "              ",
                rank, rows(check.sent[rank]), splits[rank], rows(check.received[rank]));
   fmt::print(out, "              {}\n", check.ok() ? "ok" : "WRONG");
+}
+
+// What a rank's kernels of these names do in a second, together.
+Cost rate_of(const Ceilings& ceilings, std::initializer_list<const char*> names) {
+  Cost sum;
+  for (const char* name : names)
+    if (const auto found = ceilings.kernels.find(name); found != ceilings.kernels.end()) sum += found->second;
+  return {sum.flops / sum.seconds, sum.bytes / sum.seconds, 1};
+}
+
+void print_kernels(std::FILE* out, const Findings& found) {
+  const char* label = "kernels";
+  for (const Ceilings& c : found.kernels) {
+    const Cost products = rate_of(c, {"gemm"});
+    const Cost experts =
+        rate_of(c, {"grouped_gemm_forward", "grouped_gemm_backward_input", "grouped_gemm_backward_weight"});
+    const Cost attention = rate_of(c, {"attention_forward", "attention_backward"});
+    fmt::print(out,
+               "{:<14}each of {} rank{} of {} thread{}: GFLOP/s of products {:.0f}, experts {:.0f}, attention {:.0f}",
+               label, c.load.ranks, c.load.ranks == 1 ? "" : "s", c.load.threads, c.load.threads == 1 ? "" : "s",
+               products.flops * 1e-9, experts.flops * 1e-9, attention.flops * 1e-9);
+    fmt::print(out, "; GB/s of AdamW {:.1f}", rate_of(c, {"adamw"}).bytes * 1e-9);
+    if (const auto sums = c.exchange.find("all_reduce"); sums != c.exchange.end())
+      fmt::print(out, ", all-reduce {:.1f}", sums->second * 1e-9);
+    fmt::print(out, "\n");
+    label = "";
+  }
+  fmt::print(out, "              {}\n",
+             found.kept_in.empty() ? "kept nowhere: no folder for caches can be written to"
+                                   : "kept for `plan` and `train` in " + found.kept_in);
+}
+
+nlohmann::ordered_json kernels_json(const std::vector<Ceilings>& all) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Ceilings& c : all) {
+    nlohmann::ordered_json rates;
+    for (const auto& [name, cost] : c.kernels)
+      rates[name] = {{"gflops", cost.flops / cost.seconds * 1e-9}, {"gbytes_per_s", cost.bytes / cost.seconds * 1e-9}};
+    list.push_back({{"ranks", c.load.ranks},
+                    {"threads", c.load.threads},
+                    {"dtype", c.load.dtype},
+                    {"kernels", rates},
+                    {"exchange_bytes_per_s", c.exchange}});
+  }
+  return list;
 }
 
 std::string verdict(const Findings& found) {
@@ -128,6 +189,7 @@ void print_text(std::FILE* out, const Findings& found) {
                format_bytes(found.disk->write_bytes_per_s), format_duration(found.disk->fsync_s));
   fmt::print(out, "ceiling       {:.1f} GFLOP/s float32 on one thread, {:.1f} on all; copy {:.1f} GB/s\n",
              found.fma_one, found.fma_all, found.copy);
+  print_kernels(out, found);
   fmt::print(
       out, "corpus        {}\n",
       found.corpus_files > 0 ? fmt::format("perl-doc, {} files", found.corpus_files) : "perl-doc is not installed");
@@ -159,6 +221,7 @@ void print_json(std::FILE* out, const Findings& found) {
                     {"write_bytes_per_s", found.disk->write_bytes_per_s}};
   json["ceiling"] = {
       {"fma_gflops_one_thread", found.fma_one}, {"fma_gflops", found.fma_all}, {"copy_gbytes_per_s", found.copy}};
+  json["kernels"] = kernels_json(found.kernels);
   json["default_corpus_files"] = found.corpus_files;
   for (const PackageSet& set : found.packages) json["missing_packages"][set.purpose] = set.missing;
   json["gpus"] = found.gpus;
@@ -172,16 +235,16 @@ void print_json(std::FILE* out, const Findings& found) {
 
 void add_doctor(CLI::App& app, Context& context) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* command =
-      add_command(app, context,
-                  {"doctor", "Say what this machine can do, and what is missing",
-                   "Reads the hardware, measures disk and arithmetic (a few seconds), and lets two thread-ranks talk.",
-                   "witan doctor\nwitan doctor --json"},
-                  [&context, json] {
-                    const Findings found = examine();
-                    (*json ? print_json : print_text)(context.out, found);
-                    return ExitCode::done;
-                  });
+  CLI::App* command = add_command(app, context,
+                                  {"doctor", "Say what this machine can do, and what is missing",
+                                   "Reads the hardware, measures disk, arithmetic and the kernels of a step (a few "
+                                   "seconds), and lets two thread-ranks talk.",
+                                   "witan doctor\nwitan doctor --json"},
+                                  [&context, json] {
+                                    const Findings found = examine();
+                                    (*json ? print_json : print_text)(context.out, found);
+                                    return ExitCode::done;
+                                  });
   command->add_flag("--json", *json, "print JSON");
 }
 

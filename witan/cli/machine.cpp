@@ -6,6 +6,9 @@
 #include <set>
 #include <sstream>
 
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+
 namespace witan::cli {
 namespace {
 
@@ -118,6 +121,16 @@ Memory read_memory(const fs::path& root) {
   memory.available = parse_number(value_of(text, "MemAvailable")).value_or(0) << 10;
   memory.limit = least_group_limit(root);
   return memory;
+}
+
+std::string machine_identity() {
+  std::string identity = cat(read_processor().model, ", ", usable_cores(), " cores");
+  std::error_code error;
+  const fs::path program = "/proc/self/exe";
+  const auto size = fs::file_size(program, error);
+  const auto written = fs::last_write_time(program, error);
+  if (!error) identity += cat(", program of ", size, " bytes, ", written.time_since_epoch().count());
+  return identity;
 }
 
 std::vector<std::string> read_gpus(const fs::path& root) {

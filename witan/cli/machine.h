@@ -26,6 +26,8 @@ struct Memory {
 // `root` is / but for tests, which bring a /proc and a /sys of their own. What cannot be read is left as it is.
 Processor read_processor(const fs::path& root = "/");
 Memory read_memory(const fs::path& root = "/");
+// Which machine and which build of this program: figures measured on one hold on no other.
+std::string machine_identity();
 // Names of NVIDIA GPUs, from their driver; "NVIDIA GPU" for a device file without a name.
 std::vector<std::string> read_gpus(const fs::path& root = "/");
 

@@ -1,14 +1,15 @@
 // witan plan: what a run would need, before it runs.
-#include "witan/planner/plan.h"
-
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
+#include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/config_args.h"
-#include "witan/tokenizer/tokenizer.h"
+#include "witan/cli/machine.h"
+#include "witan/cli/planning.h"
+#include "witan/planner/fit.h"
 #include "witan/train/resolve.h"
 #include "witan/train/saved_config.h"
 
@@ -18,21 +19,30 @@ namespace {
 struct State {
   RunConfig config;
   std::optional<ConfigArgs> args;
+  std::string memory;  // of another machine; empty: of this one
+  bool json = false;
 };
 
 ExitCode plan(Context& context, State& state) {
   state.args->apply();
+  const uint64_t usable = state.memory.empty() ? read_memory().usable() : parse_bytes(state.memory);
   RunConfig& config = state.config;
+  std::optional<Tokenizer> tokenizer;
   if (const auto saved = saved_config(fs::path(config.train.runs_folder) / config.train.run)) {
+    const TrainConfig place = config.train;
     config = *saved;
+    config.train.runs_folder = place.runs_folder;
+    config.train.run = place.run;
     state.args->apply();
+    tokenizer = run_tokenizer(config);
   }
-  const auto& data = config.data;
-  const int64_t vocabulary =
-      data.tokenizer.empty() ? data.bpe.vocab_size : Tokenizer::load(data.tokenizer).vocab_size();
-  resolve(config, usable_cores(), vocabulary);
+  resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  std::fputs(format_plan(make_plan(config)).c_str(), context.out);
+  const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr);
+  const Timing timing = timing_of(plan, config, 0);
+  const auto bytes = static_cast<int64_t>(usable);
+  std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
+  require_fits(config, plan, bytes);
   return ExitCode::done;
 }
 
@@ -40,13 +50,18 @@ ExitCode plan(Context& context, State& state) {
 
 void add_plan(CLI::App& app, Context& context) {
   auto state = std::make_shared<State>();
-  CLI::App* command = add_command(app, context,
-                                  {"plan", "What a run would need: parameters, FLOPs, memory and traffic",
-                                   "Runs the very step that trains on a device that computes nothing.",
-                                   "witan plan\n"
-                                   "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4\n"
-                                   "witan plan --config recipes/default.toml --recompute-granularity full"},
-                                  [state, &context] { return plan(context, *state); });
+  CLI::App* command =
+      add_command(app, context,
+                  {"plan", "What a run would need: parameters, FLOPs, memory, traffic and time",
+                   "Runs the very step that trains on a device that computes nothing. Memory is told to the byte; "
+                   "a run that does not fit ends with exit code 8 and the nearest configuration that does.",
+                   "witan plan\n"
+                   "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4 --memory 8GB\n"
+                   "witan plan --config recipes/default.toml --recompute-granularity full --json"},
+                  [state, &context] { return plan(context, *state); });
+  command->add_option("--memory", state->memory, "plan for a machine with this much memory: 8GB, 8GiB, 800MB")
+      ->type_name("SIZE");
+  command->add_flag("--json", state->json, "print JSON");
   state->args.emplace(*command, state->config.fields());
 }
 

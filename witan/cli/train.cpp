@@ -14,9 +14,9 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/config_args.h"
 #include "witan/cli/machine.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/cli/planning.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/planner/plan.h"
+#include "witan/planner/fit.h"
 #include "witan/report/html.h"
 #include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
@@ -26,9 +26,6 @@
 
 namespace witan::cli {
 namespace {
-
-// Share of the FMA ceiling that whole steps reach, for the estimate before there is anything to measure.
-constexpr double kExpectedShare = 0.5;
 
 struct State {
   RunConfig config;
@@ -68,19 +65,28 @@ void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t do
 }
 
 // Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer.
-void require_memory(const Plan& plan) {
-  double needed = 0;
-  for (const RankPlan& rank : plan.ranks) needed += static_cast<double>(rank.arena_bytes);
-  const double usable = static_cast<double>(read_memory().usable());
-  require<OutOfMemoryError>(
-      usable == 0 || needed <= usable, "the ranks need ", format_bytes(needed), " together, and ", format_bytes(usable),
-      " are free. Smaller micro_batch_size, recompute_granularity = full or fewer ranks need less; "
-      "`witan plan` with the same flags shows what takes how much");
+void require_memory(const RunConfig& config, const Plan& plan, Progress& progress) {
+  const auto usable = static_cast<int64_t>(read_memory().usable());
+  if (usable > 0 && plan.resident_bytes() > usable) progress.note(format_memory(plan, usable));
+  require_fits(config, plan, usable);
 }
 
-RunPlan run_plan(const RunConfig& config, const Plan& plan) {
-  ThreadPool pool(static_cast<int>(std::min<int64_t>(config.parallel.ranks * config.parallel.threads, usable_cores())));
-  return {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, kernels::measure_fma_gflops(pool)};
+// The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
+void require_memory_early(RunConfig config, bool fresh, Progress& progress) {
+  const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
+  resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
+  config.validate();
+  require_memory(config, plan_of(config, nullptr), progress);
+}
+
+RunPlan run_plan(const Plan& plan, const Timing& timing) {
+  RunPlan promised;
+  for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
+  promised.resident_bytes = plan.resident_bytes();
+  promised.step_flops = plan.step_flops;
+  promised.step_seconds = timing.step.seconds;
+  promised.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
+  return promised;
 }
 
 RunEvent run_event(const RunConfig& config, const Plan& plan, const RunPlan& promised) {
@@ -107,10 +113,7 @@ std::string command_for(const Context& context, const RunConfig& config, const c
   return line;
 }
 
-void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised, int64_t done, Progress& progress) {
-  const int64_t steps = config.train.train_iters - done;
-  const double seconds =
-      plan.step_flops * static_cast<double>(steps) / (promised.ceiling_gflops * 1e9 * kExpectedShare);
+void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
   progress.note(fmt::format(
       "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
       format_count(static_cast<double>(plan.counts.exact)), format_count(static_cast<double>(plan.counts.active)),
@@ -122,21 +125,36 @@ void announce(const RunConfig& config, const Plan& plan, const RunPlan& promised
   progress.note(fmt::format("ranks        {} of {} thread{}{}; {} of memory each", config.parallel.ranks,
                             config.parallel.threads, config.parallel.threads == 1 ? "" : "s",
                             divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
-                            format_bytes(static_cast<double>(promised.arena_bytes))));
+                            format_bytes(static_cast<double>(plan.arena_bytes()))));
+  const double rate = plan.step_flops / timing.step.seconds;
   progress.note(fmt::format(
-      "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s", steps,
-      done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops), format_duration(seconds),
-      100 * kExpectedShare, promised.ceiling_gflops));
+      "work         {} steps{} of {} tokens, {}FLOP each: about {}, {:.0f} % of this machine's {:.0f} GFLOP/s",
+      timing.steps, done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
+      format_duration(timing.run_seconds), 100 * rate / timing.ceilings.fma_flops, timing.ceilings.fma_flops * 1e-9));
 }
 
-void summarise(Context& context, const RunConfig& config, const RunResult& result, const fs::path& report) {
+// What the plan promised about memory, beside what came of it.
+void summarise_memory(std::FILE* out, const RunPlan& promised, const RunResult& result) {
+  int64_t arenas = 0;
+  for (const MemoryEvent& rank : result.memory) arenas += rank.peak;
+  const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
+  fmt::print(out, "\nmemory       arenas used {}, as planned", bytes(arenas));
+  if (result.peak_resident)
+    fmt::print(out, "; the process {} at most, of {} planned", bytes(*result.peak_resident),
+               bytes(promised.resident_bytes));
+  fmt::print(out, "\n");
+}
+
+void summarise(Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
+               const fs::path& report) {
   std::FILE* out = config.log.megatron() ? context.err : context.out;  // Megatron-LM's lines are all that is data
   if (result.bits_per_byte)
     fmt::print(out,
                "\nheld-out     {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
                *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0));
   if (!result.sample.empty())
-    fmt::print(out, "\n{}{}\n\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
+    fmt::print(out, "\n{}{}\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
+  summarise_memory(out, promised, result);
   fmt::print(out, "report       {}\n", report.string());
   if (result.finished)
     fmt::print(out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
@@ -171,6 +189,7 @@ ExitCode train_command(Context& context, State& state) {
   resolve(config, usable_cores(), 1);
   config.validate();
   if (state.fresh) {
+    require_memory_early(asked, true, progress);
     check_sources(config.data);
     if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
       progress.note("archived     " + moved->string());
@@ -182,6 +201,7 @@ ExitCode train_command(Context& context, State& state) {
     say_finished(context, config, folder, done);
     return ExitCode::done;
   }
+  if (!state.fresh) require_memory_early(asked, false, progress);
   if (state.before) announce_schedule(*state.before, config, done, progress);
   const RunData data = prepare_run_data(config, folder, progress);
   config.model.vocab_size = asked.model.vocab_size;
@@ -189,13 +209,14 @@ ExitCode train_command(Context& context, State& state) {
   config.validate();
   write_file_atomically(folder.config(), write_toml(asked.fields(), true));
 
-  const Plan plan = make_plan(config);
-  require_memory(plan);
-  const RunPlan promised = run_plan(config, plan);
-  announce(config, plan, promised, done, progress);
+  const Plan plan = plan_of(config, data.tokenizer.get());
+  require_memory(config, plan, progress);
+  const Timing timing = timing_of(plan, config, done);
+  const RunPlan promised = run_plan(plan, timing);
+  announce(config, plan, timing, done, progress);
   const RunResult result = train(config, promised, data, start, run_event(config, plan, promised), progress);
   progress.clear();
-  summarise(context, config, result, write_report(folder.path()));
+  summarise(context, config, promised, result, write_report(folder.path()));
   return result.finished ? ExitCode::done : StopSignals::exit_code();
 }
 

@@ -84,7 +84,10 @@ void Group::carry_out(Stream& stream, const Collective& call, double bytes) {
   if (size_ > 1) sent_[std::string(name_of(call.kind))] += bytes;
   if (stream.is_meta()) return;
   if (size_ == 1) return perform_alone(call, name_);
+  if (!stream.times_kernels()) return perform(stream, call);
+  const double start = stream.now();
   perform(stream, call);
+  stream.count(name_of(call.kind).data(), {0, 0, stream.now() - start});  // waiting for peers included
 }
 
 void Group::all_reduce(Stream& stream, const Tensor& inout, Reduce reduce) {

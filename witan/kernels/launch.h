@@ -19,8 +19,14 @@ namespace witan::kernels {
 
 template <class CpuTwin, class... Args>
 void launch(Stream& stream, const char* name, const Cost& cost, CpuTwin* cpu, Args&&... args) {
-  stream.count(name, cost);
-  if (!stream.is_meta()) cpu(stream, std::forward<Args>(args)...);
+  if (stream.is_meta() || !stream.times_kernels()) {
+    stream.count(name, cost);
+    if (!stream.is_meta()) cpu(stream, std::forward<Args>(args)...);
+    return;
+  }
+  const double start = stream.now();
+  cpu(stream, std::forward<Args>(args)...);
+  stream.count(name, {cost.flops, cost.bytes, stream.now() - start});
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)

@@ -1,11 +1,12 @@
-// The plan as a page for people.
+#include "witan/planner/format.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {
@@ -22,10 +23,17 @@ std::string counts_section(const Plan& plan) {
          count_line("  embedding layers", counts.megatron_embeddings) + count_line("  total", counts.megatron_total());
 }
 
+std::map<std::string, Cost> parts_of(const RankPlan& rank) {
+  std::map<std::string, Cost> parts;
+  for (const auto& [part, kernels] : rank.step)
+    for (const auto& [kernel, cost] : kernels) parts[part] += cost;
+  return parts;
+}
+
 std::string flops_section(const Plan& plan) {
   std::map<std::string, Cost> parts;
   for (const RankPlan& rank : plan.ranks)
-    for (const auto& [part, cost] : rank.parts) parts[part] += cost;
+    for (const auto& [part, cost] : parts_of(rank)) parts[part] += cost;
   std::vector<std::pair<std::string, Cost>> sorted(parts.begin(), parts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
@@ -38,7 +46,38 @@ std::string flops_section(const Plan& plan) {
   return out;
 }
 
-std::string memory_section(const Plan& plan) {
+std::string sent_section(const Plan& plan) {
+  std::string out;
+  for (const auto& [axis, operations] : plan.ranks.front().sent)
+    for (const auto& [operation, bytes] : operations)
+      out += fmt::format("  {:<18} {:<18} {:>13}\n", axis, operation, format_bytes(bytes));
+  if (out.empty()) return out;
+  return fmt::format("\nSent by rank 0 in one step\n  {:<18} {:<18} {:>13}\n", "axis", "operation", "bytes") + out;
+}
+
+std::string time_section(const Plan& plan, const Timing& timing) {
+  const StepTime& step = timing.step;
+  std::string out = fmt::format(
+      "\nTime, predicted\n  a step {}, {} tokens/s; {} steps and the looks at held-out text: {}\n  of a step:",
+      format_duration(step.seconds), format_count(static_cast<double>(plan.tokens_per_step) / step.seconds),
+      timing.steps, format_duration(timing.run_seconds));
+  std::vector<std::pair<std::string, double>> sorted(step.parts.begin(), step.parts.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  const char* separator = " ";
+  for (const auto& [part, seconds] : sorted) {
+    if (seconds < 0.005 * step.seconds) continue;
+    out += fmt::format("{}{} {:.0f} %", separator, part, 100 * seconds / step.seconds);
+    separator = ", ";
+  }
+  const Load& load = timing.ceilings.load;
+  return out + fmt::format("\n  from ceilings of {} rank{} of {} thread{} in {}, {}\n", load.ranks,
+                           load.ranks == 1 ? "" : "s", load.threads, load.threads == 1 ? "" : "s", load.dtype,
+                           timing.source);
+}
+
+}  // namespace
+
+std::string format_memory(const Plan& plan, int64_t usable) {
   std::string out = fmt::format(
       "\nMemory of each rank: the most that each kind takes, and the arena that holds them\n  {:<6}", "rank");
   for (const auto& [tag, bytes] : plan.ranks.front().tags) out += fmt::format(" {:>13}", tag);
@@ -52,22 +91,46 @@ std::string memory_section(const Plan& plan) {
     for (const auto& [tag, bytes] : rank.tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
     out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank.arena_bytes)));
   }
-  return out;
+  int64_t arenas = 0;
+  for (const RankPlan& rank : plan.ranks) arenas += rank.arena_bytes;
+  const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  out += fmt::format("  arenas {} + reserve for all else {} = {}", bytes(arenas), bytes(plan.reserve_bytes),
+                     bytes(plan.resident_bytes()));
+  if (usable > 0)
+    out += fmt::format(" of {} usable{}", bytes(usable), plan.resident_bytes() > usable ? ": IT DOES NOT FIT" : "");
+  return out + "\n";
 }
 
-std::string sent_section(const Plan& plan) {
-  std::string out;
-  for (const auto& [axis, operations] : plan.ranks.front().sent)
-    for (const auto& [operation, bytes] : operations)
-      out += fmt::format("  {:<18} {:<18} {:>13}\n", axis, operation, format_bytes(bytes));
-  if (out.empty()) return out;
-  return fmt::format("\nSent by rank 0 in one step\n  {:<18} {:<18} {:>13}\n", "axis", "operation", "bytes") + out;
+std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
+  return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + sent_section(plan) +
+         (timing ? time_section(plan, *timing) : "");
 }
 
-}  // namespace
-
-std::string format_plan(const Plan& plan) {
-  return counts_section(plan) + flops_section(plan) + memory_section(plan) + sent_section(plan);
+std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
+  nlohmann::ordered_json json;
+  json["tokens_per_step"] = plan.tokens_per_step;
+  json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
+  json["step_flops"] = plan.step_flops;
+  for (const RankPlan& rank : plan.ranks) {
+    nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+    for (const auto& [part, cost] : parts_of(rank)) parts[part] = {{"flops", cost.flops}, {"bytes", cost.bytes}};
+    json["ranks"].push_back({{"rank", rank.rank},
+                             {"arena_bytes", rank.arena_bytes},
+                             {"tags", rank.tags},
+                             {"parts", parts},
+                             {"sent", rank.sent}});
+  }
+  json["reserve_bytes"] = plan.reserve_bytes;
+  json["resident_bytes"] = plan.resident_bytes();
+  json["usable_bytes"] = usable;
+  json["fits"] = usable == 0 || plan.resident_bytes() <= usable;
+  if (timing) {
+    json["step_seconds"] = timing->step.seconds;
+    json["run_seconds"] = timing->run_seconds;
+    json["step_seconds_by_part"] = timing->step.parts;
+    json["ceilings"] = timing->source;
+  }
+  return json.dump(2) + "\n";
 }
 
 }  // namespace witan

@@ -4,6 +4,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/generate/generator.h"
+#include "witan/planner/reserve.h"
 #include "witan/train/engine.h"
 
 namespace witan {
@@ -17,68 +18,136 @@ std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
   return std::vector<Batch>(static_cast<size_t>(count), batch);
 }
 
-RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank) {
-  ThreadPool pool(static_cast<int>(config.parallel.threads));  // kernels size their scratch by it
-  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  const Groups groups = make_meta_groups(layout, rank);
-  Engine engine(stream, groups, config);
-  const auto batches = batches_of(config, config.micro_batches() / config.parallel.ranks);
-  engine.step(batches, 1, 0);
+// One rank's engine on the meta device.
+class MetaRank {
+ public:
+  MetaRank(const RunConfig& config, const Layout& layout, int rank)
+      : config_(config),
+        pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
+        stream_({Device::Kind::meta}, Arena::meta(), pool_),
+        groups_(make_meta_groups(layout, rank)),
+        engine_(stream_, groups_, config) {}
 
-  stream.reset_costs();
-  const std::vector<Group*> axes = {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()};
-  for (Group* group : axes) group->reset_sent();
-  engine.step(batches, 2, 1);
-  RankPlan plan;
-  plan.rank = rank;
-  for (const auto& [part, kernels] : stream.costs())
-    for (const auto& [kernel, cost] : kernels) plan.parts[part] += cost;
-  for (const Group* group : axes)
-    if (group->size() > 1) plan.sent[group->name()] = group->sent();
+  void step(int64_t micro_batches, int64_t iteration) {
+    engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
+  }
+  void evaluate() { engine_.evaluate(batches_of(config_, 1)); }
 
   // What logging asks for now and then.
-  if (config.log.log_params_norm) engine.params_norm();
-  if (config.log.megatron()) {
-    gather_times(stream, *groups.replicate, {{"setup", 0}, {"data", 0}});
-    gather_times(stream, *groups.replicate, named({}, config.log.timing_log_level));
+  void log() {
+    if (config_.log.log_params_norm) engine_.params_norm();
+    if (!config_.log.megatron()) return;
+    gather_times(stream_, *groups_.replicate, {{"setup", 0}, {"data", 0}});
+    gather_times(stream_, *groups_.replicate, named({}, config_.log.timing_log_level));
   }
 
-  // A run also looks at held-out text and writes a sample.
-  engine.evaluate(batches_of(config, 1));
-  if (config.train.sample_tokens > 0) {
-    // A prompt has at most as many tokens as bytes, and leaves room for one that is new.
-    const auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
-    const auto most = engine.model().most_positions();
-    const int64_t tokens = std::max<int64_t>(most ? std::min(bytes, *most - 1) : bytes, 1);
-    const std::vector<int32_t> prompt(static_cast<size_t>(tokens));
+  void sample(int64_t prompt_tokens) {
+    const auto most = engine_.model().most_positions();  // with room for one that is new
+    const int64_t tokens = most ? std::min(prompt_tokens, *most - 1) : prompt_tokens;
+    if (config_.train.sample_tokens == 0 || tokens == 0) return;
     GenerateOptions options;
-    options.max_tokens = tokens_that_fit(engine.model(), tokens, config.train.sample_tokens);
-    generate(stream, engine.model(), prompt, options);
+    options.max_tokens = tokens_that_fit(engine_.model(), tokens, config_.train.sample_tokens);
+    generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
   }
-  plan.arena_bytes = stream.arena().high_water();
+
+  void reset_costs() {
+    stream_.reset_costs();
+    for (Group* group : axes()) group->reset_sent();
+  }
+  const KernelCosts& costs() const { return stream_.costs(); }
+  SentBytes sent() const {
+    SentBytes sent;
+    for (const Group* group : axes())
+      if (group->size() > 1 && !group->sent().empty()) sent[group->name()] = group->sent();
+    return sent;
+  }
+  Arena& arena() { return stream_.arena(); }
+
+ private:
+  std::vector<Group*> axes() const {
+    return {groups_.replicate.get(), groups_.expert.get(), groups_.expert_replicate.get()};
+  }
+
+  const RunConfig& config_;
+  ThreadPool pool_;
+  Stream stream_;
+  const Groups groups_;
+  Engine engine_;
+};
+
+Layout layout_of(const RunConfig& config) {
+  return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
+}
+
+int64_t micro_batches_of_a_rank(const RunConfig& config) {
+  return config.micro_batches() / config.parallel.ranks;
+}
+
+RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
+  MetaRank meta(config, layout, rank);
+  meta.step(micro_batches_of_a_rank(config), 1);
+  meta.reset_costs();
+  meta.step(micro_batches_of_a_rank(config), 2);
+  RankPlan plan;
+  plan.rank = rank;
+  plan.step = meta.costs();
+  plan.sent = meta.sent();
+
+  meta.log();
+  // A run also looks at held-out text and writes a sample.
+  meta.reset_costs();
+  meta.evaluate();
+  plan.look = meta.costs();
+  plan.look_sent = meta.sent();
+  meta.sample(prompt_tokens);
+
+  plan.arena_bytes = meta.arena().high_water();
   for (int tag = 0; tag < kMemoryTags; ++tag)
-    plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = stream.arena().peak(static_cast<MemoryTag>(tag));
+    plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
+}
+
+int64_t most_prompt_tokens(const RunConfig& config) {
+  return static_cast<int64_t>(config.train.sample_prompt.size());
 }
 
 }  // namespace
 
 int64_t Plan::arena_bytes() const {
-  return std::max_element(ranks.begin(), ranks.end(),
-                          [](const RankPlan& a, const RankPlan& b) { return a.arena_bytes < b.arena_bytes; })
-      ->arena_bytes;
+  int64_t most = 0;
+  for (const RankPlan& rank : ranks) most = std::max(most, rank.arena_bytes);
+  return most;
 }
 
-Plan make_plan(const RunConfig& config) {
+int64_t Plan::resident_bytes() const {
+  int64_t sum = reserve_bytes;
+  for (const RankPlan& rank : ranks) sum += rank.arena_bytes;
+  return sum;
+}
+
+Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   Plan plan;
   plan.counts = count_parameters(config.model);
   plan.tokens_per_step = config.train.global_batch_size * config.data.seq_length;
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  plan.reserve_bytes = reserve_bytes(config);
+  const Layout layout = layout_of(config);
+  const int64_t prompt = options.prompt_tokens.value_or(most_prompt_tokens(config));
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    plan.ranks.push_back(plan_rank(config, layout, rank));
-    for (const auto& [part, cost] : plan.ranks.back().parts) plan.step_flops += cost.flops;
+    plan.ranks.push_back(plan_rank(config, layout, rank, prompt));
+    for (const auto& [part, kernels] : plan.ranks.back().step)
+      for (const auto& [kernel, cost] : kernels) plan.step_flops += cost.flops;
   }
   return plan;
+}
+
+int64_t estimate_arena_bytes(const RunConfig& config) {
+  MetaRank meta(config, layout_of(config), 0);
+  const int64_t micro_batches = std::min<int64_t>(micro_batches_of_a_rank(config), 3);
+  for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
+  meta.log();
+  meta.evaluate();
+  meta.sample(most_prompt_tokens(config));
+  return meta.arena().high_water() * config.parallel.ranks;
 }
 
 }  // namespace witan

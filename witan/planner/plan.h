@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,26 +13,40 @@
 
 namespace witan {
 
+// By part of the model, then kernel; by axis, then operation: bytes.
+using KernelCosts = std::map<std::string, std::map<std::string, Cost>>;
+using SentBytes = std::map<std::string, std::map<std::string, double>>;
+
 struct RankPlan {
   int rank = 0;
-  int64_t arena_bytes = 0;                                    // high-water mark
-  std::map<std::string, int64_t> tags;                        // largest bytes of each memory tag
-  std::map<std::string, Cost> parts;                          // of one step, by part of the model
-  std::map<std::string, std::map<std::string, double>> sent;  // bytes of one step by axis and operation
+  int64_t arena_bytes = 0;              // high-water mark of addresses: to the byte what the run's arena will reach
+  std::map<std::string, int64_t> tags;  // largest bytes of each memory tag, likewise
+  KernelCosts step;                     // of one step
+  SentBytes sent;                       // in one step
+  KernelCosts look;                     // of evaluating one micro-batch
+  SentBytes look_sent;
 };
 
 struct Plan {
   ParameterCounts counts;
   std::vector<RankPlan> ranks;
-  double step_flops = 0;  // of one step, all ranks
+  int64_t reserve_bytes = 0;  // of the process, outside the arenas (planner/reserve.h)
+  double step_flops = 0;      // of one step, all ranks
   int64_t tokens_per_step = 0;
-  int64_t arena_bytes() const;  // the most that any rank needs
+
+  int64_t arena_bytes() const;     // the most that any rank needs
+  int64_t resident_bytes() const;  // all arenas and the reserve: the most that the process takes
+};
+
+struct PlanOptions {
+  std::optional<int64_t> prompt_tokens;  // of the sample at the end; nothing: one for each byte, the most there can be
 };
 
 // The config must be resolved and valid.
-Plan make_plan(const RunConfig& config);
+Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
 
-// For people: counts, FLOPs by part, bytes by tag and rank, bytes sent.
-std::string format_plan(const Plan& plan);
+// Bytes of all ranks' arenas alone, as fast as they can be had: rank 0 stands for all, and of many micro-batches on a
+// rank three for all, since those between the first and the last take what the second takes.
+int64_t estimate_arena_bytes(const RunConfig& config);
 
 }  // namespace witan

@@ -91,10 +91,13 @@ void visit(Archive& a, SampleEvent& e) {
 template <class Archive>
 void visit(Archive& a, EndEvent& e) {
   a("reason", e.reason);
+  a("peak_resident", e.peak_resident);
+  a("promised_resident", e.promised_resident);
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run", "memory", "step", "experts", "eval", "baseline", "save", "sample", "end"};
+constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",        "eval", "baseline",
+                                  "save", "sample", "end",  "measured_memory"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

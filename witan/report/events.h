@@ -24,12 +24,15 @@ struct RunEvent {
   double ceiling_gflops = 0;  // GFLOP/s the machine reaches in a plain matrix product; 0: not measured
 };
 
-// Bytes held by one rank at its peak, by what they hold.
+// Bytes held by one rank at its peak, by what they hold, as planned before the run.
 struct MemoryEvent {
   int64_t rank = 0;
   std::map<std::string, int64_t> tags;
-  int64_t peak = 0;
+  int64_t peak = 0;  // of the arena that holds them: the high-water mark of its addresses
 };
+
+// The same, as it turned out: what the arena's own count said when the run ended.
+struct MeasuredMemoryEvent : MemoryEvent {};
 
 // One optimizer step. The optional fields are those of models with experts.
 struct StepEvent {
@@ -89,10 +92,12 @@ struct SampleEvent {
 // Why the process stopped training: "finished", "interrupted" …
 struct EndEvent {
   std::string reason;
+  std::optional<double> peak_resident = {};      // bytes of the process at their most, arenas and all else
+  std::optional<double> promised_resident = {};  // what the plan said that would be at most
 };
 
 using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent>;
+                           SampleEvent, EndEvent, MeasuredMemoryEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

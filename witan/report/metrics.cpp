@@ -44,6 +44,11 @@ std::optional<int64_t> step_of(const Event& event) {
       event);
 }
 
+// What stands behind the last step of a run.
+bool ends_run(const Event& event) {
+  return std::holds_alternative<EndEvent>(event) || std::holds_alternative<MeasuredMemoryEvent>(event);
+}
+
 // Sorts events into a Metrics and checks the order of steps.
 class Collector {
  public:
@@ -51,6 +56,7 @@ class Collector {
 
   void operator()(RunEvent e) { out_.run = std::move(e); }
   void operator()(MemoryEvent e) { out_.memory.push_back(std::move(e)); }
+  void operator()(MeasuredMemoryEvent e) { out_.measured_memory.push_back(std::move(e)); }
   void operator()(BaselineEvent e) { out_.baselines.push_back(std::move(e)); }
   void operator()(EndEvent e) { out_.end = std::move(e); }
   void operator()(ExpertsEvent e) { add(out_.experts, std::move(e), 0); }
@@ -115,7 +121,7 @@ void MetricsWriter::truncate_after(int64_t step) {
     const MappedFile file(path_);
     for_each_line(file.text(), path_, [&](std::string_view line, size_t offset, const std::string& where) {
       const std::optional<Event> event = parse_event(line, where);
-      const bool kept = !event || (!std::holds_alternative<EndEvent>(*event) && step_of(*event).value_or(0) <= step);
+      const bool kept = !event || (!ends_run(*event) && step_of(*event).value_or(0) <= step);
       if (!kept) keep = offset;
       return kept;
     });

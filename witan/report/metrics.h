@@ -22,10 +22,10 @@ class MetricsWriter {
   // Throws IoError, or DiskFullError when there is no room; the file then still ends with a whole line.
   void append(const Event& event);
 
-  // Goes back to the file as it was when `step` was its last one: cuts it at the first event of a later step, or at the
-  // first "end". What a run resumed from that step's checkpoint appends then makes the file an undisturbed run's,
-  // provided that a step's events are appended before its checkpoint is written.
-  // Throws CorruptionError naming the line, IoError.
+  // Goes back to the file as it was when `step` was its last one: cuts it at the first event of a later step, or of a
+  // run's end ("measured_memory", "end"). What a run resumed from that step's checkpoint appends then makes the file an
+  // undisturbed run's, provided that a step's events are appended before its checkpoint is written. Throws
+  // CorruptionError naming the line, IoError.
   void truncate_after(int64_t step);
 
  private:
@@ -40,6 +40,7 @@ class MetricsWriter {
 struct Metrics {
   std::optional<RunEvent> run;  // the last, where there are several; likewise `end`
   std::vector<MemoryEvent> memory;
+  std::vector<MeasuredMemoryEvent> measured_memory;
   std::vector<StepEvent> steps;       // step strictly increasing
   std::vector<ExpertsEvent> experts;  // step not decreasing, as for evals, saves and samples
   std::vector<EvalEvent> evals;

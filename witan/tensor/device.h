@@ -33,9 +33,11 @@ inline std::ostream& operator<<(std::ostream& out, Device device) {
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  double seconds = 0;  // that it took; 0 unless its stream times kernels
   Cost& operator+=(const Cost& other) {
     flops += other.flops;
     bytes += other.bytes;
+    seconds += other.seconds;
     return *this;
   }
 };
@@ -67,11 +69,18 @@ class Stream {
   const std::map<std::string, std::map<std::string, Cost>>& costs() const { return costs_; }
   double flops() const;
   void reset_costs() { costs_.clear(); }
+  // From now on costs hold the time of each kernel too: two looks at the clock for each.
+  void time_kernels() { times_kernels_ = true; }
+  bool times_kernels() const { return times_kernels_; }
+  // Seconds since some moment: the calling thread's processor time where it computes alone, which other work on the
+  // machine does not lengthen; where it has a pool, whose threads wait for each other, those of the wall.
+  double now() const;
 
  private:
   Device device_;
   std::shared_ptr<Arena> arena_;
   ThreadPool& pool_;
+  bool times_kernels_ = false;
   std::string part_ = "other";
   std::map<std::string, std::map<std::string, Cost>> costs_;
 };

@@ -1,5 +1,7 @@
 #include <cstring>
+#include <ctime>
 
+#include "witan/base/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/device.h"
 #include "witan/tensor/tensor.h"
@@ -23,6 +25,12 @@ Tensor Stream::zeros(const Shape& shape, DType dtype, MemoryTag tag) {
 }
 Tensor Stream::zeros(const Shape& shape, DType dtype) {
   return zeros(shape, dtype, MemoryTag::activations);
+}
+
+double Stream::now() const {
+  timespec time{};
+  ::clock_gettime(pool_.threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 double Stream::flops() const {

@@ -66,8 +66,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   if (before && before->total_steps == run.total_steps) return;
   metrics_.append(run);
   if (before) return;
-  for (int64_t rank = 0; rank < config_.parallel.ranks; ++rank)
-    metrics_.append(MemoryEvent{rank, plan_.tags, plan_.arena_bytes});
+  for (const MemoryEvent& rank : plan_.memory) metrics_.append(rank);
   metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
@@ -163,6 +162,8 @@ void Recorder::show(const TrainState& state, const StepEvent& event) {
   status.num_zeros = event.num_zeros;
   status.megatron_tflops = event.megatron_tflops;
   status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
+  if (!status.eta_s && plan_.step_seconds > 0)
+    status.eta_s = plan_.step_seconds * static_cast<double>(config_.train.train_iters - state.step);
   progress_.update(static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters),
                    [&](int width) { return format_train_line(status, width, progress_.colour()); });
 }
@@ -193,9 +194,25 @@ void Recorder::sample(const TrainState& state, const std::string& text) {
   metrics_.append(SampleEvent{state.step, config_.train.sample_prompt, text});
 }
 
-void Recorder::end(const std::string& reason) {
+void Recorder::memory(const std::vector<MemoryEvent>& measured) {
+  for (const MemoryEvent& rank : measured) {
+    metrics_.append(MeasuredMemoryEvent{rank});
+    const auto& planned = plan_.memory[static_cast<size_t>(rank.rank)];
+    std::string line = fmt::format("rank {}: arena {} of {} bytes planned", rank.rank, rank.peak, planned.peak);
+    for (const auto& [tag, bytes] : rank.tags) line += fmt::format(", {} {} of {}", tag, bytes, planned.tags.at(tag));
+    log_.info(line);
+  }
+}
+
+void Recorder::end(const std::string& reason, std::optional<uint64_t> peak_resident) {
   if (megatron_) megatron_->end();
-  metrics_.append(EndEvent{reason});
+  EndEvent event{reason};
+  if (peak_resident) {
+    event.peak_resident = static_cast<double>(*peak_resident);
+    event.promised_resident = static_cast<double>(plan_.resident_bytes);
+    log_.info(fmt::format("the process took {} bytes at most, of {} planned", *peak_resident, plan_.resident_bytes));
+  }
+  metrics_.append(event);
   log_.info("end: " + reason);
 }
 

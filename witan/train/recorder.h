@@ -36,7 +36,8 @@ class Recorder {
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   void sample(const TrainState& state, const std::string& text);
-  void end(const std::string& reason);
+  void memory(const std::vector<MemoryEvent>& measured);  // of each rank
+  void end(const std::string& reason, std::optional<uint64_t> peak_resident);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()

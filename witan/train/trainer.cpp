@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/resident.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/background_save.h"
@@ -40,6 +41,15 @@ bool is_optimizer_state(const StateTensor& tensor) {
   return tensor.name.find('/') != std::string::npos && !tensor.name.starts_with("master/");
 }
 
+MemoryEvent measured_memory(int rank, const Arena& arena) {
+  MemoryEvent memory;
+  memory.rank = rank;
+  memory.peak = arena.high_water();
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = arena.peak(static_cast<MemoryTag>(tag));
+  return memory;
+}
+
 // One rank, on its own thread.
 class RankTrainer {
  public:
@@ -48,7 +58,7 @@ class RankTrainer {
       : run_(run),
         groups_(std::move(groups)),
         pool_(static_cast<int>(run.config.parallel.threads)),
-        stream_({Device::Kind::cpu}, Arena::reserve(run.plan.arena_bytes), pool_),
+        stream_({Device::Kind::cpu}, Arena::reserve(run.plan.memory[static_cast<size_t>(groups_.rank)].peak), pool_),
         engine_(stream_, groups_, run.config),
         saving_(std::move(everyone)),
         held_out_(held_out_batches(run.data, run.config, groups_.rank)) {
@@ -92,6 +102,8 @@ class RankTrainer {
   }
 
   const TrainState& state() const { return state_; }
+
+  MemoryEvent memory() { return measured_memory(groups_.rank, stream_.arena()); }
 
  private:
   bool leads() const { return groups_.rank == 0; }
@@ -270,11 +282,13 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   RunResult result;
   result.resumed_from = start.step();
   result.baseline_bits_per_byte = baseline;
+  result.memory.resize(static_cast<size_t>(config.parallel.ranks));
   world.run([&](int rank) {
     RankTrainer trainer(run, make_groups(world, layout, rank),
                         world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
+    result.memory[static_cast<size_t>(rank)] = trainer.memory();
     if (rank != 0) return;
     result.finished = finished;
     result.step = trainer.state().step;
@@ -282,7 +296,9 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   });
   result.bits_per_byte = recorder.bits_per_byte();
   result.evaluated_at = recorder.evaluated_at();
-  recorder.end(result.finished ? "finished" : "stopped by a signal");
+  if (const auto resident = read_resident()) result.peak_resident = resident->peak;
+  recorder.memory(result.memory);
+  recorder.end(result.finished ? "finished" : "stopped by a signal", result.peak_resident);
   return result;
 }
 

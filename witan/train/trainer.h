@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,10 +17,11 @@ namespace witan {
 
 // What the plan promised.
 struct RunPlan {
-  int64_t arena_bytes = 0;              // of each rank: reserved, and never grown
-  std::map<std::string, int64_t> tags;  // largest bytes of each memory tag on a rank
-  double step_flops = 0;                // of one step, all ranks
-  double ceiling_gflops = 0;            // measured, all ranks' threads together
+  std::vector<MemoryEvent> memory;  // of each rank; its peak is what its arena reserves, and never grows
+  int64_t resident_bytes = 0;       // the most that the process takes: arenas, and the reserve for all else
+  double step_flops = 0;            // of one step, all ranks
+  double step_seconds = 0;          // predicted; 0: not
+  double ceiling_gflops = 0;        // measured, all ranks' threads together
 };
 
 struct RunResult {
@@ -29,8 +29,10 @@ struct RunResult {
   int64_t step = 0;
   int64_t resumed_from = 0;  // step; 0: a new run
   std::optional<double> bits_per_byte, baseline_bits_per_byte;
-  int64_t evaluated_at = 0;  // the step that bits_per_byte is of
-  std::string sample;        // what the model wrote after sample_prompt, if it finished
+  int64_t evaluated_at = 0;               // the step that bits_per_byte is of
+  std::string sample;                     // what the model wrote after sample_prompt, if it finished
+  std::vector<MemoryEvent> memory;        // of each rank, as its arena counted it
+  std::optional<uint64_t> peak_resident;  // bytes, of the process; nothing where the system does not say
 };
 
 // A run's folder, and the checkpoint in it that the run goes on from.

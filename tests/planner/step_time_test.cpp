@@ -1,0 +1,162 @@
+#include "witan/planner/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "support/temp_folder.h"
+#include "train/run_support.h"
+#include "witan/base/file.h"
+#include "witan/planner/ceilings_file.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using testing::small_config;
+
+// A machine of round figures: the product of matrices is bound by FLOPs, the norm by bytes.
+Ceilings round_ceilings() {
+  Ceilings c;
+  c.load = {"float32", 2, 1};
+  c.fma_flops = 200e9;
+  c.copy_bytes = 10e9;
+  c.kernels["gemm"] = {50e9, 1e9, 1.0};
+  c.kernels["norm"] = {1e9, 5e9, 1.0};
+  c.exchange = {{"all_reduce", 2e9}, {"all_to_all_equal", 4e9}};
+  return c;
+}
+
+Plan plan_of_kernels() {
+  Plan plan;
+  plan.ranks.resize(2);
+  plan.ranks[0].step = {{"attention", {{"gemm", {100e9, 9e9}}}}, {"head", {{"norm", {1e9, 10e9}}}}};
+  plan.ranks[0].sent = {{"replicate", {{"all_reduce", 1e9}}}, {"expert", {{"all_to_all", 2e9}}}};
+  plan.ranks[0].look = {{"attention", {{"gemm", {25e9, 0}}}}};
+  plan.ranks[1].step = {{"attention", {{"gemm", {10e9, 0}}}}};
+  return plan;
+}
+
+TEST(StepTime, TakesWhatBoundsAKernelOverItsRate) {
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 1};
+  const StepTime time = predict_step(plan_of_kernels(), config, round_ceilings());
+  EXPECT_DOUBLE_EQ(time.parts.at("attention"), 2.0);       // 100 GFLOP at 50 GFLOP/s, whatever its bytes
+  EXPECT_DOUBLE_EQ(time.parts.at("head"), 2.0);            // 10 GB at 5 GB/s
+  EXPECT_DOUBLE_EQ(time.parts.at("exchange"), 0.5 + 0.5);  // 1 GB at 2 GB/s, 2 GB at 4 GB/s
+  EXPECT_DOUBLE_EQ(time.seconds, 5.0) << "the slower rank's";
+  EXPECT_DOUBLE_EQ(time.look_seconds, 0.5);
+}
+
+TEST(StepTime, CountsWhatIsBetweenKernels) {
+  Ceilings ceilings = round_ceilings();
+  ceilings.between = 0.25;
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 1};
+  const StepTime time = predict_step(plan_of_kernels(), config, ceilings);
+  EXPECT_DOUBLE_EQ(time.parts.at("attention"), 2.5);
+  EXPECT_DOUBLE_EQ(time.seconds, 6.0);
+}
+
+TEST(StepTime, KernelsThatWereNotMeasuredGoAtTheMeanRate) {
+  Plan plan = plan_of_kernels();
+  plan.ranks[0].step = {{"attention", {{"unheard of", {0, 6e9}}}}};
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 1};
+  // All kernels together: 51 GFLOP and 6 GB in 2 s, nearer to the ceiling of bytes (30 %) than of FLOPs (26 %).
+  EXPECT_DOUBLE_EQ(predict_step(plan, config, round_ceilings()).parts.at("attention"), 2.0);
+}
+
+TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
+  RunConfig config = small_config();
+  config.parallel = {8, 1, 1};
+  EXPECT_DOUBLE_EQ(predict_step(plan_of_kernels(), config, round_ceilings()).seconds, 4 * 5.0);
+  EXPECT_EQ(load_of(config, 2), (Load{"float32", 2, 1}));
+  config.parallel = {2, 1, 8};
+  EXPECT_EQ(load_of(config, 4), (Load{"float32", 2, 2}));
+  EXPECT_EQ(load_of(config, 1), (Load{"float32", 1, 1}));
+  EXPECT_EQ(load_of(config, 64), (Load{"float32", 2, 8}));
+}
+
+TEST(StepTime, ARunIsStepsAndLooks) {
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 1};
+  config.train.train_iters = 120;
+  config.train.eval_interval = 10;
+  config.train.eval_iters = 4;
+  config.train.global_batch_size = 16;  // of micro-batches of 2: 4 on a rank
+  StepTime step;
+  step.seconds = 2;
+  step.look_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 10 * 4 * 4 * 0.5);
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
+}
+
+// What a plan counts, the probes have measured: a kernel that they miss would be guessed.
+TEST(Ceilings, MeasureEveryKernelOfAStep) {
+  const Ceilings ceilings = measure_ceilings({"float32", 2, 1});
+  EXPECT_GT(ceilings.fma_flops, 0);
+  EXPECT_GT(ceilings.copy_bytes, 0);
+  EXPECT_GE(ceilings.between, 0);
+  EXPECT_GT(ceilings.exchange.at("all_reduce"), 0);
+  EXPECT_GT(ceilings.exchange.at("all_to_all_equal"), 0);
+  for (const bool usual : {true, false})
+    for (const char* recompute : {"none", "selective", "full"}) {
+      RunConfig config = small_config();
+      config.parallel = {2, usual ? 2 : 1, 1};
+      config.model.recompute_granularity = recompute;
+      if (!usual) {
+        config.model.moe.num_experts = 0;
+        config.model.mlp.swiglu = false;
+        config.model.norm.normalization = "LayerNorm";
+        config.optimizer.optimizer = "sgd";
+      }
+      const Plan plan = make_plan(config);
+      for (const auto& [part, kernels] : plan.ranks[0].step)
+        for (const auto& [kernel, cost] : kernels) {
+          ASSERT_TRUE(ceilings.kernels.contains(kernel)) << kernel;
+          EXPECT_GT(ceilings.kernels.at(kernel).seconds, 0) << kernel;
+        }
+      EXPECT_GT(predict_step(plan, config, ceilings).seconds, 0);
+    }
+}
+
+TEST(CeilingsFile, KeepsWhatWasMeasured) {
+  const TempFolder folder;
+  const fs::path path = folder / "cache/witan/ceilings.json";
+  const CeilingsFile file(path, "this machine");
+  EXPECT_FALSE(file.find({"float32", 2, 1}));
+  file.keep(round_ceilings());
+  Ceilings other = round_ceilings();
+  other.load.threads = 4;
+  other.between = 0.5;
+  file.keep(other);
+  const auto found = file.find({"float32", 2, 1});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kernels.at("gemm").flops, 50e9);
+  EXPECT_EQ(found->kernels.at("norm").seconds, 1.0);
+  EXPECT_EQ(found->exchange, round_ceilings().exchange);
+  EXPECT_EQ(found->fma_flops, 200e9);
+  EXPECT_EQ(found->copy_bytes, 10e9);
+  EXPECT_EQ(file.find({"float32", 2, 4})->between, 0.5);
+  EXPECT_FALSE(file.find({"bfloat16", 2, 1}));
+  EXPECT_EQ(file.get({"float32", 2, 4}).between, 0.5) << "kept, not measured again";
+}
+
+TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
+  const TempFolder folder;
+  const fs::path path = folder / "ceilings.json";
+  CeilingsFile(path, "another machine").keep(round_ceilings());
+  EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
+  for (const char* text : {"", "{", "[]", "{\"machine\":\"this machine\"}",
+                           "{\"machine\":\"this machine\",\"ceilings\":[{\"dtype\":1}]}"}) {
+    write_file_atomically(path, text);
+    EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1})) << text;
+  }
+  CeilingsFile(path, "this machine").keep(round_ceilings());
+  EXPECT_TRUE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
+  const CeilingsFile nowhere("/proc/witan/ceilings.json", "this machine");
+  nowhere.keep(round_ceilings());  // a cache that cannot be written to is no error
+  EXPECT_FALSE(nowhere.find({"float32", 2, 1}));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,19 @@
+// What this process occupies, as the kernel counts it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace witan {
+
+// Bytes of memory that are in use rather than only reserved: arenas, heap, stacks, code, and pages of mapped files.
+struct Resident {
+  uint64_t now = 0;
+  uint64_t peak = 0;   // the most so far (VmHWM)
+  uint64_t files = 0;  // of `now`: pages of files, which the kernel may take back
+};
+
+// Nothing where the system does not say (/proc/self/status).
+std::optional<Resident> read_resident();
+
+}  // namespace witan

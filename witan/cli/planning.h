@@ -1,0 +1,28 @@
+// What `plan` and `train` share: the plan of a configuration on this machine.
+#pragma once
+
+#include <optional>
+
+#include "witan/planner/ceilings_file.h"
+#include "witan/planner/format.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan::cli {
+
+// The ceilings that this machine and this program were measured to have.
+CeilingsFile ceilings_file();
+
+// The plan of a resolved config. A tokenizer tells how long the sample's prompt is.
+Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer);
+
+// How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
+Timing timing_of(const Plan& plan, const RunConfig& config, int64_t done);
+
+// The tokenizer of a run that was begun; nothing where there is none yet.
+std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
+
+// Entries of the vocabulary before there is a tokenizer: that of the file that the config names, or as many as a
+// trained one has at most.
+int64_t expected_vocabulary(const DataConfig& config);
+
+}  // namespace witan::cli

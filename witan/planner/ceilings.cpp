@@ -1,0 +1,181 @@
+#include "witan/planner/ceilings.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "witan/base/rng.h"
+#include "witan/base/threads.h"
+#include "witan/kernels/ceiling.h"
+#include "witan/planner/plan.h"
+#include "witan/train/engine.h"
+
+namespace witan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Two models that call every kernel between them: the default recipe's choices in small, and the others in smaller.
+std::vector<RunConfig> probes(const Load& load) {
+  RunConfig usual;
+  usual.model.dtype = load.dtype;
+  usual.model.num_layers = 2;
+  usual.model.vocab_size = 4096;
+  usual.parallel = {load.ranks, 0, load.threads};
+  usual.train.global_batch_size = usual.train.micro_batch_size * load.ranks;
+  usual.parallel.expert_model_parallel_size = usual.parallel.expert_ranks(load.ranks, usual.model.moe.num_experts);
+  RunConfig other = usual;
+  other.model.num_layers = 1;
+  other.model.vocab_size = 256;
+  other.model.moe.num_experts = 0;
+  other.model.mlp.swiglu = false;
+  other.model.norm.normalization = "LayerNorm";
+  other.model.norm.norm_bias = true;
+  other.optimizer.optimizer = "sgd";
+  other.parallel.expert_model_parallel_size = 1;
+  return {usual, other};
+}
+
+Batch random_batch(const RunConfig& config, uint64_t number) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  const Philox rng(1, number);
+  for (uint64_t i = 0; i < static_cast<uint64_t>(batch.loss_tokens); ++i) {
+    const auto below = static_cast<uint64_t>(config.model.vocab_size);
+    batch.tokens.push_back(static_cast<int32_t>(rng.below(below, i)));
+    batch.targets.push_back(static_cast<int32_t>(rng.below(below, i + 1)));
+    batch.positions.push_back(static_cast<int32_t>(i % static_cast<uint64_t>(batch.sequence_length)));
+  }
+  batch.sequence_ids.assign(batch.tokens.size(), 0);
+  batch.loss_mask.assign(batch.tokens.size(), 1.0f);
+  return batch;
+}
+
+// What one rank measured.
+struct Measured {
+  std::map<std::string, Cost> kernels;  // the fastest of several steps
+  double between = std::numeric_limits<double>::infinity();
+};
+
+void keep_fastest(std::map<std::string, Cost>& best, const KernelCosts& costs) {
+  std::map<std::string, Cost> sums;
+  for (const auto& [part, kernels] : costs)
+    for (const auto& [kernel, cost] : kernels) sums[kernel] += cost;
+  for (const auto& [kernel, cost] : sums) {
+    const auto [at, fresh] = best.try_emplace(kernel, cost);
+    if (!fresh && cost.seconds < at->second.seconds) at->second = cost;
+  }
+}
+
+// Exchanges have a measurement of their own, without the waiting.
+bool is_exchange(const Cost& cost) {
+  return cost.flops == 0 && cost.bytes == 0;
+}
+
+Measured step_a_few_times(const RunConfig& config, const Groups& groups, int64_t arena_bytes) {
+  constexpr int64_t kSteps = 4;  // the first warms up
+  ThreadPool pool(static_cast<int>(config.parallel.threads));
+  Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
+  Engine engine(stream, groups, config);
+  const std::vector<Batch> batches = {random_batch(config, static_cast<uint64_t>(groups.rank))};
+  stream.time_kernels();
+  Measured measured;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    groups.replicate->barrier(stream);
+    stream.reset_costs();
+    const double start = stream.now();
+    engine.step(batches, step, step - 1);
+    const double whole = stream.now() - start;
+    if (step == 1) continue;
+    keep_fastest(measured.kernels, stream.costs());
+    double inside = 0, exchanging = 0;
+    for (const auto& [part, kernels] : stream.costs())
+      for (const auto& [kernel, cost] : kernels) (is_exchange(cost) ? exchanging : inside) += cost.seconds;
+    measured.between = std::min(measured.between, (whole - inside - exchanging) / inside);
+  }
+  return measured;
+}
+
+// Bytes/s that this rank sends in the two ways that thread ranks move bytes: sums, and copies.
+std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
+  if (group.size() == 1) return {};
+  constexpr int64_t kBytes = 4 << 20;
+  const int64_t elements = kBytes / 4 / group.size() * group.size();
+  ThreadPool pool(load.threads);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(3 * kBytes), pool);
+  const Tensor in = stream.zeros({elements}, DType::f32), out = stream.zeros({elements}, DType::f32);
+  std::map<std::string, double> rates;
+  for (int attempt = 0; attempt < 16; ++attempt)
+    for (const bool sums : {true, false}) {
+      group.barrier(stream);
+      group.reset_sent();
+      const auto start = Clock::now();
+      if (sums) {
+        group.all_reduce(stream, in);
+      } else {
+        group.all_to_all_equal(stream, out, in);
+      }
+      const double took = seconds_since(start);
+      for (const auto& [operation, bytes] : group.sent())
+        if (bytes > 0) rates[operation] = std::max(rates[operation], bytes / took);
+    }
+  return rates;
+}
+
+void merge(Ceilings& into, const Measured& measured) {
+  for (const auto& [kernel, cost] : measured.kernels)
+    if (!is_exchange(cost)) into.kernels[kernel] += cost;
+}
+
+}  // namespace
+
+Load load_of(const RunConfig& config, int cores) {
+  const auto& parallel = config.parallel;
+  if (parallel.ranks * parallel.threads <= cores)
+    return {config.model.dtype, static_cast<int>(parallel.ranks), static_cast<int>(parallel.threads)};
+  return {config.model.dtype, static_cast<int>(std::min<int64_t>(parallel.ranks, cores)),
+          static_cast<int>(std::max<int64_t>(cores / parallel.ranks, 1))};
+}
+
+Ceilings measure_ceilings(const Load& load) {
+  Ceilings ceilings;
+  ceilings.load = load;
+  {
+    ThreadPool all(load.ranks * load.threads);
+    ceilings.fma_flops = kernels::measure_fma_gflops(all) * 1e9;
+    ceilings.copy_bytes = kernels::measure_copy_gbytes(all) * 1e9 / load.ranks;
+  }
+  bool usual = true;
+  for (const RunConfig& config : probes(load)) {
+    const int64_t arena = make_plan(config).arena_bytes();
+    const Layout layout(config.parallel, load.ranks, config.model.moe.num_experts);
+    ThreadWorld world(load.ranks);
+    std::mutex mutex;
+    Ceilings sums;
+    double between = 0;
+    world.run([&](int rank) {
+      const Groups groups = make_groups(world, layout, rank);
+      const Measured measured = step_a_few_times(config, groups, arena);
+      const auto exchange = measure_exchange(load, *groups.replicate);
+      const std::lock_guard lock(mutex);
+      merge(sums, measured);
+      between += measured.between / load.ranks;
+      if (rank == 0) sums.exchange = exchange;
+    });
+    ceilings.kernels.merge(sums.kernels);  // the usual probe's figures are the ones kept
+    if (!std::exchange(usual, false)) continue;
+    ceilings.exchange = sums.exchange;
+    ceilings.between = std::max(between, 0.0);
+  }
+  return ceilings;
+}
+
+}  // namespace witan

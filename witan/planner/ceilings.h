@@ -1,0 +1,37 @@
+// What this machine does in a second, measured on the very kernels: a small model (the default recipe, two blocks deep)
+// takes a few steps on as many ranks and threads as the run will have, while every kernel is timed. So the rates hold
+// what a data sheet does not: that cores share memory and clock, that a product of matrices packs its operands, and how
+// well a pool of threads divides a kernel.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "witan/tensor/device.h"
+#include "witan/train/config.h"
+
+namespace witan {
+
+// How many compute at once, and in what.
+struct Load {
+  std::string dtype = "float32";
+  int ranks = 1, threads = 1;  // of each rank
+  bool operator==(const Load&) const = default;
+};
+
+struct Ceilings {
+  Load load;
+  std::map<std::string, Cost> kernels;     // by name: what one rank did, and the seconds that it took
+  std::map<std::string, double> exchange;  // bytes/s that a rank sends, by operation; empty on one rank
+  double fma_flops = 0;                    // FLOP/s of float32 multiply-adds on registers, all threads together
+  double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
+  double between = 0;                      // seconds outside kernels and exchanges for each second within kernels
+};
+
+// Takes about a second. The ranks' threads together should not exceed the cores.
+Ceilings measure_ceilings(const Load& load);
+
+// The load whose ceilings tell about a run: the run's own, or one thread for each core where it has more than those.
+Load load_of(const RunConfig& config, int cores);
+
+}  // namespace witan

@@ -1,0 +1,86 @@
+#include "witan/planner/ceilings_file.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+
+namespace witan {
+namespace {
+
+Json to_json(const Ceilings& c) {
+  Json kernels = Json::object();
+  for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
+  return {{"dtype", c.load.dtype},  {"ranks", c.load.ranks},    {"threads", c.load.threads},  {"kernels", kernels},
+          {"exchange", c.exchange}, {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between}};
+}
+
+// Throws nlohmann's exceptions for what is no such object.
+Ceilings from_json(const Json& json) {
+  Ceilings c;
+  c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>()};
+  for (const auto& [name, cost] : json.at("kernels").items())
+    c.kernels[name] = {cost.at(0).get<double>(), cost.at(1).get<double>(), cost.at(2).get<double>()};
+  c.exchange = json.at("exchange").get<std::map<std::string, double>>();
+  c.fma_flops = json.at("fma_flops").get<double>();
+  c.copy_bytes = json.at("copy_bytes").get<double>();
+  c.between = json.at("between").get<double>();
+  return c;
+}
+
+// All that the file holds for this machine; none where it is absent, damaged or another's.
+std::vector<Ceilings> read(const fs::path& path, const std::string& machine) {
+  constexpr uint64_t kMost = 1 << 20;
+  try {
+    if (path.empty() || !fs::exists(path)) return {};
+    const Json json = parse_json(read_file(path, kMost), path.string(), 8);
+    std::vector<Ceilings> all;
+    if (json.at("machine") != machine) return {};
+    for (const Json& one : json.at("ceilings")) all.push_back(from_json(one));
+    return all;
+  } catch (const Error&) {
+    return {};
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+fs::path ceilings_path() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && fs::path(cache).is_absolute()) return fs::path(cache) / "witan" / "ceilings.json";
+  const char* home = std::getenv("HOME");
+  return home && *home ? fs::path(home) / ".cache" / "witan" / "ceilings.json" : fs::path();
+}
+
+std::optional<Ceilings> CeilingsFile::find(const Load& load) const {
+  for (Ceilings& one : read(path_, machine_))
+    if (one.load == load) return std::move(one);
+  return std::nullopt;
+}
+
+void CeilingsFile::keep(const Ceilings& ceilings) const {
+  if (path_.empty()) return;
+  Json list = Json::array();
+  for (const Ceilings& one : read(path_, machine_))
+    if (!(one.load == ceilings.load)) list.push_back(to_json(one));
+  list.push_back(to_json(ceilings));
+  try {
+    fs::create_directories(path_.parent_path());
+    write_file_atomically(path_, Json{{"machine", machine_}, {"ceilings", list}}.dump(1));
+  } catch (const Error&) {  // a cache: the next call measures again
+  } catch (const fs::filesystem_error&) {
+  }
+}
+
+Ceilings CeilingsFile::get(const Load& load) const {
+  if (auto kept = find(load)) return *std::move(kept);
+  Ceilings measured = measure_ceilings(load);
+  keep(measured);
+  return measured;
+}
+
+}  // namespace witan

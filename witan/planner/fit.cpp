@@ -1,0 +1,140 @@
+#include "witan/planner/fit.h"
+
+#include <algorithm>
+#include <array>
+
+#include "witan/base/error.h"
+#include "witan/base/fields.h"
+#include "witan/base/text.h"
+#include "witan/planner/reserve.h"
+
+namespace witan {
+namespace {
+
+constexpr int64_t kShortestSequence = 128;  // below it a language model learns little
+
+// A way to divide the work over ranks.
+struct Division {
+  int64_t ranks, expert, threads;
+};
+
+// The config's own first, then more ranks to a set of experts, then fewer ranks.
+std::vector<Division> divisions(const RunConfig& config) {
+  const auto& own = config.parallel;
+  std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads}};
+  for (int64_t ranks = own.ranks; ranks >= 1; --ranks) {
+    if (config.micro_batches() % ranks != 0) continue;
+    const int64_t threads = own.threads * own.ranks / ranks;
+    for (int64_t expert = ranks; expert >= 1; --expert) {
+      if (ranks % expert != 0 || config.model.moe.num_experts % expert != 0) continue;
+      if (ranks == own.ranks && expert <= own.expert_model_parallel_size) break;
+      all.push_back({ranks, expert, threads});
+      if (config.model.moe.num_experts == 0) break;
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> recomputations(const RunConfig& config) {
+  constexpr std::array<const char*, 3> kAll = {"none", "selective", "full"};
+  const auto own = std::find(kAll.begin(), kAll.end(), config.model.recompute_granularity);
+  return {own, kAll.end()};
+}
+
+// Smaller batches: (micro_batch_size, seq_length), the config's own first.
+std::vector<std::pair<int64_t, int64_t>> batches(const RunConfig& config) {
+  int64_t size = config.train.micro_batch_size, length = config.data.seq_length;
+  std::vector<std::pair<int64_t, int64_t>> all = {{size, length}};
+  while (size % 2 == 0) all.emplace_back(size /= 2, length);
+  while (length % 2 == 0 && length / 2 >= kShortestSequence) all.emplace_back(size, length /= 2);
+  return all;
+}
+
+RunConfig changed(RunConfig config, std::pair<int64_t, int64_t> batch, const Division& division,
+                  const std::string& recomputation) {
+  config.train.micro_batch_size = batch.first;
+  config.data.seq_length = batch.second;
+  config.parallel.ranks = division.ranks;
+  config.parallel.expert_model_parallel_size = std::max<int64_t>(division.expert, 1);
+  config.parallel.threads = division.threads;
+  config.model.recompute_granularity = recomputation;
+  return config;
+}
+
+bool is_valid(const RunConfig& config) try {
+  config.validate();
+  return true;
+} catch (const ConfigError&) {
+  return false;
+}
+
+bool may_fit(const RunConfig& config, int64_t bytes) {
+  return is_valid(config) && estimate_arena_bytes(config) + reserve_bytes(config) <= bytes;
+}
+
+Alternative describe(RunConfig before, RunConfig now, int64_t resident_bytes) {
+  Alternative found;
+  const Fields was = before.fields(), is = now.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != is[i].text()) found.changes.emplace_back(is[i].name, is[i].text());
+  found.same_result =
+      before.train.micro_batch_size == now.train.micro_batch_size && before.data.seq_length == now.data.seq_length;
+  found.resident_bytes = resident_bytes;
+  found.config = std::move(now);
+  return found;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+}  // namespace
+
+std::string Alternative::flags() const {
+  std::string text;
+  for (const auto& [key, value] : changes) {
+    std::string plain = value;  // texts carry TOML's quotes
+    std::erase(plain, '"');
+    text += cat(text.empty() ? "" : " ", flag_name(key), " ", plain);
+  }
+  return text;
+}
+
+std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes) {
+  const auto sizes = batches(config);
+  const auto layouts = divisions(config);
+  const auto recomputing = recomputations(config);
+  // The smallest there is comes first: where it does not fit, nothing does.
+  if (std::none_of(layouts.begin(), layouts.end(), [&](const Division& division) {
+        return may_fit(changed(config, sizes.back(), division, recomputing.back()), bytes);
+      }))
+    return std::nullopt;
+  for (const auto& size : sizes)
+    for (const Division& division : layouts)
+      for (const std::string& recomputation : recomputing) {
+        RunConfig candidate = changed(config, size, division, recomputation);
+        if (!may_fit(candidate, bytes)) continue;
+        const int64_t needed = make_plan(candidate).resident_bytes();
+        if (needed <= bytes) return describe(config, std::move(candidate), needed);
+      }
+  return std::nullopt;
+}
+
+void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes) {
+  const int64_t needed = plan.resident_bytes();
+  if (bytes == 0 || needed <= bytes) return;
+  std::string message =
+      cat("the run does not fit: it needs ", bytes_text(needed), " (arenas ", bytes_text(needed - plan.reserve_bytes),
+          ", all else ", bytes_text(plan.reserve_bytes), "), and ", bytes_text(bytes), " are usable. ");
+  if (const auto nearest = nearest_fitting(config, bytes))
+    message +=
+        cat(nearest->same_result ? "The same training fits with " : "What fits trains otherwise: ", nearest->flags(),
+            " (", bytes_text(nearest->resident_bytes), ")");
+  else
+    message +=
+        cat("No layout, recomputation or smaller batch makes it fit: fewer num_layers or num_experts, or a "
+            "smaller hidden_size or ffn_hidden_size, need less; `witan plan` shows what takes how much");
+  throw OutOfMemoryError(message);
+}
+
+}  // namespace witan

@@ -1,0 +1,33 @@
+// A plan as a page for people, and as JSON for programs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "witan/planner/plan.h"
+#include "witan/planner/step_time.h"
+
+namespace witan {
+
+// How long, from which ceilings.
+struct Timing {
+  StepTime step;
+  double run_seconds = 0;  // of `steps` steps and the looks at held-out text between them
+  int64_t steps = 0;
+  Ceilings ceilings;
+  std::string source;  // where the ceilings come from: "measured now", "kept in FILE"
+};
+
+// Parameters, FLOPs by part, memory by tag and rank beside what is usable, bytes sent, time. `usable`: bytes of memory;
+// 0: unknown.
+std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
+
+// The memory section alone.
+std::string format_memory(const Plan& plan, int64_t usable);
+
+// One object: tokens_per_step, parameters {exact, active, experts}, step_flops, ranks [{rank, arena_bytes, tags, parts,
+// sent}], reserve_bytes, resident_bytes, usable_bytes, fits, and, where there is a timing, step_seconds and
+// run_seconds.
+std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
+
+}  // namespace witan

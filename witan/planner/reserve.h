@@ -1,0 +1,21 @@
+// Memory of a run that no arena holds: code, heap, stacks, batches, and pages of mapped files.
+#pragma once
+
+#include <cstdint>
+
+#include "witan/train/config.h"
+
+namespace witan {
+
+// A bound in bytes for the whole process, linear in what it depends on:
+//   64 MiB             the program, its libraries, the tokenizer, and what reading and tokenizing text leave behind
+//   2 MiB a thread     stack, the C allocator's heap, packing buffers of small products
+//   1 MiB a block      and rank: nodes of the tape, parameters' records, what a save tells of its tensors
+//   1 KiB an entry     of the vocabulary: the tokenizer's tables
+//   20 B a token       of every batch held: each rank's four global batches (one in use, three made ahead), and twice
+//                      the held-out text of one look
+// The constants were measured as the peak of the resident set minus the arenas (tests/cli/memory_test.cpp checks the
+// bound on real runs). Token shards are mapped beside it: their pages are the kernel's, which takes them back.
+int64_t reserve_bytes(const RunConfig& config);
+
+}  // namespace witan

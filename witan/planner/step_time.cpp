@@ -1,0 +1,84 @@
+#include "witan/planner/step_time.h"
+
+#include <algorithm>
+
+namespace witan {
+namespace {
+
+// Seconds of a rank's kernels and of its exchanges, on cores of its own.
+class RankClock {
+ public:
+  explicit RankClock(const Ceilings& ceilings) : ceilings_(ceilings) {
+    const double ranks = ceilings.load.ranks;
+    flops_ = ceilings.fma_flops / ranks;
+    for (const auto& [kernel, cost] : ceilings.kernels) all_ += cost;
+  }
+
+  double kernel(const std::string& name, const Cost& cost) const {
+    const auto found = ceilings_.kernels.find(name);
+    const Cost& measured = found != ceilings_.kernels.end() && found->second.seconds > 0 ? found->second : all_;
+    // Which of the two the kernel ran nearer to its ceiling in is what bounds it.
+    const double of_flops = measured.flops / measured.seconds / flops_;
+    const double of_bytes = measured.bytes / measured.seconds / ceilings_.copy_bytes;
+    return of_flops > of_bytes ? cost.flops * measured.seconds / measured.flops
+                               : cost.bytes * measured.seconds / measured.bytes;
+  }
+
+  double parts(const KernelCosts& costs, std::map<std::string, double>& parts) const {
+    double sum = 0;
+    for (const auto& [part, kernels] : costs)
+      for (const auto& [name, cost] : kernels) {
+        const double seconds = kernel(name, cost) * (1 + ceilings_.between);
+        parts[part] += seconds;
+        sum += seconds;
+      }
+    return sum;
+  }
+
+  double exchange(const SentBytes& sent) const {
+    double sum = 0;
+    for (const auto& [axis, operations] : sent)
+      for (const auto& [operation, bytes] : operations) {
+        const auto rate = ceilings_.exchange.find(operation == "all_reduce" ? operation : "all_to_all_equal");
+        if (rate != ceilings_.exchange.end()) sum += bytes / rate->second;
+      }
+    return sum;
+  }
+
+ private:
+  const Ceilings& ceilings_;
+  double flops_ = 0;
+  Cost all_;
+};
+
+}  // namespace
+
+StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings) {
+  const RankClock clock(ceilings);
+  StepTime slowest;
+  for (const RankPlan& rank : plan.ranks) {
+    StepTime time;
+    time.seconds = clock.parts(rank.step, time.parts);
+    const double exchange = clock.exchange(rank.sent);
+    if (exchange > 0) time.parts["exchange"] = exchange;
+    time.seconds += exchange;
+    std::map<std::string, double> ignored;
+    time.look_seconds = clock.parts(rank.look, ignored) + clock.exchange(rank.look_sent);
+    if (time.seconds > slowest.seconds) slowest = time;
+  }
+  const double turns = static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
+  slowest.seconds *= turns;
+  slowest.look_seconds *= turns;
+  for (auto& [part, seconds] : slowest.parts) seconds *= turns;
+  return slowest;
+}
+
+double predict_run(const StepTime& step, const RunConfig& config, int64_t done) {
+  const auto& train = config.train;
+  const double steps = static_cast<double>(std::max<int64_t>(train.train_iters - done, 0));
+  const double looks = train.eval_interval > 0 ? steps / static_cast<double>(train.eval_interval) : 1;
+  const double batches = static_cast<double>(train.eval_iters * config.micro_batches() / config.parallel.ranks);
+  return steps * step.seconds + looks * batches * step.look_seconds;
+}
+
+}  // namespace witan
