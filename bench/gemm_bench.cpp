@@ -245,14 +245,13 @@ void grouped(Machine& machine, const Experts& p, Pass pass, int64_t rows, DType 
          const Operands& o = sets[static_cast<size_t>(set)];
          switch (pass) {
            case Pass::forward:
-             return kernels::grouped_gemm_forward(machine.stream(), o.y, o.x, groups, o.w, T);
+             return kernels::grouped_gemm_forward(machine.stream(), o.y, o.x, groups, o.w);
            case Pass::input:
-             return kernels::grouped_gemm_backward_input(machine.stream(), o.x, o.y, groups, o.w, T);
+             return kernels::grouped_gemm_backward_input(machine.stream(), o.x, o.y, groups, o.w);
            case Pass::weight:
            case Pass::weight_added:
-             return kernels::grouped_gemm_backward_weight(machine.stream(), o.w,
-                                                          pass == Pass::weight ? Write::overwrite : Write::accumulate,
-                                                          o.y, o.x, groups, T);
+             return kernels::grouped_gemm_backward_weight(
+                 machine.stream(), o.w, pass == Pass::weight ? Write::overwrite : Write::accumulate, o.y, o.x, groups);
          }
        });
 }

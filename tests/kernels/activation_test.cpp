@@ -206,6 +206,22 @@ TEST(Activation, RowsOutsideTheGroupsAreNotTouched) {
   }
 }
 
+TEST(Activation, CostsFollowTheExpectedRows) {
+  ThreadPool pool(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  const Tensor h = meta.empty({100, 8}, DType::f32), y = meta.empty({100, 4}, DType::f32);
+  const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64), {}, {}, 25};
+  const auto cost = [&](const RowGroups& within) {
+    meta.reset_costs();
+    kernels::swiglu_forward(meta, y, h, {}, within);
+    return meta.costs().at("other").at("swiglu_forward");
+  };
+  EXPECT_EQ(cost({}).flops, 15.0 * 100 * 4);
+  EXPECT_EQ(cost({}).bytes, 4.0 * 100 * (8 + 4));
+  EXPECT_EQ(cost(groups).flops, 15.0 * 25 * 4);
+  EXPECT_EQ(cost(groups).bytes, 4.0 * 25 * (8 + 4));
+}
+
 TEST(Activation, NoExpertHasRows) {
   Rank rank;
   const Tensor none = rank.stream.zeros({3}, DType::i64), y = rank.poisoned({4, 2}, DType::f32);

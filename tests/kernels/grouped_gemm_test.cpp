@@ -34,11 +34,9 @@ struct Problem {
         dy(rank.normal({c.capacity, kUnits}, dtype, "dy")),
         w(rank.normal({std::ssize(c.count), kUnits, kFeatures}, dtype, "w")),
         groups{rank.tensor<int64_t>({std::ssize(c.begin)}, c.begin),
-               rank.tensor<int64_t>({std::ssize(c.count)}, c.count)},
-        expected_rows(std::accumulate(c.count.begin(), c.count.end(), int64_t{0})) {}
+               rank.tensor<int64_t>({std::ssize(c.count)}, c.count)} {}
   Tensor x, dy, w;
   RowGroups groups;
-  int64_t expected_rows;
 };
 
 Tensor expert(const Tensor& w, int64_t e) {
@@ -68,9 +66,9 @@ TEST(GroupedGemm, EqualsOneProductPerExpert) {
         Rank rank(threads);
         const Problem p(rank, c, dtype);
         const Tensor y = rank.poisoned(p.dy.shape(), dtype), dx = rank.poisoned(p.x.shape(), dtype);
-        kernels::grouped_gemm_forward(rank.stream, y, p.x, p.groups, p.w, p.expected_rows);
+        kernels::grouped_gemm_forward(rank.stream, y, p.x, p.groups, p.w);
         expect_rows(rank, c, y, p.x, p.w, Transpose::yes);
-        kernels::grouped_gemm_backward_input(rank.stream, dx, p.dy, p.groups, p.w, p.expected_rows);
+        kernels::grouped_gemm_backward_input(rank.stream, dx, p.dy, p.groups, p.w);
         expect_rows(rank, c, dx, p.dy, p.w, Transpose::no);
       }
 }
@@ -87,7 +85,7 @@ TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
         const Problem p(rank, c, in);
         const Tensor dw = rank.poisoned(p.w.shape(), out), expected = rank.poisoned(p.w.shape(), out);
         for (const Write write : {Write::overwrite, Write::accumulate}) {
-          kernels::grouped_gemm_backward_weight(rank.stream, dw, write, p.dy, p.x, p.groups, p.expected_rows);
+          kernels::grouped_gemm_backward_weight(rank.stream, dw, write, p.dy, p.x, p.groups);
           for (int64_t e = 0; e < p.w.size(0); ++e) {
             const int64_t begin = c.begin[static_cast<size_t>(e)], count = c.count[static_cast<size_t>(e)];
             kernels::gemm(rank.stream, expert(expected, e), write, p.dy.narrow(0, begin, count), Transpose::yes,
@@ -103,10 +101,10 @@ TEST(GroupedGemm, CostsFollowTheExpectedRows) {
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   const Tensor x = meta.empty({100, 16}, DType::bf16), y = meta.empty({100, 32}, DType::bf16);
   const Tensor w = meta.empty({4, 32, 16}, DType::bf16), dw = meta.empty({4, 32, 16}, DType::f32);
-  const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64)};
-  kernels::grouped_gemm_forward(meta, y, x, groups, w, 60);
-  kernels::grouped_gemm_backward_input(meta, x, y, groups, w, 60);
-  kernels::grouped_gemm_backward_weight(meta, dw, Write::accumulate, y, x, groups, 60);
+  const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64), {}, {}, 60};
+  kernels::grouped_gemm_forward(meta, y, x, groups, w);
+  kernels::grouped_gemm_backward_input(meta, x, y, groups, w);
+  kernels::grouped_gemm_backward_weight(meta, dw, Write::accumulate, y, x, groups);
   const auto& costs = meta.costs().at("other");
   const double flops = 2.0 * 60 * 16 * 32, rows = 2.0 * 60 * (16 + 32), weights = 4.0 * 32 * 16;
   EXPECT_EQ(costs.at("grouped_gemm_forward").flops, flops);

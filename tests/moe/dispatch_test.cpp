@@ -79,7 +79,7 @@ TEST(Dispatch, OfCombineWithWeightsOneIsKTimesX) {
       Tape tape(rank.stream);
       const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, random_ids(T, K, E, "ids"), K, E), alone);
       EXPECT_EQ(map.capacity, T * K);
-      EXPECT_EQ(map.expected_rows, T * K);
+      EXPECT_EQ(map.groups.expected_rows, T * K);
       const Var x = tape.input(rank.normal({T, 9}, dtype, "x")),
                 weights = tape.constant(rank.normal({T, K}, accumulator(dtype), "weights"));
       const Var y = combine(tape, dispatch(tape, x, weights, map).rows, map);

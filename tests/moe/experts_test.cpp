@@ -30,7 +30,7 @@ TEST(SequentialLinear, GradientsMatchDifferences) {
     const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     gradcheck(rank, "sequential_linear",
               [&](Tape& tape, const std::vector<Var>& in) {
-                return std::vector{ops::sequential_linear(tape, in[0], groups, in[1], rows)};
+                return std::vector{ops::sequential_linear(tape, in[0], groups, in[1])};
               },
               {rank.normal({rows, 4}, DType::f64, "rows"), rank.normal({groups.experts(), 3, 4}, DType::f64, "w")});
   }
@@ -43,7 +43,7 @@ TEST(SequentialLinear, WrongShapesAreNamed) {
   const auto said = [&](const Shape& rows, const Shape& w, DType dtype) {
     return test::message_of<ShapeError>([&] {
       ops::sequential_linear(tape, tape.input(rank.normal(rows, DType::f32, "rows")), groups,
-                             tape.input(rank.normal(w, dtype, "w")), 2);
+                             tape.input(rank.normal(w, dtype, "w")));
     });
   };
   EXPECT_EQ(said({8}, {2, 3, 4}, DType::f32), "sequential_linear: rows must be [capacity, K], got [8]");

@@ -20,7 +20,7 @@ TEST(GroupedLinear, GradientsMatchDifferences) {
   const RowGroups groups = make_groups(rank, {4, 0, 0, 3}, {2, 3, 0, 1});
   gradcheck(rank, "grouped_linear",
             [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::grouped_linear(tape, in[0], groups, in[1], 6)};
+              return std::vector{ops::grouped_linear(tape, in[0], groups, in[1])};
             },
             {rank.normal({6, 5}, DType::f64, "rows"), rank.normal({4, 3, 5}, DType::f64, "w")});
 }
@@ -30,7 +30,7 @@ TEST(GroupedLinear, EachGroupIsALinearOfItsExpert) {
   Tape tape(rank.stream);
   const Tensor x = rank.normal({9, 5}, DType::f32, "rows"), w = rank.normal({2, 3, 5}, DType::f32, "w");
   const Var rows = tape.input(x);
-  const Var y = ops::grouped_linear(tape, rows, make_groups(rank, {5, 1}, {3, 2}), tape.input(w), 5);
+  const Var y = ops::grouped_linear(tape, rows, make_groups(rank, {5, 1}, {3, 2}), tape.input(w));
   tape.backward({{y, {}}});
   Tape plain(rank.stream);
   for (const auto& [e, begin, count] : {std::tuple<int64_t, int64_t, int64_t>{0, 5, 3}, {1, 1, 2}}) {
@@ -49,7 +49,7 @@ TEST(GroupedLinear, WrongShapesAreNamed) {
   };
   const auto message = [&](const Var& rows, const RowGroups& groups, const Var& w) -> std::string {
     try {
-      ops::grouped_linear(tape, rows, groups, w, 1);
+      ops::grouped_linear(tape, rows, groups, w);
     } catch (const ShapeError& e) {
       return e.what();
     }

@@ -25,6 +25,10 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
+  EXPECT_EQ(format_event(EndEvent{"finished", 8, 9}),
+            R"({"kind":"end","reason":"finished","peak_resident":8.0,"promised_resident":9.0})");
+  EXPECT_EQ(format_event(MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}}),
+            R"({"kind":"measured_memory","rank":1,"tags":{"weights":8},"peak":12})");
 }
 
 TEST(Events, EveryKindSurvivesTheRoundTrip) {
@@ -39,6 +43,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      m.samples[0],
                                      SaveEvent{10, 0.5, 0.25},
                                      *m.end,
+                                     MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}},
                                      synthetic::step(1, 10, false),
                                      ExpertsEvent{3, {1, 3}, {{1}, {0.5, 0.5}}}};
   for (const Event& event : events) {

@@ -91,6 +91,7 @@ TEST(Metrics, ResumedFileEqualsTheUndisturbedOne) {
       MetricsWriter out(folder / "resumed.jsonl");
       out.append(run);
       train(out, 1, 13);
+      out.append(MeasuredMemoryEvent{{0, {{"weights", 8}}, 12}});
       out.append(EndEvent{"interrupted"});
     }
     {

@@ -71,7 +71,7 @@ class Trainer : public ::testing::Test {
       write_file_atomically(folder.config(), write_toml(config.fields()));
       const Plan plan = make_plan(config);
       result =
-          train(config, {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0}, data, find_start(folder),
+          train(config, run_plan(plan), data, find_start(folder),
                 RunEvent{.name = config.train.run,
                          .started = "2026-01-01T00:00:00Z",
                          .config_hash = "h",

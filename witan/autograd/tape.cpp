@@ -29,12 +29,14 @@ void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write)
   require<ShapeError>(to.shape() == from.shape() && to.contiguous() && from.contiguous(), "gradient of shape ",
                       from.shape(), " for a value of shape ", to.shape());
   const double elements = static_cast<double>(to.elements());
+  const double start = stream.times_kernels() ? stream.now() : 0;
+  if (!stream.is_meta())
+    dispatch_floating(to.dtype(), [&]<class To>() {
+      dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
+    });
   stream.count("accumulate",
-               {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype()))});
-  if (stream.is_meta()) return;
-  dispatch_floating(to.dtype(), [&]<class To>() {
-    dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
-  });
+               {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype())),
+                stream.times_kernels() ? stream.now() - start : 0});
 }
 
 }  // namespace

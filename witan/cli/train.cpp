@@ -79,11 +79,8 @@ void require_memory_early(RunConfig config, bool fresh, Progress& progress) {
   require_memory(config, plan_of(config, nullptr), progress);
 }
 
-RunPlan run_plan(const Plan& plan, const Timing& timing) {
-  RunPlan promised;
-  for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
-  promised.resident_bytes = plan.resident_bytes();
-  promised.step_flops = plan.step_flops;
+RunPlan promise(const Plan& plan, const Timing& timing) {
+  RunPlan promised = run_plan(plan);
   promised.step_seconds = timing.step.seconds;
   promised.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
   return promised;
@@ -212,7 +209,7 @@ ExitCode train_command(Context& context, State& state) {
   const Plan plan = plan_of(config, data.tokenizer.get());
   require_memory(config, plan, progress);
   const Timing timing = timing_of(plan, config, done);
-  const RunPlan promised = run_plan(plan, timing);
+  const RunPlan promised = promise(plan, timing);
   announce(config, plan, timing, done, progress);
   const RunResult result = train(config, promised, data, start, run_event(config, plan, promised), progress);
   progress.clear();

@@ -3,30 +3,34 @@
 namespace witan::kernels {
 namespace {
 
-// An exponential or an error function counts as 10.
-Cost cost_of(double flops_per_output, const Tensor& y, double bytes) {
-  return {flops_per_output * static_cast<double>(y.elements()), bytes};
+// Of the groups' rows, or of all. An exponential or an error function counts as 10. `bytes`: of all tensors' rows.
+Cost cost_of(double flops_per_output, const Tensor& y, const RowGroups& groups, double bytes) {
+  const int64_t capacity = y.shape().as_rows().first;
+  if (capacity == 0) return {};
+  const int64_t rows = groups.begin.defined() ? groups.rows_of(capacity) : capacity;
+  const double share = static_cast<double>(rows) / static_cast<double>(capacity);
+  return {flops_per_output * static_cast<double>(y.elements()) * share, bytes * share};
 }
 
 }  // namespace
 
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
-  WITAN_LAUNCH(stream, swiglu_forward, cost_of(15, y, bytes_of(y, h, s)), y, h, s, groups);
+  WITAN_LAUNCH(stream, swiglu_forward, cost_of(15, y, groups, bytes_of(y, h, s)), y, h, s, groups);
 }
 
 void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                      const Tensor& s, const RowGroups& groups) {
-  WITAN_LAUNCH(stream, swiglu_backward, cost_of(24, dy, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups);
+  WITAN_LAUNCH(stream, swiglu_backward, cost_of(24, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups);
 }
 
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                   GeluKind kind) {
-  WITAN_LAUNCH(stream, gelu_forward, cost_of(16, y, bytes_of(y, h, s)), y, h, s, groups, kind);
+  WITAN_LAUNCH(stream, gelu_forward, cost_of(16, y, groups, bytes_of(y, h, s)), y, h, s, groups, kind);
 }
 
 void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                    const Tensor& s, const RowGroups& groups, GeluKind kind) {
-  WITAN_LAUNCH(stream, gelu_backward, cost_of(30, dy, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups, kind);
+  WITAN_LAUNCH(stream, gelu_backward, cost_of(30, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups, kind);
 }
 
 void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,

@@ -1,8 +1,7 @@
 // Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
 // h [T, 2F] for SwiGLU and GEGLU, [T, F] for GELU   y, dy [T, F]   dh of h's shape   s, ds [T] accumulator dtype;
-// undefined: none groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor
-// written, so that their y, dh and ds stay undefined.  Costs count every row, the bound that the host knows. In float32
-// or wider; dh may be h itself.
+// undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor
+// written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
 #pragma once
 
 #include "witan/kernels/launch.h"

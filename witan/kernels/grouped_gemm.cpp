@@ -8,9 +8,9 @@
 namespace witan::kernels {
 namespace {
 
-// Of products between expected_rows rows of `x` and of `y` and the weights.
-Cost cost_of(int64_t expected_rows, const Tensor& x, const Tensor& y, const Tensor& w) {
-  const auto rows = static_cast<double>(expected_rows);
+// Of products between the groups' rows of `x` and of `y` and the weights.
+Cost cost_of(const RowGroups& groups, const Tensor& x, const Tensor& y, const Tensor& w) {
+  const auto rows = static_cast<double>(groups.rows_of(x.size(0)));
   const auto K = static_cast<double>(w.size(2)), N = static_cast<double>(w.size(1));
   return {
       2 * rows * N * K,
@@ -25,24 +25,23 @@ void check(const RowGroups& groups, const Tensor& x, const Tensor& y, const Tens
 
 }  // namespace
 
-void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
-                          int64_t expected_rows) {
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
   check(groups, x, y, w);
-  WITAN_LAUNCH(stream, grouped_gemm_forward, cost_of(expected_rows, x, y, w), y, x, groups, w,
+  WITAN_LAUNCH(stream, grouped_gemm_forward, cost_of(groups, x, y, w), y, x, groups, w,
                cpu::gemm_workspace(stream, x.dtype(), y.dtype(), x.size(1)));
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
-                                 const Tensor& w, int64_t expected_rows) {
+                                 const Tensor& w) {
   check(groups, dx, dy, w);
-  WITAN_LAUNCH(stream, grouped_gemm_backward_input, cost_of(expected_rows, dx, dy, w), dx, dy, groups, w,
+  WITAN_LAUNCH(stream, grouped_gemm_backward_input, cost_of(groups, dx, dy, w), dx, dy, groups, w,
                cpu::gemm_workspace(stream, dy.dtype(), dx.dtype(), dy.size(1)));
 }
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                                  const RowGroups& groups, int64_t expected_rows) {
+                                  const RowGroups& groups) {
   check(groups, x, dy, dw);
-  Cost cost = cost_of(expected_rows, x, dy, dw);
+  Cost cost = cost_of(groups, x, dy, dw);
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
   WITAN_LAUNCH(stream, grouped_gemm_backward_weight, cost, dw, write, dy, x, groups,
                cpu::gemm_workspace(stream, x.dtype(), dw.dtype(), x.size(0)));

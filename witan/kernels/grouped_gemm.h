@@ -1,8 +1,7 @@
 // One matrix product per expert, over rows grouped by expert (tensor/ragged.h). Groups may have any size, 0 included;
 // rows outside the groups are neither read nor written. Dtypes, sums and bits as in gemm.h.
 // x, dx [capacity, K]   y, dy [capacity, N]   w [E, N, K]   dw [E, N, K] in the gradient dtype.
-// Only the device knows the counts: expected_rows, the rows that the caller expects to be routed here, is what costs
-// are computed from; it changes no result.
+// Costs are those of groups.expected_rows rows.
 #pragma once
 
 #include "witan/kernels/launch.h"
@@ -11,15 +10,14 @@
 namespace witan::kernels {
 
 // y[i,:] = w[e] x[i,:]  for the rows i of group e
-void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
-                          int64_t expected_rows);
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
 
 // dx[i,:] = w[e]^T dy[i,:]
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
-                                 const Tensor& w, int64_t expected_rows);
+                                 const Tensor& w);
 
 // dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                                  const RowGroups& groups, int64_t expected_rows);
+                                  const RowGroups& groups);
 
 }  // namespace witan::kernels

@@ -99,7 +99,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   map.slot = integers({assignments});
   map.source = integers({rows});
   map.groups = {integers({local}), integers({local})};
-  map.expected_rows = rows;
+  map.groups.expected_rows = rows;
   kernels::send_order(stream, map.slot, map.source, routing.ids, routing.kept);
   if (R == 1) {
     map.capacity = rows;

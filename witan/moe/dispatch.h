@@ -12,11 +12,10 @@ namespace witan {
 // device.
 struct DispatchMap {
   int64_t tokens = 0, topk = 0;
-  int64_t capacity = 0;       // rows of this rank's expert pool: a bound, never exceeded
-  int64_t expected_rows = 0;  // of them, when the load is even: what costs are counted with
-  Tensor slot;                // [T K] int64: send row of each assignment; -1: dropped
-  Tensor source;              // [N] int64: assignment of each send row; -1: none, the row is not sent
-  RowGroups groups;           // of the experts on this rank, within the pool
+  int64_t capacity = 0;  // rows of this rank's expert pool: a bound, never exceeded
+  Tensor slot;           // [T K] int64: send row of each assignment; -1: dropped
+  Tensor source;         // [N] int64: assignment of each send row; -1: none, the row is not sent
+  RowGroups groups;      // of the experts on this rank, within the pool
 
   // Only where experts are divided among ranks: send rows travel, and are put into expert order where they arrive.
   Group* group = nullptr;           // null: this rank holds all experts

@@ -15,12 +15,12 @@ struct Segment {
 };
 
 // The groups as the host sees them; on the meta device an even load.
-std::vector<Segment> segments(const RowGroups& groups, int64_t expected_rows) {
+std::vector<Segment> segments(const RowGroups& groups, int64_t capacity) {
   std::vector<Segment> out;
-  const int64_t E = groups.experts();
+  const int64_t E = groups.experts(), rows = groups.rows_of(capacity);
   for (int64_t e = 0; e < E; ++e) {
     if (groups.count.is_meta())
-      out.push_back({e, expected_rows * e / E, expected_rows * (e + 1) / E - expected_rows * e / E});
+      out.push_back({e, rows * e / E, rows * (e + 1) / E - rows * e / E});
     else
       out.push_back({e, groups.begin.data<int64_t>()[e], groups.count.data<int64_t>()[e]});
   }
@@ -33,7 +33,7 @@ Tensor matrix_of(const Tensor& w, int64_t expert) {
 
 }  // namespace
 
-Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, int64_t expected_rows) {
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w) {
   require<ShapeError>(rows.shape().dims() == 2, "sequential_linear: rows must be [capacity, K], got ", rows.shape());
   require<ShapeError>(w.shape().dims() == 3 && w.size(0) == groups.experts() && w.size(2) == rows.size(1),
                       "sequential_linear: w must be [E=", groups.experts(), ", N, K=", rows.size(1), "], got ",
@@ -43,24 +43,24 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
   using kernels::Transpose;
   Stream& s = tape.stream();
   const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
-  for (const auto& [expert, begin, count] : segments(groups, expected_rows))
+  for (const auto& [expert, begin, count] : segments(groups, rows.size(0)))
     gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
          matrix_of(w.value(), expert), Transpose::yes);
   return tape.record("sequential_linear", y, {rows, w},
-                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups), expected_rows](
+                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](
                          Backward& b, const Tensor& dy) {
                        const Tensor x = b.value(rows), weight = b.value(w);
                        const RowGroups where = saved.value(b);
                        if (b.wants(rows)) {
                          const Tensor dx = b.stream().empty_like(x);
-                         for (const auto& [expert, first, size] : segments(where, expected_rows))
+                         for (const auto& [expert, first, size] : segments(where, x.size(0)))
                            gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size),
                                 Transpose::no, matrix_of(weight, expert), Transpose::no);
                          b.add(rows, dx);
                        }
                        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
                          const RowGroups of = parts == 1 ? where : where.of_source(part);
-                         for (const auto& [expert, first, size] : segments(of, expected_rows / parts))
+                         for (const auto& [expert, first, size] : segments(of, x.size(0) / parts))
                            gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
                                 x.narrow(0, first, size), Transpose::no);
                        });
@@ -81,7 +81,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
 
 Var Experts::product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight) {
   const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;
-  return op(tape, rows, map.groups, tape.parameter(weight), map.expected_rows);
+  return op(tape, rows, map.groups, tape.parameter(weight));
 }
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {

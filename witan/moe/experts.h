@@ -25,7 +25,7 @@ class Experts : public Module {
 namespace ops {
 // The readable reference of grouped_linear: one expert after the other, each a plain matrix product over its rows. It
 // reads the counts on the host.
-Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, int64_t expected_rows);
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w);
 }  // namespace ops
 
 }  // namespace witan

@@ -8,7 +8,7 @@ namespace witan::ops {
 
 // y[i,:] = w[e] rows[i,:] for the rows i of group e;  rows [capacity, K], w [E, N, K] -> [capacity, N].
 // Rows outside the groups are undefined, in the output and in the gradient of `rows`. The groups must not change before
-// the backward. expected_rows: what the caller expects to be routed here, for costs alone.
-Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, int64_t expected_rows);
+// the backward.
+Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w);
 
 }  // namespace witan::ops

@@ -140,6 +140,14 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   return plan;
 }
 
+RunPlan run_plan(const Plan& plan) {
+  RunPlan promised;
+  for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
+  promised.resident_bytes = plan.resident_bytes();
+  promised.step_flops = plan.step_flops;
+  return promised;
+}
+
 int64_t estimate_arena_bytes(const RunConfig& config) {
   MetaRank meta(config, layout_of(config), 0);
   const int64_t micro_batches = std::min<int64_t>(micro_batches_of_a_rank(config), 3);

@@ -10,6 +10,7 @@
 #include "witan/model/counts.h"
 #include "witan/tensor/device.h"
 #include "witan/train/config.h"
+#include "witan/train/trainer.h"
 
 namespace witan {
 
@@ -44,6 +45,9 @@ struct PlanOptions {
 
 // The config must be resolved and valid.
 Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
+
+// What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.
+RunPlan run_plan(const Plan& plan);
 
 // Bytes of all ranks' arenas alone, as fast as they can be had: rank 0 stands for all, and of many micro-batches on a
 // rank three for all, since those between the first and the last take what the second takes.

@@ -12,6 +12,9 @@ struct RowGroups {
   Tensor count;  // [E] int64: rows in each group; groups do not overlap, and begin[e] + count[e] <= capacity
   // [R, E] int64: the rows of each group that came from each of R ranks. Undefined where all are this rank's own.
   Tensor source_begin = {}, source_count = {};
+  // Rows in all groups together when the load is even; -1: every row of the pool. The device alone knows the counts:
+  // costs are computed from this, and it changes no result.
+  int64_t expected_rows = -1;
 
   int64_t experts() const { return count.size(0); }
   int64_t sources() const { return source_count.defined() ? source_count.size(0) : 1; }
@@ -19,8 +22,9 @@ struct RowGroups {
   RowGroups of_source(int64_t rank) const {
     if (!source_count.defined()) return *this;
     const auto row = [&](const Tensor& of) { return of.narrow(0, rank, 1).reshape({experts()}); };
-    return {row(source_begin), row(source_count)};
+    return {row(source_begin), row(source_count), {}, {}, expected_rows < 0 ? -1 : expected_rows / sources()};
   }
+  int64_t rows_of(int64_t capacity) const { return expected_rows < 0 ? capacity : expected_rows; }
 };
 
 }  // namespace witan
