@@ -12,6 +12,7 @@ namespace {
 using testing::count_real_run;
 using testing::counts_of;
 using testing::RankCounts;
+using testing::run_engine;
 using testing::small_config;
 
 // The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and

@@ -101,14 +101,13 @@ TEST(Ceilings, MeasureEveryKernelOfAStep) {
   for (const bool usual : {true, false})
     for (const char* recompute : {"none", "selective", "full"}) {
       RunConfig config = small_config();
-      config.parallel = {2, usual ? 2 : 1, 1};
-      config.model.recompute_granularity = recompute;
+      config.parallel = {2, 2, 1};
       if (!usual) {
-        config.model.moe.num_experts = 0;
-        config.model.mlp.swiglu = false;
-        config.model.norm.normalization = "LayerNorm";
+        config = testing::gpt_run_config();
+        config.parallel = {2, 1, 1};
         config.optimizer.optimizer = "sgd";
       }
+      config.model.recompute_granularity = recompute;
       const Plan plan = make_plan(config);
       for (const auto& [part, kernels] : plan.ranks[0].step)
         for (const auto& [kernel, cost] : kernels) {

@@ -37,6 +37,10 @@ std::vector<RunConfig> probes(const Load& load) {
   other.model.mlp.swiglu = false;
   other.model.norm.normalization = "LayerNorm";
   other.model.norm.norm_bias = true;
+  other.model.add_bias_linear = true;
+  other.model.hidden_dropout = 0.1;
+  other.model.attention.position_embedding_type = "learned_absolute";
+  other.model.attention.max_position_embeddings = other.data.seq_length;
   other.optimizer.optimizer = "sgd";
   other.parallel.expert_model_parallel_size = 1;
   return {usual, other};
