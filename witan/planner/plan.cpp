@@ -149,8 +149,12 @@ RunPlan run_plan(const Plan& plan) {
 }
 
 int64_t estimate_arena_bytes(const RunConfig& config) {
-  MetaRank meta(config, layout_of(config), 0);
-  const int64_t micro_batches = std::min<int64_t>(micro_batches_of_a_rank(config), 3);
+  RunConfig fewer = config;
+  // The tree of deterministic sums grows with the micro-batches: there all are needed.
+  const int64_t micro_batches = config.parallel.deterministic ? micro_batches_of_a_rank(config)
+                                                              : std::min<int64_t>(micro_batches_of_a_rank(config), 3);
+  fewer.train.global_batch_size = micro_batches * config.train.micro_batch_size * config.parallel.ranks;
+  MetaRank meta(fewer, layout_of(fewer), 0);
   for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
   meta.log();
   meta.evaluate();
