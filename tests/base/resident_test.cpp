@@ -25,6 +25,8 @@ TEST(Resident, CountsWhatIsTouchedAndRemembersTheMost) {
   EXPECT_GE(touched->now + kSlack, before->now + kBytes);
   EXPECT_LE(after->now, touched->now + kSlack - kBytes);
   EXPECT_GE(after->peak, touched->now);
+  restart_resident_peak();
+  EXPECT_LE(read_resident()->peak, after->peak);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ SmallRuns::Prepared SmallRuns::prepare(const Variant& variant) const {
   resolve(prepared.config, 1, data_.tokenizer->vocab_size());
   prepared.config.validate();
   const Plan plan = make_plan(prepared.config);
-  prepared.plan = {plan.arena_bytes(), plan.ranks.front().tags, plan.step_flops, 0};
+  prepared.plan = run_plan(plan);
   prepared.before = folder_ / cat("before-", number++);
   fs::create_directories(prepared.before / kRun);
   fs::copy_file(folder_ / "prepared" / "tokenizer.json", prepared.before / kRun / "tokenizer.json");

@@ -9,7 +9,7 @@ namespace witan {
 
 // A bound in bytes for the whole process, linear in what it depends on:
 //   64 MiB             the program, its libraries, the tokenizer, and what reading and tokenizing text leave behind
-//   2 MiB a thread     stack, the C allocator's heap, packing buffers of small products
+//   2 MiB a thread     stack, the C allocator's heap, what a save exchanges
 //   1 MiB a block      and rank: nodes of the tape, parameters' records, what a save tells of its tensors
 //   1 KiB an entry     of the vocabulary: the tokenizer's tables
 //   20 B a token       of every batch held: each rank's four global batches (one in use, three made ahead), and twice

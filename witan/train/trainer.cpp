@@ -283,6 +283,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   result.resumed_from = start.step();
   result.baseline_bits_per_byte = baseline;
   result.memory.resize(static_cast<size_t>(config.parallel.ranks));
+  restart_resident_peak();  // reading text and measuring ceilings have given back what they took
   world.run([&](int rank) {
     RankTrainer trainer(run, make_groups(world, layout, rank),
                         world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
