@@ -70,13 +70,12 @@ class Trainer : public ::testing::Test {
       config.validate();
       write_file_atomically(folder.config(), write_toml(config.fields()));
       const Plan plan = make_plan(config);
-      result =
-          train(config, run_plan(plan), data, find_start(folder),
-                RunEvent{.name = config.train.run,
-                         .started = "2026-01-01T00:00:00Z",
-                         .config_hash = "h",
-                         .total_steps = config.train.train_iters},
-                progress);
+      result = train(config, run_plan(plan), data, find_start(folder),
+                     RunEvent{.name = config.train.run,
+                              .started = "2026-01-01T00:00:00Z",
+                              .config_hash = "h",
+                              .total_steps = config.train.train_iters},
+                     progress);
     }
     std::fclose(quiet);
     return result;

@@ -34,9 +34,8 @@ void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write)
     dispatch_floating(to.dtype(), [&]<class To>() {
       dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
     });
-  stream.count("accumulate",
-               {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype())),
-                stream.times_kernels() ? stream.now() - start : 0});
+  stream.count("accumulate", {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype())),
+                              stream.times_kernels() ? stream.now() - start : 0});
 }
 
 }  // namespace

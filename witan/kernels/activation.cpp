@@ -30,7 +30,8 @@ void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor
 
 void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                    const Tensor& s, const RowGroups& groups, GeluKind kind) {
-  WITAN_LAUNCH(stream, gelu_backward, cost_of(30, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups, kind);
+  WITAN_LAUNCH(stream, gelu_backward, cost_of(30, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups,
+               kind);
 }
 
 void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,

@@ -46,25 +46,25 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
   for (const auto& [expert, begin, count] : segments(groups, rows.size(0)))
     gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
          matrix_of(w.value(), expert), Transpose::yes);
-  return tape.record("sequential_linear", y, {rows, w},
-                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](
-                         Backward& b, const Tensor& dy) {
-                       const Tensor x = b.value(rows), weight = b.value(w);
-                       const RowGroups where = saved.value(b);
-                       if (b.wants(rows)) {
-                         const Tensor dx = b.stream().empty_like(x);
-                         for (const auto& [expert, first, size] : segments(where, x.size(0)))
-                           gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size),
-                                Transpose::no, matrix_of(weight, expert), Transpose::no);
-                         b.add(rows, dx);
-                       }
-                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-                         const RowGroups of = parts == 1 ? where : where.of_source(part);
-                         for (const auto& [expert, first, size] : segments(of, x.size(0) / parts))
-                           gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
-                                x.narrow(0, first, size), Transpose::no);
-                       });
-                     });
+  return tape.record(
+      "sequential_linear", y, {rows, w},
+      [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
+        const Tensor x = b.value(rows), weight = b.value(w);
+        const RowGroups where = saved.value(b);
+        if (b.wants(rows)) {
+          const Tensor dx = b.stream().empty_like(x);
+          for (const auto& [expert, first, size] : segments(where, x.size(0)))
+            gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size), Transpose::no,
+                 matrix_of(weight, expert), Transpose::no);
+          b.add(rows, dx);
+        }
+        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+          const RowGroups of = parts == 1 ? where : where.of_source(part);
+          for (const auto& [expert, first, size] : segments(of, x.size(0) / parts))
+            gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
+                 x.narrow(0, first, size), Transpose::no);
+        });
+      });
 }
 
 }  // namespace ops

@@ -43,7 +43,8 @@ Tape::BackwardFn1 backward_of(Kept kept, Kernel kernel) {
     const Tensor h = b.value(kept.h), s = kept.weighted ? b.value(kept.row_weight) : Tensor();
     const Tensor dh = b.stream().empty_like(h);
     const Tensor ds = b.wants(kept.row_weight) ? b.stream().empty_like(s) : Tensor();
-    kernel(b.stream(), dh, ds, dy, h, s, RowGroups{b.value(kept.begin), b.value(kept.count), {}, {}, kept.expected_rows});
+    kernel(b.stream(), dh, ds, dy, h, s,
+           RowGroups{b.value(kept.begin), b.value(kept.count), {}, {}, kept.expected_rows});
     b.add(kept.h, dh);
     if (ds.defined()) b.add(kept.row_weight, ds);
   };

@@ -27,21 +27,21 @@ Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const V
   Stream& s = tape.stream();
   const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
   kernels::grouped_gemm_forward(s, y, rows.value(), groups, w.value());
-  return tape.record("grouped_linear", y, {rows, w},
-                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](
-                         Backward& b, const Tensor& dy) {
-                       const RowGroups where = saved.value(b);
-                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-                         assert(parts == 1 || parts == where.sources());
-                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(rows),
-                                                               parts == 1 ? where : where.of_source(part));
-                       });
-                       if (b.wants(rows)) {
-                         const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
-                         kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w));
-                         b.add(rows, dx);
-                       }
-                     });
+  return tape.record(
+      "grouped_linear", y, {rows, w},
+      [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
+        const RowGroups where = saved.value(b);
+        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+          assert(parts == 1 || parts == where.sources());
+          kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(rows),
+                                                parts == 1 ? where : where.of_source(part));
+        });
+        if (b.wants(rows)) {
+          const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
+          kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w));
+          b.add(rows, dx);
+        }
+      });
 }
 
 }  // namespace witan::ops

@@ -96,8 +96,8 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",        "eval", "baseline",
-                                  "save", "sample", "end",  "measured_memory"};
+constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
+                                  "baseline", "save",   "sample", "end",     "measured_memory"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {
