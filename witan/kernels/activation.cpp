@@ -36,12 +36,13 @@ void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Ten
 
 void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                    GeluKind kind) {
-  WITAN_LAUNCH(stream, geglu_forward, cost_of(17, y, bytes_of(y, h, s)), y, h, s, groups, kind);
+  WITAN_LAUNCH(stream, geglu_forward, cost_of(17, y, groups, bytes_of(y, h, s)), y, h, s, groups, kind);
 }
 
 void geglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                     const Tensor& s, const RowGroups& groups, GeluKind kind) {
-  WITAN_LAUNCH(stream, geglu_backward, cost_of(32, dy, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups, kind);
+  WITAN_LAUNCH(stream, geglu_backward, cost_of(32, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups,
+               kind);
 }
 
 }  // namespace witan::kernels
