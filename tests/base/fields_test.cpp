@@ -129,14 +129,35 @@ TEST(Fields, JoinKeepsASectionThatIsSet) {
 
 TEST(Toml, TablesOnlyGroup) {
   Config c;
-  parse_toml(c.fields(),
-             "num_layers = 7\n[train]\nlr = 1e-3\ndata = 'x'\n[train.more]\nscale = 3\n[other]\nswiglu = false\n",
+  parse_toml(c.fields(), "num_layers = 7\n[train]\nlr = 1e-3\ndata = 'x'\nswiglu = false\n[model]\nscale = 3\n",
              "c.toml");
   EXPECT_EQ(c.num_layers, 7);
   EXPECT_EQ(c.lr, 1e-3);
   EXPECT_EQ(c.data, "x");
   EXPECT_EQ(c.scale, 3);
   EXPECT_FALSE(c.swiglu);
+}
+
+TEST(Toml, UnknownTablesAreRefused) {
+  Config c;
+  EXPECT_EQ(c.refused_toml("lr = 1\n[modle]\nnum_layers = 2"),
+            "c.toml:2: there is no table [modle] (did you mean model?); there are model, train");
+  EXPECT_EQ(c.refused_toml("[train.more]\nscale = 3"), "c.toml:1: [train.more]: tables do not hold tables, only keys");
+  EXPECT_THAT(c.refused_toml("[empty]"), StartsWith("c.toml:1: there is no table [empty]"));
+}
+
+TEST(Toml, SaysWhatItSets) {
+  Config c;
+  EXPECT_THAT(parse_toml(c.fields(), "lr = 1\n[model]\nnum_layers = 2", "c.toml"),
+              ::testing::ElementsAre("lr", "num_layers"));
+}
+
+TEST(Toml, AListOfWholeNumbersIsAText) {
+  Config c;
+  parse_toml(c.fields(), "data = [1, 0,\n 1]", "c.toml");
+  EXPECT_EQ(c.data, "[1,0,1]");
+  EXPECT_EQ(c.refused_toml("data = ['a', 'b']"), "c.toml:1: data takes one value, not an array");
+  EXPECT_EQ(c.refused_toml("dtype = [1]"), "c.toml:1: dtype takes one value, not an array");
 }
 
 TEST(Toml, AWholeFloatIsAnInteger) {
@@ -149,7 +170,7 @@ TEST(Toml, ErrorsNameFileAndLine) {
   Config c;
   EXPECT_THAT(c.refused_toml("lr = 1\nnum_layers = = 2"), StartsWith("c.toml:2: not valid TOML: "));
   EXPECT_EQ(c.refused_toml("\nnum_layer = 2"), "c.toml:2: there is no key num_layer (did you mean num_layers?)");
-  EXPECT_EQ(c.refused_toml("[a]\nlr = 1\n[b]\nlr = 2"), "c.toml:4: lr is set twice");
+  EXPECT_EQ(c.refused_toml("[model]\nlr = 1\n[train]\nlr = 2"), "c.toml:4: lr is set twice");
   EXPECT_THAT(c.refused_toml("lr = 1\nlr = 2"), StartsWith("c.toml:2: not valid TOML: "));
   EXPECT_EQ(c.refused_toml("lr = 'fast'"), "c.toml:1: lr must be number");
   EXPECT_EQ(c.refused_toml("data = 5"), "c.toml:1: data must be text");

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -62,32 +63,66 @@ const Field& find_field(const Fields& fields, std::string_view key, std::string_
   throw ConfigError(cat(origin, ": there is no key ", clipped(key), suggestion(key, names)));
 }
 
-void apply_table(const Fields& fields, const toml::table& table, std::string_view source, std::set<std::string>& seen) {
+// [1, 0] as the text "[1,0]", or nothing for an array of anything but whole numbers.
+std::optional<std::string> text_of(const toml::array& array) {
+  std::string text;
+  for (const auto& element : array) {
+    if (!element.is_integer()) return std::nullopt;
+    text += (text.empty() ? "" : ",") + std::to_string(element.as_integer()->get());
+  }
+  return "[" + text + "]";
+}
+
+// What a field is set from; the node's type must be the field's.
+std::string text_of(const toml::node& node, const Field& field, const std::string& origin) {
+  const bool is_text = std::holds_alternative<std::string*>(field.value);
+  if (const auto* array = node.as_array()) {
+    const auto text = is_text && field.choices.empty() ? text_of(*array) : std::nullopt;
+    require<ConfigError>(text.has_value(), origin, ": ", field.name, " takes one value, not an array");
+    return *text;
+  }
+  const auto* value = node.as_string();
+  if ((value != nullptr) == is_text) {
+    if (value) return value->get();
+    if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+    if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
+    if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  }
+  throw ConfigError(cat(origin, ": ", field.name, " must be ", field.type_name()));
+}
+
+void require_section(const Fields& fields, std::string_view table, const std::string& origin) {
+  std::vector<std::string> sections;
+  for (const Field& field : fields)
+    if (std::find(sections.begin(), sections.end(), field.section) == sections.end()) sections.push_back(field.section);
+  require<ConfigError>(std::find(sections.begin(), sections.end(), table) != sections.end(), origin,
+                       ": there is no table [", clipped(table), "]", suggestion(table, sections), "; there are ",
+                       joined(sections, ", "));
+}
+
+void apply_keys(const Fields& fields, const toml::table& table, std::string_view source, std::set<std::string>& seen) {
   for (const auto& [key, node] : table) {
-    if (const auto* inner = node.as_table()) {
-      apply_table(fields, *inner, source, seen);
-      continue;
-    }
+    if (node.is_table()) continue;
     const std::string origin = cat(source, ":", node.source().begin.line);
     const std::string name(key.str());
     require<ConfigError>(seen.insert(name).second, origin, ": ", name, " is set twice");
     const Field& field = find_field(fields, name, origin);
-    require<ConfigError>(!node.is_array(), origin, ": ", name, " takes one value, not an array");
-    require<ConfigError>(node.is_string() == std::holds_alternative<std::string*>(field.value), origin, ": ", name,
-                         " must be ", field.type_name());
-    std::string text;
-    if (const auto* value = node.as_string()) {
-      text = value->get();
-    } else if (const auto* number = node.as_floating_point()) {
-      text = fmt::format("{}", number->get());
-    } else if (const auto* integer = node.as_integer()) {
-      text = std::to_string(integer->get());
-    } else if (const auto* flag = node.as_boolean()) {
-      text = flag->get() ? "true" : "false";
-    } else {
-      throw ConfigError(cat(origin, ": ", name, " must be ", field.type_name()));
-    }
-    field.set(text, origin);
+    field.set(text_of(node, field, origin), origin);
+  }
+}
+
+void apply_tables(const Fields& fields, const toml::table& table, std::string_view source,
+                  std::set<std::string>& seen) {
+  apply_keys(fields, table, source, seen);
+  for (const auto& [key, node] : table) {
+    const auto* inner = node.as_table();
+    if (!inner) continue;
+    const std::string origin = cat(source, ":", inner->source().begin.line);
+    require_section(fields, key.str(), origin);
+    apply_keys(fields, *inner, source, seen);
+    for (const auto& [name, deeper] : *inner)
+      require<ConfigError>(!deeper.is_table(), source, ":", deeper.source().begin.line, ": [", key.str(), ".",
+                           clipped(name.str()), "]: tables do not hold tables, only keys");
   }
 }
 
@@ -206,18 +241,19 @@ void set_field(const Fields& fields, std::string_view key, std::string_view text
   find_field(fields, key, origin).set(text, origin);
 }
 
-void parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
+std::set<std::string> parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
   check_dotted_keys(text, source);
   try {
     const toml::table table = toml::parse(text, source);
     std::set<std::string> seen;
-    apply_table(fields, table, source, seen);
+    apply_tables(fields, table, source, seen);
+    return seen;
   } catch (const toml::parse_error& e) {
     throw ConfigError(cat(source, ":", e.source().begin.line, ": not valid TOML: ", e.description()));
   }
 }
 
-void read_toml(const Fields& fields, const std::string& path) {
+std::set<std::string> read_toml(const Fields& fields, const std::string& path) {
   constexpr uint64_t kLimit = 1 << 20;
   std::string text;
   try {
@@ -225,7 +261,7 @@ void read_toml(const Fields& fields, const std::string& path) {
   } catch (const IoError& e) {
     throw ConfigError(e.what());
   }
-  parse_toml(fields, text, path);
+  return parse_toml(fields, text, path);
 }
 
 std::string write_toml(const Fields& fields, bool with_help) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -47,10 +48,12 @@ std::string flag_name(std::string_view key);
 // Sets a field by key. An unknown key throws ConfigError with a suggestion.
 void set_field(const Fields& fields, std::string_view key, std::string_view text, std::string_view origin);
 
-// Reads a TOML file; tables only group keys ([model] num_layers = 2 equals num_layers = 2). Throws ConfigError naming
-// file and line for syntax errors, unknown keys (with a suggestion), duplicates, wrong types and values out of range.
-void read_toml(const Fields& fields, const std::string& path);
-void parse_toml(const Fields& fields, std::string_view toml, std::string_view source);
+// Reads a TOML file and returns the keys that it sets. Tables are the fields' sections and only group keys ([model]
+// num_layers = 2 equals num_layers = 2); a text may be written as an array of whole numbers (moe_layer_freq = [1, 0]).
+// Throws ConfigError naming file and line for syntax errors, unknown keys and tables (with a suggestion), duplicates,
+// wrong types and values out of range.
+std::set<std::string> read_toml(const Fields& fields, const std::string& path);
+std::set<std::string> parse_toml(const Fields& fields, std::string_view toml, std::string_view source);
 
 // The resolved configuration as TOML, one table per section, with each field's help as a comment when asked.
 std::string write_toml(const Fields& fields, bool with_help = false);

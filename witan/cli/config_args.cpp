@@ -35,15 +35,17 @@ void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
   flags_.push_back({field, option, negation});
 }
 
-void ConfigArgs::apply() const {
-  if (file_->count() > 0) read_toml(fields_, file_->results().front());
+std::set<std::string> ConfigArgs::apply() const {
+  std::set<std::string> given;
+  if (file_->count() > 0) given = read_toml(fields_, file_->results().front());
   for (const Flag& flag : flags_) {
-    if (flag.option->count() > 0) {
-      const std::string& text = flag.option->results().front();
-      flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
-    }
-    if (flag.negation && flag.negation->count() > 0) flag.field.set("false", kOrigin);
+    const bool negated = flag.negation && flag.negation->count() > 0;
+    if (flag.option->count() == 0 && !negated) continue;
+    const std::string text = negated ? "false" : flag.option->results().front();
+    flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
+    given.insert(flag.field.name);
   }
+  return given;
 }
 
 }  // namespace witan::cli

@@ -1,6 +1,7 @@
 // A configuration's fields as flags of a command: `--moe-router-topk 2` and `moe_router_topk = 2` are one thing.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ class ConfigArgs {
   ConfigArgs(CLI::App& command, Fields fields);
 
   // Sets the fields from the file, then from the flags: what they held before stays where neither says anything. May be
-  // called again, after the fields were set to something else. Throws ConfigError.
-  void apply() const;
+  // called again, after the fields were set to something else. Returns the keys that either sets. Throws ConfigError.
+  std::set<std::string> apply() const;
 
  private:
   struct Flag {
