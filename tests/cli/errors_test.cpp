@@ -31,6 +31,13 @@ TEST(ErrorsTest, ACodeThatIsReturnedPassesInSilence) {
   EXPECT_EQ(reported.text, "");
 }
 
+TEST(ErrorsTest, SuggestedCommandsAreThoseOfTheProgramThatWasCalled) {
+  Capture err;
+  const auto body = []() -> ExitCode { throw DataError("try `witan data x` or `witan plan`, witan as it is"); };
+  cli::report_errors(err.file(), body, "build/witan");
+  EXPECT_EQ(err.text(), "witan: error: try `build/witan data x` or `build/witan plan`, witan as it is\n");
+}
+
 TEST(ErrorsTest, EachClassHasItsExitCode) {
   EXPECT_EQ(report([] { throw UsageError("x"); }).code, ExitCode::usage);
   EXPECT_EQ(report([] { throw ConfigError("x"); }).code, ExitCode::config);

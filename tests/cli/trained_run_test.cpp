@@ -91,6 +91,13 @@ TEST_F(TrainedRunTest, GeneratesTheSampleThatTrainingShowed) {
   EXPECT_TRUE(contains(trained_.out, "\n" + said.out)) << said.out << " is not in\n" << trained_.out;
 }
 
+TEST_F(TrainedRunTest, TextLongerThanTheSamplesIsWarnedOf) {
+  const Said said = run({"generate", "the king", "--max-tokens", "3000"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "warning: prompt and text may reach 300")) << said.err;
+  EXPECT_TRUE(contains(said.err, "of the samples that the model was trained on (seq_length)")) << said.err;
+}
+
 TEST_F(TrainedRunTest, GreedyTextDependsOnNoSeed) {
   const std::string text = run({"generate", "the", "--greedy", "--max-tokens", "10"}).out;
   EXPECT_EQ(run({"generate", "the", "--greedy", "--max-tokens", "10", "--seed", "9"}).out, text);

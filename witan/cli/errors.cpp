@@ -8,6 +8,15 @@
 namespace witan::cli {
 namespace {
 
+// "`witan train`" as "`build/witan train`".
+std::string with_program(std::string message, std::string_view program) {
+  constexpr std::string_view kCommand = "`witan ";
+  for (size_t at = message.find(kCommand); at != std::string::npos;
+       at = message.find(kCommand, at + program.size() + 2))
+    message.replace(at + 1, kCommand.size() - 2, program);
+  return message;
+}
+
 ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
   std::fputs(fmt::format("witan: error: {}\n", message).c_str(), err);  // unlike fmt::print, it does not throw
   if (code == ExitCode::internal)
@@ -18,11 +27,11 @@ ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
 
 }  // namespace
 
-ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body) {
+ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body, std::string_view program) {
   try {
     return body();
   } catch (const Error& e) {
-    return say(err, e.code(), e.what());
+    return say(err, e.code(), with_program(e.what(), program));
   } catch (const std::system_error& e) {  // of the file system, or of an output that takes no more
     const bool full = e.code() == std::errc::no_space_on_device;
     return say(err, full ? ExitCode::disk_full : ExitCode::data, e.what());

@@ -52,6 +52,18 @@ int64_t write_text(Context& context, const Args& args, const TrainedRun& run, Tr
   return static_cast<int64_t>(tokens.size());
 }
 
+// A model has never seen positions beyond the samples that it learned from.
+void warn_of_length(Context& context, const Args& args, const TrainedRun& run, size_t prompt_tokens) {
+  const int64_t trained = run.config.data.seq_length;
+  const int64_t wanted = static_cast<int64_t>(prompt_tokens) + args.options.max_tokens;
+  if (wanted > trained)
+    fmt::print(
+        context.err,
+        "warning: prompt and text may reach {} tokens, more than the {} of the samples that the model was trained on "
+        "(seq_length): what comes after them may lose its thread\n",
+        wanted, trained);
+}
+
 ExitCode generate_text(Context& context, Args& args) {
   if (args.greedy) args.options.sampler.temperature = 0;
   const Sampler checked(args.options.sampler);  // before the work of loading
@@ -60,6 +72,7 @@ ExitCode generate_text(Context& context, Args& args) {
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto prompt = encode_prompt(*run.tokenizer, args.prompt);
+  warn_of_length(context, args, run, prompt.size());
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
     generate(stream, meta, prompt, args.options);  // without an end of text: all tokens
   });

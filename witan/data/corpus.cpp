@@ -62,7 +62,8 @@ class CorpusReader {
     require<DataError>(static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
                            (s.rows == 0 || s.bad_rows < s.rows),
                        s.bad_rows, " of ", s.rows, " rows are broken, more than the share of ", options_.bad_row_share,
-                       " that is let pass; the first is ", quarantine_.first(), kept);
+                       " that --bad-row-share lets pass (--json-key names the key of a row's text, now ",
+                       clipped(options_.json_key), "); the first is ", quarantine_.first(), kept);
     require<DataError>(s.documents > 0, "no document with any text in ", sources, " file(s) (", s.empty_documents,
                        " empty)");
     return s;
