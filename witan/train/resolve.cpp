@@ -7,6 +7,19 @@
 #include "witan/base/error.h"
 
 namespace witan {
+namespace {
+
+// The most ranks that share the micro-batches evenly, have a core each and form whole groups of the ranks that are to
+// divide the experts; one such group when there are fewer cores than that.
+int64_t automatic_ranks(const RunConfig& config, int cores) {
+  const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
+  const int64_t group = std::max<int64_t>(config.parallel.expert_model_parallel_size, 1);
+  int64_t ranks = std::max<int64_t>(std::min<int64_t>(cores, micro_batches) / group, 1) * group;
+  while (ranks > group && micro_batches % ranks != 0) ranks -= group;
+  return ranks;
+}
+
+}  // namespace
 
 void resolve(RunConfig& config, int cores, int64_t vocab_size) {
   auto& model = config.model;
@@ -19,11 +32,7 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size) {
   if (attention.learned_positions() && attention.max_position_embeddings == 0)
     attention.max_position_embeddings = config.data.seq_length;
   auto& parallel = config.parallel;
-  if (parallel.ranks == 0) {
-    const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
-    parallel.ranks = std::min<int64_t>(cores, micro_batches);
-    while (micro_batches % parallel.ranks != 0) --parallel.ranks;
-  }
+  if (parallel.ranks == 0) parallel.ranks = automatic_ranks(config, cores);
   if (parallel.threads == 0) parallel.threads = std::max<int64_t>(cores / parallel.ranks, 1);
   const int ranks = static_cast<int>(parallel.ranks);
   parallel.validate(ranks, model.moe.num_experts);

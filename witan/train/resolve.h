@@ -8,7 +8,8 @@
 
 namespace witan {
 
-// Fills in what is 0 for "automatic": ranks (the most that share the micro-batches evenly and have a core each),
+// Fills in what is 0 for "automatic": ranks (the most that share the micro-batches evenly, have a core each and
+// form groups of expert_model_parallel_size; one group at least),
 // threads, expert_model_parallel_size, max_position_embeddings of a model that learns positions. `vocab_size`: the
 // tokenizer's, for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError.
 // The model's is rounded up to a multiple of make_vocab_size_divisible_by.
