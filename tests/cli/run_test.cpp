@@ -76,9 +76,12 @@ TEST(RunTest, AnUnknownFlagIsNamedBeforeWhatIsMissing) {
 
 TEST(RunTest, ValuesOfTheWrongKindAreUsageErrors) {
   expect_refusal({"generate", "--max-tokens", "many"}, 2, {"witan generate: ", "--max-tokens", "many"});
-  expect_refusal({"generate", "--max-tokens"}, 2, {"--max-tokens"});
+  expect_refusal({"generate", "--max-tokens"}, 2, {"witan generate: --max-tokens needs a value; `witan generate"});
+  expect_refusal({"train", "--lr"}, 2, {"witan train: --lr needs a value"});
   expect_refusal({"generate", "--threads", "-2"}, 2, {"--threads", "-2"});
-  expect_refusal({"generate", "--seed", "1", "--seed", "2"}, 2, {"--seed"});
+  expect_refusal({"generate", "--seed", "1", "--seed", "2"}, 2,
+                 {"--seed is given twice, with 1 and with 2: give it once"});
+  expect_refusal({"plan", "--lr", "1", "--num-layers", "2", "--lr=3"}, 2, {"--lr is given twice, with 1 and with 3"});
   expect_refusal({"generate", "--greedy", "--temperature", "1"}, 2, {"--greedy", "--temperature"});
 }
 

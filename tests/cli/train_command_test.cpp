@@ -46,6 +46,11 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   EXPECT_EQ(again.code, 0);
   EXPECT_NE(again.out.find("is finished: 2 steps are done"), std::string::npos) << again.out;
 
+  EXPECT_EQ(again.out.find("not used"), std::string::npos) << again.out;
+  const Said unused = train({"--lr", "0.5"});
+  EXPECT_EQ(unused.code, 0);
+  EXPECT_NE(unused.out.find("not used     lr = 0.5 (the run's: 0.001)\n"), std::string::npos) << unused.out;
+
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
   EXPECT_EQ(longer.code, 0) << longer.err;
   EXPECT_NE(longer.err.find("step 2 of 3"), std::string::npos) << longer.err;
@@ -108,6 +113,16 @@ TEST_F(TrainCommandTest, SaysWhatIsWrongWithTheData) {
   const Said empty = train({"--data", own_ / "empty.txt", "--run", "empty"});
   EXPECT_EQ(empty.code, 4);
   EXPECT_NE(empty.err.find("no document"), std::string::npos) << empty.err;
+}
+
+TEST_F(TrainCommandTest, ExpertsGetTheRanksThatTheyAreDividedBy) {
+  const Said plan =
+      witan({"plan", "--expert-model-parallel-size", "8", "--micro-batch-size", "1", "--runs-folder", own_ / "runs"});
+  EXPECT_NE(plan.out.find("  0-7 "), std::string::npos) << plan.out << plan.err;
+  const Said uneven =
+      witan({"plan", "--expert-model-parallel-size", "4", "--micro-batch-size", "4", "--runs-folder", own_ / "runs"});
+  EXPECT_EQ(uneven.code, 3);
+  EXPECT_NE(uneven.err.find("cannot be shared evenly by ranks = 4"), std::string::npos) << uneven.err;
 }
 
 TEST_F(TrainCommandTest, RefusesLayoutsThatCannotBe) {

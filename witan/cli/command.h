@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "witan/base/error.h"
@@ -15,13 +16,16 @@ class App;
 
 namespace witan::cli {
 
+struct MegatronLine;  // megatron.h
+
 // Where a command reads and writes. Tests put memory streams here.
 struct Context {
   std::FILE* in = stdin;
   std::FILE* out = stdout;
   std::FILE* err = stderr;
-  ExitCode code = ExitCode::done;  // what the command that ran returned
-  std::string program = "witan";   // as it was called, for commands that a message suggests
+  ExitCode code = ExitCode::done;                          // what the command that ran returned
+  std::string program = "witan";                           // as it was called, for commands that a message suggests
+  std::shared_ptr<const MegatronLine> megatron = nullptr;  // what the command line says in Megatron-LM's words
 };
 
 struct CommandText {

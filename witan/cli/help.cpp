@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "witan/base/text.h"
+#include "witan/cli/megatron.h"
 
 namespace witan::cli {
 namespace {
@@ -77,6 +78,10 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 ExitCode show_help(const CLI::App& app, const Context& context, const std::vector<std::string>& path) {
+  if (path == std::vector<std::string>{"megatron"}) {
+    fmt::print(context.out, "{}", megatron_reference());
+    return ExitCode::done;
+  }
   const CLI::App* at = &app;
   for (const std::string& name : path) {
     const auto names = names_of_commands(*at);
@@ -107,7 +112,9 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
 void add_help(CLI::App& app, Context& context) {
   const auto path = std::make_shared<std::vector<std::string>>();
   CLI::App* command = add_command(
-      app, context, {"help", "Show the help of a command", "", "witan help train\nwitan help tokenizer encode"},
+      app, context,
+      {"help", "Show the help of a command", "`witan help megatron` shows what becomes of Megatron-LM's flags.",
+       "witan help train\nwitan help tokenizer encode\nwitan help megatron"},
       [&app, &context, path] { return show_help(app, context, *path); });
   command->add_option("command", *path, "the command");
 }

@@ -6,12 +6,12 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/config_args.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/planning.h"
+#include "witan/cli/run_config.h"
 #include "witan/planner/fit.h"
+#include "witan/planner/megatron_memory.h"
 #include "witan/train/resolve.h"
-#include "witan/train/saved_config.h"
 
 namespace witan::cli {
 namespace {
@@ -24,24 +24,17 @@ struct State {
 };
 
 ExitCode plan(Context& context, State& state) {
-  state.args->apply();
   const uint64_t usable = state.memory.empty() ? read_memory().usable() : parse_bytes(state.memory);
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
-  if (const auto saved = saved_config(fs::path(config.train.runs_folder) / config.train.run)) {
-    const TrainConfig place = config.train;
-    config = *saved;
-    config.train.runs_folder = place.runs_folder;
-    config.train.run = place.run;
-    state.args->apply();
-    tokenizer = run_tokenizer(config);
-  }
+  if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
   const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr);
   const Timing timing = timing_of(plan, config, 0);
   const auto bytes = static_cast<int64_t>(usable);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
+  if (!state.json) std::fputs(format_megatron_memory(config).c_str(), context.out);
   require_fits(config, plan, bytes);
   return ExitCode::done;
 }
@@ -53,15 +46,18 @@ void add_plan(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"plan", "What a run would need: parameters, FLOPs, memory, traffic and time",
-                   "Runs the very step that trains on a device that computes nothing. Memory is told to the byte; "
-                   "a run that does not fit ends with exit code 8 and the nearest configuration that does.",
+                   cat("Runs the very step that trains on a device that computes nothing. Memory is told to the byte; "
+                       "a run that does not fit ends with exit code 8 and the nearest configuration that does. ",
+                       kListsHelp),
                    "witan plan\n"
                    "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4 --memory 8GB\n"
-                   "witan plan --config recipes/default.toml --recompute-granularity full --json"},
+                   "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
+                   "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
                   [state, &context] { return plan(context, *state); });
   command->add_option("--memory", state->memory, "plan for a machine with this much memory: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
   command->add_flag("--json", state->json, "print JSON");
+  add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());
 }
 

@@ -10,6 +10,8 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/errors.h"
 #include "witan/cli/help.h"
+#include "witan/cli/megatron.h"
+#include "witan/cli/megatron_flags.h"
 
 namespace witan::cli {
 namespace {
@@ -25,11 +27,40 @@ std::string path_of(const CLI::App& app) {
   return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
 }
 
+bool takes_megatron_flags(std::string_view command) {
+  return command == "plan" || command == "train";
+}
+
+// The words as CLI11 shall see them: lists read, Megatron-LM's flags in Witan's words.
+std::vector<std::string> words_of(int argc, const char* const* argv, Context& context) {
+  std::vector<std::string> words(argv, argv + argc);
+  if (argc < 3 || !takes_megatron_flags(words[1])) return words;
+  context.megatron = read_megatron_line({words.begin() + 2, words.end()});
+  if (!context.megatron) return words;
+  words.resize(2);
+  for (std::string& word : witan_words(*context.megatron)) words.push_back(std::move(word));
+  return words;
+}
+
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  if (takes_megatron_flags(command.get_name()))
+    for (std::string& name : megatron_flag_names()) flags.push_back(std::move(name));
   return flags;
+}
+
+// A flag that stands twice, or without its value.
+std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& error) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_max() != 1 || option->results().size() < 2) continue;
+    const auto& values = option->results();
+    return cat(option->get_name(), " is given twice, with ", clipped(values[0]), " and with ", clipped(values[1]),
+               ": give it once");
+  }
+  const std::string what = error.what(), name = what.substr(0, what.find(':'));
+  return name.starts_with('-') ? cat(name, " needs a value") : what;
 }
 
 // What is wrong with a command line that CLI11 refused. An unknown word is a better reason than what is missing for it.
@@ -37,7 +68,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = reached(app);
   const std::string path = path_of(command), more = cat("; `", path, " --help` lists what there is");
   const auto unknown = command.remaining();
-  if (unknown.empty()) return cat(path, ": ", error.what(), more);
+  if (unknown.empty()) {
+    const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error);
+    return cat(path, ": ", mismatch ? explain_count(command, *mismatch) : error.what(), more);
+  }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
     return cat(path, ": there is no flag ", clipped(word), suggestion(word, flags_of(command)), more);
@@ -47,8 +81,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
+  const std::vector<std::string> words = words_of(argc, argv, context);
   try {
-    app.parse(argc, argv);
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (app.get_subcommands().empty()) fmt::print(context.out, "{}", app.help());
   } catch (const CLI::CallForHelp&) {
     fmt::print(context.out, "{}", app.help());
@@ -80,11 +117,12 @@ int run(int argc, const char* const* argv, Context& context) {
   app.footer("Start with `witan train`; `witan help COMMAND` shows a command's flags and examples.\n");
   add_all(app, context);
   add_help(app, context);
-  const ExitCode code = report_errors(context.err, [&] {
+  const auto body = [&] {
     parse(app, argc, argv, context);
     finish_output(context);
     return context.code;
-  });
+  };
+  const ExitCode code = report_errors(context.err, body, context.program);
   return static_cast<int>(code);
 }
 

@@ -12,15 +12,14 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/config_args.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/planning.h"
+#include "witan/cli/run_config.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/fit.h"
 #include "witan/report/html.h"
 #include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
-#include "witan/train/saved_config.h"
 #include "witan/train/signals.h"
 #include "witan/train/trainer.h"
 
@@ -36,16 +35,10 @@ struct State {
 
 // The configuration of this call: that of the run on disk, if there is one, under what the call says. What makes a run
 // the same run must not change.
-void read_config(State& state) {
-  state.args->apply();
-  const std::string folder = state.config.train.runs_folder, run = state.config.train.run;
-  const fs::path path = fs::path(folder) / run;
-  state.before = saved_config(path);
+void read_config(const Context& context, State& state) {
+  state.before = read_run_config(context, state.config, *state.args);
   if (!state.before) return;
-  state.config = *state.before;
-  state.config.train.runs_folder = folder;
-  state.config.train.run = run;
-  state.args->apply();
+  const fs::path path = fs::path(state.config.train.runs_folder) / state.config.train.run;
   const auto changes = changed_identity(*state.before, state.config);
   require<ConfigError>(state.fresh || changes.empty(), "the run ", path.string(),
                        " was begun with another configuration: ", fmt::format("{}", fmt::join(changes, ", ")),
@@ -163,6 +156,14 @@ void summarise(Context& context, const RunConfig& config, const RunPlan& promise
   fmt::print(out, "the report   {}\n", command_for(context, config, "report"));
 }
 
+// Flags that a finished run has no use for: there is nothing left to train.
+void say_unused(Context& context, RunConfig before, RunConfig asked) {
+  const Fields was = before.fields(), is = asked.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != is[i].text())
+      fmt::print(context.out, "not used     {} = {} (the run's: {})\n", is[i].name, is[i].text(), was[i].text());
+}
+
 void say_finished(Context& context, const RunConfig& config, const RunFolder& folder, int64_t done) {
   fmt::print(context.out,
              "The run {} is finished: {} steps are done.\n"
@@ -175,7 +176,7 @@ void say_finished(Context& context, const RunConfig& config, const RunFolder& fo
 
 ExitCode train_command(Context& context, State& state) {
   const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
-  read_config(state);
+  read_config(context, state);
   RunConfig& config = state.config;
   ProgressOptions options = progress_options(context.err);
   options.data = context.out;
@@ -196,6 +197,7 @@ ExitCode train_command(Context& context, State& state) {
   const int64_t done = start.step();
   if (done >= config.train.train_iters) {
     say_finished(context, config, folder, done);
+    if (state.before) say_unused(context, *state.before, asked);
     return ExitCode::done;
   }
   if (!state.fresh) require_memory_early(asked, false, progress);
@@ -225,13 +227,16 @@ void add_train(CLI::App& app, Context& context) {
       app, context,
       {"train", "Train a model: from text, or on from where a run stopped",
        "Without anything said it trains a small MoE on English text for some minutes. A run that was stopped "
-       "goes on; Ctrl-C saves it.",
+       "goes on; Ctrl-C saves it. " +
+           std::string(kListsHelp),
        "witan train\n"
        "witan train --data my.txt --run mine\n"
        "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+       "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64\n"
        "witan train --fresh"},
       [state, &context] { return train_command(context, *state); });
   command->add_flag("--fresh", state->fresh, "archive the run and start anew");
+  add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());
 }
 

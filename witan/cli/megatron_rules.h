@@ -1,0 +1,71 @@
+// The flags of Megatron-LM that are honoured by more than a key of another name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace witan::cli {
+
+// One flag as it stands on the command line.
+struct GivenFlag {
+  std::string name;  // as Megatron-LM spells it
+  std::vector<std::string> values;
+  std::string origin;  // where it stands
+
+  const std::string& value() const { return values.front(); }
+  [[noreturn]] void refuse(const std::string& why) const;  // throws ConfigError: where, flag, values, why
+};
+
+// What a Megatron-LM command line has set so far. A later value takes the place of an earlier one, as in argparse.
+class MegatronSettings {
+ public:
+  struct Setting {
+    std::string key, text, origin;
+  };
+
+  // `flags`: all of the command line, each with its last values.
+  explicit MegatronSettings(std::map<std::string, GivenFlag> flags) : flags_(std::move(flags)) {}
+
+  void set(const std::string& key, const std::string& text, const GivenFlag& by);
+  const std::vector<Setting>& all() const { return settings_; }
+
+  bool has(const std::string& flag) const;
+  // The last value of a flag, or null.
+  const std::string* value_of(const std::string& flag) const;
+  // The last value of a flag as a whole number from 1 on; refuses `user`, which needs it, when there is none.
+  int64_t count_of(const std::string& flag, const GivenFlag& user) const;
+
+ private:
+  std::map<std::string, GivenFlag> flags_;
+  std::vector<Setting> settings_;
+};
+
+// MegatronFlag::Rule of the flags they are named after.
+namespace rules {
+void load_balancing_type(const GivenFlag& given, MegatronSettings& settings);
+void moe_layer_freq(const GivenFlag& given, MegatronSettings& settings);
+void ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings);
+void moe_ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings);
+void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
+void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
+void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
+void recompute_method(const GivenFlag& given, MegatronSettings& settings);
+void train_samples(const GivenFlag& given, MegatronSettings& settings);
+void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings);
+void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings);
+void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings);
+void data_path(const GivenFlag& given, MegatronSettings& settings);
+void split(const GivenFlag& given, MegatronSettings& settings);
+void tokenizer_type(const GivenFlag& given, MegatronSettings& settings);
+void tokenizer_model(const GivenFlag& given, MegatronSettings& settings);
+void save(const GivenFlag& given, MegatronSettings& settings);
+void load(const GivenFlag& given, MegatronSettings& settings);
+}  // namespace rules
+
+// Megatron-LM's pattern of layers with experts, a Python expression of lists of 0 and 1, + and * as in
+// "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when it is none, or longer than 100000 layers.
+std::string expand_layer_pattern(const std::string& text);
+
+}  // namespace witan::cli

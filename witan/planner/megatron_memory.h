@@ -1,0 +1,16 @@
+// The memory that Megatron-LM's users know from its log, for the memory of its distributed optimizer, which Witan does
+// not have yet.
+#pragma once
+
+#include <string>
+
+#include "witan/train/config.h"
+
+namespace witan {
+
+// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/megatron_formulas.h), as lines for
+// people: over all parameters, as it prints them, and with experts divided over their ranks; with its distributed
+// optimizer and without. The config must be resolved.
+std::string format_megatron_memory(const RunConfig& config);
+
+}  // namespace witan
