@@ -11,7 +11,7 @@ declare -A packages=(
   [lint]="clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
   [reliability]="strace"
-  [fuzz]="clang libclang-rt-14-dev"
+  [fuzz]="clang-16 libclang-rt-16-dev"
 )
 
 wanted=()

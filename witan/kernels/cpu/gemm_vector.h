@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "witan/base/half.h"
@@ -22,6 +23,7 @@ template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
 template <class T>
+requires std::is_arithmetic_v<T>  // not of bfloat16, which is stored alone
 struct VectorOf {
   typedef T type __attribute__((vector_size(kVectorBytes)));
 };
