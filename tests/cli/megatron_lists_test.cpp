@@ -204,7 +204,7 @@ TEST_P(ReducedTest, Trains) {
   EXPECT_TRUE(contains(more.err, "num_layers = 24 (was 2)")) << more.err;
 }
 INSTANTIATE_TEST_SUITE_P(Lists, ReducedTest, ::testing::Values("dense", "dmoe_ep4", "moe_ep4"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& list) { return std::string(list.param); });
 
 }  // namespace
 }  // namespace witan::test

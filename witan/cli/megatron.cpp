@@ -264,7 +264,7 @@ const Defaults& megatron_defaults() {
 namespace {
 
 // Defaults that follow from what else is said: validate_args() of megatron/training/arguments.py, and mlp.py.
-Defaults derived_defaults(const RunConfig& config, const MegatronLine& line) {
+Defaults derived_defaults(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t hidden = model.hidden_size;
   const int64_t ranks = std::max({config.parallel.ranks, config.parallel.expert_model_parallel_size, int64_t{1}});
@@ -282,8 +282,7 @@ Defaults derived_defaults(const RunConfig& config, const MegatronLine& line) {
 
 }  // namespace
 
-std::vector<std::string> set_megatron_defaults(RunConfig& config, const std::set<std::string>& given,
-                                               const MegatronLine& line) {
+std::vector<std::string> set_megatron_defaults(RunConfig& config, const std::set<std::string>& given) {
   RunConfig ours;
   const Fields fields = config.fields(), built_in = ours.fields();
   std::vector<std::string> changed;
@@ -297,7 +296,7 @@ std::vector<std::string> set_megatron_defaults(RunConfig& config, const std::set
     }
   };
   set(megatron_defaults());
-  set(derived_defaults(config, line));
+  set(derived_defaults(config));
   return changed;
 }
 

@@ -34,8 +34,7 @@ std::vector<std::string> witan_words(const MegatronLine& line);
 
 // Megatron-LM's defaults, for keys that are not in `given`. `config` already holds what was given: some follow from it
 // (ffn_hidden_size from hidden_size ...). Returns "key = value" for those that differ from Witan's.
-std::vector<std::string> set_megatron_defaults(RunConfig& config, const std::set<std::string>& given,
-                                               const MegatronLine& line);
+std::vector<std::string> set_megatron_defaults(RunConfig& config, const std::set<std::string>& given);
 
 // Throws ConfigError naming what a command line of Megatron-LM must say and neither it nor a file does.
 void require_megatron_sizes(const std::set<std::string>& given, const MegatronLine& line);

@@ -60,7 +60,7 @@ std::optional<RunConfig> read_run_config(const Context& context, RunConfig& conf
                                    (fs::path(folder) / run).string()));
   } else if (line && line->defaults) {
     require_megatron_sizes(given, *line);
-    say_defaults(context.err, *line, set_megatron_defaults(config, given, *line));
+    say_defaults(context.err, *line, set_megatron_defaults(config, given));
   }
   if (line) say_harmless(context.err, *line);
   return before;

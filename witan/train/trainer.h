@@ -17,11 +17,11 @@ namespace witan {
 
 // What the plan promised.
 struct RunPlan {
-  std::vector<MemoryEvent> memory;  // of each rank; its peak is what its arena reserves, and never grows
-  int64_t resident_bytes = 0;       // the most that the process takes: arenas, and the reserve for all else
-  double step_flops = 0;            // of one step, all ranks
-  double step_seconds = 0;          // predicted; 0: not
-  double ceiling_gflops = 0;        // measured, all ranks' threads together
+  std::vector<MemoryEvent> memory = {};  // of each rank; its peak is what its arena reserves, and never grows
+  int64_t resident_bytes = 0;            // the most that the process takes: arenas, and the reserve for all else
+  double step_flops = 0;                 // of one step, all ranks
+  double step_seconds = 0;               // predicted; 0: not
+  double ceiling_gflops = 0;             // measured, all ranks' threads together
 };
 
 struct RunResult {
