@@ -154,9 +154,9 @@ void multiply_packed(const Product<S, C>& product, Range rows, Range columns, Ra
 template <class S, class C, class T = Accumulator<S>>
 void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
                        const Scratch<T>& scratch) {
-  const auto& [b, b_stride, transpose_b] = product.b;
-  const bool apart = transpose_b == Transpose::yes;
-  const int64_t depth = k.size(), strips = ceil_div(rows.size(), kTileRows);
+  const S* b = product.b.data;
+  const bool apart = product.b.transpose == Transpose::yes;
+  const int64_t b_stride = product.b.stride, depth = k.size(), strips = ceil_div(rows.size(), kTileRows);
   for (int64_t i = 0; i < strips; ++i)
     pack_strip(scratch.a + i * Scratch<T>::kStrip, product, part(rows, i, strips), k);
   const int64_t least = apart ? kLanes<T> : kPanelColumns<T>;
