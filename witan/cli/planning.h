@@ -18,6 +18,10 @@ Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer);
 // How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
 Timing timing_of(const Plan& plan, const RunConfig& config, int64_t done);
 
+// The same without holding up a start: where no ceilings are kept, from the peak of multiply-adds and the share of it
+// that steps usually reach.
+Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done);
+
 // The tokenizer of a run that was begun; nothing where there is none yet.
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
 

@@ -210,7 +210,7 @@ ExitCode train_command(Context& context, State& state) {
 
   const Plan plan = plan_of(config, data.tokenizer.get());
   require_memory(config, plan, progress);
-  const Timing timing = timing_of(plan, config, done);
+  const Timing timing = quick_timing_of(plan, config, done);
   const RunPlan promised = promise(plan, timing);
   announce(config, plan, timing, done, progress);
   const RunResult result = train(config, promised, data, start, run_event(config, plan, promised), progress);
