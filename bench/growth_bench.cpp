@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "random_batch.h"
 #include "witan/base/threads.h"
 #include "witan/comm/threads.h"
 #include "witan/planner/plan.h"
+#include "witan/planner/random_batch.h"
 #include "witan/train/engine.h"
 
 namespace witan {

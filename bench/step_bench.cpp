@@ -2,10 +2,10 @@
 // float32 peak of the threads that run it.
 #include <benchmark/benchmark.h>
 
-#include "random_batch.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/planner/plan.h"
+#include "witan/planner/random_batch.h"
 #include "witan/train/engine.h"
 
 namespace witan {

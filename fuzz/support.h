@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
@@ -57,5 +58,17 @@ class Folder {
  private:
   fs::path path_;
 };
+
+// Reads every document of a TokenDataset.
+template <class Dataset>
+void read_everywhere(const Dataset& dataset) {
+  int64_t tokens = 0;
+  for (int64_t document = 0; document < dataset.documents(); ++document) {
+    std::vector<int32_t> ids(static_cast<size_t>(dataset.length(document)));
+    dataset.read(document, 0, ids);
+    tokens += dataset.length(document);
+  }
+  assert(tokens == dataset.tokens());
+}
 
 }  // namespace witan::fuzz

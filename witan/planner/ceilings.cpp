@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/rng.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/planner/plan.h"
+#include "witan/planner/random_batch.h"
 #include "witan/train/engine.h"
 
 namespace witan {
@@ -44,23 +44,6 @@ std::vector<RunConfig> probes(const Load& load) {
   other.optimizer.optimizer = "sgd";
   other.parallel.expert_model_parallel_size = 1;
   return {usual, other};
-}
-
-Batch random_batch(const RunConfig& config, uint64_t number) {
-  Batch batch;
-  batch.sequences = config.train.micro_batch_size;
-  batch.sequence_length = config.data.seq_length;
-  batch.loss_tokens = batch.sequences * batch.sequence_length;
-  const Philox rng(1, number);
-  for (uint64_t i = 0; i < static_cast<uint64_t>(batch.loss_tokens); ++i) {
-    const auto below = static_cast<uint64_t>(config.model.vocab_size);
-    batch.tokens.push_back(static_cast<int32_t>(rng.below(below, i)));
-    batch.targets.push_back(static_cast<int32_t>(rng.below(below, i + 1)));
-    batch.positions.push_back(static_cast<int32_t>(i % static_cast<uint64_t>(batch.sequence_length)));
-  }
-  batch.sequence_ids.assign(batch.tokens.size(), 0);
-  batch.loss_mask.assign(batch.tokens.size(), 1.0f);
-  return batch;
 }
 
 // What one rank measured.
