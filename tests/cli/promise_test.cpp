@@ -126,6 +126,11 @@ TEST_F(PromiseTest, PlansForAnotherMachineAndRefuses) {
   EXPECT_EQ(nlohmann::json::parse(smallest.out)["fits"], false);
   EXPECT_TRUE(contains(smallest.err, "No layout, recomputation or smaller batch makes it fit")) << smallest.err;
   EXPECT_EQ(with({"--memory", "much"}).code, 3);
+  for (const char* size : {"0", "8"}) {
+    const Said unclear = with({"--memory", size});
+    EXPECT_EQ(unclear.code, 3);
+    EXPECT_TRUE(contains(unclear.err, "with its unit, as in 8GB")) << unclear.err;
+  }
 }
 
 TEST_F(PromiseTest, SaysHowLongItTakesAndWhereThatComesFrom) {

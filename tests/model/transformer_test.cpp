@@ -350,6 +350,19 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
 }
 
+TEST(Transformer, TorchInitialisationOfExpertsKnowsTheirInputs) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = other_config(4);
+  config.init_method = "torch";
+  ASSERT_NE(config.hidden_size, config.mlp.ffn_hidden_size);
+  Transformer model(rank.stream, config, 77, alone);
+  for (const Parameter* parameter : model.parameters()) {
+    if (!parameter->spec().expert) continue;
+    EXPECT_EQ(parameter->spec().init.fan_in, parameter->spec().shape[2]) << parameter->name();
+  }
+}
+
 TEST(Transformer, TorchInitialisationDrawsParametersAsPyTorchModulesDo) {
   Rank rank;
   Alone alone;

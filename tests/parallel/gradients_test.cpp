@@ -235,6 +235,21 @@ TEST(GradientBuckets, OneTreeInEveryLayout) {
   expect_tree(6, 2, 2);
 }
 
+TEST(GradientBuckets, WhatNobodyWroteIsZeroInEveryPart) {
+  on_ranks(4, [&](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout_of(4, 4), rank.rank);
+    SmallModel model(rank.stream, small_specs(), groups);
+    GradientBuckets buckets(rank.stream, model.parameters, groups, {.summation = Summation::tree, .micro_batches = 2});
+    for (const auto& bucket : buckets.buckets()) std::ranges::fill(bucket.levels.span<float>(), NAN);
+    for (int64_t i = 0; i < 2; ++i) buckets.begin_micro_batch(i);
+    buckets.finish_step();
+    for (Parameter* parameter : model.parameters) {
+      const auto found = values(parameter->gradient());
+      EXPECT_EQ(found, std::vector<double>(found.size(), 0.0)) << parameter->name();
+    }
+  });
+}
+
 TEST(GradientBuckets, PlansAWorldOnMeta) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

@@ -77,6 +77,15 @@ TEST(Fit, ChangesNumericsLastAndSaysSo) {
   const auto shorter = nearest_fitting(config, needed(config, "full") - (1 << 20));
   ASSERT_TRUE(shorter);
   EXPECT_NE(shorter->flags().find("--seq-length 512"), std::string::npos) << shorter->flags();
+  EXPECT_FALSE(shorter->same_result);
+}
+
+TEST(Fit, NeverRecomputesLess) {
+  RunConfig config = long_config();
+  config.model.recompute_granularity = "selective";
+  const auto found = nearest_fitting(config, needed(config, "none"));
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->changes.empty()) << found->flags();
 }
 
 TEST(Fit, FindsNothingWhereTheWeightsAloneAreTooMuch) {

@@ -5,6 +5,7 @@
 #include "planner/real_run.h"
 #include "witan/base/error.h"
 #include "witan/planner/format.h"
+#include "witan/planner/reserve.h"
 
 namespace witan {
 namespace {
@@ -88,6 +89,19 @@ TEST(Plan, EstimatesTheArenasAsItPlansThem) {
   config.train.sample_tokens = 0;
   config.parallel = {2, 2, 1};
   EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
+  config.parallel.deterministic = true;
+  config.train.global_batch_size = config.train.micro_batch_size * 2 * 16;
+  EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
+}
+
+TEST(Reserve, GrowsWithTheVocabularyAndTheHeldOutBatches) {
+  const RunConfig config = small_config();
+  RunConfig words = config, looks = config;
+  words.model.vocab_size += 1000;
+  looks.train.eval_iters += 10;
+  EXPECT_EQ(reserve_bytes(words) - reserve_bytes(config), 1000 << 10);
+  EXPECT_GE(reserve_bytes(looks) - reserve_bytes(config),
+            2 * 20 * 10 * config.train.global_batch_size * config.data.seq_length);
 }
 
 TEST(Plan, PredictsTheArenaWithDropoutBiasesAndLearnedPositions) {

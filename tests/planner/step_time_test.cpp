@@ -68,7 +68,9 @@ TEST(StepTime, KernelsThatWereNotMeasuredGoAtTheMeanRate) {
 TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
   RunConfig config = small_config();
   config.parallel = {8, 1, 1};
-  EXPECT_DOUBLE_EQ(predict_step(plan_of_kernels(), config, round_ceilings()).seconds, 4 * 5.0);
+  const StepTime step = predict_step(plan_of_kernels(), config, round_ceilings());
+  EXPECT_DOUBLE_EQ(step.seconds, 4 * 5.0);
+  EXPECT_DOUBLE_EQ(step.look_seconds, 4 * 0.5);
   EXPECT_EQ(load_of(config, 2), (Load{"float32", 2, 1}));
   config.parallel = {2, 1, 8};
   EXPECT_EQ(load_of(config, 4), (Load{"float32", 2, 2}));
@@ -88,6 +90,8 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   step.look_seconds = 0.5;
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 10 * 4 * 4 * 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
+  config.train.eval_interval = 0;
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 4 * 4 * 0.5) << "one look, at the end";
 }
 
 // What a plan counts, the probes have measured: a kernel that they miss would be guessed.
@@ -138,6 +142,16 @@ TEST(CeilingsFile, KeepsWhatWasMeasured) {
   EXPECT_EQ(file.find({"float32", 2, 4})->between, 0.5);
   EXPECT_FALSE(file.find({"bfloat16", 2, 1}));
   EXPECT_EQ(file.get({"float32", 2, 4}).between, 0.5) << "kept, not measured again";
+}
+
+TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
+  const test::TempFolder folder;
+  const CeilingsFile file(folder / "ceilings.json", "this machine");
+  Ceilings ceilings = round_ceilings();
+  file.keep(ceilings);
+  ceilings.between = 0.75;
+  file.keep(ceilings);
+  EXPECT_EQ(file.find(ceilings.load)->between, 0.75);
 }
 
 TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {

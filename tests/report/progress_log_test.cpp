@@ -78,5 +78,24 @@ TEST_F(ProgressLogFile, LinesOfOthersAndTornOnesCountForNothing) {
             std::string::npos);
 }
 
+TEST_F(ProgressLogFile, AJobOnOtherRanksEndsTheSeries) {
+  {
+    ProgressLog log(path_, 2, 1e15);
+    log.start(kStart - 1000, 0);
+    log.saved(kStart - 900, 10, 0);
+  }
+  {
+    ProgressLog log(path_, 4, 1e15);
+    log.start(kStart - 500, 10);
+    log.saved(kStart - 400, 20, 0);
+  }
+  ProgressLog log(path_, 2, 1e15);
+  log.start(kStart, 20);
+  log.saved(kStart + 50, 40, 0);
+  EXPECT_NE(read_file(path_).find("Iteration: 40\tJob throughput: 200.0 TFLOP/s/GPU\tCumulative throughput: 200.0"),
+            std::string::npos)
+      << read_file(path_);
+}
+
 }  // namespace
 }  // namespace witan

@@ -49,6 +49,17 @@ TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
         ::testing::ExitedWithCode(code), "the same command takes it up again");
 }
 
+TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals(StopSignals::Answer::stop);
+        std::raise(SIGTERM);
+        std::raise(SIGINT);
+        std::_Exit(StopSignals::requested() ? 7 : 8);
+      },
+      ::testing::ExitedWithCode(7), "stopping");
+}
+
 // A run's own answer stands within the command's, which comes back with what was asked meanwhile.
 TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
   EXPECT_EXIT(

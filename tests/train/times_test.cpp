@@ -110,5 +110,16 @@ TEST(ParamsNorm, IsTheSameInEveryLayout) {
   for (const double norm : norms) EXPECT_EQ(norm, norms[0]);
 }
 
+TEST(Times, EveryOneIsSummed) {
+  StepTimes one;
+  one.batch = 1, one.forward = 2, one.backward = 3, one.reduction = 4;
+  one.forward_backward = 5, one.clip = 6, one.update = 7, one.optimizer = 8;
+  StepTimes two = one;
+  two += one;
+  EXPECT_EQ(two.batch, 2);
+  const NamedSeconds a = named(one, 2), b = named(two, 2);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(b[i].second, 2 * a[i].second) << a[i].first;
+}
+
 }  // namespace
 }  // namespace witan

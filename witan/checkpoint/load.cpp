@@ -19,7 +19,8 @@ const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& 
   check_state(state);
   const auto found = checkpoint.manifest.tensors.find(state.name);
   require<CheckpointError>(found != checkpoint.manifest.tensors.end(), checkpoint.folder.string(),
-                           " holds no tensor \"", clipped(state.name), "\": it is of another model; ", kSameModel);
+                           " holds no tensor \"", clipped(state.name), "\": it is of another model or optimizer; ",
+                           kSameModel, ", or its weights alone, with no_load_optim");
   const Manifest::Entry& entry = found->second;
   require<CheckpointError>(entry.dtype == state.local.dtype() && entry.shape == state.global_shape,
                            checkpoint.folder.string(), ": \"", clipped(state.name), "\" is ", entry.dtype, " ",

@@ -16,6 +16,8 @@
 namespace witan::cli {
 namespace {
 
+constexpr uint64_t kLeastMemory = 1'000'000;  // less is a number without its unit
+
 struct State {
   RunConfig config;
   std::optional<ConfigArgs> args;
@@ -25,6 +27,8 @@ struct State {
 
 ExitCode plan(Context& context, State& state) {
   const uint64_t usable = state.memory.empty() ? read_memory().usable() : parse_bytes(state.memory);
+  require<ConfigError>(state.memory.empty() || usable >= kLeastMemory, "--memory ", state.memory, " is ",
+                       format_bytes(static_cast<double>(usable)), ": say a machine's, with its unit, as in 8GB");
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
   if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
@@ -35,6 +39,7 @@ ExitCode plan(Context& context, State& state) {
   const auto bytes = static_cast<int64_t>(usable);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
   if (!state.json) std::fputs(format_megatron_memory(config).c_str(), context.out);
+  std::fflush(context.out);  // the page comes before the error
   require_fits(config, plan, bytes);
   return ExitCode::done;
 }

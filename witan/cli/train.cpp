@@ -118,9 +118,14 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
   const double rate = plan.step_flops / timing.step.seconds;
   progress.note(fmt::format(
-      "work         {} steps{} of {} tokens, {}FLOP each: about {}, {:.0f} % of this machine's {:.0f} GFLOP/s",
+      "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s",
       timing.steps, done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
       format_duration(timing.run_seconds), 100 * rate / timing.ceilings.fma_flops, timing.ceilings.fma_flops * 1e-9));
+}
+
+// Where a run is summed up: with log_format = megatron its lines are all that the standard output holds.
+std::FILE* talk(const Context& context, const RunConfig& config) {
+  return config.log.megatron() ? context.err : context.out;
 }
 
 // What the plan promised about memory, beside what came of it.
@@ -137,7 +142,7 @@ void summarise_memory(std::FILE* out, const RunPlan& promised, const RunResult& 
 
 void summarise(Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
                const fs::path& report) {
-  std::FILE* out = config.log.megatron() ? context.err : context.out;  // Megatron-LM's lines are all that is data
+  std::FILE* out = talk(context, config);
   if (result.bits_per_byte)
     fmt::print(out,
                "\nheld-out     {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
@@ -157,15 +162,16 @@ void summarise(Context& context, const RunConfig& config, const RunPlan& promise
 }
 
 // Flags that a finished run has no use for: there is nothing left to train.
-void say_unused(Context& context, RunConfig before, RunConfig asked) {
+void say_unused(std::FILE* out, RunConfig before, RunConfig asked) {
   const Fields was = before.fields(), is = asked.fields();
   for (size_t i = 0; i < was.size(); ++i)
     if (was[i].text() != is[i].text())
-      fmt::print(context.out, "not used     {} = {} (the run's: {})\n", is[i].name, is[i].text(), was[i].text());
+      fmt::print(out, "not used     {} = {} (the run's: {})\n", is[i].name, is[i].text(), was[i].text());
 }
 
-void say_finished(Context& context, const RunConfig& config, const RunFolder& folder, int64_t done) {
-  fmt::print(context.out,
+void say_finished(const Context& context, std::FILE* out, const RunConfig& config, const RunFolder& folder,
+                  int64_t done) {
+  fmt::print(out,
              "The run {} is finished: {} steps are done.\n"
              "report       {}\n"
              "go on        {} --train-iters {}\n"
@@ -181,9 +187,10 @@ ExitCode train_command(Context& context, State& state) {
   ProgressOptions options = progress_options(context.err);
   options.data = context.out;
   Progress progress(context.err, options);
-  if (!state.fresh) apply_load_options(config, progress);
+  const auto scheduled = state.fresh ? std::nullopt : apply_load_options(config, progress);
   RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
   asked.load = {};           // and how a checkpoint was loaded is no part of the run
+  if (scheduled) fix_length(config, *scheduled);
   resolve(config, usable_cores(), 1);
   config.validate();
   if (state.fresh) {
@@ -193,11 +200,12 @@ ExitCode train_command(Context& context, State& state) {
       progress.note("archived     " + moved->string());
   }
   const RunFolder folder(config.train.runs_folder, config.train.run);
-  const RunStart start = find_start(folder);
+  RunStart start = find_start(folder);
   const int64_t done = start.step();
   if (done >= config.train.train_iters) {
-    say_finished(context, config, folder, done);
-    if (state.before) say_unused(context, *state.before, asked);
+    std::FILE* out = talk(context, config);
+    say_finished(context, out, config, folder, done);
+    if (state.before) say_unused(out, *state.before, asked);
     return ExitCode::done;
   }
   if (!state.fresh) require_memory_early(asked, false, progress);
@@ -206,7 +214,7 @@ ExitCode train_command(Context& context, State& state) {
   config.model.vocab_size = asked.model.vocab_size;
   resolve(config, usable_cores(), data.tokenizer->vocab_size());
   config.validate();
-  write_file_atomically(folder.config(), write_toml(asked.fields(), true));
+  start.config = write_toml(asked.fields(), true);
 
   const Plan plan = plan_of(config, data.tokenizer.get());
   require_memory(config, plan, progress);

@@ -16,6 +16,11 @@ std::string python_float(double value) {
   return text;
 }
 
+// Python writes every NaN without a sign.
+double unsigned_nan(double value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
+
 std::string mebibytes(int64_t bytes) {
   return python_float(static_cast<double>(bytes) / (1024 * 1024));
 }
@@ -36,9 +41,9 @@ std::string format_interval(const Interval& i) {
   for (const auto& [name, mean] : i.losses)
     if (mean > 0) line += fmt::format(" {}: {:.6E} |", name, mean);
   line += " loss scale: 1.0 |";  // bfloat16 and float32 need none
-  line += fmt::format(" grad norm: {:.3f} |", i.grad_norm);
+  line += fmt::format(" grad norm: {:.3f} |", unsigned_nan(i.grad_norm));
   if (i.num_zeros) line += fmt::format(" num zeros: {:.1f} |", *i.num_zeros);
-  if (i.params_norm) line += fmt::format(" params norm: {:.3f} |", *i.params_norm);
+  if (i.params_norm) line += fmt::format(" params norm: {:.3f} |", unsigned_nan(*i.params_norm));
   line += fmt::format(" number of skipped iterations: {:3d} |", i.skipped);
   line += fmt::format(" number of nan iterations: {:3d} |", i.nan);
   return line;
@@ -87,8 +92,8 @@ std::string format_times(const std::vector<RankTimes>& times) {
 
 std::string format_validation(int64_t iteration, double loss) {
   const std::string line =
-      fmt::format(" validation loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", iteration, loss,
-                  std::exp(std::min(loss, 20.0)));
+      fmt::format(" validation loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | ", iteration,
+                  unsigned_nan(loss), std::exp(std::min(loss, 20.0)));
   const std::string rule(line.size() + 1, '-');
   return rule + '\n' + line + '\n' + rule;
 }

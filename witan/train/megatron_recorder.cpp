@@ -124,8 +124,9 @@ void MegatronRecorder::saved(int64_t step, const std::string& checkpoint) {
   print_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", step, checkpoint));
 }
 
-void MegatronRecorder::end() {
-  print_(megatron_log::format_datetime("after training is done", std::time(nullptr)));
+void MegatronRecorder::end(bool finished) {
+  print_(megatron_log::format_datetime(finished ? "after training is done" : "exiting program after receiving a signal",
+                                       std::time(nullptr)));
 }
 
 }  // namespace witan

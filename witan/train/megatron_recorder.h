@@ -33,7 +33,7 @@ class MegatronRecorder {
                 const std::vector<megatron_log::RankTimes>& times);
   void evaluation(int64_t step, double loss, const std::vector<megatron_log::RankTimes>& times);
   void saved(int64_t step, const std::string& checkpoint);
-  void end();
+  void end(bool finished);  // false: a signal ended the run
 
  private:
   struct Sums {

@@ -204,8 +204,9 @@ void Recorder::memory(const std::vector<MemoryEvent>& measured) {
   }
 }
 
-void Recorder::end(const std::string& reason, std::optional<uint64_t> peak_resident) {
-  if (megatron_) megatron_->end();
+void Recorder::end(bool finished, std::optional<uint64_t> peak_resident) {
+  const std::string reason = finished ? "finished" : "stopped by a signal";
+  if (megatron_) megatron_->end(finished);
   EndEvent event{reason};
   if (peak_resident) {
     event.peak_resident = static_cast<double>(*peak_resident);

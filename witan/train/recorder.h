@@ -37,7 +37,7 @@ class Recorder {
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   void sample(const TrainState& state, const std::string& text);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
-  void end(const std::string& reason, std::optional<uint64_t> peak_resident);
+  void end(bool finished, std::optional<uint64_t> peak_resident);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()

@@ -26,7 +26,7 @@ ExitCode code_of(int signal) {
 
 void on_signal(int signal) {
   if (current == StopSignals::Answer::end) {
-    say("\nended: nothing was under way that a checkpoint does not hold; the same command takes it up again\n");
+    say("\nended: no training was under way; the same command takes it up again\n");
     ::_exit(static_cast<int>(code_of(signal)));
   }
   if (signal == SIGINT && received == SIGINT) {

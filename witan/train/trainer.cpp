@@ -69,6 +69,8 @@ class RankTrainer {
   // Returns whether the run is finished.
   bool train() {
     if (run_.start.from) resume();
+    // Not before: what cannot train, or go on, must not change what the run is.
+    if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
     Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
     if (run_.config.log.megatron()) tell_setup(set_up_s);
@@ -155,10 +157,11 @@ class RankTrainer {
     state_.elapsed_s += seconds;
     if (leads()) run_.recorder.step(state_, result, seconds, result.times.batch);
     if (config.log.megatron()) tell_interval(result.times);
-    require<DivergedError>(
-        state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ", state_.skipped_in_a_row,
-        " steps in a row had gradients that were not finite. The last checkpoint is intact; go on from "
-        "it with a smaller --lr, or look at the data");
+    require<DivergedError>(state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ",
+                           state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
+                           run_.start.from || saved_ ? "The last checkpoint is intact; go on from it"
+                                                     : "Nothing was saved yet; start again",
+                           " with a smaller --lr, or look at the data");
     return result.stop;
   }
 
@@ -215,6 +218,7 @@ class RankTrainer {
   void finish_save() {
     const auto start = Clock::now();
     const auto saved = saving_.finish();
+    saved_ = saved_ || saved;
     if (saved && leads()) run_.recorder.saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
@@ -226,6 +230,7 @@ class RankTrainer {
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way
+  bool saved_ = false;     // a checkpoint was written since this call began
   std::vector<Batch> held_out_;
   TrainState state_;
   StepTimes interval_times_;
@@ -247,7 +252,7 @@ bool set_damaged_metrics_aside(const RunFolder& folder) {
 }  // namespace
 
 RunStart find_start(const RunFolder& folder) {
-  RunStart start{folder, {}, {}};
+  RunStart start{folder, {}, {}, {}};
   start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
   if (!start.from && !start.warnings.empty())
     throw CheckpointError(
@@ -299,7 +304,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   result.evaluated_at = recorder.evaluated_at();
   if (const auto resident = read_resident()) result.peak_resident = resident->peak;
   recorder.memory(result.memory);
-  recorder.end(result.finished ? "finished" : "stopped by a signal", result.peak_resident);
+  recorder.end(result.finished, result.peak_resident);
   return result;
 }
 

@@ -40,6 +40,7 @@ struct RunStart {
   const RunFolder& folder;
   std::optional<Checkpoint> from;     // verified; nothing: a new run
   std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  std::string config = {};            // written to config.toml once every rank is ready to train; empty: nothing is
   int64_t step() const { return from ? from->step : 0; }
 };
 // Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
