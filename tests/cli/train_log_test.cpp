@@ -180,8 +180,22 @@ TEST_F(TrainLog, AnotherOptimizerNeedsWeightsAlone) {
   EXPECT_EQ(
       witan({"train", "--runs-folder", own_ / "runs", "--run", "o", "--train-iters", "6", "--optimizer", "sgd"}).code,
       5);
+  EXPECT_EQ(config("o").optimizer.optimizer, "adam") << "what could not go on changed nothing";
   train("o", "--optimizer sgd --no-load-optim");
   EXPECT_EQ(metrics("o").steps.size(), 6u);
+}
+
+// "As long as the run" is that of the checkpoint for one call, and is not fixed by it; nor is a warm-up longer than the
+// run a reason to refuse.
+TEST_F(TrainLog, AScheduleAsLongAsTheRunStaysSo) {
+  train("a", "--train-iters 3 --lr-decay-iters 0 --lr-warmup-iters 4");
+  const Said said = train("a", "--lr 0.5 --use-checkpoint-opt-param-scheduler --lr-decay-iters 0 --lr-warmup-iters 4");
+  EXPECT_NE(said.err.find("not used     lr = 0.5 (the checkpoint's: 0.001)"), std::string::npos) << said.err;
+  EXPECT_EQ(config("a").optimizer.lr_decay_iters, 0);
+  EXPECT_EQ(config("a").optimizer.lr, 0.001);
+  const auto steps = metrics("a").steps;
+  EXPECT_DOUBLE_EQ(steps.at(3).lr, 0.001) << "the end of the warm-up";
+  EXPECT_DOUBLE_EQ(steps.at(5).lr, 0.0001) << "past the end of the checkpoint's schedule";
 }
 
 TEST_F(TrainLog, TheCheckpointsScheduleBeatsTheCommandLine) {
