@@ -135,24 +135,62 @@ void apply_tables(const Fields& fields, const toml::table& table, std::string_vi
   }
 }
 
-// The TOML parser descends once for every part of a dotted key, however many there are.
-void check_dotted_keys(std::string_view toml, std::string_view source) {
+// Where the string that begins at i, in one line or in several, ends: behind its last quote, or where it is cut off.
+size_t end_of_string(std::string_view toml, size_t i) {
+  const char quote = toml[i];
+  const bool several = toml.substr(i, 3) == std::string(3, quote);
+  const std::string last(several ? 3 : 1, quote);
+  for (i += last.size(); i < toml.size(); ++i) {
+    if (toml[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (toml.substr(i, last.size()) == last) {
+      return i + last.size();
+    } else if (toml[i] == '\n' && !several) {
+      return i;
+    }
+  }
+  return toml.size();
+}
+
+bool has_line_ending_backslash(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') continue;
+    const size_t next = text.find_first_not_of(" \t\r", i + 1);
+    if (next != std::string_view::npos && text[next] == '\n') return true;
+    ++i;  // what is escaped, a backslash too
+  }
+  return false;
+}
+
+// What the parser takes badly: it descends once for every part of a dotted key, however many there are; and of bytes
+// outside ASCII where it looks for white space, some are "unreachable" to it. TOML has those in strings and comments
+// alone; a string whose line ends with a backslash is the one other place where it looks.
+void check_for_parser(std::string_view toml, std::string_view source) {
   constexpr int kMostDots = 64;
   int dots = 0, line = 1;
-  char quote = 0;
-  for (size_t i = 0; i < toml.size(); ++i) {
+  const auto refuse_unless = [&](bool fine, const std::string& why) {
+    require<ConfigError>(fine, source, ":", line, ": not valid TOML: ", why);
+  };
+  for (size_t i = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0; i < toml.size();) {
     const char c = toml[i];
-    line += c == '\n';
-    if (quote != 0) {
-      if (c == '\\' && quote == '"') ++i;
-      if (c == quote || c == '\n') quote = 0;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '.') {
-      require<ConfigError>(++dots <= kMostDots, source, ":", line, ": a key of more than ", kMostDots, " parts");
-    } else if (c == '\n' || c == '=' || c == ',') {
-      dots = 0;
+    if (c == '"' || c == '\'') {
+      const size_t end = end_of_string(toml, i);
+      const std::string_view text = toml.substr(i, end - i);
+      refuse_unless(!text.starts_with("\"\"\"") || !has_line_ending_backslash(text),
+                    "a line of a string must not end with a backslash here");
+      line += static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+      i = end;
+      continue;
     }
+    if (c == '#') {
+      i = std::min(toml.find('\n', i), toml.size());
+      continue;
+    }
+    refuse_unless(static_cast<unsigned char>(c) < 0x80, "letters outside ASCII belong in quotes");
+    dots = c == '\n' || c == '=' || c == ',' ? 0 : dots + (c == '.');
+    refuse_unless(dots <= kMostDots, cat("a key of more than ", kMostDots, " parts"));
+    line += c == '\n';
+    ++i;
   }
 }
 
@@ -251,7 +289,7 @@ void set_field(const Fields& fields, std::string_view key, std::string_view text
 }
 
 std::set<std::string> parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
-  check_dotted_keys(text, source);
+  check_for_parser(text, source);
   try {
     const toml::table table = toml::parse(text, source);
     std::set<std::string> seen;
