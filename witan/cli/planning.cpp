@@ -26,6 +26,10 @@ Timing timing_from(const Ceilings& ceilings, std::string source, const Plan& pla
   return timing;
 }
 
+std::string kept_in(const CeilingsFile& file) {
+  return "kept in " + file.path().string();
+}
+
 }  // namespace
 
 CeilingsFile ceilings_file() {
@@ -41,13 +45,14 @@ Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer) {
 Timing timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
-  if (auto kept = file.find(load)) return timing_from(*kept, "kept in " + file.path().string(), plan, config, done);
+  if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
   return timing_from(file.get(load), "measured now", plan, config, done);
 }
 
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
+  const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
-  if (ceilings_file().find(load)) return timing_of(plan, config, done);
+  if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
   ThreadPool pool(load.ranks * load.threads);
   Timing timing;
   timing.source = "the peak of multiply-adds";

@@ -1,5 +1,7 @@
 #include "witan/ops/activation.h"
 
+#include "witan/ops/saved_groups.h"
+
 namespace witan::ops {
 namespace {
 
@@ -23,16 +25,14 @@ void check(const char* op, const Var& h, const Var& row_weight, const RowGroups*
 
 // What both backwards need, kept alike.
 struct Kept {
-  Saved h, row_weight, begin, count;
-  int64_t expected_rows;
+  Saved h, row_weight;
+  SavedGroups groups;
   bool weighted;
 
-  Kept(Tape& tape, const Var& input, const Var& weight, const RowGroups* groups)
+  Kept(Tape& tape, const Var& input, const Var& weight, const RowGroups* within)
       : h(tape.save(input)),
         row_weight(weight.defined() ? tape.save(weight) : Saved()),
-        begin(groups ? tape.save(groups->begin) : Saved()),
-        count(groups ? tape.save(groups->count) : Saved()),
-        expected_rows(groups ? groups->expected_rows : -1),
+        groups(tape, within ? *within : RowGroups{}),
         weighted(weight.defined()) {}
 };
 
@@ -43,8 +43,7 @@ Tape::BackwardFn1 backward_of(Kept kept, Kernel kernel) {
     const Tensor h = b.value(kept.h), s = kept.weighted ? b.value(kept.row_weight) : Tensor();
     const Tensor dh = b.stream().empty_like(h);
     const Tensor ds = b.wants(kept.row_weight) ? b.stream().empty_like(s) : Tensor();
-    kernel(b.stream(), dh, ds, dy, h, s,
-           RowGroups{b.value(kept.begin), b.value(kept.count), {}, {}, kept.expected_rows});
+    kernel(b.stream(), dh, ds, dy, h, s, kept.groups.value(b));
     b.add(kept.h, dh);
     if (ds.defined()) b.add(kept.row_weight, ds);
   };

@@ -33,7 +33,7 @@ class MetaRank {
   }
   void evaluate() { engine_.evaluate(batches_of(config_, 1)); }
 
-  // What logging asks for now and then.
+  // The collectives of logging, which are not part of every step.
   void log() {
     if (config_.log.log_params_norm) engine_.params_norm();
     if (!config_.log.megatron()) return;
