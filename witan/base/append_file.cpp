@@ -48,4 +48,9 @@ void AppendFile::append(std::string_view record) {
   size_ += record.size();
 }
 
+void AppendFile::cut(uint64_t size) {
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::fsync(fd_) != 0) throw_errno("cannot shorten", path_, errno);
+  size_ = size;
+}
+
 }  // namespace witan

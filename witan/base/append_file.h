@@ -18,6 +18,8 @@ class AppendFile {
 
   // One write, so that readers see whole records. Where it fails, the file is as it was before.
   void append(std::string_view record);
+  // Shortens the file to `size` bytes, on the disk too.
+  void cut(uint64_t size);
 
   const fs::path& path() const { return path_; }
   uint64_t size() const { return size_; }

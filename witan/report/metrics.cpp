@@ -1,22 +1,9 @@
 #include "witan/report/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "witan/base/error.h"
 
 namespace witan {
 namespace {
-
-[[noreturn]] void throw_errno(const char* what, const fs::path& path) {
-  const int error = errno;
-  if (error == ENOSPC || error == EDQUOT)
-    throw DiskFullError(cat(what, " ", path.string(), ": the disk is full; free some space and continue the run"));
-  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
-}
 
 // Bytes up to and including the last line feed.
 size_t whole_lines(std::string_view text) {
@@ -82,56 +69,27 @@ class Collector {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(fs::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw_errno("cannot open", path_);
-  try {
-    const MappedFile file(path_);
-    size_ = whole_lines(file.text());
-    if (size_ < file.text().size()) cut(size_);
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
-}
-
-MetricsWriter::~MetricsWriter() {
-  ::close(fd_);
+MetricsWriter::MetricsWriter(const fs::path& path) : file_(path) {
+  const size_t whole = whole_lines(MappedFile(path).text());
+  if (whole < file_.size()) file_.cut(whole);
 }
 
 void MetricsWriter::append(const Event& event) {
-  const std::string line = format_event(event) + '\n';
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
-    if (n >= 0) {
-      done += static_cast<size_t>(n);
-    } else if (errno != EINTR) {
-      const int error = errno;
-      if (done > 0) cut(size_);
-      errno = error;
-      throw_errno("cannot append to", path_);
-    }
-  }
-  size_ += line.size();
+  file_.append(format_event(event) + '\n');
 }
 
 void MetricsWriter::truncate_after(int64_t step) {
-  uint64_t keep = size_;
+  uint64_t keep = file_.size();
   {
-    const MappedFile file(path_);
-    for_each_line(file.text(), path_, [&](std::string_view line, size_t offset, const std::string& where) {
+    const MappedFile file(file_.path());
+    for_each_line(file.text(), file_.path(), [&](std::string_view line, size_t offset, const std::string& where) {
       const std::optional<Event> event = parse_event(line, where);
       const bool kept = !event || (!ends_run(*event) && step_of(*event).value_or(0) <= step);
       if (!kept) keep = offset;
       return kept;
     });
   }
-  if (keep < size_) cut(keep);
-}
-
-void MetricsWriter::cut(uint64_t size) {
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::fsync(fd_) != 0) throw_errno("cannot shorten", path_);
-  size_ = size;
+  if (keep < file_.size()) file_.cut(keep);
 }
 
 Metrics read_metrics(const fs::path& path) {

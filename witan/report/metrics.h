@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/append_file.h"
 #include "witan/report/events.h"
 
 namespace witan {
@@ -14,10 +14,7 @@ namespace witan {
 class MetricsWriter {
  public:
   // Opens or creates the file. Throws IoError.
-  explicit MetricsWriter(fs::path path);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  explicit MetricsWriter(const fs::path& path);
 
   // Throws IoError, or DiskFullError when there is no room; the file then still ends with a whole line.
   void append(const Event& event);
@@ -29,11 +26,7 @@ class MetricsWriter {
   void truncate_after(int64_t step);
 
  private:
-  void cut(uint64_t size);
-
-  fs::path path_;
-  int fd_ = -1;
-  uint64_t size_ = 0;
+  AppendFile file_;
 };
 
 // A whole file's events by kind, in file order. A torn last line is ignored.
