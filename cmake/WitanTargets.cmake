@@ -26,10 +26,12 @@ target_include_directories(witan_flags INTERFACE ${PROJECT_SOURCE_DIR})
 # -fopenmp-simd turns on `#pragma omp simd` alone: no OpenMP runtime, no teams. Under it clang cannot capture structured
 # bindings, so that a build with clang, for fuzzing, goes without.
 target_compile_options(
-  witan_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow
-                        $<IF:$<CXX_COMPILER_ID:Clang>,-Wno-source-uses-openmp,-fopenmp-simd> -fno-math-errno)
+  witan_flags
+  INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;$<IF:$<CXX_COMPILER_ID:Clang>,-Wno-source-uses-openmp,-fopenmp-simd>;-fno-math-errno>
+)
 if(WITAN_NATIVE)
-  target_compile_options(witan_flags INTERFACE -march=native)
+  target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 endif()
 if(WITAN_SANITIZE)
   # g++ takes the sanitizers' own code for uses of uninitialised values.
@@ -40,15 +42,24 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
-# witan_library(tensor base): target witan_tensor from this folder's sources, using witan_base.
+# witan_library(tensor base): target witan_tensor from this folder's sources, using witan_base. What is in cuda/ belongs
+# to builds with CUDA, what is in no_cuda/ to those without.
 function(witan_library name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp)
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR})
+  set(twins no_cuda/*.cpp)
+  if(WITAN_CUDA)
+    set(twins cuda/*.cpp ${folder}/cuda/*.cu)
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/cpu/*.cpp ${folder}/${twins})
   if(NOT sources)
     file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
   endif()
   add_library(witan_${name} STATIC ${sources})
   target_link_libraries(witan_${name} PUBLIC witan_flags)
+  if(WITAN_CUDA)
+    target_link_libraries(witan_${name} PUBLIC witan_cuda_flags)
+  endif()
   foreach(dependency ${ARGN})
     target_link_libraries(witan_${name} PUBLIC witan_${dependency})
   endforeach()

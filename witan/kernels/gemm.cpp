@@ -15,8 +15,13 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
   assert(b.stride(1) == 1 && c.stride(1) == 1 && a.dtype() == b.dtype());
   const Cost cost{2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K),
                   bytes_of(a, b, c) + (write == Write::accumulate ? bytes_of(c) : 0.0)};
-  WITAN_LAUNCH(stream, gemm, cost, c, write, a, transpose_a, b, transpose_b,
-               cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K));
+  const Tensor packed = stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K);
+  charge(stream, "gemm", cost, [&] {
+    if (stream.is_cuda())
+      WITAN_CALL_CUDA(gemm, stream, c, write, a, transpose_a, b, transpose_b);
+    else
+      cpu::gemm(stream, c, write, a, transpose_a, b, transpose_b, packed);
+  });
 }
 
 void repeat_row(Stream& stream, const Tensor& y, const Tensor& row) {

@@ -12,6 +12,7 @@ enum class Transpose : bool { no, yes };
 // c [M, N] (=|+=) op(a) [M, K] op(b) [K, N];  op(a) = a or a^T, so that `a` is stored as [M, K] or [K, M].
 void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
           Transpose transpose_b);
+WITAN_CUDA_TWIN(gemm)
 
 // y[t,n] = row[n];  y [T, N], row [N] of one dtype: a bias, on which gemm then accumulates.
 void repeat_row(Stream& stream, const Tensor& y, const Tensor& row);

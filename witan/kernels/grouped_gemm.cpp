@@ -23,19 +23,34 @@ void check(const RowGroups& groups, const Tensor& x, const Tensor& y, const Tens
   assert(x.stride(1) == 1 && y.stride(1) == 1 && w.stride(2) == 1);
 }
 
+// Of the CPU's kernels; a GPU's have none but the stream's scratch.
+Tensor workspace(Stream& stream, DType in, DType out, int64_t K) {
+  return stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, in, out, K);
+}
+
 }  // namespace
 
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
   check(groups, x, y, w);
-  WITAN_LAUNCH(stream, grouped_gemm_forward, cost_of(groups, x, y, w), y, x, groups, w,
-               cpu::gemm_workspace(stream, x.dtype(), y.dtype(), x.size(1)));
+  const Tensor packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
+  charge(stream, "grouped_gemm_forward", cost_of(groups, x, y, w), [&] {
+    if (stream.is_cuda())
+      WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w);
+    else
+      cpu::grouped_gemm_forward(stream, y, x, groups, w, packed);
+  });
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                  const Tensor& w) {
   check(groups, dx, dy, w);
-  WITAN_LAUNCH(stream, grouped_gemm_backward_input, cost_of(groups, dx, dy, w), dx, dy, groups, w,
-               cpu::gemm_workspace(stream, dy.dtype(), dx.dtype(), dy.size(1)));
+  const Tensor packed = workspace(stream, dy.dtype(), dx.dtype(), dy.size(1));
+  charge(stream, "grouped_gemm_backward_input", cost_of(groups, dx, dy, w), [&] {
+    if (stream.is_cuda())
+      WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w);
+    else
+      cpu::grouped_gemm_backward_input(stream, dx, dy, groups, w, packed);
+  });
 }
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
@@ -43,8 +58,13 @@ void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write,
   check(groups, x, dy, dw);
   Cost cost = cost_of(groups, x, dy, dw);
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
-  WITAN_LAUNCH(stream, grouped_gemm_backward_weight, cost, dw, write, dy, x, groups,
-               cpu::gemm_workspace(stream, x.dtype(), dw.dtype(), x.size(0)));
+  const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), x.size(0));
+  charge(stream, "grouped_gemm_backward_weight", cost, [&] {
+    if (stream.is_cuda())
+      WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups);
+    else
+      cpu::grouped_gemm_backward_weight(stream, dw, write, dy, x, groups, packed);
+  });
 }
 
 }  // namespace witan::kernels

@@ -11,13 +11,16 @@ namespace witan::kernels {
 
 // y[i,:] = w[e] x[i,:]  for the rows i of group e
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
+WITAN_CUDA_TWIN(grouped_gemm_forward)
 
 // dx[i,:] = w[e]^T dy[i,:]
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                  const Tensor& w);
+WITAN_CUDA_TWIN(grouped_gemm_backward_input)
 
 // dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups);
+WITAN_CUDA_TWIN(grouped_gemm_backward_weight)
 
 }  // namespace witan::kernels

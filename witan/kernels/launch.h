@@ -1,6 +1,7 @@
-// How a kernel reaches its device. Every kernel is declared once, in its family's header, and has three twins:
+// How a kernel reaches its device. Every kernel is declared once, in its family's header, and has four twins:
 //   kernels/<family>.cpp       cost: checks nothing, counts FLOPs and bytes, and sends the call to
 //   kernels/cpu/<family>.cpp   the CPU twin, a template over the dtype, in float64 too;
+//   kernels/cuda/<family>.cu   the CUDA twin, in builds with CUDA: float32, bfloat16 and float64;
 //   the meta device            which stops after counting.
 // Ops have checked shapes and dtypes before; kernels assert them.
 #pragma once
@@ -11,26 +12,48 @@
 
 namespace witan::kernels {
 
-// Declares the CPU twin of a kernel declared just before, with the same signature.
+// Declares the CPU and CUDA twins of a kernel declared just before, with the same signature.
 #define WITAN_KERNEL_TWINS(name)         \
   namespace cpu {                        \
   decltype(::witan::kernels::name) name; \
+  }                                      \
+  WITAN_CUDA_TWIN(name)
+#if WITAN_CUDA
+#define WITAN_CUDA_TWIN(name)            \
+  namespace cuda {                       \
+  decltype(::witan::kernels::name) name; \
   }
+#define WITAN_CALL_CUDA(name, ...) ::witan::kernels::cuda::name(__VA_ARGS__)
+#else
+#define WITAN_CUDA_TWIN(name)
+#define WITAN_CALL_CUDA(name, ...) (void)0  // such streams cannot be made in this build
+#endif
 
-template <class CpuTwin, class... Args>
-void launch(Stream& stream, const char* name, const Cost& cost, CpuTwin* cpu, Args&&... args) {
-  if (stream.is_meta() || !stream.times_kernels()) {
+// Runs `work` where it belongs and charges the stream for it.
+template <class Work>
+void charge(Stream& stream, const char* name, const Cost& cost, const Work& work) {
+  if (stream.is_meta()) return stream.count(name, cost);
+  if (!stream.times_kernels()) {
     stream.count(name, cost);
-    if (!stream.is_meta()) cpu(stream, std::forward<Args>(args)...);
-    return;
+    work();
+    return stream.queue()->check(name);
   }
+  stream.wait();
   const double start = stream.now();
-  cpu(stream, std::forward<Args>(args)...);
+  work();
+  stream.queue()->check(name);
+  stream.wait();
   stream.count(name, {cost.flops, cost.bytes, stream.now() - start});
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)
-#define WITAN_LAUNCH(stream, name, cost, ...) ::witan::kernels::launch(stream, #name, cost, &cpu::name, __VA_ARGS__)
+#define WITAN_LAUNCH(stream, name, cost, ...)                       \
+  ::witan::kernels::charge(stream, #name, cost, [&] {               \
+    if ((stream).is_cuda())                                         \
+      WITAN_CALL_CUDA(name, stream, __VA_ARGS__);                   \
+    else                                                            \
+      ::witan::kernels::cpu::name(stream, __VA_ARGS__);             \
+  })
 
 // Bytes that reading or writing each tensor once moves.
 template <class... Tensors>

@@ -9,6 +9,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tensor/cuda.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -59,8 +60,20 @@ std::shared_ptr<Arena> Arena::meta() {
   return arena;
 }
 
+std::shared_ptr<Arena> Arena::reserve_on_gpu(int device, int64_t bytes) {
+  std::shared_ptr<Arena> arena(new Arena);
+  arena->reserved_ = rounded(bytes);
+  arena->base_ = cuda::allocate(device, arena->reserved_);
+  arena->gpu_ = device;
+  return arena;
+}
+
 Arena::~Arena() {
   if (!base_) return;
+  if (gpu_ >= 0) {
+    cuda::release(gpu_, base_);
+    return;
+  }
   set_poison(base_, reserved_, false);
   ::munmap(base_, static_cast<size_t>(reserved_));
 }
@@ -96,7 +109,7 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
     top_ = offset + size;
     high_water_ = std::max(high_water_, top_);
   }
-  set_poison(address(offset), size, false);
+  if (gpu_ < 0) set_poison(address(offset), size, false);
   const auto t = static_cast<size_t>(tag);
   live_[t] += size;
   peak_[t] = std::max(peak_[t], live_[t]);
@@ -107,7 +120,7 @@ void Arena::free(int64_t offset, int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
   live_[static_cast<size_t>(tag)] -= size;
   assert(live_[static_cast<size_t>(tag)] >= 0);
-  set_poison(address(offset), size, true);
+  if (gpu_ < 0) set_poison(address(offset), size, true);
   release_block(offset, size);
 }
 

@@ -21,8 +21,9 @@ class Arena {
  public:
   static constexpr int64_t kAlignment = 512;  // bytes; covers CPU vectors, pages of TMA and cuBLASLt's wishes
 
-  // Reserves address space (CPU pages become real on first touch). Throws OutOfMemoryError.
+  // Reserves address space (CPU pages become real on first touch), or a GPU's memory. Throws OutOfMemoryError.
   static std::shared_ptr<Arena> reserve(int64_t bytes);
+  static std::shared_ptr<Arena> reserve_on_gpu(int device, int64_t bytes);
   // Counts addresses without memory behind them; never full.
   static std::shared_ptr<Arena> meta();
   ~Arena();
@@ -47,6 +48,7 @@ class Arena {
   void release_block(int64_t offset, int64_t bytes);
 
   std::byte* base_ = nullptr;
+  int gpu_ = -1;  // -1: the memory is the host's
   int64_t reserved_ = 0, top_ = 0, high_water_ = 0;
   std::array<int64_t, kMemoryTags> live_{}, peak_{};
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent

@@ -1,6 +1,7 @@
 // Where tensors live and kernels run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "witan/tensor/dtype.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {
@@ -20,14 +22,15 @@ enum class MemoryTag : uint8_t;
 
 // meta computes nothing, but allocates, counts and communicates exactly as the device it stands for.
 struct Device {
-  enum class Kind : uint8_t { cpu, meta };
+  enum class Kind : uint8_t { cpu, cuda, meta };
   Kind kind = Kind::cpu;
   int index = 0;
+  Kind stands_for = Kind::cpu;  // of a meta device
   bool operator==(const Device&) const = default;
+  // Whose workspaces and code paths these are: a meta device has those of the one it stands for.
+  Kind computes_as() const { return kind == Kind::meta ? stands_for : kind; }
 };
-inline std::ostream& operator<<(std::ostream& out, Device device) {
-  return out << (device.kind == Device::Kind::cpu ? "cpu" : "meta");
-}
+std::ostream& operator<<(std::ostream& out, Device device);  // "cpu", "cuda:1", "meta"
 
 // What a kernel does, by arithmetic: multiply-adds count as two, bytes as read plus written once.
 struct Cost {
@@ -43,16 +46,24 @@ struct Cost {
 };
 
 // An ordered queue of work on one device, with the arena its tensors come from and the threads that run it.
-// CPU streams run inline; meta streams only count. Used by one thread: its rank.
+// CPU streams run inline; CUDA streams run behind the host, which waits in read() and wait() alone; meta streams only
+// count. Used by one thread: its rank.
 class Stream {
  public:
-  Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool)
-      : device_(device), arena_(std::move(arena)), pool_(pool) {}
+  // CUDA kernels may use so much of scratch(), libraries' workspaces included. It is charged to the arena as workspace.
+  static constexpr int64_t kScratchBytes = int64_t{64} << 20;
+
+  // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError.
+  Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool);
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Device device() const { return device_; }
   bool is_meta() const { return device_.kind == Device::Kind::meta; }
+  bool is_cuda() const { return device_.kind == Device::Kind::cuda; }
+  // Whether memory is taken as on a GPU: on CUDA, and on the meta device that stands for it.
+  bool plans_for_cuda() const { return device_.computes_as() == Device::Kind::cuda; }
   Arena& arena() { return *arena_; }
   ThreadPool& pool() { return pool_; }
 
@@ -63,23 +74,39 @@ class Stream {
   Tensor zeros(const Shape& shape, DType dtype);
   Tensor zeros(const Shape& shape, DType dtype, MemoryTag tag);
 
+  // Between host memory and contiguous tensors, in the order of the stream; nothing on the meta device. `from` may be
+  // reused when write() returns; read() waits for all work before it.
+  void write(const Tensor& to, const void* from);
+  void read(void* to, const Tensor& from);
+  void copy(const Tensor& to, const Tensor& from);  // of equal bytes, both contiguous and on this device
+  void zero(const Tensor& to);
+  void wait();
+  Queue* queue() { return queue_.get(); }  // null on the meta device
+
+  // Device memory that is valid until the next kernel of this stream begins; null on the meta device. At most
+  // kScratchBytes, aligned to 512. On CUDA alone.
+  std::byte* scratch(int64_t bytes);
+
   // Costs are summed per (part, kernel). A part is what a person calls it: "attention", "experts", "head" …
   void count(const char* kernel, const Cost& cost) { costs_[part_][kernel] += cost; }
   std::string set_part(std::string part) { return std::exchange(part_, std::move(part)); }  // returns the one before
   const std::map<std::string, std::map<std::string, Cost>>& costs() const { return costs_; }
   double flops() const;
   void reset_costs() { costs_.clear(); }
-  // From now on costs hold the time of each kernel too: two looks at the clock for each.
+  // From now on costs hold the time of each kernel too: two looks at the clock for each, and on a device that runs
+  // behind the host a wait.
   void time_kernels() { times_kernels_ = true; }
   bool times_kernels() const { return times_kernels_; }
   // Seconds since some moment: the calling thread's processor time where it computes alone, which other work on the
-  // machine does not lengthen; where it has a pool, whose threads wait for each other, those of the wall.
+  // machine does not lengthen; where it has a pool, whose threads wait for each other, or a device, those of the wall.
   double now() const;
 
  private:
   Device device_;
   std::shared_ptr<Arena> arena_;
   ThreadPool& pool_;
+  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Tensor> scratch_;
   bool times_kernels_ = false;
   std::string part_ = "other";
   std::map<std::string, std::map<std::string, Cost>> costs_;

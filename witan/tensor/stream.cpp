@@ -1,12 +1,56 @@
+#include <cassert>
 #include <cstring>
 #include <ctime>
 
 #include "witan/base/threads.h"
 #include "witan/tensor/arena.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tensor/device.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {
+namespace {
+
+class CpuQueue final : public Queue {
+ public:
+  void write(std::byte* to, const void* from, int64_t bytes) override { move(to, from, bytes); }
+  void read(void* to, const std::byte* from, int64_t bytes) override { move(to, from, bytes); }
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override { move(to, from, bytes); }
+  void zero(std::byte* to, int64_t bytes) override { std::memset(to, 0, static_cast<size_t>(bytes)); }
+  void wait() override {}
+  void check(const char*) override {}
+  void* native() override { return nullptr; }
+
+ private:
+  static void move(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+};
+
+std::unique_ptr<Queue> queue_of(Device device) {
+  if (device.kind == Device::Kind::meta) return nullptr;
+  if (device.kind == Device::Kind::cuda) return cuda::make_queue(device.index);
+  return std::make_unique<CpuQueue>();
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, Device device) {
+  switch (device.kind) {
+    case Device::Kind::cpu:
+      return out << "cpu";
+    case Device::Kind::cuda:
+      return out << "cuda:" << device.index;
+    default:
+      return out << "meta";
+  }
+}
+
+Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool)
+    : device_(device), arena_(std::move(arena)), pool_(pool), queue_(queue_of(device)) {
+  if (plans_for_cuda()) scratch_ = std::make_unique<Tensor>(empty({kScratchBytes / 4}, DType::i32, MemoryTag::workspace));
+}
+Stream::~Stream() = default;
 
 Tensor Stream::empty(const Shape& shape, DType dtype, MemoryTag tag) {
   return {device_, arena_, shape, dtype, tag};
@@ -20,16 +64,42 @@ Tensor Stream::empty_like(const Tensor& other) {
 
 Tensor Stream::zeros(const Shape& shape, DType dtype, MemoryTag tag) {
   Tensor filled = empty(shape, dtype, tag);
-  if (!is_meta()) std::memset(filled.raw(), 0, static_cast<size_t>(filled.bytes()));
+  zero(filled);
   return filled;
 }
 Tensor Stream::zeros(const Shape& shape, DType dtype) {
   return zeros(shape, dtype, MemoryTag::activations);
 }
 
+void Stream::write(const Tensor& to, const void* from) {
+  assert(to.contiguous());
+  if (queue_) queue_->write(to.raw(), from, to.bytes());
+}
+void Stream::read(void* to, const Tensor& from) {
+  assert(from.contiguous());
+  if (queue_) queue_->read(to, from.raw(), from.bytes());
+}
+void Stream::copy(const Tensor& to, const Tensor& from) {
+  assert(to.contiguous() && from.contiguous() && to.bytes() == from.bytes());
+  if (queue_ && to.raw() != from.raw()) queue_->copy(to.raw(), from.raw(), to.bytes());
+}
+void Stream::zero(const Tensor& to) {
+  assert(to.contiguous());
+  if (queue_) queue_->zero(to.raw(), to.bytes());
+}
+void Stream::wait() {
+  if (queue_) queue_->wait();
+}
+
+std::byte* Stream::scratch(int64_t bytes) {
+  assert(scratch_ && bytes <= kScratchBytes);
+  return bytes <= kScratchBytes ? scratch_->raw() : nullptr;
+}
+
 double Stream::now() const {
   timespec time{};
-  ::clock_gettime(pool_.threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  const bool alone = pool_.threads() == 1 && !is_cuda();
+  ::clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 

@@ -34,7 +34,7 @@ class Tensor {
   bool contiguous() const;
   bool unique() const;  // no other tensor shares the storage
 
-  // The first element; null on the meta device. T must be the dtype's type.
+  // The first element, at an address of its device; null on the meta device. T must be the dtype's type.
   template <class T>
   T* data() const {
     assert(defined() && dtype_of<T>() == dtype_);

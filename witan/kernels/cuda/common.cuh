@@ -1,0 +1,145 @@
+// What the CUDA twins share: element types, 16-byte accesses, reductions in a fixed order, and launch shapes.
+//
+// Every twin: one stream, no host synchronisation, no allocation, capturable into a graph; sums in float32 or wider
+// (float64 for float64) in an order that shapes alone decide, without floating-point atomics, so that a repeated call
+// gives the same bits.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+#include "witan/tensor/cuda/stream.h"
+#include "witan/tensor/tensor.h"
+
+namespace witan::kernels::cuda {
+
+using witan::cuda::native;
+
+// The device's type for a host type of equal bits.
+template <class T>
+struct DeviceType {
+  using type = T;
+};
+template <>
+struct DeviceType<bf16> {
+  using type = __nv_bfloat16;
+};
+
+// Calls body.template operator()<T>() with the device type of a floating dtype: float, __nv_bfloat16 or double.
+template <class Body>
+decltype(auto) dispatch_device(DType dtype, Body&& body) {
+  return dispatch_floating(dtype, [&]<class Host>() -> decltype(auto) {
+    return body.template operator()<typename DeviceType<Host>::type>();
+  });
+}
+
+// The first element of a tensor, as its device type (unchecked: the caller has dispatched on the dtype).
+template <class T>
+T* ptr(const Tensor& tensor) {
+  return tensor.defined() ? reinterpret_cast<T*>(tensor.raw()) : nullptr;
+}
+
+// The type in which sums over T are formed.
+template <class T>
+struct AccumulatorOf {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<double> {
+  using type = double;
+};
+template <class T>
+using Acc = typename AccumulatorOf<T>::type;
+
+template <class To, class From>
+__device__ __forceinline__ To convert(From value) {
+  if constexpr (std::is_same_v<To, From>)
+    return value;
+  else if constexpr (std::is_same_v<From, __nv_bfloat16>)
+    return static_cast<To>(__bfloat162float(value));
+  else if constexpr (std::is_same_v<To, __nv_bfloat16>)
+    return __float2bfloat16_rn(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
+}
+
+// N elements that move as one access of at most 16 bytes; addresses must be multiples of its size.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+template <class T, int N>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <class T, int N>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Whether a pointer and a row length allow packs of N elements of T.
+template <class T>
+bool packs(const void* pointer, int64_t row, int N = kPack<T>) {
+  return row % N == 0 && reinterpret_cast<uintptr_t>(pointer) % (sizeof(T) * static_cast<size_t>(N)) == 0;
+}
+
+template <class A>
+__device__ __forceinline__ A warp_sum(A value) {
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
+  return value;
+}
+template <class A>
+__device__ __forceinline__ A warp_max(A value) {
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) value = max(value, __shfl_xor_sync(0xffffffffu, value, apart));
+  return value;
+}
+
+// The sum over a block of whole warps, the same on every thread. `shared` holds a value per warp; a barrier comes first
+// and last, so that it can be used again at once.
+template <class A>
+__device__ __forceinline__ A block_sum(A value, A* shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
+  value = warp_sum(value);
+  __syncthreads();
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  A sum = 0;
+  for (int i = 0; i < warps; ++i) sum += shared[i];
+  __syncthreads();
+  return sum;
+}
+template <class A>
+__device__ __forceinline__ A block_max(A value, A* shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
+  value = warp_max(value);
+  __syncthreads();
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  A largest = shared[0];
+  for (int i = 1; i < warps; ++i) largest = max(largest, shared[i]);
+  __syncthreads();
+  return largest;
+}
+
+inline int multiprocessors(Stream& stream) {
+  return witan::cuda::properties(stream.device().index).multiprocessors;
+}
+inline bool is_hopper(Stream& stream) {
+  return witan::cuda::properties(stream.device().index).major == 9;
+}
+// Blocks for `items` of work, at most `per_sm` waves of them: kernels stride over the rest.
+inline unsigned blocks_for(Stream& stream, int64_t items, int per_sm = 8) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(items, 1, static_cast<int64_t>(multiprocessors(stream)) * per_sm));
+}
+
+}  // namespace witan::kernels::cuda

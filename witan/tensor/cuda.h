@@ -1,0 +1,40 @@
+// GPUs, as far as code that knows no CUDA must know them. A build without CUDA, and a machine without a driver, have
+// none: everything here works there, and says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "witan/tensor/queue.h"
+
+namespace witan::cuda {
+
+bool built();  // whether this program was built with CUDA
+
+// GPUs that can be used; 0 without a driver.
+int devices();
+// Why devices() is 0, and the way out; empty when it is not.
+std::string why_none();
+
+struct Properties {
+  std::string name;  // "NVIDIA H200"
+  int major = 0, minor = 0;
+  int multiprocessors = 0;
+  int64_t memory = 0, l2 = 0;     // bytes
+  int64_t shared_per_block = 0;   // bytes, the most that a kernel can ask for
+  double clock_hz = 0, memory_bandwidth = 0;  // nominal; bytes per second
+};
+const Properties& properties(int device);  // throws DeviceError where there is no such device
+
+// Bytes that nobody uses now.
+int64_t free_memory(int device);
+// Plain device memory. Throws OutOfMemoryError naming what is free.
+std::byte* allocate(int device, int64_t bytes);
+void release(int device, std::byte* memory);
+
+// A stream of its own, not synchronised with any other.
+std::unique_ptr<Queue> make_queue(int device);
+
+}  // namespace witan::cuda

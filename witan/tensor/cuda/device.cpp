@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/tensor/cuda/stream.h"
+
+namespace witan::cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "reading a device's attributes");
+  return value;
+}
+
+Properties read_properties(int device) {
+  cudaDeviceProp raw{};
+  check(cudaGetDeviceProperties(&raw, device), "reading a device's properties");
+  Properties out;
+  out.name = raw.name;
+  out.major = raw.major;
+  out.minor = raw.minor;
+  out.multiprocessors = raw.multiProcessorCount;
+  out.memory = static_cast<int64_t>(raw.totalGlobalMem);
+  out.l2 = raw.l2CacheSize;
+  out.shared_per_block = static_cast<int64_t>(raw.sharedMemPerBlockOptin);
+  out.clock_hz = 1e3 * attribute(cudaDevAttrClockRate, device);
+  const double transfers = 2e3 * attribute(cudaDevAttrMemoryClockRate, device);  // double data rate
+  out.memory_bandwidth = transfers * attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
+  return out;
+}
+
+}  // namespace
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw DeviceError(cat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"));
+}
+
+OnDevice::OnDevice(int device) {
+  check(cudaGetDevice(&before_), "asking for the current device");
+  if (before_ != device) check(cudaSetDevice(device), "choosing a device");
+}
+OnDevice::~OnDevice() {
+  cudaSetDevice(before_);
+}
+
+bool built() {
+  return true;
+}
+
+int devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string why_none() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return {};
+  const std::string why = status == cudaSuccess ? "the driver shows no GPU" : cudaGetErrorString(status);
+  return cat("no GPU can be used: ", why, "; `witan doctor --gpu` says what is missing, --device cpu trains without");
+}
+
+const Properties& properties(int device) {
+  static std::mutex mutex;
+  static std::deque<Properties> known;  // what a device is does not change: read once, shared by all ranks
+  const int count = devices();
+  require<DeviceError>(device >= 0 && device < count, "there is no GPU ", device, ": ", count, " can be used. ",
+                       why_none());
+  const std::lock_guard lock(mutex);
+  while (static_cast<int>(known.size()) <= device) known.push_back(read_properties(static_cast<int>(known.size())));
+  return known[static_cast<size_t>(device)];
+}
+
+int64_t free_memory(int device) {
+  const OnDevice on(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for free device memory");
+  return static_cast<int64_t>(free);
+}
+
+std::byte* allocate(int device, int64_t bytes) {
+  properties(device);
+  const OnDevice on(device);
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // this error is not sticky: the device goes on
+    throw OutOfMemoryError(cat("GPU ", device, " has no room for ", format_bytes(static_cast<double>(bytes)), ": ",
+                               format_bytes(static_cast<double>(free_memory(device))), " are free of ",
+                               format_bytes(static_cast<double>(properties(device).memory)),
+                               "; `witan plan` shows what needs how much, `nvidia-smi` who else uses the GPU"));
+  }
+  check(status, "allocating device memory");
+  return static_cast<std::byte*>(memory);
+}
+
+void release(int device, std::byte* memory) {
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(device);
+  cudaFree(memory);
+  cudaSetDevice(before);
+}
+
+}  // namespace witan::cuda

@@ -1,0 +1,37 @@
+#include "witan/tensor/cuda.h"
+
+#include "witan/base/error.h"
+
+namespace witan::cuda {
+namespace {
+
+[[noreturn]] void none() {
+  throw DeviceError(why_none());
+}
+
+}  // namespace
+
+bool built() {
+  return false;
+}
+int devices() {
+  return 0;
+}
+std::string why_none() {
+  return "this build has no CUDA; build with `make build-cuda`, which needs the CUDA toolkit's nvcc";
+}
+const Properties& properties(int) {
+  none();
+}
+int64_t free_memory(int) {
+  none();
+}
+std::byte* allocate(int, int64_t) {
+  none();
+}
+void release(int, std::byte*) {}
+std::unique_ptr<Queue> make_queue(int) {
+  none();
+}
+
+}  // namespace witan::cuda

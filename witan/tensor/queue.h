@@ -1,0 +1,26 @@
+// What a device does for its streams below kernels: moving bytes and waiting. Addresses are the device's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace witan {
+
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  virtual void write(std::byte* to, const void* from, int64_t bytes) = 0;      // `from` may be reused on return
+  virtual void read(void* to, const std::byte* from, int64_t bytes) = 0;       // waits
+  virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;  // within the device
+  virtual void zero(std::byte* to, int64_t bytes) = 0;
+  virtual void wait() = 0;
+  // Throws DeviceError, naming `what`, for an error of work that was just queued.
+  virtual void check(const char* what) = 0;
+  virtual void* native() = 0;  // cudaStream_t
+};
+
+}  // namespace witan
