@@ -47,12 +47,12 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)
-#define WITAN_LAUNCH(stream, name, cost, ...)                       \
-  ::witan::kernels::charge(stream, #name, cost, [&] {               \
-    if ((stream).is_cuda())                                         \
-      WITAN_CALL_CUDA(name, stream, __VA_ARGS__);                   \
-    else                                                            \
-      ::witan::kernels::cpu::name(stream, __VA_ARGS__);             \
+#define WITAN_LAUNCH(stream, name, cost, ...)           \
+  ::witan::kernels::charge(stream, #name, cost, [&] {   \
+    if ((stream).is_cuda())                             \
+      WITAN_CALL_CUDA(name, stream, __VA_ARGS__);       \
+    else                                                \
+      ::witan::kernels::cpu::name(stream, __VA_ARGS__); \
   })
 
 // Bytes that reading or writing each tensor once moves.

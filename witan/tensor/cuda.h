@@ -22,8 +22,8 @@ struct Properties {
   std::string name;  // "NVIDIA H200"
   int major = 0, minor = 0;
   int multiprocessors = 0;
-  int64_t memory = 0, l2 = 0;     // bytes
-  int64_t shared_per_block = 0;   // bytes, the most that a kernel can ask for
+  int64_t memory = 0, l2 = 0;                 // bytes
+  int64_t shared_per_block = 0;               // bytes, the most that a kernel can ask for
   double clock_hz = 0, memory_bandwidth = 0;  // nominal; bytes per second
 };
 const Properties& properties(int device);  // throws DeviceError where there is no such device

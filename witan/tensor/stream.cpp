@@ -48,7 +48,8 @@ std::ostream& operator<<(std::ostream& out, Device device) {
 
 Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool)
     : device_(device), arena_(std::move(arena)), pool_(pool), queue_(queue_of(device)) {
-  if (plans_for_cuda()) scratch_ = std::make_unique<Tensor>(empty({kScratchBytes / 4}, DType::i32, MemoryTag::workspace));
+  if (plans_for_cuda())
+    scratch_ = std::make_unique<Tensor>(empty({kScratchBytes / 4}, DType::i32, MemoryTag::workspace));
 }
 Stream::~Stream() = default;
 

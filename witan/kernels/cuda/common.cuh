@@ -138,8 +138,7 @@ inline bool is_hopper(Stream& stream) {
 }
 // Blocks for `items` of work, at most `per_sm` waves of them: kernels stride over the rest.
 inline unsigned blocks_for(Stream& stream, int64_t items, int per_sm = 8) {
-  return static_cast<unsigned>(
-      std::clamp<int64_t>(items, 1, static_cast<int64_t>(multiprocessors(stream)) * per_sm));
+  return static_cast<unsigned>(std::clamp<int64_t>(items, 1, static_cast<int64_t>(multiprocessors(stream)) * per_sm));
 }
 
 }  // namespace witan::kernels::cuda

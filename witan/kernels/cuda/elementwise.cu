@@ -1,6 +1,5 @@
-#include "witan/kernels/elementwise.h"
-
 #include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/elementwise.h"
 
 namespace witan::kernels::cuda {
 namespace {
