@@ -39,8 +39,8 @@ TEST(Clip, ScalesTheStepAndReadsTheNorm) {
   StepState step(rank.stream);
   step.set(0.5, 3, 3);
   const Tensor total = rank.tensor<double>({2}, {25, 7});
-  EXPECT_EQ(read_norm(total).norm, 5);
-  EXPECT_EQ(read_norm(total).zeros, 7);
+  EXPECT_EQ(read_norm(rank.stream, total).norm, 5);
+  EXPECT_EQ(read_norm(rank.stream, total).zeros, 7);
   clip(rank.stream, step, total, 2);
   EXPECT_DOUBLE_EQ(step.gradient_scale(), 2 / (5 + 1e-6));
   EXPECT_FALSE(step.skipped());

@@ -41,8 +41,8 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
         for (int64_t i = 0; i < parameter->elements(); ++i)
           parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
       GlobalNorm global(rank.stream, model.parameters, groups);
-      const Norm2 values = read_norm(global.compute(rank.stream, GlobalNorm::Of::values));
-      const Norm2 gradients = read_norm(global.compute(rank.stream, GlobalNorm::Of::gradients));
+      const Norm2 values = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values));
+      const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
       const std::lock_guard lock(mutex);
       norms.insert(gradients.norm);
       zeros.insert(gradients.zeros);
@@ -87,7 +87,7 @@ TEST(GlobalNorm, ADenseModelNeedsNoCommunication) {
   const Groups groups = make_meta_groups(layout_of(4, 1, 0), 1);  // a group that would throw if it were used
   SmallModel model(rank.stream, {{.name = "p", .shape = {5}, .init = {Initialization::Kind::ones}}}, groups);
   GlobalNorm global(rank.stream, model.parameters, groups);
-  EXPECT_EQ(read_norm(global.compute(rank.stream, GlobalNorm::Of::values)).norm, std::sqrt(5.0));
+  EXPECT_EQ(read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values)).norm, std::sqrt(5.0));
 }
 
 TEST(GlobalNorm, CountsOnMeta) {
@@ -96,7 +96,7 @@ TEST(GlobalNorm, CountsOnMeta) {
   const Groups groups = make_meta_groups(layout_of(8, 4), 5);
   SmallModel model(meta, testing::small_specs(), groups);
   GlobalNorm global(meta, model.parameters, groups);
-  EXPECT_EQ(read_norm(global.compute(meta, GlobalNorm::Of::values)).norm, 0);
+  EXPECT_EQ(read_norm(meta, global.compute(meta, GlobalNorm::Of::values)).norm, 0);
   EXPECT_EQ(groups.expert->sent().at("all_gather"), 3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
 }
 

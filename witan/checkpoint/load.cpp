@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <unordered_map>
 
@@ -8,6 +7,7 @@
 #include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 namespace {
@@ -48,7 +48,8 @@ void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked) 
 }
 
 struct Copy {
-  std::byte* to;
+  Tensor to;
+  int64_t offset;  // bytes
   const std::byte* from;
   size_t bytes;
 };
@@ -65,8 +66,7 @@ std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<St
       const int64_t from = std::max(begin, part.first_row), to = std::min(end, part.first_row + part.rows);
       if (from >= to) continue;
       const auto bytes = shards.bytes_of(name, entry, part);
-      copies.push_back({state.local.raw() + (from - begin) * row_bytes,
-                        bytes.data() + (from - part.first_row) * row_bytes,
+      copies.push_back({state.local, (from - begin) * row_bytes, bytes.data() + (from - part.first_row) * row_bytes,
                         static_cast<size_t>((to - from) * row_bytes)});
     }
   }
@@ -75,7 +75,7 @@ std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<St
 
 void perform(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
-    std::memcpy(copy.to, copy.from, copy.bytes);
+    copy_from_host(copy.to, copy.offset, copy.from, static_cast<int64_t>(copy.bytes));
     release_pages({copy.from, copy.bytes});
   }
 }

@@ -11,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 namespace {
@@ -155,16 +156,16 @@ void SafetensorsWriter::write(const Tensor& tensor) {
   require<ShapeError>(next_ < order_.size(), "safetensors: ", path_.string(), " has all of its ", order_.size(),
                       " tensors already");
   const TensorInfo& expected = order_[next_];
-  require<ShapeError>(tensor.dtype() == expected.dtype && tensor.shape() == expected.shape && tensor.contiguous() &&
-                          tensor.device().kind == Device::Kind::cpu,
-                      "safetensors: \"", expected.name, "\" must be contiguous ", expected.dtype, " ", expected.shape,
-                      " on the CPU, got ", tensor.contiguous() ? "" : "strided ", tensor.dtype(), " ", tensor.shape(),
-                      " on ", tensor.device());
+  require<ShapeError>(
+      tensor.dtype() == expected.dtype && tensor.shape() == expected.shape && tensor.contiguous() && !tensor.is_meta(),
+      "safetensors: \"", expected.name, "\" must be contiguous ", expected.dtype, " ", expected.shape,
+      " with values, got ", tensor.contiguous() ? "" : "strided ", tensor.dtype(), " ", tensor.shape(), " on ",
+      tensor.device());
   ++next_;
-  const auto bytes = static_cast<size_t>(tensor.bytes());
-  if (bytes == 0) return;
-  hasher_.update(tensor.raw(), bytes);
-  file_.write(tensor.raw(), bytes);
+  for_host_bytes(tensor, [&](const std::byte* bytes, int64_t count) {
+    hasher_.update(bytes, static_cast<size_t>(count));
+    file_.write(bytes, static_cast<size_t>(count));
+  });
 }
 
 FileDigest SafetensorsWriter::finish() {

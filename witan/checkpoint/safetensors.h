@@ -53,7 +53,7 @@ class SafetensorsWriter {
   const std::vector<TensorInfo>& order() const { return order_; }
   uint64_t bytes() const { return file_bytes_; }  // of the whole file
 
-  // The next tensor of order(): contiguous, on the CPU. Throws ShapeError for any other shape or dtype.
+  // The next tensor of order(): contiguous, with values. Throws ShapeError for any other shape or dtype.
   void write(const Tensor& tensor);
   // Throws ShapeError when tensors are missing.
   FileDigest finish();

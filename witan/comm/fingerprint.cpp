@@ -5,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 namespace {
@@ -13,7 +14,8 @@ int64_t fingerprint(const Tensor& tensor) {
   Hasher hasher;
   const std::string kind = cat(tensor.dtype(), tensor.shape());
   hasher.update(kind.data(), kind.size());
-  hasher.update(tensor.raw(), static_cast<size_t>(tensor.bytes()));
+  for_host_bytes(tensor,
+                 [&](const std::byte* bytes, int64_t count) { hasher.update(bytes, static_cast<size_t>(count)); });
   return static_cast<int64_t>(hasher.low64());
 }
 
@@ -23,11 +25,16 @@ std::vector<int> ranks_that_differ(Stream& stream, Group& group, const Tensor& t
   require<ShapeError>(tensor.defined() && tensor.contiguous(), "a fingerprint needs a contiguous tensor");
   const Tensor all = stream.empty({group.size()}, DType::i64, MemoryTag::communication);
   const Tensor mine = all.narrow(0, group.rank(), 1);
-  if (!stream.is_meta()) mine.data<int64_t>()[0] = fingerprint(tensor);
+  if (!stream.is_meta()) {
+    stream.wait();
+    const int64_t own = fingerprint(tensor);
+    stream.write(mine, &own);
+  }
   group.all_gather(stream, all, mine);
   if (stream.is_meta()) return {};
 
-  const auto found = all.span<int64_t>();
+  std::vector<int64_t> found(static_cast<size_t>(group.size()));
+  stream.read(found.data(), all);
   const auto holders = [&](int64_t value) { return std::ranges::count(found, value); };
   const int64_t usual = *std::ranges::max_element(found, {}, holders);  // the first of equals
   std::vector<int> others;

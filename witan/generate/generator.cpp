@@ -1,6 +1,8 @@
 #include "witan/generate/generator.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "witan/base/error.h"
 
@@ -11,19 +13,20 @@ namespace {
 ModelInput input_of(Stream& stream, std::span<const int32_t> ids, int64_t past) {
   const Shape shape{1, static_cast<int64_t>(ids.size())};
   ModelInput input{stream.empty(shape, DType::i32), {stream.empty(shape, DType::i32), {}}};
-  if (stream.is_meta()) return input;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    input.tokens.data<int32_t>()[i] = ids[i];
-    input.where.positions.data<int32_t>()[i] = static_cast<int32_t>(past + static_cast<int64_t>(i));
-  }
+  std::vector<int32_t> positions(ids.size());
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
+  stream.write(input.tokens, ids.data());
+  stream.write(input.where.positions, positions.data());
   return input;
 }
 
 // Logits [1, V] in the compute dtype -> the first `count` as float32.
-std::vector<float> to_floats(const Tensor& logits, int64_t count) {
+std::vector<float> to_floats(Stream& stream, const Tensor& logits, int64_t count) {
   std::vector<float> out;
   dispatch_floating(logits.dtype(), [&]<class T>() {
-    for (const T value : logits.span<T>().first(static_cast<size_t>(count))) out.push_back(static_cast<float>(value));
+    std::vector<T> all(static_cast<size_t>(logits.elements()));
+    stream.read(all.data(), logits);
+    for (const T value : std::span(all).first(static_cast<size_t>(count))) out.push_back(static_cast<float>(value));
   });
   return out;
 }
@@ -53,7 +56,7 @@ std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<cons
   for (int64_t position = 0; static_cast<int64_t>(text.size()) < options.max_tokens;) {
     const Tensor logits = model.decode(stream, input_of(stream, next, position), caches);
     position += static_cast<int64_t>(next.size());
-    const int32_t token = stream.is_meta() ? 0 : sampler.next(to_floats(logits, vocabulary), position);
+    const int32_t token = stream.is_meta() ? 0 : sampler.next(to_floats(stream, logits, vocabulary), position);
     if (token == options.end_of_text && !stream.is_meta()) break;  // a dry run goes the whole way
     text.push_back(token);
     if (on_token) on_token(token);

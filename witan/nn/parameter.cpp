@@ -6,6 +6,7 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 
@@ -20,7 +21,7 @@ Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t 
   const auto kind = spec_.init.kind;
   if (kind == Initialization::Kind::torch_normal || kind == Initialization::Kind::torch_uniform) {
     assert(torch);
-    draw(*torch);
+    draw(stream, *torch);
   } else {
     initialize(stream, seed);
   }
@@ -44,29 +45,44 @@ void Parameter::initialize(Stream& stream, uint64_t seed) {
   const Philox rng(seed, Philox::stream_of(name()));
   constexpr int64_t kGrain = 1 << 14;
   dispatch_floating(value_.dtype(), [&]<class T>() {
-    T* values = value_.data<T>();
-    stream.pool().for_ranges(value_.elements(), kGrain, [&, first = first_element()](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
-        if (spec_.init.kind == Initialization::Kind::normal)
-          value = rng.normal(static_cast<uint64_t>(first + i)) * spec_.init.std;
-        values[i] = T(value);
-      }
-    });
+    // Elements [from, from + count), to values[0 … count).
+    const auto fill = [&](T* values, int64_t from, int64_t count) {
+      stream.pool().for_ranges(count, kGrain, [&, first = first_element() + from](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
+          if (spec_.init.kind == Initialization::Kind::normal)
+            value = rng.normal(static_cast<uint64_t>(first + i)) * spec_.init.std;
+          values[i] = T(value);
+        }
+      });
+    };
+    if (!stream.is_cuda()) return fill(value_.data<T>(), 0, value_.elements());
+    // On the host, so that a run begins with the same bits on every device.
+    constexpr int64_t kPiece = 1 << 24;
+    std::vector<T> piece(static_cast<size_t>(std::min(value_.elements(), kPiece)));
+    for (int64_t from = 0; from < value_.elements(); from += kPiece) {
+      const int64_t count = std::min(kPiece, value_.elements() - from);
+      fill(piece.data(), from, count);
+      copy_from_host(value_, from * size_of(value_.dtype()), piece.data(), count * size_of(value_.dtype()));
+    }
   });
 }
 
-void Parameter::draw(TorchRandom& random) {
+void Parameter::draw(Stream& stream, TorchRandom& random) {
   const int64_t mine = first_element(), end = mine + elements(), all = spec_.shape.elements();
   dispatch_floating(value_.dtype(), [&]<class T>() {
-    T* to = value_.data<T>();
+    std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(elements()) : 0);
+    T* to = stream.is_cuda() ? staged.data() : value_.data<T>();
     const auto keep = [&](int64_t first, std::span<const float> values) {
       const int64_t last = first + static_cast<int64_t>(values.size());
       for (int64_t i = std::max(first, mine); i < std::min(last, end); ++i)
         to[i - mine] = T(values[static_cast<size_t>(i - first)]);
     };
-    if (spec_.init.kind == Initialization::Kind::torch_normal) return random.normal(all, keep);
-    random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
+    if (spec_.init.kind == Initialization::Kind::torch_normal)
+      random.normal(all, keep);
+    else
+      random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
+    if (stream.is_cuda()) copy_from_host(value_, staged.data());
   });
 }
 

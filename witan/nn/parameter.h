@@ -69,7 +69,7 @@ class Parameter final : public Leaf {
  private:
   int64_t row_elements() const { return spec_.shape[0] == 0 ? 0 : spec_.shape.elements() / spec_.shape[0]; }
   void initialize(Stream& stream, uint64_t seed);
-  void draw(TorchRandom& random);
+  void draw(Stream& stream, TorchRandom& random);
 
   ParameterSpec spec_;
   int64_t begin_;

@@ -1,5 +1,6 @@
 #include "witan/optim/clip.h"
 
+#include <array>
 #include <cmath>
 
 #include "witan/kernels/optimizer.h"
@@ -29,9 +30,10 @@ void clip(Stream& stream, const StepState& step, const Tensor& total, double max
   kernels::clip_by_norm(stream, step.tensor(), total, max_norm);
 }
 
-Norm2 read_norm(const Tensor& total) {
-  if (total.is_meta()) return {};
-  return {std::sqrt(total.data<double>()[0]), total.data<double>()[1]};
+Norm2 read_norm(Stream& stream, const Tensor& total) {
+  std::array<double, 2> sums{};
+  stream.read(sums.data(), total);
+  return {std::sqrt(sums[0]), sums[1]};
 }
 
 }  // namespace witan

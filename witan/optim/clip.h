@@ -26,7 +26,7 @@ void square_sums(Stream& stream, const Tensor& sums, const Parameter& parameter,
 // total [2] float64, the same on every rank.
 void clip(Stream& stream, const StepState& step, const Tensor& total, double max_norm);
 
-// Zeros on the meta device.
-Norm2 read_norm(const Tensor& total);
+// Waits for the stream. Zeros on the meta device.
+Norm2 read_norm(Stream& stream, const Tensor& total);
 
 }  // namespace witan

@@ -28,6 +28,13 @@ Fields ParallelConfig::fields() {
           .between(0, 1 << 20),
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
       Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
+      Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}
+          .one_of({"auto", "cpu", "cuda"}),
+      Field{"cuda_graph", &cuda_graph,
+            "a GPU runs the whole step as one recorded graph, where nothing in it asks the host"},
+      Field{"gradient_dtype", &gradient_dtype,
+            "of gradients and their sums; bfloat16 halves them and needs dtype = bfloat16"}
+          .one_of({"float32", "bfloat16"}),
   };
 }
 

@@ -10,7 +10,11 @@ struct ParallelConfig {
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
   int64_t threads = 0;                     // of each rank; 0: cores / ranks
   bool deterministic = false;              // the same bits in every layout
+  std::string device = "auto";             // auto | cpu | cuda
+  bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
+  std::string gradient_dtype = "float32";  // float32 | bfloat16
 
+  bool on_gpu() const { return device == "cuda"; }
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
   void validate(int world, int64_t num_experts) const;

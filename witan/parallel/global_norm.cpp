@@ -1,7 +1,5 @@
 #include "witan/parallel/global_norm.h"
 
-#include <algorithm>
-
 namespace witan {
 namespace {
 
@@ -33,9 +31,7 @@ GlobalNorm::GlobalNorm(Stream& stream, const std::vector<Parameter*>& parameters
   sums_ = stream.empty({rows, 2}, DType::f64, MemoryTag::workspace);
   order_ = stream.empty({rows}, DType::i64, MemoryTag::workspace);
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
-  if (stream.is_meta()) return;
-  std::ranges::copy(summation_order(parameters, dense_chunks_, expert_chunks_, expert_group_.size()),
-                    order_.data<int64_t>());
+  stream.write(order_, summation_order(parameters, dense_chunks_, expert_chunks_, expert_group_.size()).data());
 }
 
 const Tensor& GlobalNorm::compute(Stream& stream, Of what) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <cstring>
 #include <map>
 
 #include "witan/base/stopwatch.h"
@@ -154,8 +153,7 @@ void GradientBuckets::write_zeros(const Bucket& bucket) {
   for (Parameter* parameter : bucket.parameters) {
     if (parameter->gradient_written) continue;
     for (int64_t part = 0; part < parameter->gradient_parts(); ++part) {
-      const Tensor& gradient = parameter->gradient_part(part);
-      if (!stream_.is_meta()) std::memset(gradient.raw(), 0, static_cast<size_t>(gradient.bytes()));
+      stream_.zero(parameter->gradient_part(part));
     }
     parameter->gradient_written = true;
   }

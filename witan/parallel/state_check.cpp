@@ -4,6 +4,7 @@
 
 #include "witan/base/hash.h"
 #include "witan/comm/fingerprint.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 
@@ -60,16 +61,21 @@ void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter
   const Tensor all = stream.empty({held * group.size()}, DType::i64, MemoryTag::communication);
   const Tensor mine = all.narrow(0, held * group.rank(), held);
   if (!stream.is_meta()) {
-    const int64_t bytes = held == 0 ? 0 : value.bytes() / held;
+    stream.wait();
+    std::vector<int64_t> own;
     for (int64_t expert = 0; expert < held; ++expert) {
       Hasher hasher;
-      hasher.update(value.raw() + expert * bytes, static_cast<size_t>(bytes));
-      mine.data<int64_t>()[expert] = static_cast<int64_t>(hasher.low64());
+      for_host_bytes(value.narrow(0, expert, 1), [&](const std::byte* bytes, int64_t count) {
+        hasher.update(bytes, static_cast<size_t>(count));
+      });
+      own.push_back(static_cast<int64_t>(hasher.low64()));
     }
+    stream.write(mine, own.data());
   }
   group.all_gather(stream, all, mine);
   if (stream.is_meta()) return;
-  const auto hashes = all.span<int64_t>();
+  std::vector<int64_t> hashes(static_cast<size_t>(held * group.size()));
+  stream.read(hashes.data(), all);
   for (auto one = hashes.begin(); one != hashes.end(); ++one) {
     const auto same = std::find(one + 1, hashes.end(), *one);
     require<CommError>(same == hashes.end(), "check_states after ", stage, ": experts ", one - hashes.begin(), " and ",

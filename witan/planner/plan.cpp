@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "witan/base/threads.h"
+#include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
 #include "witan/planner/reserve.h"
+#include "witan/train/device.h"
 #include "witan/train/engine.h"
 
 namespace witan {
@@ -24,7 +26,7 @@ class MetaRank {
   MetaRank(const RunConfig& config, const Layout& layout, int rank)
       : config_(config),
         pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
-        stream_({Device::Kind::meta}, Arena::meta(), pool_),
+        stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
         groups_(make_meta_groups(layout, rank)),
         engine_(stream_, groups_, config) {}
 
@@ -107,6 +109,16 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
   return plan;
 }
 
+// What all micro-batches of a step have on the device at once: their tokens, and what they came to.
+int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  const StepInputs inputs(stream, batches_of(config, micro_batches));
+  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "replicate"),
+                          report_sizes(config.model, micro_batches));
+  return stream.arena().high_water();
+}
+
 int64_t most_prompt_tokens(const RunConfig& config) {
   return static_cast<int64_t>(config.train.sample_prompt.size());
 }
@@ -159,7 +171,9 @@ int64_t estimate_arena_bytes(const RunConfig& config) {
   meta.log();
   meta.evaluate();
   meta.sample(most_prompt_tokens(config));
-  return meta.arena().high_water() * config.parallel.ranks;
+  const int64_t left_out =
+      step_buffers_bytes(config, micro_batches_of_a_rank(config)) - step_buffers_bytes(config, micro_batches);
+  return (meta.arena().high_water() + left_out) * config.parallel.ranks;
 }
 
 }  // namespace witan

@@ -34,6 +34,10 @@ int64_t free_memory(int device);
 std::byte* allocate(int device, int64_t bytes);
 void release(int device, std::byte* memory);
 
+// Between host and device at once, by any thread. Throw DeviceError.
+void copy_in(int device, std::byte* to, const void* from, int64_t bytes);
+void copy_out(int device, void* to, const std::byte* from, int64_t bytes);
+
 // A stream of its own, not synchronised with any other.
 std::unique_ptr<Queue> make_queue(int device);
 

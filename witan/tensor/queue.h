@@ -3,8 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace witan {
+
+// Work that was recorded once and can be queued again at once, on the very same addresses.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  virtual void launch() = 0;
+};
 
 class Queue {
  public:
@@ -21,6 +33,12 @@ class Queue {
   // Throws DeviceError, naming `what`, for an error of work that was just queued.
   virtual void check(const char* what) = 0;
   virtual void* native() = 0;  // cudaStream_t
+
+  // Whether work can be recorded. Between begin and end what is queued is not done, and nothing may wait; both are
+  // calls of one thread. The graph must go before the queue does.
+  virtual bool records() const { return false; }
+  virtual void begin_recording() {}
+  virtual std::unique_ptr<Graph> end_recording() { return nullptr; }
 };
 
 }  // namespace witan

@@ -104,11 +104,23 @@ Fields RunConfig::fields() {
   return all;
 }
 
+DType RunConfig::gradient_dtype() const {
+  const DType compute = model.compute_dtype();
+  return compute == DType::bf16 ? dtype_from_name(parallel.gradient_dtype) : accumulator(compute);
+}
+
 void RunConfig::validate() const {
   model.validate();
   data.validate();
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  if (parallel.gradient_dtype == "bfloat16") {
+    require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
+                         model.dtype, ": gradients are not narrower than what they are of");
+    require<ConfigError>(!parallel.deterministic,
+                         "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
+                         "are formed in float32");
+  }
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,

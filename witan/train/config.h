@@ -89,8 +89,8 @@ struct RunConfig {
   void validate() const;
 
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
-  // Gradients are summed in float32, or float64 for float64 models.
-  DType gradient_dtype() const { return accumulator(model.compute_dtype()); }
+  // float64 for float64 models, else what parallel.gradient_dtype says.
+  DType gradient_dtype() const;
 };
 
 }  // namespace witan

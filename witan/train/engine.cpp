@@ -1,34 +1,17 @@
 #include "witan/train/engine.h"
 
 #include <algorithm>
-#include <numeric>
-#include <span>
+#include <cmath>
+#include <utility>
 
 #include "witan/base/stopwatch.h"
+#include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/ops/cross_entropy.h"
-#include "witan/ops/elementwise.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
-#include "witan/train/upload.h"
 
 namespace witan {
-// What one rank's micro-batches came to.
-struct Engine::Sums {
-  std::vector<double> losses;  // of each micro-batch: cross entropy, balance, z
-  StepTimes times;
-  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E], summed
-  double dropped = 0;                               // of them: beyond their experts' capacity
-
-  // A micro-batch's assignments to the experts of a block, each of which takes `capacity`.
-  void add_load(size_t block, std::span<const int64_t> counts, int64_t capacity) {
-    for (size_t e = 0; e < counts.size(); ++e) {
-      expert_counts[block][e] += counts[e];
-      dropped += static_cast<double>(std::max<int64_t>(counts[e] - capacity, 0));
-    }
-  }
-};
-
 Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
     : stream_(stream),
       groups_(groups),
@@ -42,89 +25,173 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       norm_(stream, parameters_, groups),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, own_all(parameters_))),
-      state_check_(parameters_, groups) {
+      state_check_(parameters_, groups),
+      one_(root_gradient(1)),
+      balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
+      z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {
   charge_parts(model_, stream);
   if (config_.train.check_states) state_check_.after_init(stream_);
+}
+
+// [1], in the dtype of losses.
+Tensor Engine::root_gradient(double value) {
+  const Tensor gradient = stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
+  dispatch_floating(gradient.dtype(), [&]<class A>() {
+    const A one = static_cast<A>(value);
+    stream_.write(gradient, &one);
+  });
+  return gradient;
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
+  prepare(micro_batches);
   step_state_.set(learning, iteration, updates + 1);
+  inputs_->upload(stream_, micro_batches);
+  times_ = {};
+  if (recordable()) {
+    // The host is through with the step when the device begins it: what it asks for now is heard a step early.
+    report_->write_stop(stream_, stop && stop());
+    const Stopwatch whole;
+    if (before_update_) before_update_();
+    replay();
+    const StepReport::Result read = report_->read(stream_);
+    times_.forward_backward = whole.seconds();
+    return result_of(read, micro_batches);
+  }
+  compute(Mode::eager, stop);
+  return result_of(report_->read(stream_), micro_batches);
+}
 
-  double targets = 0;
-  for (const Batch& batch : micro_batches) targets += static_cast<double>(batch.loss_tokens);
-  targets = std::max(sum_over_ranks(targets), 1.0);  // a batch without targets has loss 0, not 0/0
+void Engine::prepare(const std::vector<Batch>& batches) {
+  if (inputs_ && inputs_->fits(batches)) return;
+  graph_.reset();
+  warm_ = false;
+  inputs_.reset();
+  report_.reset();
+  inputs_ = std::make_unique<StepInputs>(stream_, batches);
+  report_ = std::make_unique<StepReport>(stream_, *groups_.replicate,
+                                         report_sizes(config_.model, static_cast<int64_t>(batches.size())));
+}
 
-  Sums sums;
+bool Engine::recordable() const {
+  return config_.parallel.cuda_graph && stream_.is_cuda() && !config_.train.check_states &&
+         (config_.model.moe.num_experts == 0 || config_.model.moe.moe_grouped_gemm) && groups_.expert->size() == 1;
+}
+
+// The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
+void Engine::replay() {
+  if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
+  if (!graph_) {
+    Queue& queue = *stream_.queue();
+    queue.begin_recording();
+    try {
+      compute(Mode::recorded, {});
+    } catch (...) {
+      try {
+        queue.end_recording();
+      } catch (const DeviceError&) {  // what broke the recording is on its way
+      }
+      throw;
+    }
+    graph_ = queue.end_recording();
+  }
+  graph_->launch();
+}
+
+// All that a step does, from its inputs to its report.
+void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  groups_.replicate->all_reduce(stream_, inputs_->target_count());
   const Stopwatch forward_backward;
-  for (size_t i = 0; i < micro_batches.size(); ++i)
-    run_micro_batch(micro_batches[i], static_cast<int64_t>(i), targets, sums);
+  for (int64_t i = 0; i < inputs_->micro_batches(); ++i) run_micro_batch(i);
   stream_.set_part("gradients");
   gradients_.finish_step();
-  sums.times.forward_backward = forward_backward.seconds();
-  sums.times.reduction = gradients_.reduction_seconds();
+  times_.forward_backward = forward_backward.seconds();
+  times_.reduction = gradients_.reduction_seconds();
   if (config_.train.check_states) state_check_.after_reduction(stream_);
 
   stream_.set_part("optimizer");
-  if (before_update_) before_update_();
+  if (mode == Mode::eager && before_update_) before_update_();
   const Stopwatch optimizer;
   const Tensor& total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);
-  sums.times.clip = optimizer.seconds();
+  times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
-  sums.times.optimizer = optimizer.seconds();
-  sums.times.update = sums.times.optimizer - sums.times.clip;
+  times_.optimizer = optimizer.seconds();
+  times_.update = times_.optimizer - times_.clip;
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   stream_.set_part("other");
-
-  StepResult result = share(sums, stop && stop());
-  result.learning_rate = learning;
-  const Norm2 norm = read_norm(total);
-  result.gradient_norm = norm.norm;
-  result.zero_gradients = norm.zeros;
-  result.times = sums.times;
-  result.skipped = step_state_.skipped();
-  return result;
+  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
+  report_->finish(stream_, *groups_.replicate, total, step_state_.tensor());
 }
 
-void Engine::run_micro_batch(const Batch& batch, int64_t index, double targets, Sums& sums) {
+void Engine::run_micro_batch(int64_t index) {
   Tape tape(stream_);
   const Stopwatch forward;
   stream_.set_part("head and rest");
-  const DType A = accumulator(config_.model.compute_dtype());
-  Var loss;
+  std::vector<std::pair<Var, Tensor>> roots;
   {
-    // Only the loss outlives this scope: the logits belong to the backward alone.
-    ModelInput input = upload(stream_, batch);
+    // Only the losses outlive this scope: the logits belong to the backward alone.
+    ModelInput input = inputs_->input(index);
     const int64_t first = groups_.replicate->rank() * (config_.micro_batches() / config_.parallel.ranks);
     input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
-    const auto [ids, weights] = upload_targets(stream_, batch, A, targets);
+    const Tensor& mask = inputs_->mask(index);
+    const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
+    kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
     ModelOutput out = model_.forward(tape, input);
-    const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, ids, weights);
+    const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, inputs_->targets(index), weights);
+    report_->add(stream_, index, entropy.loss.value(), out);
 
-    const double share = 1.0 / static_cast<double>(config_.micro_batches());
+    roots.emplace_back(entropy.loss, one_);
     const auto& moe = config_.model.moe;
-    std::vector<std::pair<Var, double>> terms = {{entropy.loss, 1.0}};
-    for (const Var& balance : out.balance_losses) terms.emplace_back(balance, moe.balance_weight() * share);
-    for (const Var& z : out.z_losses) terms.emplace_back(z, moe.moe_z_loss_coeff * share);
-    loss = ops::weighted_sum(tape, terms);
-
-    double balance_loss = 0, z_loss = 0;
-    for (const Var& balance : out.balance_losses) balance_loss += read_scalar(balance.value());
-    for (const Var& z : out.z_losses) z_loss += read_scalar(z.value());
-    sums.losses.insert(sums.losses.end(), {read_scalar(entropy.loss.value()), balance_loss, z_loss});
-    sums.expert_counts.resize(out.expert_counts.size(), std::vector<int64_t>(static_cast<size_t>(moe.num_experts)));
-    if (!stream_.is_meta())
-      for (size_t layer = 0; layer < out.expert_counts.size(); ++layer)
-        sums.add_load(layer, out.expert_counts[layer].span<int64_t>(),
-                      moe.expert_capacity(batch.sequences * batch.sequence_length));
+    if (moe.balance_weight() != 0)
+      for (const Var& balance : out.balance_losses) roots.emplace_back(balance, balance_weight_);
+    if (moe.moe_z_loss_coeff != 0)
+      for (const Var& z : out.z_losses) roots.emplace_back(z, z_weight_);
   }
-  sums.times.forward += forward.seconds();
+  times_.forward += forward.seconds();
   const Stopwatch backward;
   gradients_.begin_micro_batch(index);
-  tape.backward({{loss, {}}});
-  sums.times.backward += backward.seconds();
+  tape.backward(roots);
+  times_.backward += backward.seconds();
+}
+
+// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
+StepResult Engine::result_of(const StepReport::Result& report, const std::vector<Batch>& batches) const {
+  StepResult result;
+  const auto& sizes = report_->sizes();
+  const auto& moe = config_.model.moe;
+  result.expert_counts.resize(static_cast<size_t>(sizes.blocks),
+                              std::vector<int64_t>(static_cast<size_t>(sizes.experts)));
+  double dropped = 0, routed = 0;
+  for (size_t i = 0; i < report.micro_batches.size(); ++i) {
+    const StepReport::MicroBatch& one = report.micro_batches[i];
+    result.loss += one.loss;
+    result.balance_loss += one.balance;
+    result.z_loss += one.z;
+    const Batch& shape = batches[i % batches.size()];  // all ranks' are alike
+    const int64_t capacity = moe.expert_capacity(shape.sequences * shape.sequence_length);
+    for (size_t block = 0; block < one.expert_counts.size(); ++block)
+      for (size_t e = 0; e < one.expert_counts[block].size(); ++e) {
+        const int64_t count = one.expert_counts[block][e];
+        result.expert_counts[block][e] += count;
+        routed += static_cast<double>(count);
+        dropped += static_cast<double>(std::max<int64_t>(count - capacity, 0));
+      }
+  }
+  const double terms =
+      static_cast<double>(config_.micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks), 1);
+  result.balance_loss /= terms;
+  result.z_loss /= terms;
+  if (routed > 0) result.dropped_share = dropped / routed;
+  result.learning_rate = report.step[kernels::step_value::learning_rate];
+  result.gradient_norm = std::sqrt(report.square_sum);
+  result.zero_gradients = report.zeros;
+  result.skipped = report.step[kernels::step_value::skip] != 0;
+  result.stop = report.stop;
+  result.times = times_;
+  return result;
 }
 
 // All ranks' values, in the order of ranks.
@@ -133,47 +200,12 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
   const Group& ranks = *groups_.replicate;
   const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor own = all.narrow(0, ranks.rank() * count, count);
-  if (!stream_.is_meta()) std::ranges::copy(values, own.data<double>());
+  stream_.write(own, values.data());
   groups_.replicate->all_gather(stream_, all, own);
-  return stream_.is_meta() ? values : all.to_vector<double>();
-}
-
-double Engine::sum_over_ranks(double value) {
-  double sum = 0;
-  for (const double part : gather({value})) sum += part;
-  return sum;
-}
-
-// Makes every rank know the sums of all, and whether anyone wants to stop. Losses are summed in the order of
-// micro-batches, whoever ran them: the same bits in every layout.
-StepResult Engine::share(const Sums& sums, bool stop) {
-  StepResult result;
-  const std::vector<double> losses = gather(sums.losses);
-  for (size_t i = 0; i < losses.size(); i += 3) {
-    result.loss += losses[i];
-    result.balance_loss += losses[i + 1];
-    result.z_loss += losses[i + 2];
-  }
-  const double terms = static_cast<double>(config_.micro_batches()) *
-                       std::max<double>(static_cast<double>(sums.expert_counts.size()), 1);
-  result.balance_loss /= terms;
-  result.z_loss /= terms;
-
-  std::vector<double> values = {stop ? 1.0 : 0.0, sums.dropped};
-  for (const auto& layer : sums.expert_counts) values.insert(values.end(), layer.begin(), layer.end());
-  const Tensor shared = stream_.empty({static_cast<int64_t>(values.size())}, DType::f64, MemoryTag::communication);
-  if (!stream_.is_meta()) std::copy(values.begin(), values.end(), shared.data<double>());
-  groups_.replicate->all_reduce(stream_, shared);
-  if (!stream_.is_meta()) values = shared.to_vector<double>();
-  result.stop = values[0] > 0;
-  auto next = values.begin() + 2;
-  for (const auto& layer : sums.expert_counts) {
-    result.expert_counts.emplace_back(next, next + static_cast<ptrdiff_t>(layer.size()));
-    next += static_cast<ptrdiff_t>(layer.size());
-  }
-  const double routed = std::accumulate(values.begin() + 2, values.end(), 0.0);
-  if (routed > 0) result.dropped_share = values[1] / routed;
-  return result;
+  if (stream_.is_meta()) return values;
+  std::vector<double> gathered(static_cast<size_t>(all.elements()));
+  stream_.read(gathered.data(), all);
+  return gathered;
 }
 
 Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
@@ -195,7 +227,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
 
 double Engine::params_norm() {
   const std::string before = stream_.set_part("logging");
-  const double norm = read_norm(norm_.compute(stream_, GlobalNorm::Of::values)).norm;
+  const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
   stream_.set_part(before);
   return norm;
 }

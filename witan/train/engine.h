@@ -1,11 +1,13 @@
 // One rank's model, gradients and optimizer, and the step that trains them. The planner runs the very same code on the
 // meta device.
+//
+// On a GPU the host is in no step: what a step needs is uploaded before it, what it comes to is read after it, and in
+// between it is one recorded graph wherever nothing in it asks the host (Engine::recordable).
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "witan/checkpoint/state.h"
@@ -18,6 +20,8 @@
 #include "witan/parallel/state_check.h"
 #include "witan/train/config.h"
 #include "witan/train/evaluate.h"
+#include "witan/train/step_inputs.h"
+#include "witan/train/step_report.h"
 #include "witan/train/times.h"
 
 namespace witan {
@@ -44,7 +48,7 @@ class Engine {
 
   // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
   // ranks. `iteration` counts from 1; `updates` are the updates made before (skipped steps make none). On the meta
-  // device batches need only their sizes.
+  // device batches need only their sizes. Ids must be the model's: a GPU is not waited for to say so.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
 
@@ -66,11 +70,17 @@ class Engine {
   Stream& stream() { return stream_; }
 
  private:
-  struct Sums;
-  void run_micro_batch(const Batch& batch, int64_t index, double targets, Sums& sums);
+  // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
+  enum class Mode : uint8_t { eager, recorded };
+
+  Tensor root_gradient(double value);
+  void prepare(const std::vector<Batch>& batches);
+  bool recordable() const;
+  void replay();
+  void compute(Mode mode, const std::function<bool()>& stop);
+  void run_micro_batch(int64_t index);
+  StepResult result_of(const StepReport::Result& report, const std::vector<Batch>& batches) const;
   std::vector<double> gather(const std::vector<double>& values);
-  double sum_over_ranks(double value);
-  StepResult share(const Sums& sums, bool stop);
 
   Stream& stream_;
   const Groups& groups_;
@@ -82,6 +92,12 @@ class Engine {
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
+  Tensor one_, balance_weight_, z_weight_;  // [1]: gradients of the step's loss by its terms
+  std::unique_ptr<StepInputs> inputs_;
+  std::unique_ptr<StepReport> report_;
+  StepTimes times_;
+  bool warm_ = false;             // a step has run on these inputs
+  std::unique_ptr<Graph> graph_;  // the step, recorded
   std::function<void()> before_update_;
 };
 

@@ -11,7 +11,7 @@ Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch) {
   const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()), 1.0);
   const ModelOutput out = model.forward(tape, input);
   const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, ids, weights);
-  return {read_scalar(entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
+  return {read_scalar(stream, entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
 }
 
 }  // namespace witan

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "witan/base/error.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan {
 namespace {
@@ -32,7 +33,10 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size) {
   if (attention.learned_positions() && attention.max_position_embeddings == 0)
     attention.max_position_embeddings = config.data.seq_length;
   auto& parallel = config.parallel;
-  if (parallel.ranks == 0) parallel.ranks = automatic_ranks(config, cores);
+  const int gpus = cuda::devices();
+  if (parallel.device == "auto") parallel.device = gpus > 0 ? "cuda" : "cpu";
+  if (parallel.ranks == 0)
+    parallel.ranks = automatic_ranks(config, parallel.on_gpu() ? std::max(std::min(cores, gpus), 1) : cores);
   if (parallel.threads == 0) parallel.threads = std::max<int64_t>(cores / parallel.ranks, 1);
   const int ranks = static_cast<int>(parallel.ranks);
   parallel.validate(ranks, model.moe.num_experts);

@@ -8,11 +8,11 @@
 
 namespace witan {
 
-// Fills in what is 0 for "automatic": ranks (the most that share the micro-batches evenly, have a core each and
-// form groups of expert_model_parallel_size; one group at least),
-// threads, expert_model_parallel_size, max_position_embeddings of a model that learns positions. `vocab_size`: the
-// tokenizer's, for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError.
-// The model's is rounded up to a multiple of make_vocab_size_divisible_by.
+// Fills in what is 0 or auto: device (GPUs where there are any), ranks (the most that share the micro-batches evenly,
+// have a core or a GPU each and form groups of expert_model_parallel_size; one group at least), threads,
+// expert_model_parallel_size, max_position_embeddings of a model that learns positions. `vocab_size`: the tokenizer's,
+// for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError. The model's is
+// rounded up to a multiple of make_vocab_size_divisible_by.
 void resolve(RunConfig& config, int cores, int64_t vocab_size);
 
 // Keys in which the two differ although a run must keep them to be the same run: model, data, batch sizes and seed,

@@ -40,10 +40,13 @@ std::vector<megatron_log::RankTimes> gather_times(Stream& stream, Group& world, 
   const auto count = static_cast<int64_t>(own.size());
   const Tensor all = stream.empty({world.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor part = all.narrow(0, world.rank() * count, count);
-  if (!stream.is_meta()) std::ranges::transform(own, part.data<double>(), &NamedSeconds::value_type::second);
+  std::vector<double> seconds(own.size());
+  std::ranges::transform(own, seconds.begin(), &NamedSeconds::value_type::second);
+  stream.write(part, seconds.data());
   world.all_gather(stream, all, part);
   if (stream.is_meta()) return times;
-  const auto seconds = all.to_vector<double>();
+  seconds.resize(static_cast<size_t>(all.elements()));
+  stream.read(seconds.data(), all);
   for (size_t i = 0; i < own.size(); ++i) {
     megatron_log::RankTimes& time = times.emplace_back();
     time.name = own[i].first;

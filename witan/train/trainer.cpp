@@ -12,6 +12,7 @@
 #include "witan/comm/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
+#include "witan/train/device.h"
 #include "witan/train/engine.h"
 #include "witan/train/recorder.h"
 #include "witan/train/signals.h"
@@ -58,7 +59,10 @@ class RankTrainer {
       : run_(run),
         groups_(std::move(groups)),
         pool_(static_cast<int>(run.config.parallel.threads)),
-        stream_({Device::Kind::cpu}, Arena::reserve(run.plan.memory[static_cast<size_t>(groups_.rank)].peak), pool_),
+        stream_(
+            device_of(run.config, groups_.rank),
+            reserve_arena(device_of(run.config, groups_.rank), run.plan.memory[static_cast<size_t>(groups_.rank)].peak),
+            pool_),
         engine_(stream_, groups_, run.config),
         saving_(std::move(everyone)),
         held_out_(held_out_batches(run.data, run.config, groups_.rank)) {

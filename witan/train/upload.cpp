@@ -1,14 +1,12 @@
 #include "witan/train/upload.h"
 
-#include <cstring>
-
 namespace witan {
 namespace {
 
 template <class T>
 Tensor upload(Stream& stream, const std::vector<T>& values, const Shape& shape) {
   Tensor out = stream.empty(shape, dtype_of<T>());
-  if (!stream.is_meta()) std::memcpy(out.raw(), values.data(), static_cast<size_t>(out.bytes()));
+  stream.write(out, values.data());
   return out;
 }
 
@@ -23,17 +21,20 @@ ModelInput upload(Stream& stream, const Batch& batch) {
 Targets upload_targets(Stream& stream, const Batch& batch, DType dtype, double denominator) {
   const Shape shape{batch.sequences * batch.sequence_length};
   const Tensor weights = stream.empty(shape, dtype);
-  if (!stream.is_meta())
-    dispatch_floating(dtype, [&]<class A>() {
-      for (size_t i = 0; i < batch.loss_mask.size(); ++i)
-        weights.data<A>()[i] = A(static_cast<double>(batch.loss_mask[i]) / denominator);
-    });
+  dispatch_floating(dtype, [&]<class A>() {
+    std::vector<A> values;
+    for (const float mask : batch.loss_mask) values.push_back(A(static_cast<double>(mask) / denominator));
+    stream.write(weights, values.data());
+  });
   return {upload(stream, batch.targets, shape), weights};
 }
 
-double read_scalar(const Tensor& tensor) {
-  if (tensor.is_meta()) return 0;
-  return dispatch_floating(tensor.dtype(), [&]<class A>() { return static_cast<double>(tensor.data<A>()[0]); });
+double read_scalar(Stream& stream, const Tensor& tensor) {
+  return dispatch_floating(tensor.dtype(), [&]<class A>() {
+    A value = A(0.0f);
+    stream.read(&value, tensor);
+    return static_cast<double>(value);
+  });
 }
 
 }  // namespace witan

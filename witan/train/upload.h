@@ -15,7 +15,7 @@ struct Targets {
 };
 Targets upload_targets(Stream& stream, const Batch& batch, DType dtype, double denominator);
 
-// The host's view of a floating-point scalar; 0 on the meta device.
-double read_scalar(const Tensor& tensor);
+// The host's view of a floating-point scalar, which it waits for; 0 on the meta device.
+double read_scalar(Stream& stream, const Tensor& tensor);
 
 }  // namespace witan

@@ -98,6 +98,16 @@ std::byte* allocate(int device, int64_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+void copy_in(int device, std::byte* to, const void* from, int64_t bytes) {
+  const OnDevice on(device);
+  check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copying to the device");
+}
+
+void copy_out(int device, void* to, const std::byte* from, int64_t bytes) {
+  const OnDevice on(device);
+  check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copying from the device");
+}
+
 void release(int device, std::byte* memory) {
   int before = 0;
   cudaGetDevice(&before);

@@ -1,0 +1,36 @@
+// Values between the host and a tensor of any device, at once: for what is no part of a step. Any thread may call them;
+// work that streams still have to do on the tensor must be waited for before. Nothing happens on the meta device.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "witan/tensor/tensor.h"
+
+namespace witan {
+
+// `bytes` from the tensor's first element + `offset`; tensors are contiguous.
+void copy_from_host(const Tensor& to, int64_t offset, const void* from, int64_t bytes);
+void copy_to_host(void* to, const Tensor& from, int64_t offset, int64_t bytes);
+
+inline void copy_from_host(const Tensor& to, const void* from) {
+  copy_from_host(to, 0, from, to.bytes());
+}
+
+// Calls body(pointer, bytes) with all bytes of a contiguous tensor in order: at once where they lie on the host, in
+// pieces of a few MiB where they come from a device.
+template <class Body>
+void for_host_bytes(const Tensor& tensor, const Body& body) {
+  const int64_t bytes = tensor.bytes();
+  if (bytes == 0) return;
+  if (tensor.device().kind == Device::Kind::cpu) return body(tensor.raw(), bytes);
+  constexpr int64_t kPiece = int64_t{8} << 20;
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPiece)));
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const int64_t here = std::min(kPiece, bytes - at);
+    copy_to_host(piece.data(), tensor, at, here);
+    body(static_cast<const std::byte*>(piece.data()), here);
+  }
+}
+
+}  // namespace witan
