@@ -49,6 +49,32 @@ TEST(Scale, OverwritesOrAddsAcrossDTypes) {
       }
 }
 
+TEST(Accumulate, OverwritesOrAddsAcrossDTypes) {
+  Rank rank;
+  for (const DType from : kDTypes)
+    for (const DType to : kDTypes)
+      for (const Shape& shape : kShapes) {
+        const Tensor x = rank.normal(shape, from, "x"), z = rank.normal(shape, from, "z"), y = rank.poisoned(shape, to);
+        kernels::accumulate(rank.stream, y, Write::overwrite, x);
+        EXPECT_TRUE(close(y, x, 0, tolerance(to)));
+        auto expected = values(y);
+        kernels::accumulate(rank.stream, y, Write::accumulate, z);
+        const auto more = values(z);
+        for (size_t i = 0; i < expected.size(); ++i) expected[i] += more[i];
+        EXPECT_TRUE(close(values(y), expected, tolerance(to), tolerance(to)));
+      }
+}
+
+TEST(Fill, WritesEveryElement) {
+  Rank rank;
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Tensor y = rank.poisoned(shape, dtype);
+      kernels::fill(rank.stream, y, -1.5);
+      EXPECT_EQ(values(y), std::vector<double>(static_cast<size_t>(shape.elements()), -1.5));
+    }
+}
+
 TEST(Cast, ConvertsBothWays) {
   Rank rank;
   for (const DType from : kDTypes)

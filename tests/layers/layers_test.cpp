@@ -29,7 +29,7 @@ const std::map<std::string, Names> kArrows = {
     {"report", {"base"}},
     {"data", {"tokenizer"}},
     {"kernels", {"tensor"}},
-    {"autograd", {"tensor"}},
+    {"autograd", {"kernels"}},
     {"comm", {"kernels"}},
     {"ops", {"comm", "autograd"}},
     {"nn", {"ops"}},

@@ -4,38 +4,15 @@
 #include <cassert>
 #include <utility>
 
-#include "witan/base/threads.h"
+#include "witan/kernels/elementwise.h"
 
 namespace witan {
 namespace {
 
-// to += from, element by element; `to` may be of a wider dtype. The one piece of arithmetic a tape does itself.
-template <class To, class From>
-void add_elements(Stream& stream, const Tensor& to, const Tensor& from, Write write) {
-  To* t = to.data<To>();
-  const From* f = from.data<From>();
-  constexpr int64_t kGrain = 1 << 15;
-  stream.pool().for_ranges(to.elements(), kGrain, [=](int64_t begin, int64_t end) {
-    using Sum = Accumulator<To>;
-    if (write == Write::overwrite) {
-      for (int64_t i = begin; i < end; ++i) t[i] = static_cast<To>(static_cast<Sum>(f[i]));
-    } else {
-      for (int64_t i = begin; i < end; ++i) t[i] = static_cast<To>(static_cast<Sum>(t[i]) + static_cast<Sum>(f[i]));
-    }
-  });
-}
-
 void add_into(Stream& stream, const Tensor& to, const Tensor& from, Write write) {
   require<ShapeError>(to.shape() == from.shape() && to.contiguous() && from.contiguous(), "gradient of shape ",
                       from.shape(), " for a value of shape ", to.shape());
-  const double elements = static_cast<double>(to.elements());
-  const double start = stream.times_kernels() ? stream.now() : 0;
-  if (!stream.is_meta())
-    dispatch_floating(to.dtype(), [&]<class To>() {
-      dispatch_floating(from.dtype(), [&]<class From>() { add_elements<To, From>(stream, to, from, write); });
-    });
-  stream.count("accumulate", {elements, elements * static_cast<double>(2 * size_of(to.dtype()) + size_of(from.dtype())),
-                              stream.times_kernels() ? stream.now() - start : 0});
+  kernels::accumulate(stream, to, write, from);
 }
 
 }  // namespace
@@ -155,8 +132,7 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
     Tensor seed = gradient;
     if (!seed.defined()) {
       seed = stream_.empty_like(root.value());
-      if (!seed.is_meta())
-        dispatch_floating(seed.dtype(), [&]<class T>() { std::ranges::fill(seed.span<T>(), static_cast<T>(1.0f)); });
+      kernels::fill(stream_, seed, 1);
     }
     add(slot(root), std::move(seed));
   }
@@ -205,9 +181,9 @@ void Tape::add(const Slot& to, Tensor gradient) {
   }
   if (sum.unique()) return add_into(stream_, sum, gradient, Write::accumulate);
   // Shared: an addition hands the same tensor to both its inputs.
+  assert(sum.dtype() == gradient.dtype());
   Tensor total = stream_.empty_like(sum);
-  add_into(stream_, total, sum, Write::overwrite);
-  add_into(stream_, total, gradient, Write::accumulate);
+  kernels::add(stream_, total, sum, gradient);
   sum = std::move(total);
 }
 

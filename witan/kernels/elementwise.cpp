@@ -12,6 +12,12 @@ void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double
   WITAN_LAUNCH(stream, scale, cost, y, write, x, alpha);
 }
 
+void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from) {
+  const bool adds = write == Write::accumulate;
+  const Cost cost{adds ? static_cast<double>(to.elements()) : 0.0, bytes_of(to, from) + (adds ? bytes_of(to) : 0.0)};
+  WITAN_LAUNCH(stream, accumulate, cost, to, write, from);
+}
+
 void cast(Stream& stream, const Tensor& y, const Tensor& x) {
   WITAN_LAUNCH(stream, cast, (Cost{0, bytes_of(y, x)}), y, x);
 }
@@ -22,6 +28,10 @@ void sum(Stream& stream, const Tensor& y, const Tensor& partials, const Tensor& 
 
 void broadcast(Stream& stream, const Tensor& y, const Tensor& x) {
   WITAN_LAUNCH(stream, broadcast, (Cost{0, bytes_of(y, x)}), y, x);
+}
+
+void fill(Stream& stream, const Tensor& y, double value) {
+  WITAN_LAUNCH(stream, fill, (Cost{0, bytes_of(y)}), y, value);
 }
 
 }  // namespace witan::kernels

@@ -13,6 +13,10 @@ WITAN_KERNEL_TWINS(add)
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha);
 WITAN_KERNEL_TWINS(scale)
 
+// to (=|+=) from, in to's dtype;  floating dtypes: the sum of gradients, which may be kept wider than they come
+void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from);
+WITAN_KERNEL_TWINS(accumulate)
+
 // y = x in y's dtype (bf16: rounded to nearest even)
 void cast(Stream& stream, const Tensor& y, const Tensor& x);
 WITAN_KERNEL_TWINS(cast)
@@ -26,5 +30,9 @@ WITAN_KERNEL_TWINS(sum)
 // y[..] = x[0];  x [1], floating dtypes
 void broadcast(Stream& stream, const Tensor& y, const Tensor& x);
 WITAN_KERNEL_TWINS(broadcast)
+
+// y[..] = value
+void fill(Stream& stream, const Tensor& y, double value);
+WITAN_KERNEL_TWINS(fill)
 
 }  // namespace witan::kernels

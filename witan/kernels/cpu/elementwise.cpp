@@ -36,6 +36,10 @@ void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double
   });
 }
 
+void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from) {
+  scale(stream, to, write, from, 1);
+}
+
 void cast(Stream& stream, const Tensor& y, const Tensor& x) {
   dispatch_floating(y.dtype(), [&]<class Y>() {
     dispatch_floating(x.dtype(), [&]<class X>() {
@@ -76,6 +80,14 @@ void broadcast(Stream& stream, const Tensor& y, const Tensor& x) {
       stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
         std::fill(y.data<Y>() + begin, y.data<Y>() + end, value);
       });
+    });
+  });
+}
+
+void fill(Stream& stream, const Tensor& y, double value) {
+  dispatch_floating(y.dtype(), [&]<class Y>() {
+    stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      std::fill(y.data<Y>() + begin, y.data<Y>() + end, Y(Accumulator<Y>(value)));
     });
   });
 }
