@@ -1,6 +1,7 @@
 #include "witan/ops/norm.h"
 
 #include "support/gradcheck.h"
+#include "witan/ops/elementwise.h"
 
 namespace witan {
 namespace {
@@ -16,6 +17,58 @@ TEST(RmsNorm, GradientsMatchDifferences) {
         [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::rmsnorm(tape, in[0], in[1], 1e-5)}; },
         {rank.normal(shape, DType::f64, "x"), rank.normal({shape.last()}, DType::f64, "w")});
   }
+}
+
+TEST(AddRmsNorm, GradientsMatchDifferences) {
+  Rank rank;
+  for (const Shape& shape : {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 70}}) {
+    const std::vector<Tensor> inputs = {rank.normal(shape, DType::f64, "a"), rank.normal(shape, DType::f64, "b"),
+                                        rank.normal({shape.last()}, DType::f64, "w")};
+    gradcheck(
+        rank, "add_rmsnorm",
+        [](Tape& tape, const std::vector<Var>& in) {
+          const auto [sum, normed] = ops::add_rmsnorm(tape, in[0], in[1], in[2], 1e-5);
+          return std::vector{sum, normed};
+        },
+        inputs);
+    gradcheck(
+        rank, "add_rmsnorm",
+        [](Tape& tape, const std::vector<Var>& in) {
+          return std::vector{ops::add_rmsnorm(tape, in[0], in[1], in[2], 1e-5).normed};
+        },
+        inputs);
+  }
+}
+
+// Values and gradients, where the sum, its norm or both are used, and where the gradient of the sum is shared.
+TEST(AddRmsNorm, HasTheBitsOfTheTwoOps) {
+  Rank rank;
+  const Shape shape = {3, 37};
+  using Uses = std::vector<std::pair<Var, Tensor>>;
+  const auto run = [&](bool fused, bool uses_sum, bool uses_norm, DType dtype) {
+    Tape tape(rank.stream);
+    const Var a = tape.input(rank.normal(shape, dtype, "a")), b = tape.input(rank.normal(shape, dtype, "b")),
+              w = tape.input(rank.normal({37}, dtype, "w")), c = tape.input(rank.normal(shape, dtype, "c"));
+    ops::SumAndNorm out;
+    if (fused) {
+      out = ops::add_rmsnorm(tape, a, b, w, 1e-5);
+    } else {
+      out.sum = ops::add(tape, a, b);
+      out.normed = ops::rmsnorm(tape, out.sum, w, 1e-5);
+    }
+    const Var later = ops::add(tape, out.sum, c);
+    Uses uses;
+    if (uses_sum) uses.emplace_back(later, rank.normal(shape, dtype, "dlater"));
+    if (uses_norm) uses.emplace_back(out.normed, rank.normal(shape, dtype, "dnormed"));
+    tape.backward(uses);
+    std::vector<std::vector<double>> all = {testing::values(out.sum.value()), testing::values(out.normed.value())};
+    for (const Var& input : {a, b, w, c})
+      all.push_back(tape.gradient(input).defined() ? testing::values(tape.gradient(input)) : std::vector<double>());
+    return all;
+  };
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const auto& [uses_sum, uses_norm] : {std::pair{true, true}, {true, false}, {false, true}})
+      EXPECT_EQ(run(true, uses_sum, uses_norm, dtype), run(false, uses_sum, uses_norm, dtype)) << dtype;
 }
 
 TEST(LayerNorm, GradientsMatchDifferences) {

@@ -13,6 +13,19 @@ void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, 
   WITAN_LAUNCH(stream, rmsnorm_backward_input, cost, dx, dy, x, w, r);
 }
 
+void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
+                         const Tensor& b, const Tensor& w, double eps) {
+  const Cost cost{5.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, r, a, b, w)};
+  WITAN_LAUNCH(stream, add_rmsnorm_forward, cost, sum, y, r, a, b, w, eps);
+}
+
+void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
+                                const Tensor& sum, const Tensor& w, const Tensor& r) {
+  const double flops = dsum.defined() ? 9.0 : 8.0;
+  const Cost cost{flops * static_cast<double>(sum.elements()), bytes_of(dx, dsum, dy, sum, w, r)};
+  WITAN_LAUNCH(stream, add_rmsnorm_backward_input, cost, dx, dsum, dy, sum, w, r);
+}
+
 void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                              const Tensor& r) {
   const Cost cost{3.0 * static_cast<double>(x.elements()), bytes_of(dw, dy, x, r)};

@@ -16,6 +16,17 @@ void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, 
                             const Tensor& r);
 WITAN_KERNEL_TWINS(rmsnorm_backward_input)
 
+// The residual stream and its norm:  sum = a + b, rounded to the dtype;  y, r = rmsnorm_forward(sum).  sum may be a or
+// b
+void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
+                         const Tensor& b, const Tensor& w, double eps);
+WITAN_KERNEL_TWINS(add_rmsnorm_forward)
+
+// The gradient of a and of b:  dx = dsum + rmsnorm_backward_input(dy).  dsum undefined: none; dx may be dsum
+void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
+                                const Tensor& sum, const Tensor& w, const Tensor& r);
+WITAN_KERNEL_TWINS(add_rmsnorm_backward_input)
+
 // dw[d] (=|+=) sum_t dy[t,d] x[t,d] r[t];  dw [D] in the gradient dtype
 void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                              const Tensor& r);

@@ -38,13 +38,16 @@ BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where, con
   const bool rematerialise = recompute_ == Recompute::selective;
   const Var normed = attention_norm_.forward(tape, x, rematerialise);
   const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
-  return feed_forward(tape, ops::add(tape, x, mixed), randomness);
+  return feed_forward(tape, x, mixed, randomness);
 }
 
-BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Randomness& randomness, Dropping dropping) {
+BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
+                                Dropping dropping) {
   const bool rematerialise = recompute_ == Recompute::selective;
-  const Var normed = mlp_norm_.forward(tape, x, rematerialise);
-  const auto added = [&](const Var& y) { return ops::add(tape, x, mlp_dropout_.forward(tape, y, randomness)); };
+  const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, rematerialise);
+  const auto added = [&, &residual = sum](const Var& y) {
+    return ops::add(tape, residual, mlp_dropout_.forward(tape, y, randomness));
+  };
   if (mlp_) return {added(mlp_->forward(tape, normed, rematerialise)), {}, {}, {}};
   const MoeOutput moe = moe_->forward(tape, normed, rematerialise, dropping);
   return {added(moe.y), moe.balance_loss, moe.z_loss, moe.expert_counts};
@@ -53,7 +56,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Randomness& rand
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
-  return feed_forward(tape, ops::add(tape, x, mixed), {}, Dropping::never).x;
+  return feed_forward(tape, x, mixed, {}, Dropping::never).x;
 }
 
 }  // namespace witan

@@ -25,7 +25,8 @@ class Block : public Module {
 
  private:
   BlockOutput compute(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);
-  BlockOutput feed_forward(Tape& tape, const Var& x, const Randomness& randomness,
+  // Of x + mixed, where `mixed` is what attention adds.
+  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
                            Dropping dropping = Dropping::by_capacity);
 
   Recompute recompute_;

@@ -1,7 +1,7 @@
 #include "witan/nn/norm.h"
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/norm.h"
+#include "witan/ops/elementwise.h"
 
 namespace witan {
 
@@ -35,6 +35,15 @@ Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
   std::vector<Var> inputs = {x, tape.parameter(weight_)};
   if (bias_) inputs.push_back(tape.parameter(*bias_));
   return rematerialise ? rematerialised(tape, inputs, normalise) : normalise(tape, inputs);
+}
+
+ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise) {
+  if (config_.normalization == "RMSNorm" && !rematerialise) {
+    const ModuleScope scope(tape, *this);
+    return ops::add_rmsnorm(tape, a, b, tape.parameter(weight_), config_.norm_epsilon);
+  }
+  const Var sum = ops::add(tape, a, b);
+  return {sum, forward(tape, sum, rematerialise)};
 }
 
 }  // namespace witan

@@ -3,6 +3,7 @@
 
 #include "witan/base/fields.h"
 #include "witan/nn/module.h"
+#include "witan/ops/norm.h"
 
 namespace witan {
 
@@ -21,6 +22,8 @@ class Norm : public Module {
 
   // x [.., D] -> [.., D]. With `rematerialise`, later ops keep x instead of the output and normalise again.
   Var forward(Tape& tape, const Var& x, bool rematerialise);
+  // The same of sum = a + b
+  ops::SumAndNorm forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise);
 
  private:
   NormConfig config_;

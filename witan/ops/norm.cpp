@@ -34,6 +34,34 @@ Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
                      });
 }
 
+SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, double eps) {
+  check_weight("add_rmsnorm", "w", a, w);
+  require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_rmsnorm: a and b must be alike, got ",
+                      a.dtype(), " ", a.shape(), " and ", b.dtype(), " ", b.shape());
+  Stream& s = tape.stream();
+  const int64_t T = a.shape().as_rows().first;
+  const Tensor sum = s.empty_like(a.value()), y = s.empty_like(sum), r = s.empty({T}, accumulator(a.dtype()));
+  kernels::add_rmsnorm_forward(s, sum, y, r, a.value(), b.value(), w.value(), eps);
+  const auto out =
+      tape.record("add_rmsnorm", {sum, y}, {a, b, w},
+                  [a = tape.slot(a), b = tape.slot(b), w = tape.save(w), sum = tape.save(sum), r = tape.save(r)](
+                      Backward& context, const std::vector<Tensor>& gradients) {
+                    const Tensor &dsum = gradients[0], &dy = gradients[1];
+                    const bool in_place = !dy.defined() || (dsum.defined() && dsum.unique());
+                    const Tensor dx = in_place ? dsum : context.stream().empty_like(dy);
+                    if (dy.defined()) {
+                      const Tensor in = context.value(sum), scale = context.value(r);
+                      context.write(w, [&](const Tensor& dw, Write how) {
+                        kernels::rmsnorm_backward_weight(context.stream(), dw, how, dy, in, scale);
+                      });
+                      kernels::add_rmsnorm_backward_input(context.stream(), dx, dsum, dy, in, context.value(w), scale);
+                    }
+                    context.add(a, dx);
+                    context.add(b, dx);
+                  });
+  return {out[0], out[1]};
+}
+
 Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& bias, double eps) {
   check_weight("layernorm", "w", x, w);
   if (bias.defined()) check_weight("layernorm", "b", x, bias);

@@ -2,11 +2,28 @@
 #include "witan/kernels/norm.h"
 
 #include <cmath>
+#include <vector>
 
 #include "witan/kernels/cpu/rows.h"
 #include "witan/kernels/cpu/store.h"
+#include "witan/kernels/elementwise.h"
 
 namespace witan::kernels::cpu {
+namespace {
+
+// Not inlined: the kernel with a residual gives the bits of the one without.
+template <class T>
+[[gnu::noinline]] void rmsnorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> r, int64_t D) {
+  using A = Accumulator<T>;
+  A dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t d = 0; d < D; ++d) dot += A(w[d]) * A(dy[d]) * A(x[d]);
+  const A pull = dot / A(D) * r * r;
+#pragma omp simd
+  for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - A(x[d]) * pull));
+}
+
+}  // namespace
 
 void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps) {
   dispatch_floating(x.dtype(), [&]<class T>() {
@@ -29,18 +46,36 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Ten
 void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
                             const Tensor& r) {
   dispatch_floating(x.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    const T* weight = w.data<T>();
     for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
-      const T *in = x.data<T>() + t * D, *g = dy.data<T>() + t * D;
-      T* out = dx.data<T>() + t * D;
-      const A s = r.data<A>()[t];
-      A dot = 0;
-#pragma omp simd reduction(+ : dot)
-      for (int64_t d = 0; d < D; ++d) dot += A(weight[d]) * A(g[d]) * A(in[d]);
-      const A pull = dot / A(D) * s * s;
+      rmsnorm_backward_row(dx.data<T>() + t * D, dy.data<T>() + t * D, x.data<T>() + t * D, w.data<T>(),
+                           r.data<Accumulator<T>>()[t], D);
+    });
+  });
+}
+
+void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
+                         const Tensor& b, const Tensor& w, double eps) {
+  add(stream, sum, a, b);
+  rmsnorm_forward(stream, y, r, sum, w, eps);
+}
+
+void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
+                                const Tensor& sum, const Tensor& w, const Tensor& r) {
+  if (!dsum.defined()) return rmsnorm_backward_input(stream, dx, dy, sum, w, r);
+  dispatch_floating(sum.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const auto [rows, columns] = sum.shape().as_rows();
+    const int64_t grain = kTaskElements / std::max<int64_t>(columns, 1);
+    stream.pool().for_ranges(rows, grain, [&, D = columns](int64_t begin, int64_t end) {
+      std::vector<T> normed(static_cast<size_t>(D));  // the norm's share, rounded as if it were a tensor
+      for (int64_t t = begin; t < end; ++t) {
+        rmsnorm_backward_row(normed.data(), dy.data<T>() + t * D, sum.data<T>() + t * D, w.data<T>(), r.data<A>()[t],
+                             D);
+        const T *before = dsum.data<T>() + t * D, *more = normed.data();
+        T* out = dx.data<T>() + t * D;
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) store(out[d], s * (A(weight[d]) * A(g[d]) - A(in[d]) * pull));
+        for (int64_t d = 0; d < D; ++d) store(out[d], A(before[d]) + A(more[d]));
+      }
     });
   });
 }
