@@ -1,6 +1,7 @@
 // Matrix products. Matrices are row-major with unit stride inside a row; rows may be farther apart (views by narrow).
 // a, b of one floating dtype; c of the same, or float32 where a is bfloat16 (weight gradients). Sums over K are formed
-// in float32 or wider, in an order that depends on K alone: a row of c has the same bits whatever rows came with it.
+// in float32 or wider (float32 is multiplied as float32), and rounded once. On the CPU their order depends on K alone: a
+// row of c has the same bits whatever rows came with it. On CUDA it depends on all shapes and strides.
 #pragma once
 
 #include "witan/kernels/launch.h"

@@ -49,4 +49,9 @@ void* Library::find(const char* name) const {
   return symbol;
 }
 
+const Library& cublaslt() {
+  static const Library library("cuBLASLt", {"libcublasLt.so.13"}, "the CUDA toolkit 13, or pip install nvidia-cublas");
+  return library;
+}
+
 }  // namespace witan::cuda

@@ -31,4 +31,7 @@ class Library {
   void* handle_ = nullptr;
 };
 
+// cuBLASLt, opened once. Throws as above whenever it is not there.
+const Library& cublaslt();
+
 }  // namespace witan::cuda
