@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "witan/tensor/queue.h"
 
@@ -40,5 +42,8 @@ void copy_out(int device, void* to, const std::byte* from, int64_t bytes);
 
 // A stream of its own, not synchronised with any other.
 std::unique_ptr<Queue> make_queue(int device);
+
+// Seconds of each of so many calls that queue work, as the device sees them: none is waited for before all are queued.
+std::vector<double> time_calls(Queue& queue, int calls, const std::function<void()>& call);
 
 }  // namespace witan::cuda
