@@ -24,7 +24,7 @@ RunConfig long_config() {
 
 int64_t needed(RunConfig config, const char* recompute) {
   config.model.recompute_granularity = recompute;
-  return make_plan(config).resident_bytes();
+  return make_plan(config).needed_bytes();
 }
 
 TEST(Fit, RecomputesTheLeastThatFits) {
@@ -38,11 +38,11 @@ TEST(Fit, RecomputesTheLeastThatFits) {
   ASSERT_TRUE(little);
   EXPECT_EQ(little->flags(), "--recompute-granularity selective");
   EXPECT_TRUE(little->same_result);
-  EXPECT_EQ(little->resident_bytes, selective);
+  EXPECT_EQ(little->needed_bytes, selective);
   const auto more = nearest_fitting(config, selective - 1);
   ASSERT_TRUE(more);
   EXPECT_EQ(more->flags(), "--recompute-granularity full");
-  EXPECT_EQ(more->resident_bytes, full);
+  EXPECT_EQ(more->needed_bytes, full);
 }
 
 TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
@@ -51,7 +51,7 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   config.train.micro_batch_size = 1;
   config.model.mlp.ffn_hidden_size = 4096;  // experts outweigh all else
   config.parallel = {4, 1, 1};
-  const auto divided = nearest_fitting(config, make_plan(config).resident_bytes() / 2);
+  const auto divided = nearest_fitting(config, make_plan(config).needed_bytes() / 2);
   ASSERT_TRUE(divided);
   EXPECT_EQ(divided->flags(), "--expert-model-parallel-size 4");
   EXPECT_TRUE(divided->same_result);
@@ -72,7 +72,7 @@ TEST(Fit, ChangesNumericsLastAndSaysSo) {
   EXPECT_FALSE(found->same_result);
   EXPECT_EQ(found->config.train.micro_batch_size, 2);
   EXPECT_EQ(found->config.data.seq_length, 1024);
-  EXPECT_LE(make_plan(found->config).resident_bytes(), full - (1 << 20)) << "verified by a plan";
+  EXPECT_LE(make_plan(found->config).needed_bytes(), full - (1 << 20)) << "verified by a plan";
   config.train.micro_batch_size = 1;
   const auto shorter = nearest_fitting(config, needed(config, "full") - (1 << 20));
   ASSERT_TRUE(shorter);
@@ -95,9 +95,9 @@ TEST(Fit, FindsNothingWhereTheWeightsAloneAreTooMuch) {
 TEST(Fit, RefusesWithTheWayOut) {
   const RunConfig config = long_config();
   const Plan plan = make_plan(config);
-  require_fits(config, plan, plan.resident_bytes());
+  require_fits(config, plan, plan.needed_bytes());
   require_fits(config, plan, 0);  // a machine that does not say
-  const std::string same = message_of<OutOfMemoryError>([&] { require_fits(config, plan, plan.resident_bytes() - 1); });
+  const std::string same = message_of<OutOfMemoryError>([&] { require_fits(config, plan, plan.needed_bytes() - 1); });
   for (const char* words : {"the run does not fit: it needs", "arenas", "usable",
                             "The same training fits with --recompute-granularity selective"})
     EXPECT_NE(same.find(words), std::string::npos) << same;

@@ -6,7 +6,6 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/machine.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/planner/fit.h"
@@ -26,17 +25,17 @@ struct State {
 };
 
 ExitCode plan(Context& context, State& state) {
-  const uint64_t usable = state.memory.empty() ? read_memory().usable() : parse_bytes(state.memory);
-  require<ConfigError>(state.memory.empty() || usable >= kLeastMemory, "--memory ", state.memory, " is ",
-                       format_bytes(static_cast<double>(usable)), ": say a machine's, with its unit, as in 8GB");
+  const uint64_t asked = state.memory.empty() ? 0 : parse_bytes(state.memory);
+  require<ConfigError>(state.memory.empty() || asked >= kLeastMemory, "--memory ", state.memory, " is ",
+                       format_bytes(static_cast<double>(asked)), ": say a machine's, with its unit, as in 8GB");
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
   if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
   const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr);
-  const Timing timing = timing_of(plan, config, 0);
-  const auto bytes = static_cast<int64_t>(usable);
+  const std::optional<Timing> timing = timing_of(plan, config, 0);
+  const int64_t bytes = asked > 0 ? static_cast<int64_t>(asked) : usable_memory(config);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
   if (!state.json) std::fputs(format_megatron_memory(config).c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
@@ -56,10 +55,11 @@ void add_plan(CLI::App& app, Context& context) {
                        kListsHelp),
                    "witan plan\n"
                    "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4 --memory 8GB\n"
+                   "witan plan --device cuda --ranks 8 --dtype bfloat16 --memory 141GB\n"
                    "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
                    "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
                   [state, &context] { return plan(context, *state); });
-  command->add_option("--memory", state->memory, "plan for a machine with this much memory: 8GB, 8GiB, 800MB")
+  command->add_option("--memory", state->memory, "plan for a machine, or GPUs, with this much memory: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
   command->add_flag("--json", state->json, "print JSON");
   add_megatron_flag(*command);

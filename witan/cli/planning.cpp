@@ -1,15 +1,18 @@
 #include "witan/cli/planning.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "witan/base/threads.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/ceiling.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan::cli {
 namespace {
 
-constexpr double kUsualShare = 0.6;  // of the peak, over whole steps of the default recipe
+constexpr double kUsualShare = 0.6;                    // of the peak, over whole steps of the default recipe
+constexpr int64_t kContextBytes = int64_t{400} << 20;  // that asking a GPU takes of it
 
 int64_t steps_left(const RunConfig& config, int64_t done) {
   return std::max<int64_t>(config.train.train_iters - done, 0);
@@ -42,7 +45,18 @@ Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer) {
   return make_plan(config, options);
 }
 
-Timing timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
+int64_t usable_memory(const RunConfig& config) {
+  if (!config.parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
+  const int ranks = static_cast<int>(config.parallel.ranks);
+  if (ranks > cuda::devices()) return 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  // What this process has of a GPU already, its context, is in the reserve and comes on top.
+  for (int device = 0; device < ranks; ++device) least = std::min(least, cuda::free_memory(device) + kContextBytes);
+  return least;
+}
+
+std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
+  if (config.parallel.on_gpu() && config.parallel.ranks > cuda::devices()) return std::nullopt;
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
   if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
@@ -53,6 +67,7 @@ Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) 
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
   if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
+  if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
   ThreadPool pool(load.ranks * load.threads);
   Timing timing;
   timing.source = "the peak of multiply-adds";

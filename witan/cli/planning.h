@@ -15,8 +15,13 @@ CeilingsFile ceilings_file();
 // The plan of a resolved config. A tokenizer tells how long the sample's prompt is.
 Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer);
 
+// Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown. The config is
+// resolved.
+int64_t usable_memory(const RunConfig& config);
+
 // How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
-Timing timing_of(const Plan& plan, const RunConfig& config, int64_t done);
+// Nothing for GPUs that are not here.
+std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64_t done);
 
 // The same without holding up a start: where no ceilings are kept, from the peak of multiply-adds and the share of it
 // that steps usually reach.

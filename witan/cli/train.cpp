@@ -12,12 +12,13 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/machine.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/fit.h"
 #include "witan/report/html.h"
+#include "witan/tensor/cuda.h"
+#include "witan/train/device.h"
 #include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
 #include "witan/train/signals.h"
@@ -59,8 +60,8 @@ void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t do
 
 // Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer.
 void require_memory(const RunConfig& config, const Plan& plan, Progress& progress) {
-  const auto usable = static_cast<int64_t>(read_memory().usable());
-  if (usable > 0 && plan.resident_bytes() > usable) progress.note(format_memory(plan, usable));
+  const int64_t usable = usable_memory(config);
+  if (usable > 0 && plan.needed_bytes() > usable) progress.note(format_memory(plan, usable));
   require_fits(config, plan, usable);
 }
 
@@ -112,8 +113,10 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
           ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
           : ""));
   const int64_t divided = config.parallel.expert_model_parallel_size;
-  progress.note(fmt::format("ranks        {} of {} thread{}{}; {} of memory each", config.parallel.ranks,
-                            config.parallel.threads, config.parallel.threads == 1 ? "" : "s",
+  const std::string where = config.parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
+                                                     : fmt::format("of {} thread{}", config.parallel.threads,
+                                                                   config.parallel.threads == 1 ? "" : "s");
+  progress.note(fmt::format("ranks        {} {}{}; {} of memory each", config.parallel.ranks, where,
                             divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
   const double rate = plan.step_flops / timing.step.seconds;
@@ -133,7 +136,7 @@ void summarise_memory(std::FILE* out, const RunPlan& promised, const RunResult& 
   int64_t arenas = 0;
   for (const MemoryEvent& rank : result.memory) arenas += rank.peak;
   const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
-  fmt::print(out, "\nmemory       arenas used {}, as planned", bytes(arenas));
+  fmt::print(out, "\nmemory       {} used {}, as planned", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas));
   if (result.peak_resident)
     fmt::print(out, "; the process {} at most, of {} planned", bytes(*result.peak_resident),
                bytes(promised.resident_bytes));
@@ -193,6 +196,7 @@ ExitCode train_command(Context& context, State& state) {
   if (scheduled) fix_length(config, *scheduled);
   resolve(config, usable_cores(), 1);
   config.validate();
+  require_devices(config);
   if (state.fresh) {
     require_memory_early(asked, true, progress);
     check_sources(config.data);

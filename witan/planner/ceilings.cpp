@@ -9,8 +9,10 @@
 
 #include "witan/base/threads.h"
 #include "witan/kernels/ceiling.h"
+#include "witan/planner/gpu_ceilings.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"
+#include "witan/tensor/cuda.h"
 #include "witan/train/engine.h"
 
 namespace witan {
@@ -126,6 +128,7 @@ void merge(Ceilings& into, const Measured& measured) {
 
 Load load_of(const RunConfig& config, int cores) {
   const auto& parallel = config.parallel;
+  if (parallel.on_gpu()) return {config.model.dtype, static_cast<int>(parallel.ranks), 1, cuda::properties(0).name};
   if (parallel.ranks * parallel.threads <= cores)
     return {config.model.dtype, static_cast<int>(parallel.ranks), static_cast<int>(parallel.threads)};
   return {config.model.dtype, static_cast<int>(std::min<int64_t>(parallel.ranks, cores)),
@@ -133,6 +136,7 @@ Load load_of(const RunConfig& config, int cores) {
 }
 
 Ceilings measure_ceilings(const Load& load) {
+  if (!load.gpu.empty()) return measure_gpu_ceilings(load);
   Ceilings ceilings;
   ceilings.load = load;
   {

@@ -16,6 +16,7 @@ namespace witan {
 struct Load {
   std::string dtype = "float32";
   int ranks = 1, threads = 1;  // of each rank
+  std::string gpu = {};        // its name, "NVIDIA H200"; empty: they compute on the CPU
   bool operator==(const Load&) const = default;
 };
 
@@ -23,12 +24,14 @@ struct Ceilings {
   Load load;
   std::map<std::string, Cost> kernels;     // by name: what one rank did, and the seconds that it took
   std::map<std::string, double> exchange;  // bytes/s that a rank sends, by operation; empty on one rank
-  double fma_flops = 0;                    // FLOP/s of float32 multiply-adds on registers, all threads together
+  double fma_flops = 0;                    // FLOP/s of float32 multiply-adds on registers, all threads together; of
+                                           // GPUs those of a large product of matrices in the load's dtype
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
   double between = 0;                      // seconds outside kernels and exchanges for each second within kernels
 };
 
-// Takes about a second. The ranks' threads together should not exceed the cores.
+// Takes about a second. The ranks' threads together should not exceed the cores. Of GPUs the first is measured, and no
+// kernels apart.
 Ceilings measure_ceilings(const Load& load);
 
 // The load whose ceilings tell about a run: the run's own, or one thread for each core where it has more than those.

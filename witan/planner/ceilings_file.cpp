@@ -13,14 +13,16 @@ namespace {
 Json to_json(const Ceilings& c) {
   Json kernels = Json::object();
   for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
-  return {{"dtype", c.load.dtype},  {"ranks", c.load.ranks},    {"threads", c.load.threads},  {"kernels", kernels},
-          {"exchange", c.exchange}, {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between}};
+  return {{"dtype", c.load.dtype},    {"ranks", c.load.ranks},      {"threads", c.load.threads},
+          {"gpu", c.load.gpu},        {"kernels", kernels},         {"exchange", c.exchange},
+          {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between}};
 }
 
 // Throws nlohmann's exceptions for what is no such object.
 Ceilings from_json(const Json& json) {
   Ceilings c;
-  c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>()};
+  c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>(),
+            json.value("gpu", "")};
   for (const auto& [name, cost] : json.at("kernels").items())
     c.kernels[name] = {cost.at(0).get<double>(), cost.at(1).get<double>(), cost.at(2).get<double>()};
   c.exchange = json.at("exchange").get<std::map<std::string, double>>();

@@ -69,17 +69,20 @@ bool is_valid(const RunConfig& config) try {
 }
 
 bool may_fit(const RunConfig& config, int64_t bytes) {
-  return is_valid(config) && estimate_arena_bytes(config) + reserve_bytes(config) <= bytes;
+  if (!is_valid(config)) return false;
+  const int64_t arenas = estimate_arena_bytes(config);
+  return config.parallel.on_gpu() ? arenas / config.parallel.ranks + gpu_reserve_bytes(config) <= bytes
+                                  : arenas + reserve_bytes(config) <= bytes;
 }
 
-Alternative describe(RunConfig before, RunConfig now, int64_t resident_bytes) {
+Alternative describe(RunConfig before, RunConfig now, int64_t needed_bytes) {
   Alternative found;
   const Fields was = before.fields(), is = now.fields();
   for (size_t i = 0; i < was.size(); ++i)
     if (was[i].text() != is[i].text()) found.changes.emplace_back(is[i].name, is[i].text());
   found.same_result =
       before.train.micro_batch_size == now.train.micro_batch_size && before.data.seq_length == now.data.seq_length;
-  found.resident_bytes = resident_bytes;
+  found.needed_bytes = needed_bytes;
   found.config = std::move(now);
   return found;
 }
@@ -114,22 +117,23 @@ std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t byte
       for (const std::string& recomputation : recomputing) {
         RunConfig candidate = changed(config, size, division, recomputation);
         if (!may_fit(candidate, bytes)) continue;
-        const int64_t needed = make_plan(candidate).resident_bytes();
+        const int64_t needed = make_plan(candidate).needed_bytes();
         if (needed <= bytes) return describe(config, std::move(candidate), needed);
       }
   return std::nullopt;
 }
 
 void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes) {
-  const int64_t needed = plan.resident_bytes();
+  const int64_t needed = plan.needed_bytes();
   if (bytes == 0 || needed <= bytes) return;
-  std::string message =
-      cat("the run does not fit: it needs ", bytes_text(needed), " (arenas ", bytes_text(needed - plan.reserve_bytes),
-          ", all else ", bytes_text(plan.reserve_bytes), "), and ", bytes_text(bytes), " are usable. ");
+  const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
+  std::string message = cat("the run does not fit: it needs ", bytes_text(needed),
+                            plan.on_gpu ? " of each GPU (arena " : " (arenas ", bytes_text(needed - reserve),
+                            ", all else ", bytes_text(reserve), "), and ", bytes_text(bytes), " are usable. ");
   if (const auto nearest = nearest_fitting(config, bytes))
     message +=
         cat(nearest->same_result ? "The same training fits with " : "What fits trains otherwise: ", nearest->flags(),
-            " (", bytes_text(nearest->resident_bytes), ")");
+            " (", bytes_text(nearest->needed_bytes), ")");
   else
     message +=
         cat("No layout, recomputation or smaller batch makes it fit: fewer num_layers or num_experts, or a "

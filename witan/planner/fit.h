@@ -14,7 +14,7 @@ struct Alternative {
   RunConfig config;
   std::vector<std::pair<std::string, std::string>> changes;  // key, value
   bool same_result = true;  // the same training: what differs is how it is laid out and what is computed again
-  int64_t resident_bytes = 0;
+  int64_t needed_bytes = 0;
 
   std::string flags() const;  // "--recompute-granularity full --ranks 1"
 };
@@ -25,7 +25,7 @@ struct Alternative {
 std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes);
 
 // Throws OutOfMemoryError, which says what is missing and the nearest configuration that fits, when the plan of this
-// config takes more than `bytes`; 0: unknown, and nothing is refused.
+// config takes more than `bytes` (Plan::needed_bytes); 0: unknown, and nothing is refused.
 void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes);
 
 }  // namespace witan

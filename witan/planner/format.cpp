@@ -91,14 +91,13 @@ std::string format_memory(const Plan& plan, int64_t usable) {
     for (const auto& [tag, bytes] : rank.tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
     out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank.arena_bytes)));
   }
-  int64_t arenas = 0;
-  for (const RankPlan& rank : plan.ranks) arenas += rank.arena_bytes;
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
-  out += fmt::format("  arenas {} + reserve for all else {} = {}", bytes(arenas), bytes(plan.reserve_bytes),
-                     bytes(plan.resident_bytes()));
+  const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
+  out += fmt::format("  {} {} + reserve for all else {} = {}", plan.on_gpu ? "of each GPU: arena" : "arenas",
+                     bytes(plan.needed_bytes() - reserve), bytes(reserve), bytes(plan.needed_bytes()));
   if (usable > 0)
-    out += fmt::format(" of {} usable{}", bytes(usable), plan.resident_bytes() > usable ? ": IT DOES NOT FIT" : "");
-  return out + "\n";
+    out += fmt::format(" of {} usable{}", bytes(usable), plan.needed_bytes() > usable ? ": IT DOES NOT FIT" : "");
+  return out + (plan.on_gpu ? cat("\n  of the host: ", bytes(plan.resident_bytes()), "\n") : "\n");
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
@@ -123,7 +122,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["reserve_bytes"] = plan.reserve_bytes;
   json["resident_bytes"] = plan.resident_bytes();
   json["usable_bytes"] = usable;
-  json["fits"] = usable == 0 || plan.resident_bytes() <= usable;
+  json["needed_bytes"] = plan.needed_bytes();
+  json["fits"] = usable == 0 || plan.needed_bytes() <= usable;
   if (timing) {
     json["step_seconds"] = timing->step.seconds;
     json["run_seconds"] = timing->run_seconds;

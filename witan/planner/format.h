@@ -26,8 +26,8 @@ std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Ti
 std::string format_memory(const Plan& plan, int64_t usable);
 
 // One object: tokens_per_step, parameters {exact, active, experts}, step_flops, ranks [{rank, arena_bytes, tags, parts,
-// sent}], reserve_bytes, resident_bytes, usable_bytes, fits, and, where there is a timing, step_seconds and
-// run_seconds.
+// sent}], reserve_bytes, resident_bytes, needed_bytes, usable_bytes, fits, and, where there is a timing, step_seconds
+// and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 }  // namespace witan

@@ -133,6 +133,7 @@ int64_t Plan::arena_bytes() const {
 
 int64_t Plan::resident_bytes() const {
   int64_t sum = reserve_bytes;
+  if (on_gpu) return sum;
   for (const RankPlan& rank : ranks) sum += rank.arena_bytes;
   return sum;
 }
@@ -142,6 +143,8 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   plan.counts = count_parameters(config.model);
   plan.tokens_per_step = config.train.global_batch_size * config.data.seq_length;
   plan.reserve_bytes = reserve_bytes(config);
+  plan.on_gpu = config.parallel.on_gpu();
+  plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
   const Layout layout = layout_of(config);
   const int64_t prompt = options.prompt_tokens.value_or(most_prompt_tokens(config));
   for (int rank = 0; rank < layout.world_size(); ++rank) {
@@ -156,6 +159,7 @@ RunPlan run_plan(const Plan& plan) {
   RunPlan promised;
   for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
   promised.resident_bytes = plan.resident_bytes();
+  promised.on_gpu = plan.on_gpu;
   promised.step_flops = plan.step_flops;
   return promised;
 }

@@ -31,12 +31,17 @@ struct RankPlan {
 struct Plan {
   ParameterCounts counts;
   std::vector<RankPlan> ranks;
-  int64_t reserve_bytes = 0;  // of the process, outside the arenas (planner/reserve.h)
-  double step_flops = 0;      // of one step, all ranks
+  int64_t reserve_bytes = 0;      // of the process, outside the arenas (planner/reserve.h)
+  bool on_gpu = false;            // arenas are GPUs' memory, a GPU for each rank
+  int64_t gpu_reserve_bytes = 0;  // of each GPU, outside its arena
+  double step_flops = 0;          // of one step, all ranks
   int64_t tokens_per_step = 0;
 
-  int64_t arena_bytes() const;     // the most that any rank needs
-  int64_t resident_bytes() const;  // all arenas and the reserve: the most that the process takes
+  int64_t arena_bytes() const;  // the most that any rank needs
+  int64_t resident_bytes()
+      const;  // the most that the process takes of the host: the reserve, and arenas that lie there
+  // What the memory that may run out must have: a GPU's where arenas are there, else the host's.
+  int64_t needed_bytes() const { return on_gpu ? arena_bytes() + gpu_reserve_bytes : resident_bytes(); }
 };
 
 struct PlanOptions {
