@@ -80,7 +80,7 @@ TEST(GradientBuckets, OneBufferServesManyParameters) {
     }
     // 210 and 7 elements are less than 250, so that the embedding joins; experts hold 280 each.
     EXPECT_EQ(order, (std::vector<std::string>{"expert_replicate: experts.down", "expert_replicate: experts.up",
-                                               "replicate: head norm embedding"}));
+                                               "replicate: embedding norm head"}));
     EXPECT_TRUE(model.parameters[0]->gradient_ready);
   }
   EXPECT_FALSE(model.parameters[0]->gradient_ready);

@@ -55,9 +55,13 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, Grou
 ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
   const ModuleScope scope(tape, *this);
   ModelOutput out;
+  Positions where = input.where;
+  if (!config_.add_bias_linear)  // with biases, heads are projected one by one, each with angles of its own
+    where.angles = rotary_angles(tape.stream(), where.positions, config_.attention.rope(config_.hidden_size),
+                                 accumulator(config_.compute_dtype()));
   Var x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);  // [B, S, D]
   for (const auto& block : blocks_) {
-    BlockOutput next = block->forward(tape, x, input.where, input.randomness);
+    BlockOutput next = block->forward(tape, x, where, input.randomness);
     x = std::move(next.x);
     if (!block->is_moe()) continue;
     out.balance_losses.push_back(next.balance_loss);

@@ -5,6 +5,7 @@
 #include "witan/kernels/attention.h"
 #include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
+#include "witan/ops/heads.h"
 #include "witan/ops/rope.h"
 #include "witan/ops/view.h"
 
@@ -28,6 +29,11 @@ Fields AttentionConfig::fields() {
   };
 }
 
+kernels::RopeArgs AttentionConfig::rope(int64_t hidden_size) const {
+  const int64_t dims = rotates() ? std::llround(static_cast<double>(head_dim(hidden_size)) * rotary_percent) : 0;
+  return {rotary_base, dims, rotary_interleaved, false};
+}
+
 void AttentionConfig::validate(int64_t hidden_size) const {
   require<ConfigError>(num_attention_heads > 0 && num_query_groups > 0, "num_attention_heads = ", num_attention_heads,
                        " and num_query_groups = ", num_query_groups, " must be at least 1");
@@ -45,14 +51,31 @@ void AttentionConfig::validate(int64_t hidden_size) const {
                        " times rotary_percent ", rotary_percent, " must be even");
 }
 
+Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::RopeArgs& rope, DType dtype) {
+  if (rope.dims == 0) return {};
+  const Tensor table = stream.empty({positions.elements(), rope.dims}, dtype);
+  kernels::rotary_table(stream, table, positions, rope);
+  return table;
+}
+
 Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
       head_dim_(config.head_dim(width)),
+      rope_(config.rope(width)),
       dropout_(builder / "dropout", config.attention_dropout),
-      q_proj_(builder / "q_proj", width, config.num_attention_heads * head_dim_, builder.init_std, bias),
-      k_proj_(builder / "k_proj", width, config.num_query_groups * head_dim_, builder.init_std, bias),
-      v_proj_(builder / "v_proj", width, config.num_query_groups * head_dim_, builder.init_std, bias),
+      projections_(builder.stream.empty({(config.num_attention_heads + 2 * config.num_query_groups) * head_dim_, width},
+                                        builder.dtype, MemoryTag::weights)),
+      q_proj_((builder / "q_proj").at(projections_.narrow(0, 0, config.num_attention_heads * head_dim_)), width,
+              config.num_attention_heads * head_dim_, builder.init_std, bias),
+      k_proj_(
+          (builder / "k_proj")
+              .at(projections_.narrow(0, config.num_attention_heads * head_dim_, config.num_query_groups * head_dim_)),
+          width, config.num_query_groups * head_dim_, builder.init_std, bias),
+      v_proj_((builder / "v_proj")
+                  .at(projections_.narrow(0, (config.num_attention_heads + config.num_query_groups) * head_dim_,
+                                          config.num_query_groups * head_dim_)),
+              width, config.num_query_groups * head_dim_, builder.init_std, bias),
       o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
 }
@@ -70,9 +93,20 @@ Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& w
           ops::reshape(tape, v_proj_.forward(tape, x), groups)};
 }
 
+Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Positions& where) {
+  const ops::HeadSizes sizes{config_.num_attention_heads, config_.num_query_groups, head_dim_, rope_};
+  const Tensor angles = where.angles.defined()
+                            ? where.angles
+                            : rotary_angles(tape.stream(), where.positions, rope_, accumulator(x.dtype()));
+  const auto heads = ops::project_heads(
+      tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
+      angles, sizes);
+  return {heads.q, heads.k, heads.v};
+}
+
 Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const auto [q, k, v] = project(tape, x, where);
+  const auto [q, k, v] = q_proj_.has_bias() ? project(tape, x, where) : project_together(tape, x, where);
   const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
                                    dropout_.drawn_from(randomness));
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {x.size(0), x.size(1), q.size(2) * head_dim_}));

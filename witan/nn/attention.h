@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/kernels/rope.h"
 #include "witan/nn/dropout.h"
 #include "witan/nn/kv_cache.h"
 #include "witan/nn/linear.h"
@@ -21,6 +22,8 @@ struct AttentionConfig {
 
   Fields fields();
   void validate(int64_t hidden_size) const;  // throws ConfigError
+  bool rotates() const { return position_embedding_type == "rope"; }
+  kernels::RopeArgs rope(int64_t hidden_size) const;  // dims 0 where positions do not rotate
   bool learned_positions() const { return position_embedding_type == "learned_absolute"; }
   int64_t head_dim(int64_t hidden_size) const { return kv_channels ? kv_channels : hidden_size / num_attention_heads; }
 };
@@ -29,7 +32,11 @@ struct AttentionConfig {
 struct Positions {
   Tensor positions;     // [B, S] int32
   Tensor sequence_ids;  // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
+  Tensor angles = {};   // kernels::rotary_table of the positions, where they rotate; undefined: every block makes them
 };
+
+// The angles of positions [B, S]; undefined where they do not rotate (rope.dims 0).
+Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::RopeArgs& rope, DType dtype);
 
 class Attention : public Module {
  public:
@@ -46,10 +53,13 @@ class Attention : public Module {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd]
   };
   Heads project(Tape& tape, const Var& x, const Positions& where);
+  Heads project_together(Tape& tape, const Var& x, const Positions& where);
 
   AttentionConfig config_;
   int64_t head_dim_;
+  kernels::RopeArgs rope_;
   Dropout dropout_;
+  Tensor projections_;  // [(H + 2 G) hd, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
 };
 

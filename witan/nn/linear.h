@@ -14,6 +14,10 @@ class Linear : public Module {
 
   Var forward(Tape& tape, const Var& x);  // x [.., in] -> [.., out]
 
+  // For who computes several of them at once.
+  Parameter& weight() { return weight_; }
+  bool has_bias() const { return bias_ != nullptr; }
+
  private:
   Parameter& weight_;
   Parameter* bias_ = nullptr;

@@ -20,8 +20,8 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                  Initialization init, bool weight_decay) {
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, weight_decay, false};
-  own_.push_back(
-      std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed, builder.torch.get()));
+  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed,
+                                             builder.torch.get(), name == "weight" ? builder.place : Tensor()));
   return *own_.back();
 }
 

@@ -23,6 +23,7 @@ struct Builder {
   int expert_rank = 0;
   std::shared_ptr<TorchRandom> torch = {};  // where there is one, weights begin with PyTorch's defaults
   std::string path = {};
+  Tensor place = {};  // memory for the next matrix, where it is to lie beside others
 
   // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
   Initialization linear_init(double std, int64_t fan_in) const {
@@ -37,6 +38,12 @@ struct Builder {
     return torch ? Initialization{Initialization::Kind::torch_normal} : Initialization{.std = init_std};
   }
 
+  Builder at(Tensor memory) const {
+    Builder here = *this;
+    here.place = std::move(memory);
+    return here;
+  }
+
   static Initialization torch_uniform(int64_t fan_in) {
     return {.kind = Initialization::Kind::torch_uniform, .fan_in = fan_in};
   }
@@ -45,6 +52,7 @@ struct Builder {
   Builder operator/(const std::string& name) const {
     Builder child = *this;
     child.path += (path.empty() ? "" : ".") + name;
+    child.place = {};
     return child;
   }
 };

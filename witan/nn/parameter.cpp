@@ -11,10 +11,12 @@
 namespace witan {
 
 Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
-                     TorchRandom* torch)
+                     TorchRandom* torch, Tensor place)
     : spec_(std::move(spec)),
       begin_(begin),
-      value_(stream.empty(spec_.shape.with(0, count), spec_.dtype, MemoryTag::weights)) {
+      value_(place.defined() ? std::move(place)
+                             : stream.empty(spec_.shape.with(0, count), spec_.dtype, MemoryTag::weights)) {
+  assert(value_.shape() == spec_.shape.with(0, count) && value_.dtype() == spec_.dtype && value_.contiguous());
   require<ShapeError>(begin >= 0 && begin + count <= spec_.shape[0], name(), ": rows [", begin, ", ", begin + count,
                       ") of ", spec_.shape);
   if (stream.is_meta()) return;

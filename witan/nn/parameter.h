@@ -37,8 +37,9 @@ class Parameter final : public Leaf {
  public:
   // This rank's part: dim 0 from `begin`, `count` long; the whole tensor for a replicated parameter. Allocates and
   // initialises the value. `torch` is needed by the kinds that draw from it.
+  // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
-            TorchRandom* torch = nullptr);
+            TorchRandom* torch = nullptr, Tensor place = {});
 
   const std::string& name() const { return spec_.name; }
   const ParameterSpec& spec() const { return spec_; }

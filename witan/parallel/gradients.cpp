@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <map>
+#include <ranges>
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/elementwise.h"
@@ -75,7 +76,8 @@ void GradientBuckets::add_buckets(const std::vector<Parameter*>& parameters, con
     bucket.sources = sources;
     bucket.first_parameter = family[members.back()];
     int64_t total = 0;
-    for (const size_t member : members) {
+    // In the model's order: what lies side by side there is side by side here, and can be written at once.
+    for (const size_t member : members | std::views::reverse) {
       bucket.parameters.push_back(parameters[family[member]]);
       total += elements[member];
     }

@@ -55,7 +55,7 @@ class GradientBuckets {
   double reduction_seconds() const { return reduction_s_; }
 
   struct Bucket {
-    std::vector<Parameter*> parameters;  // in the order of the buffer
+    std::vector<Parameter*> parameters;  // in the order of the buffer, which is the model's
     size_t first_parameter = 0;          // the least index in the model of any of them
     Group* group = nullptr;
     int64_t sources = 1;  // ranks whose rows its gradients are kept apart by

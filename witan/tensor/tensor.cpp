@@ -79,4 +79,18 @@ Tensor Tensor::transpose(int a, int b) const {
   return view;
 }
 
+Tensor joined_rows(const std::vector<Tensor>& parts) {
+  Tensor all = parts.front();
+  if (!all.contiguous()) return {};
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const Tensor& part = parts[i];
+    const bool follows = part.storage_ == all.storage_ && part.dtype_ == all.dtype_ && part.contiguous() &&
+                         part.offset_ == all.offset_ + all.elements() &&
+                         part.shape_.with(0, 0) == all.shape_.with(0, 0);
+    if (!follows) return {};
+    all.shape_ = all.shape_.with(0, all.size(0) + part.size(0));
+  }
+  return all;
+}
+
 }  // namespace witan

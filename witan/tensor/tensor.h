@@ -59,6 +59,7 @@ class Tensor {
   Tensor transpose(int a, int b) const;
 
  private:
+  friend Tensor joined_rows(const std::vector<Tensor>& parts);
   struct Storage;
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0;  // elements from the storage's start
@@ -67,6 +68,10 @@ class Tensor {
   DType dtype_ = DType::f32;
   Device device_;
 };
+
+// Tensors that are alike but for dim 0 and lie one behind the other in one storage, as one; undefined where they do
+// not.
+Tensor joined_rows(const std::vector<Tensor>& parts);
 
 // How a kernel meets its output: most gradients are overwritten at their first writing and added to afterwards, so that
 // nothing is ever filled with zeros.

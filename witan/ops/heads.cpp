@@ -1,0 +1,115 @@
+#include "witan/ops/heads.h"
+
+#include <vector>
+
+#include "witan/kernels/gemm.h"
+
+namespace witan::ops {
+namespace {
+
+using kernels::Transpose;
+
+void check(const Var& x, const std::array<Var, 3>& weights, const Tensor& table, const HeadSizes& n) {
+  require<ShapeError>(x.shape().dims() == 3 && x.value().contiguous(),
+                      "project_heads: x must be [B, S, D] and contiguous, got ", x.shape());
+  const std::array<int64_t, 3> heads = {n.queries, n.groups, n.groups};
+  for (size_t i = 0; i < 3; ++i) {
+    const Shape expected{heads[i] * n.head_dim, x.size(2)};
+    require<ShapeError>(weights[i].shape() == expected && weights[i].dtype() == x.dtype(),
+                        "project_heads: the weight of ", "qkv"[i], " must be ", x.dtype(), " ", expected, ", got ",
+                        weights[i].dtype(), " ", weights[i].shape());
+  }
+  const Shape angles{x.size(0) * x.size(1), n.rope.dims};
+  require<ShapeError>(n.rope.dims == 0 || (table.defined() && table.shape() == angles),
+                      "project_heads: the table of angles must be ", angles, ", got ",
+                      table.defined() ? table.shape() : Shape{});
+}
+
+// The columns of packed rows that belong to q, k or v.
+Tensor columns(const Tensor& packed, size_t which, const HeadSizes& n) {
+  const int64_t q = n.queries * n.head_dim, kv = n.groups * n.head_dim;
+  if (which == 0) return packed.narrow(1, 0, q);
+  return packed.narrow(1, q + (which == 1 ? 0 : kv), kv);
+}
+
+// packed = x w^T
+void project(Stream& stream, const Tensor& packed, const Tensor& x, const std::vector<Tensor>& weights,
+             const HeadSizes& n) {
+  if (const Tensor all = joined_rows(weights); all.defined())
+    return kernels::gemm(stream, packed, Write::overwrite, x, Transpose::no, all, Transpose::yes);
+  for (size_t i = 0; i < 3; ++i)
+    kernels::gemm(stream, columns(packed, i, n), Write::overwrite, x, Transpose::no, weights[i], Transpose::yes);
+}
+
+// dx = dpacked w. On a GPU one product: there an accumulation costs as much as the product does. The CPU sums v, k and
+// q one by one, each with the bits of a product of its own.
+void project_back(Stream& stream, const Tensor& dx, const Tensor& dpacked, const std::vector<Tensor>& weights,
+                  const HeadSizes& n) {
+  const Tensor all = joined_rows(weights);
+  if (stream.plans_for_cuda() && all.defined())
+    return kernels::gemm(stream, dx, Write::overwrite, dpacked, Transpose::no, all, Transpose::no);
+  for (size_t i = 3; i-- > 0;)
+    kernels::gemm(stream, dx, i == 2 ? Write::overwrite : Write::accumulate, columns(dpacked, i, n), Transpose::no,
+                  weights[i], Transpose::no);
+}
+
+struct WeightGradient {
+  Tensor to;
+  Write how;
+};
+
+// dw = dpacked^T x
+void write_weights(Stream& stream, const std::vector<WeightGradient>& gradients, const Tensor& dpacked, const Tensor& x,
+                   const HeadSizes& n) {
+  const bool alike = gradients[0].how == gradients[1].how && gradients[0].how == gradients[2].how;
+  const Tensor all = joined_rows({gradients[0].to, gradients[1].to, gradients[2].to});
+  if (alike && all.defined())
+    return kernels::gemm(stream, all, gradients[0].how, dpacked, Transpose::yes, x, Transpose::no);
+  for (size_t i = 0; i < 3; ++i)
+    kernels::gemm(stream, gradients[i].to, gradients[i].how, columns(dpacked, i, n), Transpose::yes, x, Transpose::no);
+}
+
+}  // namespace
+
+ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>& weights, const Tensor& table,
+                             const HeadSizes& sizes) {
+  check(x, weights, table, sizes);
+  Stream& s = tape.stream();
+  const int64_t B = x.size(0), S = x.size(1), D = x.size(2), H = sizes.queries, G = sizes.groups, hd = sizes.head_dim;
+  const kernels::Heads heads{s.empty({B, S, H, hd}, x.dtype()), s.empty({B, S, G, hd}, x.dtype()),
+                             s.empty({B, S, G, hd}, x.dtype())};
+  {
+    const Tensor packed = s.empty({B * S, (H + 2 * G) * hd}, x.dtype());
+    project(s, packed, x.value().reshape({B * S, D}), {weights[0].value(), weights[1].value(), weights[2].value()},
+            sizes);
+    kernels::split_heads(s, heads, packed, table, sizes.rope);
+  }
+  auto backward = [x = tape.save(x), wq = tape.save(weights[0]), wk = tape.save(weights[1]), wv = tape.save(weights[2]),
+                   table = table.defined() ? tape.save(table) : Saved(), sizes, B, S,
+                   D](Backward& b, const std::vector<Tensor>& gradients) {
+    Stream& stream = b.stream();
+    const int64_t width = (sizes.queries + 2 * sizes.groups) * sizes.head_dim;
+    const auto or_zeros = [&](size_t i, int64_t count) {
+      return gradients[i].defined() ? gradients[i] : stream.zeros({B, S, count, sizes.head_dim}, b.value(x).dtype());
+    };
+    const kernels::Heads from{or_zeros(0, sizes.queries), or_zeros(1, sizes.groups), or_zeros(2, sizes.groups)};
+    const Tensor in = b.value(x).reshape({B * S, D});
+    const Tensor dpacked = stream.empty({B * S, width}, in.dtype());
+    kernels::merge_heads(stream, dpacked, from, b.value(table), sizes.rope);
+    b.write(wq, [&](const Tensor& dq, Write how_q) {
+      b.write(wk, [&](const Tensor& dk, Write how_k) {
+        b.write(wv, [&](const Tensor& dv, Write how_v) {
+          write_weights(stream, {{dq, how_q}, {dk, how_k}, {dv, how_v}}, dpacked, in, sizes);
+        });
+      });
+    });
+    b.write(x, [&](const Tensor& dx, Write) {
+      project_back(stream, dx.reshape({B * S, D}), dpacked, {b.value(wq), b.value(wk), b.value(wv)}, sizes);
+    });
+  };
+  const auto vars = tape.record("project_heads", std::vector{heads.q, heads.k, heads.v},
+                                {x, weights[0], weights[1], weights[2]}, std::move(backward));
+  return {vars[0], vars[1], vars[2]};
+}
+
+}  // namespace witan::ops

@@ -1,0 +1,25 @@
+// From the residual stream to the heads of attention: three products of one input, and rotary positions.
+#pragma once
+
+#include <array>
+
+#include "witan/autograd/tape.h"
+#include "witan/kernels/heads.h"
+
+namespace witan::ops {
+
+struct HeadSizes {
+  int64_t queries, groups, head_dim;
+  kernels::RopeArgs rope;  // dims 0: nothing rotates
+};
+
+struct ProjectedHeads {
+  Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd]
+};
+
+// x [B, S, D], weights [H hd, D], [G hd, D], [G hd, D] of q, k and v; table: kernels::rotary_table of the B S
+// positions. Weights that lie side by side, and gradients that do, are used as one matrix. Throws ShapeError.
+ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>& weights, const Tensor& table,
+                             const HeadSizes& sizes);
+
+}  // namespace witan::ops
