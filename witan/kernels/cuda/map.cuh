@@ -18,6 +18,12 @@ __device__ __forceinline__ int64_t map_element(int pack) {
   return ((static_cast<int64_t>(blockIdx.x) * kMapPacks + pack) * kMapThreads + threadIdx.x) * N;
 }
 
+// The element behind the whole packs that is this thread's: the first block's first threads have one each.
+template <int N>
+__device__ __forceinline__ int64_t map_rest(int64_t elements) {
+  return blockIdx.x == 0 && threadIdx.x < N ? elements / N * N + threadIdx.x : elements;
+}
+
 // y[i] = f(x[i])
 template <int N, class Y, class X, class F>
 __global__ void __launch_bounds__(kMapThreads) map_kernel(Y* y, const X* x, int64_t elements, F f) {
@@ -25,20 +31,21 @@ __global__ void __launch_bounds__(kMapThreads) map_kernel(Y* y, const X* x, int6
 #pragma unroll
   for (int k = 0; k < kMapPacks; ++k) {
     const int64_t i = map_element<N>(k);
-    if (i + N <= elements) in[k] = load_pack<X, N>(x + i);
+    if (i + N <= elements)
+      in[k] = load_pack<X, N>(x + i);
+    else
+      in[k] = {};
   }
 #pragma unroll
   for (int k = 0; k < kMapPacks; ++k) {
-    int64_t i = map_element<N>(k);
-    if (i + N <= elements) {
-      Pack<Y, N> out;
+    const int64_t i = map_element<N>(k);
+    Pack<Y, N> out;
 #pragma unroll
-      for (int j = 0; j < N; ++j) out.at[j] = f(in[k].at[j]);
-      store_pack<Y, N>(y + i, out);
-    } else {
-      for (; i < elements; ++i) y[i] = f(x[i]);  // the last, incomplete pack
-    }
+    for (int j = 0; j < N; ++j) out.at[j] = f(in[k].at[j]);
+    if (i + N <= elements) store_pack<Y, N>(y + i, out);
   }
+  const int64_t i = map_rest<N>(elements);
+  if (i < elements) y[i] = f(x[i]);
 }
 
 // y[i] = f(a[i], b[i])
@@ -49,20 +56,21 @@ __global__ void __launch_bounds__(kMapThreads) map_kernel(Y* y, const A* a, cons
 #pragma unroll
   for (int k = 0; k < kMapPacks; ++k) {
     const int64_t i = map_element<N>(k);
-    if (i + N <= elements) left[k] = load_pack<A, N>(a + i), right[k] = load_pack<B, N>(b + i);
+    if (i + N <= elements)
+      left[k] = load_pack<A, N>(a + i), right[k] = load_pack<B, N>(b + i);
+    else
+      left[k] = {}, right[k] = {};
   }
 #pragma unroll
   for (int k = 0; k < kMapPacks; ++k) {
-    int64_t i = map_element<N>(k);
-    if (i + N <= elements) {
-      Pack<Y, N> out;
+    const int64_t i = map_element<N>(k);
+    Pack<Y, N> out;
 #pragma unroll
-      for (int j = 0; j < N; ++j) out.at[j] = f(left[k].at[j], right[k].at[j]);
-      store_pack<Y, N>(y + i, out);
-    } else {
-      for (; i < elements; ++i) y[i] = f(a[i], b[i]);
-    }
+    for (int j = 0; j < N; ++j) out.at[j] = f(left[k].at[j], right[k].at[j]);
+    if (i + N <= elements) store_pack<Y, N>(y + i, out);
   }
+  const int64_t i = map_rest<N>(elements);
+  if (i < elements) y[i] = f(a[i], b[i]);
 }
 
 inline unsigned map_blocks(int64_t elements, int N) {

@@ -1,0 +1,76 @@
+#include "witan/kernels/embedding.h"
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::CudaTest;
+using testing::values;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+
+class Embeddings : public CudaTest {
+ protected:
+  // T ids in [0, V): most of them small, as words are.
+  Tensor ids_of(int64_t T, int64_t V) {
+    const Philox rng(7, Philox::stream_of("ids"));
+    const Tensor ids = host.stream.empty({T}, DType::i32);
+    for (int64_t t = 0; t < T; ++t) {
+      const double u = rng.uniform(static_cast<uint64_t>(t));
+      ids.data<int32_t>()[t] =
+          static_cast<int32_t>(std::min(static_cast<double>(V - 1), u * u * u * static_cast<double>(V)));
+    }
+    return ids;
+  }
+  void expect_backward(const Tensor& ids, int64_t V, int64_t D, DType gradient, DType dtype) {
+    const int64_t T = ids.elements();
+    const Tensor dy = host.normal({T, D}, dtype, "dy"), dw = host.poisoned({V, D}, gradient),
+                 dw_gpu = poisoned({V, D}, gradient);
+    const Tensor ids_gpu = to_gpu(ids), dy_gpu = to_gpu(dy), again = poisoned({V, D}, gradient);
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      kernels::embedding_backward(host.stream, dw, write, host.stream.empty({V + 1 + T}, DType::i32), dy, ids);
+      for (const Tensor& out : {dw_gpu, again})
+        kernels::embedding_backward(gpu(), out, write, poisoned({V + 1 + T}, DType::i32), dy_gpu, ids_gpu);
+      EXPECT_TRUE(agree(dw_gpu, dw, 0, 0))
+          << "T " << T << " V " << V << " D " << D << " " << dtype << " into " << gradient;
+      EXPECT_EQ(values(to_host(dw_gpu)), values(to_host(again)));
+    }
+  }
+};
+
+TEST_F(Embeddings, ForwardTakesRows) {
+  for (const DType dtype : kDTypes)
+    for (const auto& [T, V, D] :
+         {std::tuple<int64_t, int64_t, int64_t>{0, 5, 8}, {1, 1, 1}, {77, 300, 37}, {1000, 131, 512}}) {
+      const Tensor ids = ids_of(T, V), w = host.normal({V, D}, dtype, "w"), expected = host.stream.empty({T, D}, dtype);
+      kernels::embedding_forward(host.stream, expected, ids, w);
+      const Tensor y = poisoned({T, D}, dtype);
+      kernels::embedding_forward(gpu(), y, to_gpu(ids), to_gpu(w));
+      EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << T;
+    }
+}
+
+// Sums are formed in the CPU's order: the bits are its own, whatever a row's number of tokens.
+TEST_F(Embeddings, BackwardSumsTokensInOrder) {
+  for (const DType dtype : kDTypes)
+    for (const DType gradient : kDTypes)
+      for (const auto& [T, V, D] : {std::tuple<int64_t, int64_t, int64_t>{0, 5, 8},
+                                    {1, 1, 1},
+                                    {777, 30, 37},
+                                    {6000, 131, 520},
+                                    {500, 40000, 24}})
+        expect_backward(ids_of(T, V), V, D, gradient, dtype);
+}
+
+TEST_F(Embeddings, BackwardOfOneIdAlone) {
+  for (const int64_t T : {63, 64, 65, 127, 128, 1000})
+    for (const int32_t id : {0, 1, 2}) {
+      const Tensor ids = host.stream.empty({T}, DType::i32);
+      std::ranges::fill(ids.span<int32_t>(), id);
+      expect_backward(ids, 3, 16, DType::f32, DType::bf16);
+    }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,159 @@
+#include "witan/kernels/norm.h"
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::CudaTest;
+using testing::values;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+constexpr double kEps = 1e-5;
+
+// No rows; one element; rows that are no whole packs; for each width at which rows are held by more threads, one row
+// less than full and one full; a row longer than a block holds; more strips of rows than one.
+const Shape kShapes[] = {{0, 8},    {1, 1},    {3, 37},   {9, 504},  {8, 512},  {7, 1016},
+                         {5, 2048}, {3, 2200}, {5, 8192}, {3, 9000}, {2, 9001}, {777, 136}};
+
+class Norms : public CudaTest {
+ protected:
+  // Random values on either device. Views that begin behind an element have addresses that no pack may have.
+  struct Pair {
+    Tensor cpu, gpu;
+  };
+  Pair values_of(const Shape& shape, DType dtype, std::string_view name) {
+    const Tensor cpu = host.normal(shape, dtype, name);
+    return {cpu, to_gpu(cpu)};
+  }
+  Pair output(const Shape& shape, DType dtype) { return {host.poisoned(shape, dtype), poisoned(shape, dtype)}; }
+  void expect_close(const Pair& pair, const char* what, double scale = 1) {
+    const double allowed = scale * tolerance(pair.cpu.dtype());
+    EXPECT_TRUE(agree(pair.gpu, pair.cpu, allowed, allowed)) << what << " " << pair.cpu.dtype() << pair.cpu.shape();
+  }
+};
+
+TEST_F(Norms, RmsNormForward) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Pair x = values_of(shape, dtype, "x"), w = values_of({shape.last()}, dtype, "w");
+      const Pair y = output(shape, dtype), r = output({shape[0]}, accumulator(dtype));
+      kernels::rmsnorm_forward(host.stream, y.cpu, r.cpu, x.cpu, w.cpu, kEps);
+      kernels::rmsnorm_forward(gpu(), y.gpu, r.gpu, x.gpu, w.gpu, kEps);
+      expect_close(y, "y");
+      expect_close(r, "r");
+    }
+}
+
+TEST_F(Norms, AddRmsNormForward) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Pair a = values_of(shape, dtype, "a"), b = values_of(shape, dtype, "b"),
+                 w = values_of({shape.last()}, dtype, "w");
+      const Pair sum = output(shape, dtype), y = output(shape, dtype), r = output({shape[0]}, accumulator(dtype));
+      kernels::add_rmsnorm_forward(host.stream, sum.cpu, y.cpu, r.cpu, a.cpu, b.cpu, w.cpu, kEps);
+      kernels::add_rmsnorm_forward(gpu(), sum.gpu, y.gpu, r.gpu, a.gpu, b.gpu, w.gpu, kEps);
+      EXPECT_TRUE(agree(sum.gpu, sum.cpu, 0, 0)) << dtype << shape;
+      expect_close(y, "y");
+      expect_close(r, "r");
+      const Pair again = output(shape, dtype);
+      kernels::add_rmsnorm_forward(gpu(), a.gpu, again.gpu, r.gpu, a.gpu, b.gpu, w.gpu, kEps);
+      EXPECT_EQ(values(to_host(again.gpu)), values(to_host(y.gpu))) << "in place";
+      EXPECT_EQ(values(to_host(a.gpu)), values(to_host(sum.gpu))) << "in place";
+    }
+}
+
+TEST_F(Norms, RmsNormBackwardInput) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
+                 dsum = values_of(shape, dtype, "dsum"), w = values_of({shape.last()}, dtype, "w"),
+                 r = values_of({shape[0]}, accumulator(dtype), "r");
+      const Pair dx = output(shape, dtype), both = output(shape, dtype), alone = output(shape, dtype);
+      kernels::rmsnorm_backward_input(host.stream, dx.cpu, dy.cpu, x.cpu, w.cpu, r.cpu);
+      kernels::rmsnorm_backward_input(gpu(), dx.gpu, dy.gpu, x.gpu, w.gpu, r.gpu);
+      expect_close(dx, "dx", 10);
+      kernels::add_rmsnorm_backward_input(gpu(), alone.gpu, {}, dy.gpu, x.gpu, w.gpu, r.gpu);
+      EXPECT_EQ(values(to_host(alone.gpu)), values(to_host(dx.gpu))) << "no gradient of the sum";
+      kernels::add_rmsnorm_backward_input(host.stream, both.cpu, dsum.cpu, dy.cpu, x.cpu, w.cpu, r.cpu);
+      kernels::add_rmsnorm_backward_input(gpu(), both.gpu, dsum.gpu, dy.gpu, x.gpu, w.gpu, r.gpu);
+      expect_close(both, "dsum + dx", 10);
+      kernels::add_rmsnorm_backward_input(gpu(), dsum.gpu, dsum.gpu, dy.gpu, x.gpu, w.gpu, r.gpu);
+      EXPECT_EQ(values(to_host(dsum.gpu)), values(to_host(both.gpu))) << "in place";
+    }
+}
+
+TEST_F(Norms, LayerNorm) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes)
+      for (const bool biased : {false, true}) {
+        const Pair x = values_of(shape, dtype, "x"), w = values_of({shape.last()}, dtype, "w"),
+                   dy = values_of(shape, dtype, "dy");
+        const Pair b = biased ? values_of({shape.last()}, dtype, "b") : Pair();
+        const Pair y = output(shape, dtype), dx = output(shape, dtype), mean = output({shape[0]}, accumulator(dtype)),
+                   r = output({shape[0]}, accumulator(dtype));
+        kernels::layernorm_forward(host.stream, y.cpu, mean.cpu, r.cpu, x.cpu, w.cpu, b.cpu, kEps);
+        kernels::layernorm_forward(gpu(), y.gpu, mean.gpu, r.gpu, x.gpu, w.gpu, b.gpu, kEps);
+        if (shape.last() == 1) continue;  // r is 1 / sqrt(eps): what rounding leaves of x - mean is all there is
+        expect_close(y, "y");
+        expect_close(mean, "mean");
+        expect_close(r, "r");
+        kernels::layernorm_backward_input(host.stream, dx.cpu, dy.cpu, x.cpu, w.cpu, mean.cpu, r.cpu);
+        kernels::layernorm_backward_input(gpu(), dx.gpu, dy.gpu, x.gpu, w.gpu, mean.gpu, r.gpu);
+        expect_close(dx, "dx", 10);
+      }
+}
+
+// Where packs do not fit the addresses: every tensor begins behind an element.
+TEST_F(Norms, MisalignedRowsAreNormalisedToo) {
+  const Shape shape = {3, 512};
+  for (const DType dtype : kDTypes) {
+    const auto shifted = [&](const Shape& of, std::string_view name) {
+      const Tensor all = host.normal({of.elements() + 1}, dtype, name);
+      return Pair{all.narrow(0, 1, of.elements()).reshape(of), to_gpu(all).narrow(0, 1, of.elements()).reshape(of)};
+    };
+    const Pair x = shifted(shape, "x"), w = shifted({512}, "w"), y = shifted(shape, "y"), dw = shifted({512}, "dw");
+    const Pair r = output({3}, accumulator(dtype));
+    kernels::rmsnorm_forward(host.stream, y.cpu, r.cpu, x.cpu, w.cpu, kEps);
+    kernels::rmsnorm_forward(gpu(), y.gpu, r.gpu, x.gpu, w.gpu, kEps);
+    expect_close(y, "y");
+    kernels::rmsnorm_backward_weight(host.stream, dw.cpu, Write::accumulate, y.cpu, x.cpu, r.cpu);
+    kernels::rmsnorm_backward_weight(gpu(), dw.gpu, Write::accumulate, y.gpu, x.gpu, r.gpu);
+    expect_close(dw, "dw", 10);
+  }
+}
+
+// Sums over rows, into gradients of any dtype; twice the same bits.
+TEST_F(Norms, GradientsOfWeights) {
+  for (const DType dtype : kDTypes)
+    for (const DType gradient : kDTypes)
+      for (const Shape& shape :
+           {Shape{0, 8}, Shape{1, 1}, Shape{3, 37}, Shape{64, 256}, Shape{65, 264}, Shape{40000, 24}}) {
+        const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
+                   mean = values_of({shape[0]}, accumulator(dtype), "mean"),
+                   r = values_of({shape[0]}, accumulator(dtype), "r");
+        const auto check = [&](const char* what, const auto& kernel) {
+          const Pair dw = output({shape.last()}, gradient);
+          const Tensor again = poisoned({shape.last()}, gradient);
+          for (const Write write : {Write::overwrite, Write::accumulate}) {
+            kernel(host.stream, dw.cpu, write, dy.cpu, x.cpu, mean.cpu, r.cpu);
+            kernel(gpu(), dw.gpu, write, dy.gpu, x.gpu, mean.gpu, r.gpu);
+            kernel(gpu(), again, write, dy.gpu, x.gpu, mean.gpu, r.gpu);
+            const double rounding = std::max(tolerance(gradient), tolerance(accumulator(dtype)));
+            const double terms = std::sqrt(static_cast<double>(shape[0]) + 1);
+            EXPECT_TRUE(agree(dw.gpu, dw.cpu, 2 * rounding * terms, rounding)) << what << dtype << gradient << shape;
+            EXPECT_EQ(values(to_host(dw.gpu)), values(to_host(again))) << what;
+          }
+        };
+        check("rmsnorm", [](Stream& s, const Tensor& dw, Write write, const Tensor& g, const Tensor& in, const Tensor&,
+                            const Tensor& scale) { kernels::rmsnorm_backward_weight(s, dw, write, g, in, scale); });
+        check("layernorm",
+              [](Stream& s, const Tensor& dw, Write write, const Tensor& g, const Tensor& in, const Tensor& m,
+                 const Tensor& scale) { kernels::layernorm_backward_weight(s, dw, write, g, in, m, scale); });
+        check("bias", [](Stream& s, const Tensor& dw, Write write, const Tensor& g, const Tensor&, const Tensor&,
+                         const Tensor&) { kernels::bias_backward(s, dw, write, g); });
+      }
+}
+
+}  // namespace
+}  // namespace witan
