@@ -83,22 +83,20 @@ __global__ void __launch_bounds__(kThreads)
 template <int N>
 inline constexpr int kRowPacks = std::min(4, 16 / N);
 
-// sums += the tokens [begin, end) of the sorted ones, fewer than 64, as one block
+// The sum of the sorted tokens [begin, end), fewer than 64, into a lane's packs of a row.
 template <int N, class T>
-__device__ __forceinline__ void add_tokens(Acc<T> (&sums)[kRowPacks<N>][N], const T* dy, const int32_t* tokens,
+__device__ __forceinline__ void sum_tokens(Acc<T> (&sums)[kRowPacks<N>][N], const T* dy, const int32_t* tokens,
                                            int64_t begin, int64_t end, int64_t D, int64_t d, int64_t columns) {
-  using A = Acc<T>;
   constexpr int P = kRowPacks<N>, kInFlight = 4;
-  A block[P][N] = {};
   for (int64_t first = begin; first < end; first += kInFlight) {
     Pack<T, N> in[kInFlight][P];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const T* const row = dy + (first + k < end ? tokens[first + k] : 0) * D;
+      const T* const row = dy + (first + k < end ? tokens[first + k] : 0) * D + d;
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         in[k][p] = {};
-        if (first + k < end && d + p * 32 * N < columns) in[k][p] = load_pack<T, N>(row + d + p * 32 * N);
+        if (first + k < end && d + p * 32 * N < columns) in[k][p] = load_pack<T, N>(row + p * 32 * N);
       }
     }
 #pragma unroll
@@ -106,15 +104,11 @@ __device__ __forceinline__ void add_tokens(Acc<T> (&sums)[kRowPacks<N>][N], cons
 #pragma unroll
       for (int p = 0; p < P; ++p)
 #pragma unroll
-        for (int j = 0; j < N; ++j) block[p][j] += convert<A>(in[k][p].at[j]);
+        for (int j = 0; j < N; ++j) sums[p][j] += convert<Acc<T>>(in[k][p].at[j]);
   }
-#pragma unroll
-  for (int p = 0; p < P; ++p)
-#pragma unroll
-    for (int j = 0; j < N; ++j) sums[p][j] += block[p][j];
 }
 
-// dw[v] (=|+=) the sum over the sorted tokens [begin, end), by a warp
+// dw[v] (=|+=) the sum over the sorted tokens [begin, end), by a warp: the full blocks, then what is left of them.
 template <int N, class G, class T>
 __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* partials, const T* dy, const int32_t* tokens,
                                           int64_t begin, int64_t end, int64_t D, int64_t columns) {
@@ -122,23 +116,21 @@ __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* parti
   constexpr int P = kRowPacks<N>;
   const int64_t rest = begin + (end - begin) / kBlock * kBlock;
   for (int64_t d = threadIdx.x % 32 * N; d < columns; d += 32 * N * P) {
-    A sums[P][N] = {};
-    for (int64_t i = begin; i < rest; i += kBlock)
-#pragma unroll
-      for (int p = 0; p < P; ++p)
-#pragma unroll
-        for (int j = 0; j < N; ++j)
-          if (d + p * 32 * N < columns) sums[p][j] += partials[i / kBlock * columns + d + p * 32 * N + j];
-    if (rest < end) add_tokens<N>(sums, dy, tokens, rest, end, D, d, columns);
+    A left[P][N] = {};
+    sum_tokens<N>(left, dy, tokens, rest, end, D, d, columns);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      G* const to = row + d + p * 32 * N;
-      if (d + p * 32 * N >= columns) continue;
-      Pack<G, N> out = {};
-      if (adds) out = load_pack<G, N>(to);
+      const int64_t column = d + p * 32 * N;
+      if (column >= columns) continue;
+      Pack<A, N> sums = {};
+      for (int64_t i = begin; i < rest; i += kBlock)
 #pragma unroll
-      for (int j = 0; j < N; ++j) out.at[j] = convert<G>(convert<A>(out.at[j]) + sums[p][j]);
-      store_pack<G, N>(to, out);
+        for (int j = 0; j < N; ++j) sums.at[j] += partials[i / kBlock * columns + column + j];
+      Pack<G, N> out = {};
+      if (adds) out = load_pack<G, N>(row + column);
+#pragma unroll
+      for (int j = 0; j < N; ++j) out.at[j] = convert<G>(convert<A>(out.at[j]) + (sums.at[j] + left[p][j]));
+      store_pack<G, N>(row + column, out);
     }
   }
 }
