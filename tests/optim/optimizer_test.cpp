@@ -146,7 +146,7 @@ TEST(Optimizer, RunsOnMeta) {
   step.set(1, 1, 1);
   adam->update(meta, step);
   EXPECT_FALSE(step.skipped());
-  EXPECT_EQ(meta.costs().at("other").at("adamw").bytes, 1e6 * (2 + 4 + 2 * 12));
+  EXPECT_EQ(meta.costs().at("other").at("adamw_all").bytes, 1e6 * (2 + 4 + 2 * 12));
   EXPECT_GE(meta.arena().live(MemoryTag::optimizer), 12'000'000);
 }
 

@@ -143,7 +143,7 @@ void print_kernels(std::FILE* out, const Findings& found) {
                "{:<14}each of {} rank{} of {} thread{}: GFLOP/s of products {:.0f}, experts {:.0f}, attention {:.0f}",
                label, c.load.ranks, c.load.ranks == 1 ? "" : "s", c.load.threads, c.load.threads == 1 ? "" : "s",
                products.flops * 1e-9, experts.flops * 1e-9, attention.flops * 1e-9);
-    fmt::print(out, "; GB/s of AdamW {:.1f}", rate_of(c, {"adamw"}).bytes * 1e-9);
+    fmt::print(out, "; GB/s of AdamW {:.1f}", rate_of(c, {"adamw_all"}).bytes * 1e-9);
     if (const auto sums = c.exchange.find("all_reduce"); sums != c.exchange.end())
       fmt::print(out, ", all-reduce {:.1f}", sums->second * 1e-9);
     fmt::print(out, "\n");

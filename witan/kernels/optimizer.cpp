@@ -1,12 +1,56 @@
 #include "witan/kernels/optimizer.h"
 
+#include <bit>
+
+#include "witan/kernels/optimizer_table.h"
+
 namespace witan::kernels {
+namespace {
+
+Cost cost_of(const AdamWTensors& t) {
+  const Tensor& p = t.master.defined() ? t.master : t.value;
+  return {16.0 * static_cast<double>(p.elements()),
+          bytes_of(t.gradient, t.master.defined() ? t.value : Tensor()) + 2 * bytes_of(p, t.m, t.v)};
+}
+
+int64_t address_of(const Tensor& tensor) {
+  return tensor.defined() ? std::bit_cast<int64_t>(tensor.raw()) : 0;
+}
+
+}  // namespace
 
 void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const AdamWArgs& args) {
-  const Tensor& p = t.master.defined() ? t.master : t.value;
-  const Cost cost{16.0 * static_cast<double>(p.elements()),
-                  bytes_of(t.gradient, t.master.defined() ? t.value : Tensor()) + 2 * bytes_of(p, t.m, t.v)};
-  WITAN_LAUNCH(stream, adamw, cost, t, step, args);
+  WITAN_LAUNCH(stream, adamw, cost_of(t), t, step, args);
+}
+
+std::vector<int64_t> adamw_table(std::span<const AdamWItem> items) {
+  std::vector<int64_t> table;
+  for_adamw_kinds(items, [&](DType value, DType gradient) {
+    int64_t chunks = 0;
+    for (const auto& [t, weight_decay] : items) {
+      if (t.value.dtype() != value || t.gradient.dtype() != gradient) continue;
+      const int64_t elements = t.value.elements();
+      const AdamWRow row{address_of(t.value),
+                         address_of(t.master),
+                         address_of(t.m),
+                         address_of(t.v),
+                         address_of(t.gradient),
+                         elements,
+                         chunks,
+                         weight_decay};
+      const auto values = std::bit_cast<std::array<int64_t, kAdamWColumns>>(row);
+      table.insert(table.end(), values.begin(), values.end());
+      chunks += update_chunks_of(elements);
+    }
+  });
+  return table;
+}
+
+void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& table, const Tensor& step,
+               const AdamWArgs& args) {
+  Cost cost;
+  for (const AdamWItem& item : items) cost += cost_of(item.tensors);
+  WITAN_LAUNCH(stream, adamw_all, cost, items, table, step, args);
 }
 
 void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
@@ -18,6 +62,30 @@ void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs&
 
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
   WITAN_LAUNCH(stream, square_sums, (Cost{3.0 * static_cast<double>(x.elements()), bytes_of(x, sums)}), sums, x);
+}
+
+std::vector<int64_t> square_sums_table(std::span<const SquareSumsItem> items) {
+  std::vector<int64_t> table;
+  int64_t chunks = 0;
+  for (const auto& [x, first_row] : items) {
+    const auto [pieces, elements] = x.shape().as_rows();
+    const SquareSumsRow row{address_of(x), elements,  chunks_of(elements),
+                            chunks,        first_row, static_cast<int64_t>(x.dtype())};
+    const auto values = std::bit_cast<std::array<int64_t, kSquareSumsColumns>>(row);
+    table.insert(table.end(), values.begin(), values.end());
+    chunks += pieces * chunks_of(elements);
+  }
+  return table;
+}
+
+void square_sums_all(Stream& stream, const Tensor& sums, std::span<const SquareSumsItem> items, const Tensor& table) {
+  Cost cost;
+  for (const auto& [x, first_row] : items) {
+    const auto [pieces, elements] = x.shape().as_rows();
+    cost += {3.0 * static_cast<double>(x.elements()),
+             bytes_of(x) + 16.0 * static_cast<double>(pieces * chunks_of(elements))};
+  }
+  WITAN_LAUNCH(stream, square_sums_all, cost, sums, items, table);
 }
 
 void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const Tensor& order) {

@@ -2,6 +2,9 @@
 // What changes from step to step is read from `step`, float64 [kStepValues] on the device (step_value.h).
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "witan/kernels/launch.h"
 #include "witan/kernels/step_value.h"
 
@@ -23,6 +26,19 @@ struct AdamWArgs {
 //   p = p - lr ( (m / (1 - beta1^update)) / (sqrt(v / (1 - beta2^update)) + eps) + weight_decay p )
 void adamw(Stream& stream, const AdamWTensors& tensors, const Tensor& step, const AdamWArgs& args);
 WITAN_KERNEL_TWINS(adamw)
+
+// adamw() of many parameters at once, each with its own weight decay in place of args'. A GPU finds them in a table of
+// addresses, int64 [items, kAdamWColumns], which holds adamw_table(items) and must be written before; undefined on the
+// CPU.
+struct AdamWItem {
+  AdamWTensors tensors;
+  double weight_decay = 0;
+};
+inline constexpr int64_t kAdamWColumns = 8;
+std::vector<int64_t> adamw_table(std::span<const AdamWItem> items);
+void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& table, const Tensor& step,
+               const AdamWArgs& args);
+WITAN_KERNEL_TWINS(adamw_all)
 
 struct SgdTensors {
   Tensor value, master, momentum;  // written; momentum may be undefined: args.momentum is 0
@@ -47,7 +63,20 @@ constexpr int64_t chunks_of(int64_t elements) {
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x);
 WITAN_KERNEL_TWINS(square_sums)
 
-// total[:] = sum_i sums[order[i], :], in the order of i;  sums [C, 2] float64, order [C] int64, total [2] float64
+// square_sums() of many tensors at once, each into the rows of sums from first_row. A GPU finds them in a table of
+// addresses, int64 [items, kSquareSumsColumns], which holds square_sums_table(items) and must be written before;
+// undefined on the CPU.
+struct SquareSumsItem {
+  Tensor x;  // [P, N]
+  int64_t first_row;
+};
+inline constexpr int64_t kSquareSumsColumns = 6;
+std::vector<int64_t> square_sums_table(std::span<const SquareSumsItem> items);
+void square_sums_all(Stream& stream, const Tensor& sums, std::span<const SquareSumsItem> items, const Tensor& table);
+WITAN_KERNEL_TWINS(square_sums_all)
+
+// total[:] = sum_i sums[order[i], :], in the order of i, on a GPU in a fixed tree over i;  sums [C, 2] float64,
+// order [C] int64, total [2] float64
 void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const Tensor& order);
 WITAN_KERNEL_TWINS(total_sums)
 

@@ -1,6 +1,7 @@
 // AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, 2019). The formula is in kernels/optimizer.h.
 #pragma once
 
+#include "witan/kernels/device_table.h"
 #include "witan/optim/optimizer.h"
 
 namespace witan {
@@ -10,9 +11,10 @@ class AdamW final : public Optimizer {
   AdamW(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
 
  private:
-  void update_shard(Stream& stream, const Shard& shard, const Tensor& step) const override;
+  void update_shards(Stream& stream, const Tensor& step) override;
 
   kernels::AdamWArgs args_;
+  kernels::DeviceTable table_;
 };
 
 }  // namespace witan

@@ -22,8 +22,8 @@ int64_t chunks_of(const Parameter& parameter) {
   return shape[0] * kernels::chunks_of(shape[1]);
 }
 
-void square_sums(Stream& stream, const Tensor& sums, const Parameter& parameter, const Tensor& tensor) {
-  kernels::square_sums(stream, sums, tensor.reshape(pieces(parameter)));
+kernels::SquareSumsItem square_sums_of(const Parameter& parameter, const Tensor& tensor, int64_t first_row) {
+  return {tensor.reshape(pieces(parameter)), first_row};
 }
 
 void clip(Stream& stream, const StepState& step, const Tensor& total, double max_norm) {

@@ -19,8 +19,8 @@ struct Norm2 {
 // depend on which other experts are on its rank.
 int64_t chunks_of(const Parameter& parameter);
 
-// sums [chunks_of(parameter), 2] float64 of `tensor`, the parameter's value or gradient; see kernels::square_sums.
-void square_sums(Stream& stream, const Tensor& sums, const Parameter& parameter, const Tensor& tensor);
+// The sums of `tensor`, the parameter's value or gradient, into rows from first_row: chunks_of(parameter) of them.
+kernels::SquareSumsItem square_sums_of(const Parameter& parameter, const Tensor& tensor, int64_t first_row);
 
 // Scales this step's gradients down to max_norm (0: never), or skips the step when their norm is not finite.
 // total [2] float64, the same on every rank.

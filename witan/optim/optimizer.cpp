@@ -29,7 +29,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<
 }
 
 void Optimizer::update(Stream& stream, const StepState& step) {
-  for (const Shard& shard : shards_) update_shard(stream, shard, step.tensor());
+  update_shards(stream, step.tensor());
 }
 
 void Optimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {

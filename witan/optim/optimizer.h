@@ -54,12 +54,14 @@ class Optimizer {
     double weight_decay = 0;
   };
 
+  const std::vector<Shard>& shards() const { return shards_; }
+
   // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for rows that a parameter does not have.
   Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
             const std::vector<std::string>& prefixes);
 
  private:
-  virtual void update_shard(Stream& stream, const Shard& shard, const Tensor& step) const = 0;
+  virtual void update_shards(Stream& stream, const Tensor& step) = 0;
 
   std::vector<Shard> shards_;
 };

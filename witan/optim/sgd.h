@@ -10,7 +10,7 @@ class Sgd final : public Optimizer {
   Sgd(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
 
  private:
-  void update_shard(Stream& stream, const Shard& shard, const Tensor& step) const override;
+  void update_shards(Stream& stream, const Tensor& step) override;
 
   kernels::SgdArgs args_;
 };

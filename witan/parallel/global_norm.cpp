@@ -21,7 +21,9 @@ std::vector<int64_t> summation_order(const std::vector<Parameter*>& parameters, 
 }  // namespace
 
 GlobalNorm::GlobalNorm(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups)
-    : expert_group_(*groups.expert) {
+    : expert_group_(*groups.expert),
+      gradients_(stream, static_cast<int64_t>(parameters.size()) * kernels::kSquareSumsColumns, MemoryTag::workspace),
+      values_(stream, static_cast<int64_t>(parameters.size()) * kernels::kSquareSumsColumns, MemoryTag::workspace) {
   for (Parameter* parameter : parameters) {
     const bool expert = parameter->spec().expert;
     (expert ? experts_ : dense_).push_back(parameter);
@@ -34,17 +36,24 @@ GlobalNorm::GlobalNorm(Stream& stream, const std::vector<Parameter*>& parameters
   stream.write(order_, summation_order(parameters, dense_chunks_, expert_chunks_, expert_group_.size()).data());
 }
 
-const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
-  const auto add = [&](const std::vector<Parameter*>& parameters, int64_t begin) {
+std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
+  std::vector<kernels::SquareSumsItem> items;
+  const auto add = [&](const std::vector<Parameter*>& parameters, int64_t row) {
     for (Parameter* parameter : parameters) {
-      const int64_t count = chunks_of(*parameter);
-      square_sums(stream, sums_.narrow(0, begin, count), *parameter,
-                  what == Of::gradients ? parameter->gradient() : parameter->value());
-      begin += count;
+      items.push_back(
+          square_sums_of(*parameter, what == Of::gradients ? parameter->gradient() : parameter->value(), row));
+      row += chunks_of(*parameter);
     }
   };
   add(dense_, 0);
   add(experts_, dense_chunks_ + expert_group_.rank() * expert_chunks_);
+  return items;
+}
+
+const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
+  const std::vector<kernels::SquareSumsItem> items = items_of(what);
+  kernels::DeviceTable& table = what == Of::gradients ? gradients_ : values_;
+  kernels::square_sums_all(stream, sums_, items, table.holding(stream, kernels::square_sums_table(items)));
   if (!experts_.empty()) {
     const Tensor gathered = sums_.narrow(0, dense_chunks_, expert_group_.size() * expert_chunks_);
     expert_group_.all_gather(stream, gathered,

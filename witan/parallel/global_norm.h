@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "witan/kernels/device_table.h"
 #include "witan/optim/clip.h"
 #include "witan/parallel/groups.h"
 
@@ -23,12 +24,15 @@ class GlobalNorm {
   const Tensor& compute(Stream& stream, Of what);
 
  private:
+  std::vector<kernels::SquareSumsItem> items_of(Of what) const;
+
   std::vector<Parameter*> dense_, experts_;
   Group& expert_group_;
   Tensor sums_;   // [C, 2] float64: rows of dense parameters, then of experts by expert rank
   Tensor order_;  // [C] int64: in which they are added
   Tensor total_;  // [2] float64
   int64_t dense_chunks_ = 0, expert_chunks_ = 0;  // of this rank
+  kernels::DeviceTable gradients_, values_;
 };
 
 }  // namespace witan

@@ -89,6 +89,12 @@ void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const Adam
   });
 }
 
+void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor&, const Tensor& step,
+               const AdamWArgs& args) {
+  for (const AdamWItem& item : items)
+    cpu::adamw(stream, item.tensors, step, {args.beta1, args.beta2, args.eps, item.weight_decay});
+}
+
 void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
   const double* now = step.data<double>();
   if (now[step_value::skip] != 0) return;
@@ -125,6 +131,13 @@ void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
       out[1] = static_cast<double>(zeros);
     });
   });
+}
+
+void square_sums_all(Stream& stream, const Tensor& sums, std::span<const SquareSumsItem> items, const Tensor&) {
+  for (const auto& [x, first_row] : items) {
+    const auto [pieces, elements] = x.shape().as_rows();
+    cpu::square_sums(stream, sums.narrow(0, first_row, pieces * chunks_of(elements)), x);
+  }
 }
 
 void total_sums(Stream&, const Tensor& total, const Tensor& sums, const Tensor& order) {

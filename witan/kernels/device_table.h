@@ -1,0 +1,25 @@
+// A small table on a GPU, by which one kernel finds many tensors: their addresses and sizes. The host's copy decides
+// when it must be written again, which after the first time is hardly ever: tensors stay where they are.
+#pragma once
+
+#include <vector>
+
+#include "witan/tensor/tensor.h"
+
+namespace witan::kernels {
+
+class DeviceTable {
+ public:
+  // Of so many int64, in the memory of GPUs and of meta devices that stand for one; a CPU needs none.
+  DeviceTable(Stream& stream, int64_t values, MemoryTag tag);
+
+  // The table, holding `values`; undefined on a CPU. Nothing is copied where it holds them already, so that a recorded
+  // step copies nothing.
+  const Tensor& holding(Stream& stream, std::vector<int64_t> values);
+
+ private:
+  Tensor table_;
+  std::vector<int64_t> written_;
+};
+
+}  // namespace witan::kernels

@@ -1,0 +1,46 @@
+// The tables by which one kernel updates, or sums, many tensors: rows as a GPU reads them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "witan/kernels/optimizer.h"
+
+namespace witan::kernels {
+
+// Chunks of an update: what a block does between two looks at the table.
+inline constexpr int64_t kUpdateChunk = 1 << 14;
+constexpr int64_t update_chunks_of(int64_t elements) {
+  return (elements + kUpdateChunk - 1) / kUpdateChunk;
+}
+
+// Rows are grouped by the dtypes of value and gradient, for each of which there is a kernel.
+struct AdamWRow {
+  int64_t value, master, m, v, gradient;  // addresses; master 0 where the value is its own
+  int64_t elements;
+  int64_t first_chunk;  // within the group
+  double weight_decay;
+};
+static_assert(sizeof(AdamWRow) == kAdamWColumns * sizeof(int64_t));
+
+struct SquareSumsRow {
+  int64_t x;                 // address
+  int64_t elements, chunks;  // of a piece
+  int64_t first_chunk;       // of the first piece, counted over all rows
+  int64_t first_row;         // of the sums
+  int64_t dtype;
+};
+static_assert(sizeof(SquareSumsRow) == kSquareSumsColumns * sizeof(int64_t));
+
+// body(value's dtype, gradient's dtype) for each pair among the items, in the order of the table's groups.
+template <class Body>
+void for_adamw_kinds(std::span<const AdamWItem> items, const Body& body) {
+  for (const DType value : {DType::bf16, DType::f32, DType::f64})
+    for (const DType gradient : {DType::bf16, DType::f32, DType::f64})
+      if (std::ranges::any_of(items, [&](const AdamWItem& item) {
+            return item.tensors.value.dtype() == value && item.tensors.gradient.dtype() == gradient;
+          }))
+        body(value, gradient);
+}
+
+}  // namespace witan::kernels
