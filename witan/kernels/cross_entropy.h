@@ -10,7 +10,7 @@
 namespace witan::kernels {
 
 // lse[t] = log sum_v exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]   loss = sum_t weights[t] losses[t]
-// Rows are computed in A; the last sum runs over t in order, in float64.
+// Rows are computed in A; the last sum runs over t in float64: in order, on a GPU in a fixed tree.
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_forward)

@@ -1,0 +1,188 @@
+// A block for each row; the forward reads it once, the backward reads and writes it once.
+#include <limits>
+
+#include "witan/kernels/cross_entropy.h"
+#include "witan/kernels/cuda/common.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 512, kWarps = kThreads / 32, kFlight = 4;
+
+// Within 2^-22 of the exact value for small x, with results below the least normal number flushed to 0.
+__device__ __forceinline__ float quick_exp(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+}
+__device__ __forceinline__ double quick_exp(double x) {
+  return exp(x);
+}
+
+// How a row of V elements is cut: whole packs from the first aligned address, and what lies before and behind.
+template <class T>
+struct RowCut {
+  int head, packs, loose;
+  __device__ RowCut(const T* row, int V, bool vectors) {
+    const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(row) % 16);
+    head = vectors ? min((16 - past) % 16 / static_cast<int>(sizeof(T)), V) : V;
+    packs = (V - head) / kPack<T>;
+    loose = V - packs * kPack<T>;
+  }
+  __device__ int pack(int i) const { return head + i * kPack<T>; }                    // its first element
+  __device__ int single(int i) const { return i < head ? i : i + packs * kPack<T>; }  // of the loose ones
+};
+
+// The sum of exp(x - most) over what was added; NaNs are no maximum, but come through the sum.
+template <class A>
+struct LogSumExp {
+  A most = -std::numeric_limits<A>::infinity(), sum = 0;
+
+  template <int N>
+  __device__ __forceinline__ void add(const A (&x)[N]) {
+    A larger = most;
+#pragma unroll
+    for (int n = 0; n < N; ++n) larger = max(larger, x[n]);
+    const A shift = larger == -std::numeric_limits<A>::infinity() ? A(0) : larger;
+    sum *= quick_exp(most - shift);
+    most = larger;
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum += quick_exp(x[n] - shift);
+  }
+  // Of all threads of the block.
+  __device__ __forceinline__ A over_block(A* shared) const {
+    const A all = block_max(most, shared);
+    return all + log(block_sum(sum * quick_exp(most - all), shared));
+  }
+};
+
+// Adds kCount packs, which are in flight together.
+template <int kCount, class T>
+__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, const RowCut<T>& cut, int first) {
+  constexpr int N = kPack<T>;
+  Pack<T, N> packs[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) packs[i] = load_pack<T, N>(row + cut.pack(first + i * kThreads));
+  Acc<T> x[kCount * N];
+#pragma unroll
+  for (int i = 0; i < kCount * N; ++i) x[i] = convert<Acc<T>>(packs[i / N].at[i % N]);
+  total.add(x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2)
+    forward_kernel(Acc<T>* losses, Acc<T>* lse, const T* logits, const int32_t* targets, const Acc<T>* weights, int V) {
+  using A = Acc<T>;
+  __shared__ A shared[kWarps];
+  const int64_t t = blockIdx.x;
+  if (weights[t] == A(0)) {
+    if (threadIdx.x == 0) losses[t] = lse[t] = 0;
+    return;
+  }
+  const T* row = logits + t * V;
+  const RowCut<T> cut(row, V, true);
+  LogSumExp<A> total;
+  int pack = threadIdx.x;
+  for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
+    add_packs<kFlight>(total, row, cut, pack);
+  for (; pack < cut.packs; pack += kThreads) add_packs<1>(total, row, cut, pack);
+  for (int i = threadIdx.x; i < cut.loose; i += kThreads) {
+    const A x[1] = {convert<A>(row[cut.single(i)])};
+    total.add(x);
+  }
+  const A log_sum = total.over_block(shared);
+  if (threadIdx.x != 0) return;
+  lse[t] = log_sum;
+  losses[t] = log_sum - convert<A>(row[targets[t]]);
+}
+
+constexpr int kSumThreads = 1024;
+
+template <class A>
+__global__ void __launch_bounds__(kSumThreads)
+    weighted_sum_kernel(A* loss, const A* losses, const A* weights, int64_t tokens) {
+  __shared__ double shared[kSumThreads / 32];
+  double sum = 0;
+  for (int64_t t = threadIdx.x; t < tokens; t += kSumThreads)
+    sum += static_cast<double>(weights[t]) * static_cast<double>(losses[t]);
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) *loss = static_cast<A>(sum);
+}
+
+template <class T>
+struct Gradient {
+  Acc<T> scale, lse;
+  int target;
+  __device__ __forceinline__ T at(T x, int v) const {
+    const Acc<T> p = quick_exp(convert<Acc<T>>(x) - lse);
+    return convert<T>(scale * (v == target ? p - 1 : p));
+  }
+};
+
+template <int kCount, class T>
+__device__ __forceinline__ void write_packs(T* out, const T* row, const RowCut<T>& cut, int first,
+                                            const Gradient<T>& gradient) {
+  constexpr int N = kPack<T>;
+  Pack<T, N> packs[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) packs[i] = load_pack<T, N>(row + cut.pack(first + i * kThreads));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int v = cut.pack(first + i * kThreads);
+#pragma unroll
+    for (int n = 0; n < N; ++n) packs[i].at[n] = gradient.at(packs[i].at[n], v + n);
+    store_pack(out + v, packs[i]);
+  }
+}
+
+// out may be row: every element is read and written by one thread.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2)
+    backward_kernel(T* dlogits, const Acc<T>* dloss, const T* logits, const Acc<T>* lse, const int32_t* targets,
+                    const Acc<T>* weights, int V) {
+  using A = Acc<T>;
+  const int64_t t = blockIdx.x;
+  const T* row = logits + t * V;
+  T* out = dlogits + t * V;
+  const RowCut<T> cut(row, V, (reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(out)) % 16 == 0);
+  if (weights[t] == A(0)) {
+    for (int i = threadIdx.x; i < cut.packs; i += kThreads) store_pack(out + cut.pack(i), Pack<T, kPack<T>>{});
+    for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);
+    return;
+  }
+  const Gradient<T> gradient{*dloss * weights[t], lse[t], targets[t]};
+  int pack = threadIdx.x;
+  for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
+    write_packs<kFlight>(out, row, cut, pack, gradient);
+  for (; pack < cut.packs; pack += kThreads) write_packs<1>(out, row, cut, pack, gradient);
+  for (int i = threadIdx.x; i < cut.loose; i += kThreads)
+    out[cut.single(i)] = gradient.at(row[cut.single(i)], cut.single(i));
+}
+
+}  // namespace
+
+void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights) {
+  const int64_t T = logits.size(0);
+  const auto V = static_cast<int>(logits.size(1));
+  dispatch_device(logits.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    if (T > 0)
+      forward_kernel<<<static_cast<unsigned>(T), kThreads, 0, native(stream)>>>(
+          ptr<A>(losses), ptr<A>(lse), ptr<E>(logits), ptr<int32_t>(targets), ptr<A>(weights), V);
+    weighted_sum_kernel<<<1, kSumThreads, 0, native(stream)>>>(ptr<A>(loss), ptr<A>(losses), ptr<A>(weights), T);
+  });
+}
+
+void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights) {
+  if (logits.elements() == 0) return;
+  dispatch_device(logits.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    backward_kernel<<<static_cast<unsigned>(logits.size(0)), kThreads, 0, native(stream)>>>(
+        ptr<E>(dlogits), ptr<A>(dloss), ptr<E>(logits), ptr<A>(lse), ptr<int32_t>(targets), ptr<A>(weights),
+        static_cast<int>(logits.size(1)));
+  });
+}
+
+}  // namespace witan::kernels::cuda
