@@ -1,0 +1,112 @@
+#include "witan/kernels/cross_entropy.h"
+
+#include <limits>
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+
+class CrossEntropyOnGpu : public testing::CudaTest {
+ protected:
+  // A third of the tokens weigh nothing, have no target and NaN for logits.
+  struct Case {
+    Tensor logits, weights, targets;
+  };
+  Case make(DType dtype, int64_t T, int64_t V) {
+    Case c{host.normal({T, V}, dtype, "logits", 3), host.normal({T}, accumulator(dtype), "weights"),
+           host.stream.empty({T}, DType::i32)};
+    for (int64_t t = 0; t < T; ++t) {
+      c.targets.data<int32_t>()[t] = static_cast<int32_t>((t * 7 + V - 1) % V);
+      if (t % 3 != 1) continue;
+      c.targets.data<int32_t>()[t] = -1;
+      dispatch_floating(c.weights.dtype(), [&]<class A>() { c.weights.data<A>()[t] = A(0.0f); });
+      dispatch_floating(dtype, [&]<class E>() { c.logits.data<E>()[t * V] = E(std::nanf("")); });
+    }
+    return c;
+  }
+  // p - 1 at a target that is nearly certain: the rounding of p.
+  static double near_zero(DType dtype) { return dtype == DType::f64 ? 1e-14 : 1e-6; }
+  struct Results {
+    Tensor loss, losses, lse, dlogits;
+  };
+  static Results run(Stream& stream, const Case& c, const Tensor& dloss, const Tensor& dlogits) {
+    Results r{stream.empty({1}, c.weights.dtype()), stream.empty_like(c.weights), stream.empty_like(c.weights),
+              dlogits};
+    kernels::cross_entropy_forward(stream, r.loss, r.losses, r.lse, c.logits, c.targets, c.weights);
+    kernels::cross_entropy_backward(stream, dlogits, dloss, c.logits, r.lse, c.targets, c.weights);
+    return r;
+  }
+  Case to_gpu(const Case& c) {
+    return {CudaTest::to_gpu(c.logits), CudaTest::to_gpu(c.weights), CudaTest::to_gpu(c.targets)};
+  }
+};
+
+TEST_F(CrossEntropyOnGpu, AgreesWithTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t T : {0, 1, 7})
+      for (const int64_t V : {1, 2, 17, 1000, 9001, 50257, 128256}) {
+        SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "]"));
+        const Case c = make(dtype, T, V);
+        const Tensor dloss = host.normal({1}, c.weights.dtype(), "dloss");
+        const Results expected = run(host.stream, c, dloss, host.poisoned({T, V}, dtype));
+        const Results out = run(gpu(), to_gpu(c), CudaTest::to_gpu(dloss), poisoned({T, V}, dtype));
+        const double narrow = dtype == DType::f64 ? 1e-12 : 1e-5;  // statistics are in the accumulator's dtype
+        EXPECT_TRUE(agree(out.lse, expected.lse, narrow, narrow));
+        EXPECT_TRUE(agree(out.losses, expected.losses, narrow, narrow));
+        EXPECT_TRUE(agree(out.loss, expected.loss, narrow, narrow));
+        EXPECT_TRUE(agree(out.dlogits, expected.dlogits, near_zero(dtype), tolerance(dtype)));
+      }
+}
+
+TEST_F(CrossEntropyOnGpu, RepeatsItsBitsAndWritesInPlace) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const Case c = make(dtype, 5, 9001), in_place = to_gpu(c);
+    const Tensor dloss = CudaTest::to_gpu(host.normal({1}, c.weights.dtype(), "dloss"));
+    const Results apart = run(gpu(), to_gpu(c), dloss, poisoned({5, 9001}, dtype));
+    const Results over = run(gpu(), in_place, dloss, in_place.logits);
+    EXPECT_EQ(values(to_host(over.dlogits)), values(to_host(apart.dlogits)));
+    EXPECT_EQ(values(to_host(over.loss)), values(to_host(apart.loss)));
+  }
+}
+
+// Rows that begin at any address, and gradients that begin at another.
+TEST_F(CrossEntropyOnGpu, AddressesNeedNoAlignment) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const int64_t T = 3, V = 1003;
+    const Case c = make(dtype, T, V);
+    const Tensor dloss = host.normal({1}, c.weights.dtype(), "dloss");
+    const Results expected = run(host.stream, c, dloss, host.poisoned({T, V}, dtype));
+    for (const int64_t shift : {1, 5}) {
+      const auto shifted = [&] { return poisoned({T * V + shift}, dtype).narrow(0, shift, T * V).reshape({T, V}); };
+      Case moved = to_gpu(c);
+      moved.logits = shifted();
+      gpu().write(moved.logits, c.logits.raw());
+      const Results out = run(gpu(), moved, CudaTest::to_gpu(dloss), poisoned({T, V}, dtype));
+      EXPECT_TRUE(agree(out.losses, expected.losses, 1e-5, 1e-5));
+      EXPECT_TRUE(agree(out.dlogits, expected.dlogits, near_zero(dtype), tolerance(dtype)));
+    }
+  }
+}
+
+TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto loss_of = [&](const std::vector<float>& logits) {
+    const auto V = static_cast<int64_t>(logits.size());
+    const Case c{host.tensor<float>({1, V}, logits), host.tensor<float>({1}, {1}), host.tensor<int32_t>({1}, {0})};
+    const Tensor dloss = CudaTest::to_gpu(host.tensor<float>({1}, {1}));
+    return values(to_host(run(gpu(), to_gpu(c), dloss, poisoned({1, V}, DType::f32)).loss))[0];
+  };
+  EXPECT_TRUE(std::isfinite(loss_of({3e38f, -3e38f, 3e38f})));
+  EXPECT_NEAR(loss_of({1, -infinity, 1}), std::log(2.0), 1e-6);
+  EXPECT_TRUE(std::isnan(loss_of({1, std::nanf(""), 1})));
+  EXPECT_TRUE(std::isnan(loss_of(std::vector<float>(5, -infinity))));
+  std::vector<float> late(5000, -infinity);  // most threads see nothing else
+  late[0] = late[4999] = 2;
+  EXPECT_NEAR(loss_of(late), std::log(2.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace witan

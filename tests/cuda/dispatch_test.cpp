@@ -1,0 +1,166 @@
+#include "witan/kernels/dispatch.h"
+
+#include <functional>
+#include <numeric>
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+using Integers = std::vector<int64_t>;
+
+class DispatchOnGpu : public testing::CudaTest {
+ protected:
+  // ids of T K assignments to E experts, of which the first are crowded; `dropped` of a hundred are -1.
+  Tensor random_ids(int64_t T, int64_t K, int64_t E, uint64_t dropped) {
+    const Philox rng(3, static_cast<uint64_t>(T * K + E));
+    std::vector<int32_t> ids;
+    for (uint64_t i = 0; i < static_cast<uint64_t>(T * K); ++i) {
+      const double u = rng.uniform(2 * i);
+      ids.push_back(rng.below(100, 2 * i + 1) < dropped ? -1 : static_cast<int32_t>(u * u * static_cast<double>(E)));
+    }
+    return host.tensor<int32_t>({T, K}, ids);
+  }
+  Tensor histogram(const Tensor& ids, int64_t E) {
+    Integers counts(static_cast<size_t>(E));
+    for (const int32_t id : ids.span<int32_t>())
+      if (id >= 0) ++counts[static_cast<size_t>(id)];
+    return host.tensor<int64_t>({E}, counts);
+  }
+  Tensor integers(const Integers& of) { return host.tensor<int64_t>({static_cast<int64_t>(of.size())}, of); }
+  Integers from_gpu(const Tensor& tensor) { return to_host(tensor).to_vector<int64_t>(); }
+};
+
+TEST_F(DispatchOnGpu, TheSendOrderIsTheCpus) {
+  for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{{0, 2, 4},
+                                                                   {1, 1, 1},
+                                                                   {1, 4, 4},
+                                                                   {40, 1, 3},
+                                                                   {129, 3, 7},
+                                                                   {16384, 1, 64},
+                                                                   {16385, 8, 64},
+                                                                   {5000, 6, 1024},
+                                                                   {100000, 10, 256}})
+    for (const uint64_t dropped : {0, 30}) {
+      SCOPED_TRACE(cat("T=", T, " K=", K, " E=", E, " dropped ", dropped));
+      const Tensor ids = random_ids(T, K, E, dropped), counts = histogram(ids, E);
+      const Tensor slot = host.stream.empty({T * K}, DType::i64), source = host.stream.empty({T * K + 5}, DType::i64);
+      kernels::send_order(host.stream, slot, source, ids, counts);
+      const Tensor gpu_slot = poisoned(slot.shape(), DType::i64), gpu_source = gpu().zeros(source.shape(), DType::i64);
+      kernels::send_order(gpu(), gpu_slot, gpu_source, to_gpu(ids), to_gpu(counts));
+      EXPECT_EQ(from_gpu(gpu_slot), slot.to_vector<int64_t>());
+      EXPECT_EQ(from_gpu(gpu_source), source.to_vector<int64_t>());
+    }
+}
+
+TEST_F(DispatchOnGpu, GroupsAndRankCountsAreTheCpus) {
+  for (const int64_t E : {1, 6, 64, 96, 1000}) {
+    Integers some;
+    for (int64_t e = 0; e < E; ++e) some.push_back(e * 7919 % 13 * (e % 3));
+    const Tensor counts = integers(some);
+    const RowGroups expected{host.stream.empty({E}, DType::i64), host.stream.empty({E}, DType::i64)};
+    const RowGroups groups{poisoned({E}, DType::i64), poisoned({E}, DType::i64)};
+    kernels::local_groups(host.stream, expected, counts);
+    kernels::local_groups(gpu(), groups, to_gpu(counts));
+    EXPECT_EQ(from_gpu(groups.begin), expected.begin.to_vector<int64_t>());
+    EXPECT_EQ(from_gpu(groups.count), expected.count.to_vector<int64_t>());
+    for (const int64_t R : {int64_t{1}, E % 2 == 0 ? int64_t{2} : int64_t{1}, E}) {
+      const Tensor to = host.stream.empty({R}, DType::i64), gpu_to = poisoned({R}, DType::i64);
+      kernels::rank_counts(host.stream, to, counts);
+      kernels::rank_counts(gpu(), gpu_to, to_gpu(counts));
+      EXPECT_EQ(from_gpu(gpu_to), to.to_vector<int64_t>());
+    }
+  }
+}
+
+TEST_F(DispatchOnGpu, TheReceiveOrderIsTheCpus) {
+  for (const auto& [R, E, most] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 9}, {2, 3, 5}, {4, 2, 3}, {8, 8, 200}, {4, 16, 1500}, {8, 128, 20}, {3, 5, 1}}) {
+    const Philox rng(9, static_cast<uint64_t>(R * E));
+    Integers rows;
+    for (int64_t i = 0; i < R * E; ++i)
+      rows.push_back(static_cast<int64_t>(rng.below(static_cast<uint64_t>(most), static_cast<uint64_t>(i))));
+    const Tensor received = host.tensor<int64_t>({R, E}, rows);
+    const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+    const auto run = [&](Stream& stream, const Tensor& arrivals) {
+      const auto make = [&](const Shape& shape) { return stream.zeros(shape, DType::i64); };
+      const RowGroups groups{make({E}), make({E}), make({R, E}), make({R, E})};
+      const Tensor recv_counts = make({R}), place = make({total + 3});
+      kernels::receive_order(stream, groups, recv_counts, place, arrivals);
+      return std::vector{groups.begin,        groups.count, groups.source_begin,
+                         groups.source_count, recv_counts,  place.narrow(0, 0, total)};
+    };
+    const auto expected = run(host.stream, received), out = run(gpu(), to_gpu(received));
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(from_gpu(out[i]), expected[i].to_vector<int64_t>()) << R << " ranks, output " << i;
+  }
+}
+
+TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t D : {1, 3, 8, 512, 1800, 2053})
+      for (const int64_t divisor : {1, 3}) {
+        SCOPED_TRACE(cat(dtype, " D=", D, " divisor ", divisor));
+        const int64_t N = 1009, M = 700;
+        const Philox rng(4, 4);
+        Integers some;
+        for (uint64_t i = 0; i < N; ++i)
+          some.push_back(i % 11 == 5 ? -1 : static_cast<int64_t>(rng.below(uint64_t(M * divisor), i)));
+        const Tensor index = integers(some), x = host.normal({M, D}, dtype, "x"), y = host.poisoned({N, D}, dtype);
+        kernels::gather_rows(host.stream, y, x, index, divisor);
+        const Tensor out = poisoned({N, D}, dtype);
+        kernels::gather_rows(gpu(), out, to_gpu(x), to_gpu(index), divisor);
+        EXPECT_EQ(values(to_host(out)), values(y));
+      }
+}
+
+TEST_F(DispatchOnGpu, FirstRowsMoveAndTheRestIsNotTouched) {
+  const auto is_nan = [](double value) { return std::isnan(value); };
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t D : {3, 512})
+      for (const Integers& some : {Integers{200, 0, 123}, Integers{500}, Integers{0, 0}, Integers(400, 1)}) {
+        const int64_t N = 500, first = std::accumulate(some.begin(), some.end(), int64_t{0});
+        const Tensor x = to_gpu(host.normal({N, D}, dtype, "x")), counts = to_gpu(integers(some));
+        Integers backwards;
+        for (int64_t i = 0; i < N; ++i) backwards.push_back(N - 1 - i);
+        const Tensor index = to_gpu(integers(backwards));
+        const Tensor scattered = poisoned({N, D}, dtype), gathered = poisoned({N, D}, dtype);
+        kernels::scatter_first_rows(gpu(), scattered, x, index, counts);
+        kernels::gather_first_rows(gpu(), gathered, scattered, index, counts);
+        const Tensor back = to_host(gathered), on_host = to_host(x);
+        EXPECT_EQ(values(back.narrow(0, 0, first)), values(on_host.narrow(0, 0, first)));
+        EXPECT_TRUE(std::ranges::all_of(values(back.narrow(0, first, N - first)), is_nan));
+        EXPECT_TRUE(std::ranges::all_of(values(to_host(scattered).narrow(0, 0, N - first)), is_nan));
+      }
+}
+
+// Bit for bit: the sums are of the same numbers in the same order.
+TEST_F(DispatchOnGpu, AssignmentsAreSummedAsOnTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const auto& [T, K, D] : std::vector<std::array<int64_t, 3>>{
+             {300, 3, 137}, {129, 1, 512}, {1000, 8, 2048}, {77, 5, 264}, {3, 9, 8}, {5, 2, 1}}) {
+      SCOPED_TRACE(cat(dtype, " T=", T, " K=", K, " D=", D));
+      const Tensor x = host.normal({T * K, D}, dtype, "x"), y = host.poisoned({T, D}, dtype);
+      Integers slots;
+      for (int64_t i = 0; i < T * K; ++i) slots.push_back(i % 7 == 3 ? -1 : T * K - 1 - i);
+      const Tensor slot = integers(slots), out = poisoned({T, D}, dtype);
+      kernels::sum_assignments(host.stream, y, x, slot);
+      kernels::sum_assignments(gpu(), out, to_gpu(x), to_gpu(slot));
+      EXPECT_EQ(values(to_host(out)), values(y));
+    }
+}
+
+TEST_F(DispatchOnGpu, NoTokensAreFine) {
+  const Tensor nothing = gpu().empty({0}, DType::i64), rows = gpu().empty({0, 4}, DType::f32);
+  kernels::send_order(gpu(), nothing, nothing, gpu().empty({0, 2}, DType::i32), to_gpu(integers({0, 0})));
+  kernels::gather_rows(gpu(), rows, rows, nothing, 2);
+  kernels::gather_first_rows(gpu(), rows, rows, nothing, to_gpu(integers({0})));
+  kernels::scatter_first_rows(gpu(), rows, rows, nothing, to_gpu(integers({0})));
+  kernels::sum_assignments(gpu(), rows, rows, nothing);
+  gpu().wait();
+}
+
+}  // namespace
+}  // namespace witan

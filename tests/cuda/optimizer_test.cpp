@@ -1,0 +1,195 @@
+#include "witan/kernels/optimizer.h"
+
+#include <limits>
+
+#include "support/cuda_rank.h"
+#include "witan/kernels/device_table.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+
+constexpr kernels::AdamWArgs kAdam{0.9, 0.95, 1e-8, 0.1};
+
+class OptimizerOnGpu : public testing::CudaTest {
+ protected:
+  Tensor step(double update, double skip = 0) {
+    return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, update, skip, update + 2});
+  }
+  kernels::AdamWTensors make(int64_t n, DType value, DType gradient, const std::string& name) {
+    const DType wide = accumulator(value);
+    const Tensor v = host.normal({n}, wide, name + "v", 0.1);
+    dispatch_floating(wide, [&]<class A>() {
+      for (A& x : v.span<A>()) x = A(std::abs(static_cast<float>(x)));
+    });
+    return {host.normal({n}, value, name), value == DType::bf16 ? host.normal({n}, wide, name) : Tensor(),
+            host.normal({n}, wide, name + "m", 0.1), v, host.normal({n}, gradient, name + "g", 0.1)};
+  }
+  kernels::AdamWTensors on_gpu(const kernels::AdamWTensors& t) {
+    return {to_gpu(t.value), to_gpu(t.master), to_gpu(t.m), to_gpu(t.v), to_gpu(t.gradient)};
+  }
+  void expect_same(const kernels::AdamWTensors& gpu_side, const kernels::AdamWTensors& cpu_side) {
+    const double most = tolerance(cpu_side.m.dtype());
+    EXPECT_TRUE(agree(gpu_side.value, cpu_side.value, most, tolerance(cpu_side.value.dtype())));
+    EXPECT_TRUE(agree(gpu_side.m, cpu_side.m, most / 10, most));
+    EXPECT_TRUE(agree(gpu_side.v, cpu_side.v, most / 100, most));
+    if (!cpu_side.master.defined()) return;
+    EXPECT_TRUE(agree(gpu_side.master, cpu_side.master, most, most));
+    const Tensor value = to_host(gpu_side.value), master = to_host(gpu_side.master);
+    for (int64_t i = 0; i < value.elements(); ++i)
+      ASSERT_EQ(value.data<bf16>()[i].bits, bf16(master.data<float>()[i]).bits) << "the value is the master, rounded";
+  }
+};
+
+constexpr DType kFloating[] = {DType::bf16, DType::f32, DType::f64};
+
+TEST_F(OptimizerOnGpu, AdamWAgreesWithTheCpu) {
+  for (const DType value : kFloating)
+    for (const DType gradient : kFloating)
+      for (const int64_t n : {0, 1, 33, 40000, 100003}) {
+        SCOPED_TRACE(cat(value, " ", gradient, " ", n));
+        const auto cpu = make(n, value, gradient, "p"), gpu_side = on_gpu(cpu);
+        for (int update = 1; update <= 2; ++update) {
+          kernels::adamw(host.stream, cpu, step(update), kAdam);
+          kernels::adamw(gpu(), gpu_side, to_gpu(step(update)), kAdam);
+        }
+        expect_same(gpu_side, cpu);
+      }
+}
+
+// More tensors than a warp looks at at once, of all types, empty and odd ones among them, some off the usual alignment.
+TEST_F(OptimizerOnGpu, AdamWOfManyTensorsIsThatOfEach) {
+  std::vector<kernels::AdamWItem> cpu, gpu_side;
+  for (int64_t i = 0; i < 75; ++i) {
+    const int64_t n = i % 10 == 3 ? 0 : i == 40 ? 70001 : 1 + i * 37;
+    const DType value = kFloating[i % 4 == 0 ? 1 : i % 7 == 0 ? 2 : 0], gradient = kFloating[i % 3];
+    cpu.push_back({make(n, value, gradient, std::to_string(i)), i % 2 ? 0.1 : 0.0});
+    gpu_side.push_back({on_gpu(cpu.back().tensors), cpu.back().weight_decay});
+    if (i % 5 != 0 || n < 2) continue;
+    const auto tail = [&](Tensor& tensor) {
+      if (tensor.defined()) tensor = tensor.narrow(0, 1, n - 1);
+    };
+    for (auto* t : {&cpu.back().tensors, &gpu_side.back().tensors})
+      for (Tensor* tensor : {&t->value, &t->master, &t->m, &t->v, &t->gradient}) tail(*tensor);
+  }
+  kernels::DeviceTable table(gpu(), static_cast<int64_t>(cpu.size()) * kernels::kAdamWColumns, MemoryTag::optimizer);
+  for (int update = 1; update <= 2; ++update) {
+    kernels::adamw_all(host.stream, cpu, {}, step(update), kAdam);
+    kernels::adamw_all(gpu(), gpu_side, table.holding(gpu(), kernels::adamw_table(gpu_side)), to_gpu(step(update)),
+                       kAdam);
+  }
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same(gpu_side[i].tensors, cpu[i].tensors);
+  }
+}
+
+TEST_F(OptimizerOnGpu, ASkippedStepChangesNothing) {
+  auto t = on_gpu(make(1000, DType::bf16, DType::bf16, "p"));
+  t.gradient = poisoned({1000}, DType::bf16);
+  const auto before = std::vector{values(to_host(t.value)), values(to_host(t.master)), values(to_host(t.m))};
+  kernels::adamw(gpu(), t, to_gpu(step(1, 1)), kAdam);
+  kernels::sgd(gpu(), {t.value, t.master, t.m, t.gradient}, to_gpu(step(1, 1)), {0.9, 0.1});
+  EXPECT_EQ((std::vector{values(to_host(t.value)), values(to_host(t.master)), values(to_host(t.m))}), before);
+}
+
+TEST_F(OptimizerOnGpu, SgdAgreesWithTheCpu) {
+  for (const DType value : kFloating)
+    for (const DType gradient : kFloating)
+      for (const double momentum : {0.0, 0.9})
+        for (const int64_t n : {0, 3, 40001}) {
+          SCOPED_TRACE(cat(value, " ", gradient, " ", n));
+          const auto of = make(n, value, gradient, "p"), copied = on_gpu(of);
+          const kernels::SgdTensors cpu{of.value, of.master, momentum == 0 ? Tensor() : of.m, of.gradient};
+          const kernels::SgdTensors gpu_side{copied.value, copied.master, momentum == 0 ? Tensor() : copied.m,
+                                             copied.gradient};
+          kernels::sgd(host.stream, cpu, step(1), {momentum, 0.01});
+          kernels::sgd(gpu(), gpu_side, to_gpu(step(1)), {momentum, 0.01});
+          expect_same(copied, of);
+        }
+}
+
+TEST_F(OptimizerOnGpu, SquareSumsAgreeWithTheCpuWhateverTheAddress) {
+  for (const DType dtype : kFloating)
+    for (const auto& [P, N] : std::vector<std::array<int64_t, 2>>{{1, 1},
+                                                                  {1, 0},
+                                                                  {0, 9},
+                                                                  {1, 70000},
+                                                                  {3, kernels::kChunkElements},
+                                                                  {2, kernels::kChunkElements + 3},
+                                                                  {5, 7}}) {
+      SCOPED_TRACE(cat(dtype, " [", P, ", ", N, "]"));
+      const Tensor x = host.normal({P, N}, dtype, "x");
+      dispatch_floating(dtype, [&]<class T>() {
+        for (int64_t i = 0; i < x.elements(); i += 5) x.data<T>()[i] = T(0.0f);
+      });
+      const Shape shape{P * kernels::chunks_of(N), 2};
+      const Tensor expected = host.poisoned(shape, DType::f64), out = poisoned(shape, DType::f64);
+      kernels::square_sums(host.stream, expected, x);
+      kernels::square_sums(gpu(), out, to_gpu(x));
+      EXPECT_TRUE(agree(out, expected, 0, 1e-12));
+
+      const Tensor moved = poisoned({P * N + 1}, dtype).narrow(0, 1, P * N).reshape({P, N});
+      gpu().write(moved, x.raw());
+      const Tensor again = poisoned(shape, DType::f64);
+      kernels::square_sums(gpu(), again, moved);
+      EXPECT_EQ(values(to_host(again)), values(to_host(out))) << "the address changed a bit";
+    }
+}
+
+TEST_F(OptimizerOnGpu, SquareSumsOfManyTensorsLieWhereTheyBelong) {
+  std::vector<kernels::SquareSumsItem> cpu, gpu_side;
+  int64_t rows = 0;
+  for (int64_t i = 0; i < 70; ++i) {
+    const Shape shape{i % 6, i % 9 == 8 ? 70000 : i * 31};
+    cpu.push_back({host.normal(shape, kFloating[i % 3], std::to_string(i)), rows});
+    gpu_side.push_back({to_gpu(cpu.back().x), rows});
+    rows += shape[0] * kernels::chunks_of(shape[1]) + i % 2;  // some rows belong to other ranks
+  }
+  const Tensor expected = host.stream.zeros({rows, 2}, DType::f64), out = gpu().zeros({rows, 2}, DType::f64);
+  kernels::DeviceTable table(gpu(), static_cast<int64_t>(cpu.size()) * kernels::kSquareSumsColumns,
+                             MemoryTag::workspace);
+  kernels::square_sums_all(host.stream, expected, cpu, {});
+  kernels::square_sums_all(gpu(), out, gpu_side, table.holding(gpu(), kernels::square_sums_table(gpu_side)));
+  EXPECT_TRUE(agree(out, expected, 0, 1e-12));
+}
+
+TEST_F(OptimizerOnGpu, LargeAndNonFiniteValuesReachTheSums) {
+  const Tensor out = poisoned({3, 2}, DType::f64);
+  kernels::square_sums(gpu(), out, to_gpu(host.tensor<float>({3, 2}, {3e38f, 3e38f, HUGE_VALF, 0, NAN, 1})));
+  const auto sums = values(to_host(out));
+  EXPECT_NEAR(sums[0] / 1.8e77, 1, 1e-6);
+  EXPECT_TRUE(std::isinf(sums[2]));
+  EXPECT_TRUE(std::isnan(sums[4]));
+}
+
+TEST_F(OptimizerOnGpu, TotalsAgreeAndRepeat) {
+  for (const int64_t C : {0, 1, 5, 5000}) {
+    const Tensor sums = host.normal({C, 2}, DType::f64, "sums"), order = host.stream.empty({C}, DType::i64);
+    for (int64_t i = 0; i < C; ++i) order.data<int64_t>()[i] = C - 1 - i;
+    const Tensor expected = host.poisoned({2}, DType::f64);
+    kernels::total_sums(host.stream, expected, sums, order);
+    const auto run = [&] {
+      const Tensor total = poisoned({2}, DType::f64);
+      kernels::total_sums(gpu(), total, to_gpu(sums), to_gpu(order));
+      return total;
+    };
+    const Tensor total = run();
+    EXPECT_TRUE(agree(total, expected, 1e-11, 1e-12));
+    EXPECT_EQ(values(to_host(run())), values(to_host(total)));
+  }
+}
+
+TEST_F(OptimizerOnGpu, ClippingIsTheCpus) {
+  for (const double squares : {0.25, 16.0, std::numeric_limits<double>::infinity(), std::nan("")})
+    for (const double limit : {0.0, 1.0}) {
+      const Tensor total = host.tensor<double>({2}, {squares, 0}), now = step(3, 1), gpu_now = to_gpu(now);
+      kernels::clip_by_norm(host.stream, now, total, limit);
+      kernels::clip_by_norm(gpu(), gpu_now, to_gpu(total), limit);
+      EXPECT_EQ(values(to_host(gpu_now)), values(now)) << squares << " " << limit;
+    }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,153 @@
+#include "witan/kernels/router.h"
+
+#include <limits>
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+
+class RouterOnGpu : public testing::CudaTest {
+ protected:
+  static kernels::RouterOutputs outputs(int64_t T, int64_t E, int64_t K, DType A,
+                                        const std::function<Tensor(const Shape&, DType)>& make) {
+    return {make({T, K}, DType::i32), make({T, K}, A), make({T, E}, A), make({T}, A),
+            make({E}, DType::i64),    make({1}, A),    make({1}, A)};
+  }
+  kernels::RouterOutputs on_host(const Tensor& logits, int64_t K, bool pre_softmax) {
+    const auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
+                             [&](const Shape& shape, DType dtype) { return host.stream.empty(shape, dtype); });
+    kernels::router_forward(host.stream, out, logits, pre_softmax);
+    return out;
+  }
+  kernels::RouterOutputs on_gpu(const Tensor& logits, int64_t K, bool pre_softmax) {
+    const auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
+                             [&](const Shape& shape, DType dtype) { return poisoned(shape, dtype); });
+    kernels::router_forward(gpu(), out, to_gpu(logits), pre_softmax);
+    return out;
+  }
+  void expect_same_choice(const kernels::RouterOutputs& gpu_out, const kernels::RouterOutputs& cpu_out) {
+    EXPECT_EQ(to_host(gpu_out.ids).to_vector<int32_t>(), cpu_out.ids.to_vector<int32_t>());
+    EXPECT_EQ(to_host(gpu_out.counts).to_vector<int64_t>(), cpu_out.counts.to_vector<int64_t>());
+  }
+  void expect_agreement(const Tensor& logits, int64_t K, bool pre_softmax) {
+    SCOPED_TRACE(cat(logits.dtype(), " ", logits.shape(), " K=", K, pre_softmax ? " pre" : " post"));
+    const auto expected = on_host(logits, K, pre_softmax), out = on_gpu(logits, K, pre_softmax);
+    expect_same_choice(out, expected);
+    const double most = tolerance(logits.dtype());
+    EXPECT_TRUE(agree(out.weights, expected.weights, most / 10, most));
+    EXPECT_TRUE(agree(out.probs, expected.probs, most / 10, most));
+    EXPECT_TRUE(agree(out.lse, expected.lse, most, most));
+    EXPECT_TRUE(agree(out.balance, expected.balance, 0, most));
+    EXPECT_TRUE(agree(out.z, expected.z, 0, most));
+
+    const auto again = on_gpu(logits, K, pre_softmax);
+    EXPECT_EQ(values(to_host(again.probs)), values(to_host(out.probs)));
+    EXPECT_EQ(values(to_host(again.balance)), values(to_host(out.balance)));
+    EXPECT_EQ(values(to_host(again.z)), values(to_host(out.z)));
+  }
+};
+
+// Every number of experts that a lane can hold, tokens that fill blocks and that do not.
+TEST_F(RouterOnGpu, AgreesWithTheCpu) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const bool pre_softmax : {false, true})
+      for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                       {5, 3, 3},
+                                                                       {33, 8, 2},
+                                                                       {301, 64, 1},
+                                                                       {129, 60, 7},
+                                                                       {9001, 64, 8},
+                                                                       {77, 128, 6},
+                                                                       {513, 256, 8},
+                                                                       {40, 257, 33},
+                                                                       {19, 1000, 64},
+                                                                       {4099, 200, 40}})
+        expect_agreement(host.normal({T, E}, dtype, "logits", 3), K, pre_softmax);
+}
+
+TEST_F(RouterOnGpu, OfEqualScoresTheLowerExpertWins) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor logits = host.normal({200, 100}, dtype, "logits");
+    dispatch_floating(dtype, [&]<class A>() {  // a few values only, among them zeros of both signs
+      for (A& logit : logits.span<A>()) logit = A(std::trunc(static_cast<double>(logit)));
+    });
+    for (const bool pre_softmax : {false, true}) expect_agreement(logits, 64, pre_softmax);
+  }
+}
+
+// What is not a number is chosen as on the CPU, wherever it stands, and so are infinities.
+TEST_F(RouterOnGpu, StrangeLogitsAreChosenAsOnTheCpu) {
+  const double strange[] = {std::nan(""), std::numeric_limits<double>::infinity(),
+                            -std::numeric_limits<double>::infinity()};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const int64_t T = 300, E = 70;
+    const Tensor logits = host.normal({T, E}, dtype, "logits");
+    const Philox rng(5, 5);
+    dispatch_floating(dtype, [&]<class A>() {
+      for (int64_t i = 0; i < T * E; ++i) {
+        const int64_t often = i / E % 5;  // of each ten, by row
+        if (static_cast<int64_t>(rng.below(5, static_cast<uint64_t>(i))) < often || i % E < i / E % 4)
+          logits.data<A>()[i] = A(strange[(i / E + i / 7) % 3]);
+      }
+      for (int64_t e = 0; e < E; ++e) logits.data<A>()[e] = A(std::nan(""));
+    });
+    for (const int64_t K : {1, 8, 64}) {
+      const auto expected = on_host(logits, K, true), out = on_gpu(logits, K, true);
+      expect_same_choice(out, expected);
+      const auto weights = values(to_host(out.weights)), on_cpu = values(expected.weights);
+      for (size_t i = 0; i < weights.size(); ++i) ASSERT_EQ(std::isnan(weights[i]), std::isnan(on_cpu[i])) << i;
+    }
+  }
+}
+
+TEST_F(RouterOnGpu, LargeLogitsDoNotOverflow) {
+  const Tensor logits = host.tensor<float>({1, 3}, {1e4F, -1e4F, 1e4F});
+  const auto out = on_gpu(logits, 2, false);
+  EXPECT_EQ(values(to_host(out.weights)), (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(values(to_host(out.probs)), (std::vector<double>{0.5, 0, 0.5}));
+}
+
+TEST_F(RouterOnGpu, NoTokensGiveZeroLossesAndCounts) {
+  const auto out = on_gpu(host.stream.empty({0, 40}, DType::f32), 2, false);
+  EXPECT_EQ(to_host(out.counts).to_vector<int64_t>(), std::vector<int64_t>(40, 0));
+  EXPECT_EQ(values(to_host(out.balance)), std::vector<double>{0});
+  EXPECT_EQ(values(to_host(out.z)), std::vector<double>{0});
+  kernels::router_backward(gpu(), gpu().empty({0, 40}, DType::f32), {out.weights, out.balance, out.z}, out, false);
+}
+
+TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const bool pre_softmax : {false, true})
+      for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                       {7, 5, 5},
+                                                                       {301, 64, 1},
+                                                                       {1003, 64, 8},
+                                                                       {65, 128, 6},
+                                                                       {50, 256, 8},
+                                                                       {21, 500, 40},
+                                                                       {9, 1000, 64}})
+        for (const int present : {0, 1, 2, 4, 7}) {
+          SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " gradients ", present));
+          const Tensor logits = host.normal({T, E}, dtype, "logits", 2);
+          const auto forward = on_host(logits, K, pre_softmax);
+          const auto some = [&](int bit, const Shape& shape, const char* name) {
+            return present & bit ? host.normal(shape, dtype, name) : Tensor();
+          };
+          const kernels::RouterGradients gradients{some(1, {T, K}, "dweights"), some(2, {1}, "dbalance"),
+                                                   some(4, {1}, "dz")};
+          const Tensor expected = host.poisoned({T, E}, dtype), dlogits = poisoned({T, E}, dtype);
+          kernels::router_backward(host.stream, expected, gradients, forward, pre_softmax);
+          kernels::router_backward(gpu(), dlogits,
+                                   {to_gpu(gradients.weights), to_gpu(gradients.balance), to_gpu(gradients.z)},
+                                   {to_gpu(forward.ids), to_gpu(forward.weights), to_gpu(forward.probs),
+                                    to_gpu(forward.lse), to_gpu(forward.counts), Tensor(), Tensor()},
+                                   pre_softmax);
+          EXPECT_TRUE(agree(dlogits, expected, tolerance(dtype) / 10, tolerance(dtype)));
+        }
+}
+
+}  // namespace
+}  // namespace witan
