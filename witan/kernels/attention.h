@@ -18,6 +18,8 @@ struct AttentionInputs {
   Tensor sequence_ids;
   double scale = 1;
   Dropout dropout = {};  // of probabilities
+  // The caller's promise that the ids of each row are all equal, so that they need not be read.
+  bool one_sequence_per_row = false;
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
