@@ -28,3 +28,14 @@ target_compile_options(witan_cuda_flags
 target_link_libraries(witan_cuda_flags INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 # C++ sources include CUDA's headers without its warnings.
 target_include_directories(witan_cuda_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+
+# Headers of cuDNN's frontend, and of cuDNN and NCCL where the toolkit has none; for the few sources that need them.
+set(WITAN_CUDA_HEADERS ${PROJECT_SOURCE_DIR}/build/cuda-headers/include)
+execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/cuda_headers.sh ${CUDAToolkit_INCLUDE_DIRS}
+                OUTPUT_QUIET RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "The headers of cuDNN's frontend are missing and could not be downloaded. Run "
+                      "scripts/cuda_headers.sh where there is a network; it fills ${WITAN_CUDA_HEADERS}.")
+endif()
+add_library(witan_cuda_headers INTERFACE)
+target_include_directories(witan_cuda_headers SYSTEM INTERFACE ${WITAN_CUDA_HEADERS})

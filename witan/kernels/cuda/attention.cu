@@ -1,6 +1,8 @@
 // Which kernels attention runs on, and what the backward has ready before them.
 #include "witan/base/error.h"
+#include "witan/kernels/cuda/attention_backend.h"
 #include "witan/kernels/cuda/attention_launch.cuh"
+#include "witan/kernels/cuda/cudnn_attention.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -72,13 +74,26 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
 
 }  // namespace
 
-void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
+void own::attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   dispatch_device(y.dtype(), [&]<class T>() { forward<T>(stream, y, lse, in, 0); });
+}
+
+void own::attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
+                             const Tensor& lse, const AttentionInputs& in) {
+  dispatch_device(y.dtype(), [&]<class T>() { backward<T>(stream, to, dy, y, lse, in); });
+}
+
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
+  if (!cudnn::attention_forward(stream, y, lse, in)) own::attention_forward(stream, y, lse, in);
 }
 
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  dispatch_device(y.dtype(), [&]<class T>() { backward<T>(stream, to, dy, y, lse, in); });
+  if (!cudnn::attention_backward(stream, to, dy, y, lse, in)) own::attention_backward(stream, to, dy, y, lse, in);
+}
+
+std::string attention_backend(Stream& stream, const AttentionInputs& in) {
+  return cudnn::has_attention(stream, in) ? cat("cudnn ", cudnn::version()) : "witan";
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,

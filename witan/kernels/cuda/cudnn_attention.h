@@ -1,0 +1,25 @@
+// Attention by cuDNN, for what it does best: bfloat16, whole sequences, heads of a multiple of 8 up to 128, no dropout.
+// The library is loaded at the first call that could use it; plans are built once for each shape, which takes a second
+// or so, and kept. Its backward adds to dq in float32 with atomics, so that the last bits of dq may differ from call to
+// call.
+#pragma once
+
+#include <string>
+
+#include "witan/kernels/attention.h"
+
+namespace witan::kernels::cuda::cudnn {
+
+// False: nothing was done, because the call is not one of those above, no library was found, or no plan's workspace
+// fits into Stream::scratch. Shapes and the machine alone decide.
+bool attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
+bool attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
+                        const Tensor& lse, const AttentionInputs& in);
+
+// Whether attention_forward and attention_backward would return true; builds their plans.
+bool has_attention(Stream& stream, const AttentionInputs& in);
+
+std::string version();   // "9.19.0"; empty where the library cannot be loaded
+std::string why_none();  // empty where it can
+
+}  // namespace witan::kernels::cuda::cudnn
