@@ -3,16 +3,15 @@
 // ceiling. Random operands: what switches fewer bits runs faster than any training. Operands rotate through more than
 // the L2 cache holds, as in a step.
 //   cuda_gemm_bench [text that names must contain]
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/gemm.h"
 #include "witan/tensor/cuda.h"
+#include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {
@@ -53,23 +52,6 @@ std::vector<Problem> problems() {
   return all;
 }
 
-// Normal values, a million of them again and again.
-Tensor normal(Stream& stream, const Shape& shape, DType dtype, uint64_t number) {
-  const Tensor out = stream.empty(shape, dtype), flat = out.reshape({out.elements()});
-  int64_t done = std::min<int64_t>(out.elements(), 1 << 20);
-  const Philox rng(1, number);
-  dispatch_floating(dtype, [&]<class T>() {
-    std::vector<T> some(static_cast<size_t>(done));
-    for (size_t i = 0; i < some.size(); ++i) some[i] = T(rng.normal(i));
-    stream.write(flat.narrow(0, 0, done), some.data());
-  });
-  for (int64_t more; done < out.elements(); done += more) {
-    more = std::min(done, out.elements() - done);
-    stream.copy(flat.narrow(0, done, more), flat.narrow(0, 0, more));
-  }
-  return out;
-}
-
 struct Operands {
   Tensor a, b, c;
 };
@@ -83,10 +65,11 @@ void line(Stream& stream, const Problem& p, const std::string& name) {
   const double beyond_cache = 2.0 * static_cast<double>(cuda::properties(stream.device().index).l2);
   std::vector<Operands> sets;
   do {
-    const uint64_t number = 3 * sets.size();
-    sets.push_back({normal(stream, p.a == kYes ? Shape{p.K, p.M} : Shape{p.M, p.K}, p.in, number),
-                    normal(stream, p.b == kYes ? Shape{p.N, p.K} : Shape{p.K, p.N}, p.in, number + 1),
-                    normal(stream, {p.M, p.N}, p.out, number + 2)});
+    sets.push_back({stream.empty(p.a == kYes ? Shape{p.K, p.M} : Shape{p.M, p.K}, p.in),
+                    stream.empty(p.b == kYes ? Shape{p.N, p.K} : Shape{p.K, p.N}, p.in),
+                    stream.empty({p.M, p.N}, p.out)});
+    for (const Tensor* tensor : {&sets.back().a, &sets.back().b, &sets.back().c})
+      fill_normal(stream, *tensor, sets.size());
   } while (static_cast<double>(sets.size()) * bytes_of(p) < beyond_cache);
   size_t turn = 0;
   const double seconds = median_seconds(stream, 0.1, [&] {

@@ -4,6 +4,7 @@
 #include "support/message_of.h"
 #include "witan/cli/disk_speed.h"
 #include "witan/cli/exchange_check.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan::test {
 namespace {
@@ -53,6 +54,39 @@ TEST(DoctorTest, SpeaksJson) {
   EXPECT_GT(json["disk"]["write_bytes_per_s"].get<double>(), 0);
   EXPECT_TRUE(json["exchange_ok"].get<bool>());
   EXPECT_TRUE(json["problems"].is_array());
+}
+
+// With a GPU it measures; without one it says why none can be used.
+TEST(DoctorTest, LooksAtGpus) {
+  const Said said = witan({"doctor", "--gpu"});
+  EXPECT_EQ(said.err, "");
+  for (const char* piece : {"driver  ", "this program  built with"})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+  if (cuda::devices() > 0) {
+    EXPECT_EQ(said.code, 0);
+    EXPECT_TRUE(contains(said.out, cuda::properties(0).name)) << said.out;
+    EXPECT_TRUE(contains(said.out, "can be used")) << said.out;
+  } else {
+    EXPECT_EQ(said.code, 10);
+    EXPECT_TRUE(contains(said.out, "problem       " + cuda::why_none() + "\n")) << said.out;
+    EXPECT_TRUE(contains(said.out, "\n\nno GPU can be used; see above\n")) << said.out;
+  }
+}
+
+TEST(DoctorTest, SpeaksJsonOfGpus) {
+  const Said said = witan({"doctor", "--gpu", "--json"});
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["gpus"].size(), static_cast<size_t>(cuda::devices()));
+  EXPECT_EQ(said.code, cuda::devices() > 0 ? 0 : 10);
+  EXPECT_EQ(json["built_with_cuda"] == "", !cuda::built());
+  EXPECT_EQ(json["libraries"].size(), cuda::built() ? 3u : 0u);
+  if (cuda::devices() == 0) {
+    EXPECT_EQ(json["problems"][0], cuda::why_none());
+  }
+  for (const auto& gpu : json["gpus"]) {
+    EXPECT_GT(gpu["copy_bytes_per_s"].get<double>(), 1e10);
+    EXPECT_GT(gpu["bf16_flops_per_s"].get<double>(), 1e11);
+  }
 }
 
 TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {

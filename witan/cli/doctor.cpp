@@ -9,12 +9,14 @@
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/disk_speed.h"
+#include "witan/cli/doctor_gpu.h"
 #include "witan/cli/exchange_check.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/packages.h"
 #include "witan/cli/planning.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan::cli {
 namespace {
@@ -197,9 +199,11 @@ void print_text(std::FILE* out, const Findings& found) {
     fmt::print(out, "{}for {}: {}\n", &set == &found.packages.front() ? "packages      " : "              ",
                set.purpose,
                set.missing.empty() ? "all there" : fmt::format("apt-get install {}", fmt::join(set.missing, " ")));
-  fmt::print(
-      out, "GPUs          {}\n",
-      found.gpus.empty() ? "none" : fmt::format("{}: unused, as this build has no CUDA", fmt::join(found.gpus, ", ")));
+  fmt::print(out, "GPUs          {}\n",
+             found.gpus.empty() ? "none"
+                                : fmt::format("{}: {}", fmt::join(found.gpus, ", "),
+                                              cuda::built() ? "`witan doctor --gpu` looks at them"
+                                                            : "unused, as this build has no CUDA"));
   print_exchange(out, found.exchange);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
   fmt::print(out, "\n{}\n", verdict(found));
@@ -234,18 +238,25 @@ void print_json(std::FILE* out, const Findings& found) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  const auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, context,
-                                  {"doctor", "Say what this machine can do, and what is missing",
-                                   "Reads the hardware, measures disk, arithmetic and the kernels of a step (a few "
-                                   "seconds), and lets two thread-ranks talk.",
-                                   "witan doctor\nwitan doctor --json"},
-                                  [&context, json] {
-                                    const Findings found = examine();
-                                    (*json ? print_json : print_text)(context.out, found);
-                                    return ExitCode::done;
-                                  });
-  command->add_flag("--json", *json, "print JSON");
+  struct State {
+    bool gpu = false, json = false;
+  };
+  const auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      app, context,
+      {"doctor", "Say what this machine can do, and what is missing",
+       "Reads the hardware, measures disk, arithmetic and the kernels of a step (a few seconds), and lets two "
+       "thread-ranks talk. With --gpu it looks at the GPUs instead: devices, links, driver and libraries, and what "
+       "copies and matrix products reach; without a GPU that can be used it says why and ends with exit code 10.",
+       "witan doctor\nwitan doctor --gpu\nwitan doctor --json"},
+      [&context, state] {
+        if (state->gpu) return doctor_gpu(context, state->json);
+        const Findings found = examine();
+        (state->json ? print_json : print_text)(context.out, found);
+        return ExitCode::done;
+      });
+  command->add_flag("--gpu", state->gpu, "look at the GPUs");
+  command->add_flag("--json", state->json, "print JSON");
 }
 
 }  // namespace witan::cli

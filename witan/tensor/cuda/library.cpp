@@ -50,7 +50,18 @@ void* Library::find(const char* name) const {
 }
 
 const Library& cublaslt() {
-  static const Library library("cuBLASLt", {"libcublasLt.so.13"}, "the CUDA toolkit 13, or pip install nvidia-cublas");
+  static const Library library("cuBLASLt", {"libcublasLt.so.13"}, "the CUDA toolkit 13, or nvidia-cublas of PyPI");
+  return library;
+}
+const Library& cudnn() {
+  static const Library library("cuDNN", {"libcudnn.so.9"},
+                               "cudnn9-cuda-13 of NVIDIA's repository, or "
+                               "nvidia-cudnn-cu13 of PyPI");
+  return library;
+}
+const Library& nccl() {
+  static const Library library("NCCL", {"libnccl.so.2"},
+                               "libnccl2 of NVIDIA's repository, or nvidia-nccl-cu13 of PyPI");
   return library;
 }
 

@@ -31,7 +31,9 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// cuBLASLt, opened once. Throws as above whenever it is not there.
+// Those that Witan uses, each opened once. They throw as above whenever it is not there.
 const Library& cublaslt();
+const Library& cudnn();
+const Library& nccl();
 
 }  // namespace witan::cuda

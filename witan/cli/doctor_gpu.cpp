@@ -1,0 +1,195 @@
+#include "witan/cli/doctor_gpu.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/machine.h"
+#include "witan/kernels/device_ceiling.h"
+#include "witan/tensor/arena.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda_survey.h"
+
+namespace witan::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Gpu {
+  cuda::Properties properties;
+  int64_t free = 0;                                 // bytes
+  std::optional<kernels::DeviceCeilings> ceilings;  // absent where there was no room to measure
+};
+
+struct Findings {
+  std::vector<std::string> driver_sees;  // names, whether this build can use them or not
+  cuda::Software software;
+  std::vector<Gpu> gpus;
+  std::vector<cuda::Link> links;
+  std::vector<cuda::LibraryState> libraries;
+  std::vector<std::string> problems;  // each with its way out
+};
+
+Gpu examine(int device, std::vector<std::string>& problems) {
+  constexpr int64_t kRoom = int64_t{3} << 30;
+  Gpu gpu{cuda::properties(device), cuda::free_memory(device), {}};
+  try {
+    ThreadPool alone(1);
+    Stream stream({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, kRoom), alone);
+    gpu.ceilings = kernels::measure_device(stream);
+  } catch (const OutOfMemoryError& error) {
+    problems.emplace_back(error.what());
+  }
+  return gpu;
+}
+
+Findings examine() {
+  Findings found;
+  found.driver_sees = read_gpus();
+  found.software = cuda::software();
+  found.libraries = cuda::libraries();
+  const int devices = cuda::devices();
+  if (devices == 0) found.problems.push_back(cuda::why_none());
+  for (int device = 0; device < devices; ++device) found.gpus.push_back(examine(device, found.problems));
+  for (int from = 0; from < devices; ++from)
+    for (int to = 0; to < devices; ++to)
+      if (from != to) found.links.push_back(cuda::measure_link(from, to));
+  for (const cuda::LibraryState& library : found.libraries)
+    if (!library.missing.empty()) found.problems.push_back(library.missing);
+  return found;
+}
+
+void print_gpus(std::FILE* out, const std::vector<Gpu>& gpus) {
+  size_t widest = 4;
+  for (const Gpu& gpu : gpus) widest = std::max(widest, gpu.properties.name.size());
+  fmt::print(out,
+             "GPU  {:<{}}  capability  multiprocessors  L2 cache    memory free       of  copy GB/s  bf16 TFLOP/s\n",
+             "name", widest);
+  int number = 0;
+  for (const Gpu& gpu : gpus) {
+    const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+    const auto rate = [&](double value) { return gpu.ceilings ? fmt::format("{:.0f}", value) : std::string("–"); };
+    const auto ceilings = gpu.ceilings.value_or(kernels::DeviceCeilings{});
+    const cuda::Properties& p = gpu.properties;
+    fmt::print(out, "{:<3}  {:<{}}  {:<10}  {:>15}  {:>8}  {:>13}  {:>7}  {:>9}  {:>12}\n", number++, p.name, widest,
+               fmt::format("{}.{}", p.major, p.minor), p.multiprocessors, bytes(p.l2), bytes(gpu.free), bytes(p.memory),
+               rate(ceilings.bytes * 1e-9), rate(ceilings.flops * 1e-12));
+  }
+  fmt::print(out, "\n");
+}
+
+// One row per GPU that copies, one column per GPU that is copied to.
+void print_links(std::FILE* out, const Findings& found) {
+  if (found.links.empty()) return;
+  const size_t devices = found.gpus.size();
+  bool all_direct = true, all_atomic = true;
+  for (const cuda::Link& link : found.links) all_direct &= link.peer, all_atomic &= link.atomics;
+  fmt::print(out, "links         GB/s one way; {}\n",
+             !all_direct  ? "some pairs copy through the host's memory (*): their GPUs see no peer memory"
+             : all_atomic ? "every GPU reaches every other's memory, with atomics (NVLink)"
+                          : "every GPU reaches every other's memory, without atomics (PCI Express)");
+  fmt::print(out, "              from \\ to");
+  for (size_t to = 0; to < devices; ++to) fmt::print(out, "{:>7}", to);
+  auto link = found.links.begin();
+  for (size_t from = 0; from < devices; ++from) {
+    fmt::print(out, "\n              {:>9}", from);
+    for (size_t to = 0; to < devices; ++to) {
+      if (from == to) {
+        fmt::print(out, "{:>7}", "–");
+        continue;
+      }
+      fmt::print(out, "{:>7}", fmt::format("{:.0f}{}", link->bytes_per_second * 1e-9, link->peer ? "" : "*"));
+      ++link;
+    }
+  }
+  fmt::print(out, "\n");
+}
+
+void print_software(std::FILE* out, const Findings& found) {
+  const cuda::Software& s = found.software;
+  fmt::print(out, "driver        {}\n",
+             !s.driver.empty()        ? fmt::format("{}, runs CUDA {} and older", s.driver, s.driver_cuda)
+             : !s.driver_cuda.empty() ? fmt::format("runs CUDA {} and older", s.driver_cuda)
+                                      : "none is loaded");
+  fmt::print(out, "this program  {}\n",
+             s.built_with.empty() ? "built without CUDA" : fmt::format("built with CUDA {}", s.built_with));
+  const char* label = "libraries";
+  for (const cuda::LibraryState& library : found.libraries) {
+    fmt::print(out, "{:<14}{:<8}  {:<9}  {}\n", label, library.name,
+               library.missing.empty() ? library.version : "missing",
+               library.missing.empty() ? library.path : "for " + library.purpose);
+    label = "";
+  }
+}
+
+std::string verdict(const Findings& found) {
+  if (found.gpus.empty()) return "no GPU can be used; see above";
+  const std::string gpus = found.gpus.size() == 1 ? "one GPU" : fmt::format("{} GPUs", found.gpus.size());
+  return fmt::format("{} can be used{}", gpus, found.problems.empty() ? "" : "; see the problems above");
+}
+
+void print_text(std::FILE* out, const Findings& found) {
+  if (!found.gpus.empty()) print_gpus(out, found.gpus);
+  if (found.gpus.empty())
+    fmt::print(out, "GPUs          {}\n",
+               found.driver_sees.empty() ? "the driver shows none"
+                                         : fmt::format("{}: unused", fmt::join(found.driver_sees, ", ")));
+  print_links(out, found);
+  print_software(out, found);
+  for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
+  fmt::print(out, "\n{}\n", verdict(found));
+}
+
+Json gpu_json(const Gpu& gpu) {
+  const cuda::Properties& p = gpu.properties;
+  Json json = {{"name", p.name},
+               {"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
+               {"multiprocessors", p.multiprocessors},
+               {"l2_bytes", p.l2},
+               {"memory_bytes", p.memory},
+               {"free_bytes", gpu.free},
+               {"copy_bytes_per_s", nullptr},
+               {"bf16_flops_per_s", nullptr}};
+  if (gpu.ceilings) {
+    json["copy_bytes_per_s"] = gpu.ceilings->bytes;
+    json["bf16_flops_per_s"] = gpu.ceilings->flops;
+  }
+  return json;
+}
+
+void print_json(std::FILE* out, const Findings& found) {
+  Json json;
+  json["built_with_cuda"] = found.software.built_with;
+  json["driver"] = found.software.driver;
+  json["driver_cuda"] = found.software.driver_cuda;
+  json["driver_sees"] = found.driver_sees;
+  json["gpus"] = Json::array();
+  for (const Gpu& gpu : found.gpus) json["gpus"].push_back(gpu_json(gpu));
+  json["links"] = Json::array();
+  for (const cuda::Link& link : found.links)
+    json["links"].push_back({{"from", link.from},
+                             {"to", link.to},
+                             {"peer_access", link.peer},
+                             {"atomics", link.atomics},
+                             {"bytes_per_s", link.bytes_per_second}});
+  json["libraries"] = Json::array();
+  for (const cuda::LibraryState& library : found.libraries)
+    json["libraries"].push_back(
+        {{"name", library.name}, {"version", library.version}, {"path", library.path}, {"missing", library.missing}});
+  json["problems"] = found.problems;
+  fmt::print(out, "{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+ExitCode doctor_gpu(const Context& context, bool json) {
+  const Findings found = examine();
+  (json ? print_json : print_text)(context.out, found);
+  return found.gpus.empty() ? ExitCode::device : ExitCode::done;
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,38 @@
+#include "witan/kernels/device_ceiling.h"
+
+#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm.h"
+#include "witan/tensor/random.h"
+#include "witan/tensor/timing.h"
+
+namespace witan::kernels {
+namespace {
+
+constexpr double kBudget = 0.1;  // seconds for each figure
+
+double copy_rate(Stream& stream) {
+  constexpr int64_t kElements = int64_t{1} << 29;  // 1 GiB, beyond any cache
+  const Tensor from = stream.empty({kElements}, DType::bf16), to = stream.empty({kElements}, DType::bf16);
+  fill_normal(stream, from, 1);
+  return 2.0 * static_cast<double>(from.bytes()) / median_seconds(stream, kBudget, [&] { stream.copy(to, from); });
+}
+
+double product_rate(Stream& stream) {
+  constexpr int64_t kSide = 8192;
+  const auto matrix = [&] { return stream.empty({kSide, kSide}, DType::bf16); };
+  const Tensor a = matrix(), b = matrix(), c = matrix();
+  fill_normal(stream, a, 2);
+  fill_normal(stream, b, 3);
+  const double seconds =
+      median_seconds(stream, kBudget, [&] { gemm(stream, c, Write::overwrite, a, Transpose::no, b, Transpose::yes); });
+  return 2.0 * kSide * kSide * kSide / seconds;
+}
+
+}  // namespace
+
+DeviceCeilings measure_device(Stream& stream) {
+  if (stream.is_cuda()) return {product_rate(stream), copy_rate(stream)};
+  return {1e9 * measure_fma_gflops(stream.pool()), 1e9 * measure_copy_gbytes(stream.pool())};
+}
+
+}  // namespace witan::kernels
