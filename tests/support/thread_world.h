@@ -17,7 +17,7 @@ struct ThreadRank : Rank {
 
   int size() const { return world.size(); }
   // The rank's end of the group of all ranks.
-  std::unique_ptr<Group> everyone(const std::string& axis = "data") {
+  std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
     std::vector<int> ranks(static_cast<size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     return world.group(rank, ranks, axis);

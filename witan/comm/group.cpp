@@ -82,12 +82,14 @@ void Group::check_rows(const Collective& call, int64_t out_parts, int64_t in_par
 }
 
 void Group::carry_out(Stream& stream, const Collective& call, double bytes) {
-  if (size_ > 1) sent_[std::string(name_of(call.kind))] += bytes;
+  add_sent(std::string(name_of(call.kind)), bytes);
   if (stream.is_meta()) return;
   if (size_ == 1) return perform_alone(stream, call, name_);
   if (!stream.times_kernels()) return perform(stream, call);
+  stream.wait();
   const double start = stream.now();
   perform(stream, call);
+  stream.wait();
   stream.count(name_of(call.kind).data(), {0, 0, stream.now() - start});  // waiting for peers included
 }
 

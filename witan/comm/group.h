@@ -28,6 +28,8 @@
 
 namespace witan {
 
+class PeerMemory;
+
 enum class Reduce : uint8_t { sum, max };  // the maximum of a NaN and anything is NaN
 
 // One call, as its rank made it: what back ends perform, and compare across ranks.
@@ -83,9 +85,15 @@ class Group {
   void recv(Stream& stream, const Tensor& out, int peer);
   void barrier(Stream& stream);
 
+  // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
+  virtual PeerMemory* peers() { return nullptr; }
+
   // Bytes this rank sent, by operation, since it began or since reset_sent().
   const std::map<std::string, double>& sent() const { return sent_; }
   void reset_sent() { sent_.clear(); }
+  void add_sent(const std::string& operation, double bytes) {
+    if (size_ > 1) sent_[operation] += bytes;
+  }
 
  protected:
   Group(int size, int rank, std::string name);

@@ -37,6 +37,7 @@ Rendezvous::Rendezvous(const WorldStatus& world, std::vector<int> ranks, std::st
     : world_(world),
       ranks_(std::move(ranks)),
       axis_(std::move(axis)),
+      world_failure_(world.failure),
       seats_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 
 namespace witan {
@@ -33,6 +34,7 @@ struct WorldStatus {
   std::vector<std::atomic<bool>> returned;  // the rank's function has ended and will not come to any meeting
   bool may_spin = false;
   double deadline_seconds = 0;
+  std::shared_ptr<Failure> failure = std::make_shared<Failure>();  // of this run: the next one has its own
 };
 
 class Rendezvous {
@@ -42,6 +44,8 @@ class Rendezvous {
   int size() const { return static_cast<int>(ranks_.size()); }
   int world_rank(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   const std::string& axis() const { return axis_; }
+  const std::shared_ptr<Failure>& failure() const { return world_failure_; }
+  double deadline_seconds() const { return world_.deadline_seconds; }
 
   // Returns when every rank has entered a call. Throws CommError when one is lost or late, AbortedError after abort().
   void enter(int rank, const Collective& call);
@@ -103,6 +107,7 @@ class Rendezvous {
   const WorldStatus& world_;
   const std::vector<int> ranks_;
   const std::string axis_;
+  const std::shared_ptr<Failure> world_failure_;
   std::vector<Seat> seats_;
   std::vector<Channel> channels_;  // [from * size + to]
 

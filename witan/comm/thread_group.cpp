@@ -58,13 +58,26 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
     case Kind::send:
       return meeting_->send(rank(), call);
     case Kind::recv:
-      return receive(stream, call);
+      return receive(
+          call, [&](const Collective& offer) { copy_bytes(stream, call.out.raw(), offer.in.raw(), offer.in.bytes()); });
     default:
-      return collective(stream, call);
+      return meet(call, [&] { move(stream, call); });
   }
 }
 
-void ThreadGroup::collective(Stream& stream, const Collective& call) {
+void ThreadGroup::agree(const Collective& call) {
+  if (size() == 1) return;
+  switch (call.kind) {
+    case Kind::send:
+      return meeting_->send(rank(), call);
+    case Kind::recv:
+      return receive(call, [](const Collective&) {});
+    default:
+      return meet(call, [] {});
+  }
+}
+
+void ThreadGroup::meet(const Collective& call, const std::function<void()>& work) {
   meeting_->enter(rank(), call);
   std::string verdict;
   {
@@ -74,30 +87,28 @@ void ThreadGroup::collective(Stream& stream, const Collective& call) {
       ~Leave() { meeting.leave(rank); }
     } const leave{*meeting_, rank()};
     verdict = disagreement();
-    if (verdict.empty()) {
-      switch (call.kind) {
-        case Kind::all_reduce:
-        case Kind::reduce_scatter:
-          reduce(stream, call);
-          break;
-        case Kind::all_gather:
-        case Kind::broadcast:
-          gather(stream, call);
-          break;
-        case Kind::all_to_all:
-          exchange(stream, call);
-          break;
-        case Kind::all_to_all_equal:
-          exchange_equal(stream, call);
-          break;
-        default:
-          break;
-      }
-    }
+    if (verdict.empty()) work();
   }
   if (verdict.empty()) return;
   meeting_->fail(verdict);
   throw CommError(verdict);
+}
+
+void ThreadGroup::move(Stream& stream, const Collective& call) {
+  switch (call.kind) {
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+      return reduce(stream, call);
+    case Kind::all_gather:
+    case Kind::broadcast:
+      return gather(stream, call);
+    case Kind::all_to_all:
+      return exchange(stream, call);
+    case Kind::all_to_all_equal:
+      return exchange_equal(stream, call);
+    default:
+      return;
+  }
 }
 
 std::string ThreadGroup::disagreement() const {
@@ -187,12 +198,12 @@ void ThreadGroup::exchange_equal(Stream& stream, const Collective& call) {
     copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw() + rank() * bytes, bytes);
 }
 
-void ThreadGroup::receive(Stream& stream, const Collective& call) {
+void ThreadGroup::receive(const Collective& call, const std::function<void(const Collective& offer)>& take) {
   meeting_->recv(rank(), call, [&](const Collective& offer) -> std::string {
     if (offer.in.dtype() != call.out.dtype() || !(offer.in.shape() == call.out.shape()))
       return cat("axis ", name(), ": rank ", meeting_->world_rank(call.peer), " calls ", describe(offer), " to rank ",
                  meeting_->world_rank(rank()), ", which expects ", call.out.dtype(), " ", call.out.shape());
-    copy_bytes(stream, call.out.raw(), offer.in.raw(), offer.in.bytes());
+    take(offer);
     return "";
   });
 }

@@ -1,23 +1,33 @@
 // A group whose ranks are threads of one process: each reads its peers' tensors in place.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
-#include "witan/comm/group.h"
+#include "witan/comm/host_group.h"
 #include "witan/comm/rendezvous.h"
 
 namespace witan {
 
-class ThreadGroup : public Group {
+class ThreadGroup : public HostGroup {
  public:
   ThreadGroup(std::shared_ptr<Rendezvous> meeting, int rank)
-      : Group(meeting->size(), rank, meeting->axis()), meeting_(std::move(meeting)) {}
+      : HostGroup(meeting->size(), rank, meeting->axis()), meeting_(std::move(meeting)) {}
+
+  void agree(const Collective& call) override;
+  int world_rank(int rank) const override { return meeting_->world_rank(rank); }
+  const std::shared_ptr<Failure>& failure() const override { return meeting_->failure(); }
+  double deadline_seconds() const override { return meeting_->deadline_seconds(); }
+  bool one_process() const override { return true; }
 
  private:
   void perform(Stream& stream, const Collective& call) override;
-  void collective(Stream& stream, const Collective& call);
-  void receive(Stream& stream, const Collective& call);
+  // Runs work() between all ranks' coming and leaving, unless their calls differ.
+  void meet(const Collective& call, const std::function<void()>& work);
+  void move(Stream& stream, const Collective& call);
+  // Takes the peer's offer, unless it does not fit.
+  void receive(const Collective& call, const std::function<void(const Collective& offer)>& take);
 
   // Empty, or how the calls of the ranks differ: every rank finds the same words.
   std::string disagreement() const;

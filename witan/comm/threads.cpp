@@ -22,7 +22,7 @@ namespace {
 // How likely an error is to be the root of the others; smaller is likelier.
 enum class Suspicion : uint8_t { own_error, communication, aborted };
 
-struct Failure {
+struct RankError {
   int rank = 0;
   Suspicion suspicion = Suspicion::own_error;
   std::exception_ptr error;
@@ -57,7 +57,7 @@ template <class... Classes>
 }
 
 // The same error, of the same class, with the rank before its message.
-[[noreturn]] void rethrow_named(const Failure& failure) {
+[[noreturn]] void rethrow_named(const RankError& failure) {
   const std::string prefix = cat("rank ", failure.rank, ": ");
   try {
     std::rethrow_exception(failure.error);
@@ -83,7 +83,7 @@ struct ThreadWorld::Shared {
   WorldStatus status;
   std::mutex mutex;  // guards what follows
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Rendezvous>> meetings;
-  std::optional<Failure> root;
+  std::optional<RankError> root;
 
   void run_rank(int rank, const std::function<void(int)>& body) {
     try {
@@ -99,7 +99,8 @@ struct ThreadWorld::Shared {
   void failed(int rank, std::exception_ptr error) {
     const Suspicion suspicion = suspicion_of(error);
     const std::lock_guard lock(mutex);
-    if (!root || suspicion < root->suspicion) root = Failure{rank, suspicion, std::move(error)};
+    if (!root || suspicion < root->suspicion) root = RankError{rank, suspicion, std::move(error)};
+    status.failure->raise();
     for (auto& [key, meeting] : meetings) meeting->abort();
   }
 };
@@ -135,12 +136,13 @@ void ThreadWorld::run(const std::function<void(int rank)>& body) {
 
   for (auto& returned : shared.status.returned) returned.store(false);
   if (!shared.root) return;
-  const Failure failure = *std::exchange(shared.root, std::nullopt);
+  const RankError failure = *std::exchange(shared.root, std::nullopt);
   shared.meetings.clear();
+  shared.status.failure = std::make_shared<Failure>();
   rethrow_named(failure);
 }
 
-std::unique_ptr<Group> ThreadWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
+std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
   Shared& shared = *shared_;
   const auto list = [&] {
     std::string text;

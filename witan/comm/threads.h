@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/comm/group.h"
+#include "witan/comm/host_group.h"
 
 namespace witan {
 
@@ -18,14 +18,14 @@ struct ThreadWorldOptions {
   double deadline_seconds = 300;  // how long a rank waits for its peers in one call
 };
 
-class ThreadWorld {
+class ThreadWorld : public World {
  public:
   explicit ThreadWorld(int size, const ThreadWorldOptions& options = {});
-  ~ThreadWorld();
+  ~ThreadWorld() override;
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
-  int size() const;
+  int size() const override;
 
   // Runs body(rank) on a thread per rank and joins them all. Rethrows the root of their errors: the first that is not a
   // mere consequence of another rank's, and not a CommError if there is any other. Its class (and exit code) is kept,
@@ -33,10 +33,8 @@ class ThreadWorld {
   // again; after a failure the groups made before it stay unusable and new ones start afresh.
   void run(const std::function<void(int rank)>& body);
 
-  // The rank's end of the group of these world ranks, in this order. Ends with equal ranks and name belong together:
-  // make one per rank, in any order, on any thread. The world must outlive it. Throws ConfigError when ranks repeat,
-  // are outside the world, or do not contain `rank`.
-  std::unique_ptr<Group> group(int rank, const std::vector<int>& ranks, std::string name);
+  // In any order, on any thread.
+  std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
 
  private:
   struct Shared;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 
 namespace witan {
 
@@ -39,6 +41,13 @@ class Queue {
   virtual bool records() const { return false; }
   virtual void begin_recording() {}
   virtual std::unique_ptr<Graph> end_recording() { return nullptr; }
+
+  // While the queue waits it calls look(seconds waited so far), and look(0) when the wait is over; what that throws
+  // ends the wait. For a stream whose work depends on other ranks: it may never be done.
+  void set_look(std::function<void(double seconds)> look) { look_ = std::move(look); }
+
+ protected:
+  std::function<void(double seconds)> look_;
 };
 
 }  // namespace witan

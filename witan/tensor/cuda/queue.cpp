@@ -1,3 +1,9 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
 #include "witan/base/error.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -21,21 +27,48 @@ class CudaGraph final : public Graph {
 };
 
 // A non-blocking stream. The rank's thread keeps its device current from here on: kernels are launched on it.
+//
+// CUDA's own copies between the device and pageable memory wait for the stream where nobody can end the wait, so copies
+// go through pinned memory here.
 class CudaQueue final : public Queue {
  public:
   explicit CudaQueue(int device) {
     properties(device);
     cuda::check(cudaSetDevice(device), "choosing a device");
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+    cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
+    for (cudaEvent_t& free : free_)
+      cuda::check(cudaEventCreateWithFlags(&free, cudaEventDisableTiming), "creating an event");
   }
-  ~CudaQueue() override { cudaStreamDestroy(stream_); }
+  ~CudaQueue() override {
+    for (cudaEvent_t free : free_) cudaEventDestroy(free);
+    cudaFreeHost(pinned_);
+    cudaStreamDestroy(stream_);
+  }
 
   void write(std::byte* to, const void* from, int64_t bytes) override {
-    copy_async(to, from, bytes, cudaMemcpyHostToDevice, "copying to the device");
+    require_no_capture("writing to the device");
+    for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
+      const int64_t part = std::min(kSlotBytes, bytes - begin);
+      const size_t slot = next_++ % kSlots;
+      poll([&] { return cudaEventQuery(free_[slot]); });
+      std::byte* staged = static_cast<std::byte*>(pinned_) + static_cast<int64_t>(slot) * kSlotBytes;
+      std::memcpy(staged, static_cast<const std::byte*>(from) + begin, static_cast<size_t>(part));
+      copy_async(to + begin, staged, part, cudaMemcpyHostToDevice, "copying to the device");
+      cuda::check(cudaEventRecord(free_[slot], stream_), "recording an event");
+    }
   }
   void read(void* to, const std::byte* from, int64_t bytes) override {
-    copy_async(to, from, bytes, cudaMemcpyDeviceToHost, "copying from the device");
-    wait();
+    require_no_capture("reading from the device");
+    constexpr int64_t kPart = kSlots * kSlotBytes;
+    for (int64_t begin = 0; begin < bytes; begin += kPart) {
+      const int64_t part = std::min(kPart, bytes - begin);
+      // Writes that still read these slots come before this in the stream.
+      copy_async(pinned_, from + begin, part, cudaMemcpyDeviceToHost, "copying from the device");
+      wait();
+      std::memcpy(static_cast<std::byte*>(to) + begin, pinned_, static_cast<size_t>(part));
+    }
+    if (bytes == 0) wait();
   }
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override {
     copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, "copying on the device");
@@ -43,7 +76,11 @@ class CudaQueue final : public Queue {
   void zero(std::byte* to, int64_t bytes) override {
     cuda::check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "zeroing device memory");
   }
-  void wait() override { cuda::check(cudaStreamSynchronize(stream_), "waiting for the device"); }
+  void wait() override {
+    if (!look_) return cuda::check(cudaStreamSynchronize(stream_), "waiting for the device");
+    poll([this] { return cudaStreamQuery(stream_); });
+    look_(0);
+  }
   void check(const char* what) override { cuda::check(cudaGetLastError(), what); }
   void* native() override { return stream_; }
 
@@ -59,11 +96,36 @@ class CudaQueue final : public Queue {
   }
 
  private:
+  static constexpr int64_t kSlots = 4, kSlotBytes = int64_t{4} << 20;
+
+  // Until query() is done, or look_ throws.
+  template <class Query>
+  void poll(const Query& query) {
+    using Clock = std::chrono::steady_clock;
+    constexpr double kSpin = 1e-3;  // seconds; a step that takes longer does not mind a late look
+    const auto begin = Clock::now();
+    for (cudaError_t status = query(); status != cudaSuccess; status = query()) {
+      if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
+      cudaGetLastError();  // "not ready" is no error to be found by the next check
+      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (look_) look_(waited);
+      if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
   void copy_async(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, const char* what) {
     if (bytes > 0) cuda::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), what);
   }
+  void require_no_capture(const char* what) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda::check(cudaStreamIsCapturing(stream_, &status), "asking whether a graph is captured");
+    require<DeviceError>(status == cudaStreamCaptureStatusNone, what, " cannot be part of a graph: the host's bytes ",
+                         "would be those of the capture, in every replay");
+  }
 
   cudaStream_t stream_ = nullptr;
+  void* pinned_ = nullptr;
+  std::array<cudaEvent_t, kSlots> free_{};  // done when the device has read the slot
+  size_t next_ = 0;
 };
 
 }  // namespace

@@ -1,0 +1,36 @@
+// Groups whose tensors are on GPUs, one GPU per rank: host groups agree about every call, NCCL carries it out.
+//
+// Calls are ordered by their stream, run behind the host, and may be captured into a graph; not all_to_all, which reads
+// its counts on the host (DeviceError during a capture; waits elsewhere). Ranks agree about a captured call when it is
+// captured: replays must be started alike by all of them, and graphs die before their groups.
+//
+// When a rank fails, those that wait for their GPU are stopped by an AbortedError: their communicators are aborted and
+// device-side waits end. A wait that outlasts the world's deadline is a CommError.
+#pragma once
+
+#include <memory>
+
+#include "witan/comm/host_group.h"
+
+namespace witan {
+
+// How devices sum floating values. fast: float32 and float64 as NCCL does, in an order that depends on its choice of
+// algorithm, the same bits on every rank. in_tree: in the binary tree of comm/reduce.h, as the CPU. bfloat16 is always
+// summed in float32 and in the tree.
+enum class Sums : uint8_t { fast, in_tree };
+
+namespace cuda {
+
+class DeviceWatch;
+
+// Looks after the waits of a rank on its stream, for as long as a group holds it. The stream must outlive it, and so
+// must the arena of the stream.
+std::shared_ptr<DeviceWatch> watch(Stream& stream, const HostGroup& host);
+
+// The rank's end of the group of the same ranks on GPUs; all ranks call this together, host ranks in their order. A
+// group of one rank is `host` itself. Throws DeviceError when NCCL cannot be loaded, CommError when it cannot connect.
+std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
+                                  Sums sums);
+
+}  // namespace cuda
+}  // namespace witan

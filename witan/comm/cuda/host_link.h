@@ -1,0 +1,45 @@
+// Small messages between the ranks of a group on the host.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/comm/host_group.h"
+
+namespace witan::cuda {
+
+class HostLink {
+ public:
+  explicit HostLink(std::unique_ptr<HostGroup> group)
+      : group_(std::move(group)), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kBytes), pool_) {}
+
+  HostGroup& group() { return *group_; }
+  Tensor integers(const std::vector<int64_t>& values) {
+    Tensor out = stream_.empty({static_cast<int64_t>(values.size())}, DType::i64, MemoryTag::communication);
+    std::ranges::copy(values, out.data<int64_t>());
+    return out;
+  }
+  // What every rank says, in rank order: [n * mine.size()].
+  std::vector<int64_t> all_gather(const std::vector<int64_t>& mine) {
+    const Tensor own = integers(mine);
+    const Tensor all = stream_.empty({own.elements() * group_->size()}, DType::i64, MemoryTag::communication);
+    group_->all_gather(stream_, all, own);
+    return all.to_vector<int64_t>();
+  }
+  std::vector<int64_t> broadcast(const std::vector<int64_t>& mine, int root) {
+    const Tensor told = integers(mine);
+    group_->broadcast(stream_, told, root);
+    return told.to_vector<int64_t>();
+  }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{1} << 20;
+
+  std::unique_ptr<HostGroup> group_;
+  ThreadPool pool_;
+  Stream stream_;
+};
+
+}  // namespace witan::cuda

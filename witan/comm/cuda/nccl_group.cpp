@@ -1,0 +1,263 @@
+#include "witan/comm/cuda/nccl_group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "witan/base/error.h"
+#include "witan/comm/cuda/reduce.h"
+#include "witan/comm/rendezvous.h"
+
+namespace witan::cuda {
+namespace {
+
+using Kind = Collective::Kind;
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::i32:
+      return ncclInt32;
+    default:
+      return ncclInt64;
+  }
+}
+
+ncclRedOp_t op_of(Reduce reduce) {
+  return reduce == Reduce::sum ? ncclSum : ncclMax;
+}
+
+size_t count_of(const Tensor& tensor) {
+  return static_cast<size_t>(tensor.elements());
+}
+
+ncclUniqueId shared_id(HostLink& link, const Nccl& nccl) {
+  ncclUniqueId id{};
+  ncclResult_t made = ncclSuccess;
+  if (link.group().rank() == 0) made = nccl.get_unique_id(&id);
+  static_assert(sizeof(id) % sizeof(int64_t) == 0);
+  std::vector<int64_t> words(sizeof(id) / sizeof(int64_t) + 1);
+  words[0] = made;
+  std::memcpy(words.data() + 1, &id, sizeof(id));
+  words = link.broadcast(words, 0);
+  require<CommError>(words[0] == ncclSuccess, "axis ", link.group().name(),
+                     ": NCCL cannot open a way to connect: ", nccl.error_string(static_cast<ncclResult_t>(words[0])));
+  std::memcpy(&id, words.data() + 1, sizeof(id));
+  return id;
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
+                                  Sums sums) {
+  if (host->size() == 1) return host;
+  return std::make_unique<NcclGroup>(std::move(host), stream, std::move(watch), sums);
+}
+
+NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch, Sums sums)
+    : Group(host->size(), host->rank(), host->name()),
+      link_(std::move(host)),
+      watch_(std::move(watch)),
+      nccl_(nccl()),
+      sums_(sums),
+      device_(stream.device().index) {
+  const OnDevice on(device_);
+  const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
+  check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
+  watch_->add(*this);
+}
+
+NcclGroup::~NcclGroup() {
+  const bool settled = watch_->settled();
+  watch_->remove(*this);
+  if (settled && communicator_ != nullptr) nccl_.destroy(communicator_);
+}
+
+std::string NcclGroup::complaint() {
+  ncclResult_t error = ncclSuccess;
+  if (communicator_ == nullptr || nccl_.async_error(communicator_, &error) != ncclSuccess) return {};
+  if (error == ncclSuccess || error == ncclInProgress) return {};
+  return cat("axis ", name(), ": NCCL: ", nccl_.error_string(error), ": ", nccl_.last_error(communicator_));
+}
+
+void NcclGroup::stop() noexcept {}
+
+void NcclGroup::abort() noexcept {
+  if (communicator_ != nullptr) nccl_.abort(communicator_);
+  communicator_ = nullptr;
+}
+
+void NcclGroup::check(ncclResult_t result, const char* what) {
+  if (result == ncclSuccess) return;
+  throw CommError(
+      cat("axis ", name(), ": NCCL: ", what, ": ", nccl_.error_string(result), ": ", nccl_.last_error(communicator_)));
+}
+
+template <class Body>
+void NcclGroup::together(const char* what, const Body& body) {
+  check(nccl_.group_start(), what);
+  body();
+  check(nccl_.group_end(), what);
+}
+
+void NcclGroup::send(const std::byte* from, int64_t bytes, int peer, cudaStream_t stream) {
+  if (bytes == 0) return;
+  check(nccl_.send(from, static_cast<size_t>(bytes), ncclInt8, peer, communicator_, stream), "send");
+}
+void NcclGroup::recv(std::byte* to, int64_t bytes, int peer, cudaStream_t stream) {
+  if (bytes == 0) return;
+  check(nccl_.recv(to, static_cast<size_t>(bytes), ncclInt8, peer, communicator_, stream), "recv");
+}
+
+void NcclGroup::perform(Stream& stream, const Collective& call) {
+  require<CommError>(stream.device().index == device_, "axis ", name(), ": its communicator is on GPU ", device_,
+                     ", the stream on ", stream.device());
+  watch_->look(0);
+  require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
+  if (call.kind == Kind::all_to_all) return exchange(stream, call);
+  link_.group().agree(call);
+  const cudaStream_t native = cuda::native(stream);
+  switch (call.kind) {
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+      return reduce(stream, call);
+    case Kind::all_gather:
+      return check(nccl_.all_gather(call.in.raw(), call.out.raw(), static_cast<size_t>(call.in.bytes()), ncclInt8,
+                                    communicator_, native),
+                   "all_gather");
+    case Kind::all_to_all_equal:
+      return exchange_equal(stream, call);
+    case Kind::broadcast:
+      return check(nccl_.broadcast(call.in.raw(), call.out.raw(), static_cast<size_t>(call.in.bytes()), ncclInt8,
+                                   call.peer, communicator_, native),
+                   "broadcast");
+    case Kind::send:
+      return send(call.in.raw(), call.in.bytes(), call.peer, native);
+    case Kind::recv:
+      return recv(call.out.raw(), call.out.bytes(), call.peer, native);
+    default:
+      return barrier(stream);
+  }
+}
+
+void NcclGroup::reduce(Stream& stream, const Collective& call) {
+  const DType dtype = call.in.dtype();
+  // NCCL rounds sums to bfloat16 at every rank, and its maximum prefers anything to a NaN.
+  const bool as_nccl =
+      !is_floating(dtype) || (call.reduce == Reduce::sum && dtype != DType::bf16 && sums_ == Sums::fast);
+  const bool scatters = call.kind == Kind::reduce_scatter;
+  if (!as_nccl) return scatters ? reduce_scatter_in_tree(stream, call) : all_reduce_in_tree(stream, call);
+  if (scatters)
+    return check(nccl_.reduce_scatter(call.in.raw(), call.out.raw(), count_of(call.out), type_of(dtype),
+                                      op_of(call.reduce), communicator_, native(stream)),
+                 "reduce_scatter");
+  check(nccl_.all_reduce(call.in.raw(), call.out.raw(), count_of(call.in), type_of(dtype), op_of(call.reduce),
+                         communicator_, native(stream)),
+        "all_reduce");
+}
+
+int64_t NcclGroup::slice_of(int64_t elements, DType dtype) const {
+  constexpr int64_t kPieceBytes = int64_t{32} << 20, kLine = 64;  // elements: slices stay aligned
+  const int64_t most = kPieceBytes / size() / size_of(dtype) / kLine * kLine;
+  const int64_t even = ((elements + size() - 1) / size() + kLine - 1) / kLine * kLine;
+  return std::min(most, even);
+}
+
+// Each rank sums a slice of a piece, in the tree, and sends it to all.
+void NcclGroup::all_reduce_in_tree(Stream& stream, const Collective& call) {
+  const DType dtype = call.in.dtype();
+  const int64_t total = call.in.elements(), item = size_of(dtype);
+  const cudaStream_t native = cuda::native(stream);
+  std::byte* values = call.out.raw();
+  for (int64_t begin = 0, slice = 0; begin < total; begin += slice * size()) {
+    slice = slice_of(total - begin, dtype);
+    std::byte* parts = stream.scratch(slice * size() * item);  // [n, slice]
+    const auto from = [&](int r) { return std::min(begin + r * slice, total); };
+    const auto bytes = [&](int r) { return (from(r + 1) - from(r)) * item; };
+    together("all_reduce", [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        send(values + from(peer) * item, bytes(peer), peer, native);
+        recv(parts + peer * slice * item, bytes(rank()), peer, native);
+      }
+    });
+    std::byte* own = values + from(rank()) * item;
+    reduce_parts(stream, own, parts, slice, size(), bytes(rank()) / item, dtype, call.reduce);
+    together("all_reduce", [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank()) continue;
+        send(own, bytes(rank()), peer, native);
+        recv(values + from(peer) * item, bytes(peer), peer, native);
+      }
+    });
+  }
+}
+
+void NcclGroup::reduce_scatter_in_tree(Stream& stream, const Collective& call) {
+  const DType dtype = call.in.dtype();
+  const int64_t rows = call.out.elements(), item = size_of(dtype);  // of each rank's part
+  const cudaStream_t native = cuda::native(stream);
+  for (int64_t begin = 0, slice = 0; begin < rows; begin += slice) {
+    slice = std::min(slice_of((rows - begin) * size(), dtype), rows - begin);
+    std::byte* parts = stream.scratch((slice + 64) * size() * item);
+    const int64_t stride = (slice + 63) / 64 * 64;  // elements
+    together("reduce_scatter", [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        send(call.in.raw() + (peer * rows + begin) * item, slice * item, peer, native);
+        recv(parts + peer * stride * item, slice * item, peer, native);
+      }
+    });
+    // out may be this rank's part of in, which has been sent, to itself too.
+    reduce_parts(stream, call.out.raw() + begin * item, parts, stride, size(), slice, dtype, call.reduce);
+  }
+}
+
+void NcclGroup::exchange_equal(Stream& stream, const Collective& call) {
+  const int64_t bytes = call.in.bytes() / size();
+  together("all_to_all_equal", [&] {
+    for (int peer = 0; peer < size(); ++peer) {
+      send(call.in.raw() + peer * bytes, bytes, peer, native(stream));
+      recv(call.out.raw() + peer * bytes, bytes, peer, native(stream));
+    }
+  });
+}
+
+void NcclGroup::exchange(Stream& stream, const Collective& call) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(native(stream), &status), "asking whether a graph is captured");
+  require<DeviceError>(status == cudaStreamCaptureStatusNone, "axis ", name(),
+                       ": all_to_all through NCCL reads its counts on the host and cannot be part of a graph; ranks "
+                       "that reach each other's memory exchange rows without it");
+  std::vector<int64_t> sends(static_cast<size_t>(size())), receives(sends);
+  stream.read(sends.data(), call.send_counts);
+  stream.read(receives.data(), call.recv_counts);
+  Collective seen = call;
+  seen.send_counts = link_.integers(sends);
+  seen.recv_counts = link_.integers(receives);
+  link_.group().agree(seen);
+  const int64_t bytes_per_row = row_bytes(call.in);
+  together("all_to_all", [&] {
+    const std::byte* from = call.in.raw();
+    std::byte* to = call.out.raw();
+    for (int peer = 0; peer < size(); ++peer) {
+      const int64_t sent = sends[static_cast<size_t>(peer)] * bytes_per_row,
+                    received = receives[static_cast<size_t>(peer)] * bytes_per_row;
+      send(from, sent, peer, native(stream));
+      recv(to, received, peer, native(stream));
+      from += sent;
+      to += received;
+    }
+  });
+}
+
+// Work of this stream after it begins when all ranks' work before it is done.
+void NcclGroup::barrier(Stream& stream) {
+  std::byte* word = stream.scratch(sizeof(int32_t));
+  stream.queue()->zero(word, sizeof(int32_t));
+  check(nccl_.all_reduce(word, word, 1, ncclInt32, ncclSum, communicator_, native(stream)), "barrier");
+}
+
+}  // namespace witan::cuda

@@ -1,0 +1,52 @@
+// A group whose ranks have a GPU each, connected by NCCL.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "witan/comm/cuda.h"
+#include "witan/comm/cuda/host_link.h"
+#include "witan/comm/cuda/nccl.h"
+#include "witan/comm/cuda/watch.h"
+
+namespace witan::cuda {
+
+class NcclGroup : public Group, public Watched {
+ public:
+  // All ranks together.
+  NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch, Sums sums);
+  ~NcclGroup() override;
+
+  std::string complaint() override;
+  void stop() noexcept override;
+  void abort() noexcept override;
+
+ private:
+  void perform(Stream& stream, const Collective& call) override;
+  void agree(Stream& stream, const Collective& call);
+
+  void reduce(Stream& stream, const Collective& call);
+  void all_reduce_in_tree(Stream& stream, const Collective& call);
+  void reduce_scatter_in_tree(Stream& stream, const Collective& call);
+  void exchange(Stream& stream, const Collective& call);
+  void exchange_equal(Stream& stream, const Collective& call);
+  void barrier(Stream& stream);
+
+  void check(ncclResult_t result, const char* what);
+  // Elements of all slices of a piece that fits into scratch memory: one for each rank.
+  int64_t slice_of(int64_t elements, DType dtype) const;
+  // Sends and receives between these calls go at once.
+  template <class Body>
+  void together(const char* what, const Body& body);
+  void send(const std::byte* from, int64_t bytes, int peer, cudaStream_t stream);
+  void recv(std::byte* to, int64_t bytes, int peer, cudaStream_t stream);
+
+  HostLink link_;
+  std::shared_ptr<DeviceWatch> watch_;
+  const Nccl& nccl_;
+  const Sums sums_;
+  const int device_;
+  ncclComm_t communicator_ = nullptr;  // null once aborted
+};
+
+}  // namespace witan::cuda

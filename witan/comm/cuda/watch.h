@@ -1,0 +1,56 @@
+// What a rank looks at while it waits for its GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/comm/host_group.h"
+#include "witan/tensor/cuda/stream.h"
+
+namespace witan::cuda {
+
+// Something on the device that waits for other ranks.
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  virtual std::string complaint() = 0;  // why its work will never be done; empty: no reason known
+  virtual void stop() noexcept = 0;     // ends its device-side waits that a word in memory ends; at once
+  // Ends the rest. Waits until graphs that hold its work are destroyed; runs beside the aborts of others, whose work
+  // may lie in the same graph.
+  virtual void abort() noexcept = 0;
+};
+
+// Used by the thread of its rank alone.
+class DeviceWatch {
+ public:
+  DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds);
+  ~DeviceWatch();
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
+
+  void add(Watched& watched) { watched_.push_back(&watched); }
+  void remove(Watched& watched) { std::erase(watched_, &watched); }
+
+  // Stops what is watched and throws: AbortedError when another rank has failed, CommError for a complaint, or a wait
+  // beyond the deadline.
+  void look(double waited_seconds);
+  // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
+  // everything has been aborted.
+  bool settled() noexcept;
+
+  const std::shared_ptr<Failure>& failure() const { return failure_; }
+  double deadline_seconds() const { return deadline_; }
+
+ private:
+  std::string complaint() const;
+  void stop_all() noexcept;
+  void abort_all() noexcept;
+
+  Stream& stream_;
+  std::shared_ptr<Failure> failure_;
+  double deadline_;
+  std::vector<Watched*> watched_;
+};
+
+}  // namespace witan::cuda

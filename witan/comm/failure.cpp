@@ -1,0 +1,19 @@
+#include "witan/comm/failure.h"
+
+namespace witan {
+
+void Failure::raise() {
+  const std::lock_guard lock(mutex_);
+  raised_.store(true);
+  for (const auto& watched : words_)
+    if (const auto word = watched.lock()) word->store(1);
+}
+
+void Failure::watch(const std::shared_ptr<std::atomic<uint32_t>>& word) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(words_, [](const auto& watched) { return watched.expired(); });
+  words_.push_back(word);
+  if (raised_.load()) word->store(1);
+}
+
+}  // namespace witan

@@ -1,0 +1,26 @@
+// Whether a rank of a world has failed: what those look at who wait for a device rather than in a rendezvous.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace witan {
+
+// Thread-safe.
+class Failure {
+ public:
+  bool raised() const { return raised_.load(); }
+  void raise();
+  // `word`, which a device may poll, becomes 1 when a rank fails; at once if one has.
+  void watch(const std::shared_ptr<std::atomic<uint32_t>>& word);
+
+ private:
+  std::atomic<bool> raised_{false};
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<std::atomic<uint32_t>>> words_;
+};
+
+}  // namespace witan

@@ -1,0 +1,38 @@
+// A group on the host: besides CPU tensors it carries the control messages of groups on devices.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "witan/comm/failure.h"
+#include "witan/comm/group.h"
+
+namespace witan {
+
+class HostGroup : public Group {
+ public:
+  // Returns when every rank (for send and recv: the peer) is about to make this call, which another back end carries
+  // out; throws CommError where they disagree. Nothing is moved: in and out may live anywhere, counts on the CPU.
+  virtual void agree(const Collective& call) = 0;
+
+  virtual int world_rank(int rank) const = 0;
+  virtual const std::shared_ptr<Failure>& failure() const = 0;  // of the world
+  virtual double deadline_seconds() const = 0;                  // how long a rank waits for its peers in one call
+  virtual bool one_process() const = 0;                         // whether an address means the same to every rank
+
+ protected:
+  using Group::Group;
+};
+
+// A world of ranks: makes their ends of host groups.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int size() const = 0;
+  // The rank's end of the group of these world ranks, in this order. Ends with equal ranks and name belong together:
+  // make one per rank. The world must outlive it. Throws ConfigError when ranks repeat, are outside the world, or do
+  // not contain `rank`.
+  virtual std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) = 0;
+};
+
+}  // namespace witan

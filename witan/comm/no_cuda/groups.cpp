@@ -1,0 +1,14 @@
+#include "witan/base/error.h"
+#include "witan/comm/cuda.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::cuda {
+
+std::shared_ptr<DeviceWatch> watch(Stream&, const HostGroup&) {
+  throw DeviceError(why_none());
+}
+std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup>, Stream&, std::shared_ptr<DeviceWatch>, Sums) {
+  throw DeviceError(why_none());
+}
+
+}  // namespace witan::cuda
