@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
+#include "support/thread_peers.h"
 #include "support/thread_world.h"
 
 namespace witan {
@@ -62,6 +63,30 @@ TEST(MetaGroup, StandsForThousands) {
   const Tensor all = meta.empty({4096, 1 << 20}, DType::f32), mine = all.narrow(0, 4095, 1);
   group.all_gather(meta, all, mine);
   EXPECT_EQ(group.sent().at("all_gather"), 4095.0 * (1 << 22));
+}
+
+TEST(MetaGroup, StandsForRanksThatReachEachOthersMemory) {
+  on_ranks(2, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    testing::PeeredGroup peered(*group);
+    MetaGroup twin(2, rank.rank, "data", PeerAccess::wanted);
+    Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+    const auto call_all = [](Stream& stream, Group& of) {
+      const auto integers = [&](const Shape& shape) { return stream.zeros(shape, DType::i64); };
+      const RowGroups groups{integers({2}), integers({2}), integers({2, 2}), integers({2, 2})};
+      const Tensor remote = integers({6}), rows = stream.zeros({8, 3}, DType::bf16),
+                   weights = stream.zeros({6}, DType::f32), pool_weights = stream.zeros({8}, DType::f32);
+      of.peers()->place_rows(stream, groups, remote, integers({4}), 8);
+      of.peers()->push_rows(stream, {rows, pool_weights}, {rows.narrow(0, 0, 3), weights}, integers({6}), 2, remote);
+      of.peers()->pull_rows(stream, {rows.narrow(0, 0, 3), weights}, {rows, pool_weights}, integers({6}), remote);
+    };
+    call_all(rank.stream, peered);
+    call_all(meta, twin);
+    EXPECT_EQ(twin.sent(), peered.sent());
+    EXPECT_EQ(twin.sent(), (std::map<std::string, double>{
+                               {"place_rows", 4 * 8}, {"push_rows", 6 * 10 / 2}, {"pull_rows", 6 * 10 / 2}}));
+    EXPECT_EQ(MetaGroup(2, 0, "data").peers(), nullptr);
+  });
 }
 
 TEST(MetaGroup, CannotMoveData) {

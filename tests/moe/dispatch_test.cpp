@@ -1,8 +1,10 @@
 #include "witan/moe/dispatch.h"
 
 #include "moe/moe_support.h"
+#include "support/adjoint.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/thread_peers.h"
 #include "support/thread_world.h"
 
 namespace witan {
@@ -236,6 +238,67 @@ TEST(Dispatch, AllTokensMayGoToOneRankAndNoneToOthers) {
     auto expected = values(x.value());
     for (double& value : expected) value *= 2;
     EXPECT_EQ(values(y.value()), expected);
+  });
+}
+
+// What a rank sees of a layer's exchanges, forward and backward.
+struct Exchanged {
+  std::vector<std::vector<int64_t>> groups;
+  std::vector<double> rows, weights, sums, dx, dweights;
+  bool operator==(const Exchanged&) const = default;
+};
+Exchanged exchange(ThreadRank& rank, Group& group, DType dtype, int64_t K, int64_t E, int64_t most) {
+  const int64_t T = 13, D = 5;
+  Tape tape(rank.stream);
+  const Routing all = routing_of(rank, random_ids(T, K, E, cat("ids ", rank.rank)), K, E);
+  const DispatchMap map = make_dispatch_map(rank.stream, testing::limited(rank, all, most), group);
+  const Var x = tape.input(rank.own_normal({T, D}, dtype, "x")),
+            weights = tape.input(rank.own_normal({T, K}, accumulator(dtype), "w"));
+  const Dispatched out = dispatch(tape, x, weights, map);
+  const Var y = combine(tape, out.rows, map);
+  Exchanged seen;
+  for (const Tensor& of : {map.groups.begin, map.groups.count, map.groups.source_begin, map.groups.source_count})
+    seen.groups.push_back(of.to_vector<int64_t>());
+  seen.rows = rows_of_groups(out.rows.value(), map.groups);
+  seen.weights = rows_of_groups(out.row_weights.value(), map.groups);
+  seen.sums = values(y.value());
+  tape.backward({{y, rank.own_normal({T, D}, dtype, "dy")},
+                 {out.row_weights, rank.own_normal({map.capacity}, accumulator(dtype), "dw")}});
+  seen.dx = values(tape.gradient(x));
+  seen.dweights = values(tape.gradient(weights));
+  return seen;
+}
+
+TEST(Dispatch, ThroughPeerMemoryGivesTheSameBits) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const auto& [ranks, K, E, most] : std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{
+             {2, 1, 4, 13}, {2, 3, 4, 13}, {2, 3, 4, 2}, {4, 2, 8, 13}, {4, 4, 4, 3}})
+      on_ranks(ranks, [&, K = K, E = E, most = most](ThreadRank& rank) {
+        const auto group = rank.everyone("expert");
+        testing::PeeredGroup peered(*group);
+        EXPECT_EQ(exchange(rank, peered, dtype, K, E, most), exchange(rank, *group, dtype, K, E, most));
+      });
+}
+
+TEST(Dispatch, PushAndPullAreAdjoint) {
+  // Each rank sends a row to each of four experts, which keep no more: pools are full, so that every row is defined.
+  const auto full_map = [](Tape& tape, Group& group) {
+    Rank rank;  // for its tensors
+    Routing all = routing_of(rank, {3, 1, 0, 2}, 1, 4);
+    all.capacity = 1;
+    return make_dispatch_map(tape.stream(), all, group);
+  };
+  std::vector<std::unique_ptr<testing::PeeredGroup>> peered(2);
+  const auto of = [&](Group& group) -> Group& {
+    return *(peered[static_cast<size_t>(group.rank())] = std::make_unique<testing::PeeredGroup>(group));
+  };
+  const Placement part = Placement::shard(0);
+  testing::check_adjoint("push_assignments", 2, {4, 3}, part, part, [&](Tape& tape, const Var& x, Group& group) {
+    const Var weights = tape.constant(tape.stream().zeros({4, 1}, DType::f64));
+    return dispatch(tape, x, weights, full_map(tape, of(group))).rows;
+  });
+  testing::check_adjoint("pull_sums", 2, {4, 3}, part, part, [&](Tape& tape, const Var& pool, Group& group) {
+    return combine(tape, pool, full_map(tape, of(group)));
   });
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "witan/comm/host_group.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan {
 
@@ -18,6 +19,10 @@ namespace witan {
 // algorithm, the same bits on every rank. in_tree: in the binary tree of comm/reduce.h, as the CPU. bfloat16 is always
 // summed in float32 and in the tree.
 enum class Sums : uint8_t { fast, in_tree };
+struct GroupOptions {
+  Sums sums = Sums::fast;
+  PeerAccess peers = PeerAccess::none;
+};
 
 namespace cuda {
 
@@ -30,7 +35,7 @@ std::shared_ptr<DeviceWatch> watch(Stream& stream, const HostGroup& host);
 // The rank's end of the group of the same ranks on GPUs; all ranks call this together, host ranks in their order. A
 // group of one rank is `host` itself. Throws DeviceError when NCCL cannot be loaded, CommError when it cannot connect.
 std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
-                                  Sums sums);
+                                  const GroupOptions& options);
 
 }  // namespace cuda
 }  // namespace witan

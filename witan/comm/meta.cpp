@@ -3,10 +3,37 @@
 #include "witan/base/error.h"
 
 namespace witan {
+namespace {
+
+[[noreturn]] void refuse(const Stream& stream, const Group& group, std::string_view what) {
+  throw CommError(cat("axis ", group.name(), ": ", what, " on ", stream.device(), " among ", group.size(),
+                      " ranks that are only counted; a meta group serves meta streams"));
+}
+
+class MetaPeers : public PeerMemory {
+ public:
+  using PeerMemory::PeerMemory;
+
+ private:
+  void place(Stream& stream, const RowGroups&, const Tensor&, const Tensor&, int64_t) override {
+    refuse(stream, group(), "place_rows");
+  }
+  void push(Stream& stream, const Rows&, const Rows&, const Tensor&, int64_t, const Tensor&) override {
+    refuse(stream, group(), "push_rows");
+  }
+  void pull(Stream& stream, const Rows&, const Rows&, const Tensor&, const Tensor&) override {
+    refuse(stream, group(), "pull_rows");
+  }
+};
+
+}  // namespace
+
+MetaGroup::MetaGroup(int size, int rank, std::string name, PeerAccess peers) : Group(size, rank, std::move(name)) {
+  if (peers == PeerAccess::wanted) peers_ = std::make_unique<MetaPeers>(*this);
+}
 
 void MetaGroup::perform(Stream& stream, const Collective& call) {
-  throw CommError(cat("axis ", name(), ": ", name_of(call.kind), " on ", stream.device(), " among ", size(),
-                      " ranks that are only counted; a meta group serves meta streams"));
+  refuse(stream, *this, name_of(call.kind));
 }
 
 }  // namespace witan

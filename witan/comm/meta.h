@@ -2,19 +2,25 @@
 // process plans a world of thousands.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "witan/comm/group.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan {
 
 class MetaGroup : public Group {
  public:
-  MetaGroup(int size, int rank, std::string name) : Group(size, rank, std::move(name)) {}
+  // With PeerAccess::wanted it stands for a group whose ranks reach each other's memory.
+  MetaGroup(int size, int rank, std::string name, PeerAccess peers = PeerAccess::none);
+  PeerMemory* peers() override { return peers_.get(); }
 
  private:
   // Reached only on a stream that computes: throws CommError, as there is nobody to talk to.
   void perform(Stream& stream, const Collective& call) override;
+
+  std::unique_ptr<PeerMemory> peers_;
 };
 
 }  // namespace witan

@@ -79,6 +79,42 @@ Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
                      });
 }
 
+// x [T, D], weights [T, K] -> the experts' pools on all ranks; here [capacity, D] and [capacity]
+Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const PeerMemory::Rows pool{s.empty({map.capacity, x.size(1)}, x.dtype()), s.empty({map.capacity}, weights.dtype())};
+  const PeerMemory::Rows own{x.value(), weights.value().reshape({map.tokens * map.topk})};
+  map.peers->push_rows(s, pool, own, map.source, map.topk, map.remote);
+  const auto out = tape.record("push_assignments", {pool.rows, pool.weights}, {x, weights},
+                               [x = tape.slot(x), weights = tape.slot(weights), rows_shape = x.shape(),
+                                weights_shape = weights.shape(), peers = map.peers, slot = tape.save(map.slot),
+                                remote = tape.save(map.remote)](Backward& b, const std::vector<Tensor>& gradients) {
+                                 const PeerMemory::Rows there{gradients[0], gradients[1]};
+                                 PeerMemory::Rows here;
+                                 if (there.rows.defined()) here.rows = b.stream().empty(rows_shape, there.rows.dtype());
+                                 if (there.weights.defined())
+                                   here.weights = b.stream().empty({weights_shape.elements()}, there.weights.dtype());
+                                 peers->pull_rows(b.stream(), here, there, b.value(slot), b.value(remote));
+                                 if (here.rows.defined()) b.add(x, here.rows);
+                                 if (here.weights.defined()) b.add(weights, here.weights.reshape(weights_shape));
+                               });
+  return {out[0], out[1]};
+}
+
+// pool [capacity, D] of every rank -> [T, D]: the adjoint
+Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({map.tokens, pool.size(1)}, pool.dtype());
+  map.peers->pull_rows(s, {y, {}}, {pool.value(), {}}, map.slot, map.remote);
+  return tape.record("pull_sums", y, {pool},
+                     [pool = tape.slot(pool), shape = pool.shape(), peers = map.peers, topk = map.topk,
+                      source = tape.save(map.source), remote = tape.save(map.remote)](Backward& b, const Tensor& dy) {
+                       const Tensor dpool = b.stream().empty(shape, dy.dtype());
+                       peers->push_rows(b.stream(), {dpool, {}}, {dy, {}}, b.value(source), topk, b.value(remote));
+                       b.add(pool, dpool);
+                     });
+}
+
 // Send rows -> this rank's expert pool.
 Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
   if (!map.group) return rows;
@@ -108,12 +144,18 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   }
   // A token visits an expert at most once, and an expert keeps its capacity: no rank gets more than this from another.
   map.capacity = R * std::min(map.tokens * std::min(map.topk, local), local * routing.capacity);
+  map.groups.source_begin = integers({R, local});
+  map.groups.source_count = integers({R, local});
+  if (PeerMemory* peers = group.peers(); peers && E <= PeerMemory::kMostExperts) {
+    map.peers = peers;
+    map.remote = integers({rows});
+    peers->place_rows(stream, map.groups, map.remote, routing.kept, map.capacity);
+    return map;
+  }
   map.group = &group;
   map.send_counts = integers({R});
   map.recv_counts = integers({R});
   map.place = integers({map.capacity});
-  map.groups.source_begin = integers({R, local});
-  map.groups.source_count = integers({R, local});
   kernels::rank_counts(stream, map.send_counts, routing.kept);
   const Tensor received = integers({R, local});
   group.all_to_all_equal(stream, received, routing.kept.reshape({R, local}));
@@ -126,6 +168,7 @@ Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const Dispatch
                       ", D], got ", x.shape());
   require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
                       ", K=", map.topk, "], got ", weights.shape());
+  if (map.peers) return push_assignments(tape, x, weights, map);
   const Var rows = send(tape, copy_to_assignments(tape, x, map), map);
   const Var row_weights = send(tape, sort_weights(tape, weights, map), map);
   return {rows, ops::reshape(tape, row_weights, {map.capacity})};
@@ -134,6 +177,7 @@ Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const Dispatch
 Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
   require<ShapeError>(rows.shape().dims() == 2 && rows.size(0) == map.capacity,
                       "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
+  if (map.peers) return pull_sums(tape, rows, map);
   if (!map.group) return sum_assignments(tape, rows, map);
   const Var back = ops::exchange_rows(tape, to_arrival_order(tape, rows, map), *map.group, map.recv_counts,
                                       map.send_counts, map.source.size(0));

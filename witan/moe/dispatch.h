@@ -3,6 +3,7 @@
 #pragma once
 
 #include "witan/comm/group.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/moe/router.h"
 #include "witan/tensor/ragged.h"
 
@@ -21,6 +22,10 @@ struct DispatchMap {
   Group* group = nullptr;           // null: this rank holds all experts
   Tensor send_counts, recv_counts;  // [R] int64
   Tensor place;                     // [capacity] int64: pool row of each received row
+
+  // Where ranks reach each other's memory, instead: rows go straight to where they belong.
+  PeerMemory* peers = nullptr;
+  Tensor remote;  // [N] int64: where each send row goes
 };
 
 // `group` is the expert axis. Exchanges counts when it has more than one rank.

@@ -19,6 +19,10 @@ Groups make(const Layout& layout, int rank, std::unique_ptr<Group> host, const M
   return groups;
 }
 
+bool exchanges_rows(const std::string& axis) {
+  return axis == name_of(Axis::expert);
+}
+
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
   std::vector<int> everyone(static_cast<size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -51,14 +55,16 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
   return make(layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
-    return cuda::make_group(world.group(rank, ranks, axis), stream, watch, sums);
+    return cuda::make_group(world.group(rank, ranks, axis), stream, watch,
+                            {sums, exchanges_rows(axis) ? PeerAccess::wanted : PeerAccess::none});
   });
 }
 
-Groups make_meta_groups(const Layout& layout, int rank) {
+Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers) {
   const auto end_of = [&](const std::vector<int>& ranks, const std::string& axis) -> std::unique_ptr<Group> {
     const auto here = std::ranges::find(ranks, rank) - ranks.begin();
-    return std::make_unique<MetaGroup>(static_cast<int>(ranks.size()), static_cast<int>(here), axis);
+    return std::make_unique<MetaGroup>(static_cast<int>(ranks.size()), static_cast<int>(here), axis,
+                                       exchanges_rows(axis) ? peers : PeerAccess::none);
   };
   return make(layout, rank, std::make_unique<MetaGroup>(layout.mesh().world_size(), rank, "host"), end_of);
 }

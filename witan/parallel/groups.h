@@ -29,6 +29,7 @@ Groups make_groups(World& world, const Layout& layout, int rank);
 // together.
 Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums = Sums::fast);
 // Groups without peers: for planning on the meta device, and for a world of one rank.
-Groups make_meta_groups(const Layout& layout, int rank);
+// `peers` says whether the run they stand for exchanges experts' rows through peer memory: it allocates otherwise then.
+Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers = PeerAccess::none);
 
 }  // namespace witan

@@ -53,20 +53,22 @@ ncclUniqueId shared_id(HostLink& link, const Nccl& nccl) {
 }  // namespace
 
 std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
-                                  Sums sums) {
+                                  const GroupOptions& options) {
   if (host->size() == 1) return host;
-  return std::make_unique<NcclGroup>(std::move(host), stream, std::move(watch), sums);
+  return std::make_unique<NcclGroup>(std::move(host), stream, std::move(watch), options);
 }
 
-NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch, Sums sums)
+NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
+                     const GroupOptions& options)
     : Group(host->size(), host->rank(), host->name()),
       link_(std::move(host)),
       watch_(std::move(watch)),
       nccl_(nccl()),
-      sums_(sums),
+      sums_(options.sums),
       device_(stream.device().index) {
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
+  if (options.peers == PeerAccess::wanted) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
 }
@@ -78,13 +80,17 @@ NcclGroup::~NcclGroup() {
 }
 
 std::string NcclGroup::complaint() {
+  if (peers_)
+    if (std::string reason = peers_->complaint(); !reason.empty()) return reason;
   ncclResult_t error = ncclSuccess;
   if (communicator_ == nullptr || nccl_.async_error(communicator_, &error) != ncclSuccess) return {};
   if (error == ncclSuccess || error == ncclInProgress) return {};
   return cat("axis ", name(), ": NCCL: ", nccl_.error_string(error), ": ", nccl_.last_error(communicator_));
 }
 
-void NcclGroup::stop() noexcept {}
+void NcclGroup::stop() noexcept {
+  if (peers_) peers_->stop();
+}
 
 void NcclGroup::abort() noexcept {
   if (communicator_ != nullptr) nccl_.abort(communicator_);

@@ -7,6 +7,7 @@
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/nccl.h"
+#include "witan/comm/cuda/peer_exchange.h"
 #include "witan/comm/cuda/watch.h"
 
 namespace witan::cuda {
@@ -14,8 +15,11 @@ namespace witan::cuda {
 class NcclGroup : public Group, public Watched {
  public:
   // All ranks together.
-  NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch, Sums sums);
+  NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
+            const GroupOptions& options);
   ~NcclGroup() override;
+
+  PeerMemory* peers() override { return peers_.get(); }
 
   std::string complaint() override;
   void stop() noexcept override;
@@ -47,6 +51,7 @@ class NcclGroup : public Group, public Watched {
   const Sums sums_;
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
+  std::unique_ptr<PeerExchange> peers_;
 };
 
 }  // namespace witan::cuda

@@ -1,0 +1,274 @@
+#include "witan/comm/cuda/nccl.h"
+
+#include <chrono>
+
+#include "support/gpu_world.h"
+#include "support/message_of.h"
+#include "witan/comm/cuda.h"
+#include "witan/parallel/groups.h"
+
+namespace witan {
+namespace {
+
+using testing::GpuRank;
+using testing::on_gpus;
+
+constexpr Sums kBoth[] = {Sums::fast, Sums::in_tree};
+
+class NcclGroups : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (cuda::devices() < GetParam())
+      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
+    try {
+      cuda::nccl();
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Gpus, NcclGroups, ::testing::Values(2, 4));
+
+// A rank's two ends of everybody's group.
+struct Ends {
+  Ends(GpuRank& rank, Sums sums)
+      : host(rank.everyone("host")),
+        cpu(rank.everyone("cpu")),
+        watch(cuda::watch(rank.gpu, *host)),
+        gpu(cuda::make_group(rank.everyone("gpu"), rank.gpu, watch, {sums, PeerAccess::none})) {}
+
+  std::unique_ptr<HostGroup> host, cpu;
+  std::shared_ptr<cuda::DeviceWatch> watch;
+  std::unique_ptr<Group> gpu;
+};
+
+// Values that differ from rank to rank, of every dtype.
+Tensor own_values(GpuRank& rank, const Shape& shape, DType dtype) {
+  if (is_floating(dtype)) return rank.own_normal(shape, dtype, "values");
+  const Tensor wide = rank.own_normal(shape, DType::f64, "values"), out = rank.stream.empty(shape, dtype);
+  for (int64_t i = 0; i < out.elements(); ++i) {
+    const double value = wide.data<double>()[i] * 1e9;  // sums of int32 wrap
+    if (dtype == DType::i32)
+      out.data<int32_t>()[i] = static_cast<int32_t>(static_cast<int64_t>(value));
+    else
+      out.data<int64_t>()[i] = static_cast<int64_t>(value);
+  }
+  return out;
+}
+
+::testing::AssertionResult same(const Tensor& gpu, const Tensor& cpu, double rtol) {
+  if (rtol > 0) return testing::close(gpu, cpu, rtol, rtol);
+  const bool equal = std::memcmp(gpu.raw(), cpu.raw(), static_cast<size_t>(cpu.bytes())) == 0;
+  return equal ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << "bits differ";
+}
+
+constexpr DType kAll[] = {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64};
+
+TEST_P(NcclGroups, ReduceAsThreadsDo) {
+  for (const Sums sums : kBoth)
+    on_gpus(GetParam(), [&](GpuRank& rank) {
+      const Ends ends(rank, sums);
+      const int n = rank.size();
+      for (const DType dtype : kAll)
+        for (const Reduce how : {Reduce::sum, Reduce::max})
+          for (const int64_t rows : {0, 1, 129, 5003}) {
+            const bool order_is_free =
+                sums == Sums::fast && how == Reduce::sum && is_floating(dtype) && dtype != DType::bf16;
+            const double rtol = !order_is_free ? 0 : dtype == DType::f32 ? 1e-5 : 1e-13;
+            SCOPED_TRACE(cat(dtype, " ", rows, " rows, sums ", static_cast<int>(sums)));
+            const Tensor whole = own_values(rank, {rows, 3}, dtype), on_gpu = rank.to_gpu(whole);
+            ends.cpu->all_reduce(rank.stream, whole, how);
+            ends.gpu->all_reduce(rank.gpu, on_gpu, how);
+            EXPECT_TRUE(same(rank.to_host(on_gpu), whole, rtol));
+
+            const Tensor in = own_values(rank, {n * rows, 3}, dtype), out = rank.stream.empty({rows, 3}, dtype);
+            const Tensor gpu_in = rank.to_gpu(in), gpu_out = rank.poisoned_on_gpu({rows, 3}, dtype);
+            ends.cpu->reduce_scatter(rank.stream, out, in, how);
+            ends.gpu->reduce_scatter(rank.gpu, gpu_out, gpu_in, how);
+            EXPECT_TRUE(same(rank.to_host(gpu_out), out, rtol));
+            const Tensor part = gpu_in.narrow(0, rank.rank * rows, rows);  // into the rank's own part
+            ends.gpu->reduce_scatter(rank.gpu, part, gpu_in, how);
+            EXPECT_TRUE(same(rank.to_host(part), out, rtol));
+          }
+    });
+}
+
+TEST_P(NcclGroups, SumsOfManyPiecesHaveTheBitsOfTheTree) {
+  on_gpus(GetParam(), [&](GpuRank& rank) {
+    const Ends ends(rank, Sums::in_tree);
+    const int64_t elements = 9'000'001;  // 34 MiB: more than a piece
+    const Tensor x = rank.stream.empty({elements}, DType::f32);
+    uint32_t bits = static_cast<uint32_t>(rank.rank + 1) * 2654435761u;
+    for (float& value : x.span<float>()) {
+      bits = bits * 1664525u + 1013904223u;
+      value = static_cast<float>(static_cast<int32_t>(bits)) * 1e-9f;
+    }
+    const Tensor on_gpu = rank.to_gpu(x);
+    ends.cpu->all_reduce(rank.stream, x);
+    ends.gpu->all_reduce(rank.gpu, on_gpu);
+    EXPECT_TRUE(same(rank.to_host(on_gpu), x, 0));
+  });
+}
+
+TEST_P(NcclGroups, TheMaximumOfANaNIsNaN) {
+  on_gpus(GetParam(), [&](GpuRank& rank) {
+    const Ends ends(rank, Sums::fast);
+    const float own = rank.rank == 1 ? std::nanf("") : 1.0f;
+    const Tensor x = rank.to_gpu(rank.tensor<float>({2}, {own, 2.0f}));
+    ends.gpu->all_reduce(rank.gpu, x, Reduce::max);
+    const auto values = rank.to_host(x).to_vector<float>();
+    EXPECT_TRUE(std::isnan(values[0]));
+    EXPECT_EQ(values[1], 2.0f);
+  });
+}
+
+TEST_P(NcclGroups, MoveAsThreadsDo) {
+  on_gpus(GetParam(), [&](GpuRank& rank) {
+    const Ends ends(rank, Sums::fast);
+    const int n = rank.size(), me = rank.rank;
+    for (const DType dtype : kAll)
+      for (const int64_t rows : {0, 1, 77}) {
+        const Tensor own = own_values(rank, {rows, 5}, dtype), parts = own_values(rank, {n * rows, 5}, dtype);
+        const Tensor all = rank.stream.empty({n * rows, 5}, dtype);
+        const auto check = [&](const auto& call, const Tensor& in) {
+          const Tensor gpu_out = rank.poisoned_on_gpu({n * rows, 5}, dtype);
+          call(*ends.cpu, rank.stream, all, in);
+          call(*ends.gpu, rank.gpu, gpu_out, rank.to_gpu(in));
+          EXPECT_TRUE(same(rank.to_host(gpu_out), all, 0));
+        };
+        check([](Group& g, Stream& s, const Tensor& out, const Tensor& in) { g.all_gather(s, out, in); }, own);
+        check([](Group& g, Stream& s, const Tensor& out, const Tensor& in) { g.all_to_all_equal(s, out, in); }, parts);
+        const Tensor told = rank.to_gpu(own);
+        ends.gpu->broadcast(rank.gpu, told, 1);
+        ends.cpu->broadcast(rank.stream, own, 1);
+        EXPECT_TRUE(same(rank.to_host(told), own, 0));
+      }
+    const Tensor x = rank.to_gpu(rank.tensor<float>({2}, {static_cast<float>(me), 7.0f})),
+                 y = rank.to_gpu(rank.tensor<float>({2}, {0, 0}));
+    if (me == 0) ends.gpu->send(rank.gpu, x, 1);
+    if (me == 1) {
+      ends.gpu->recv(rank.gpu, y, 0);
+      EXPECT_EQ(rank.to_host(y).to_vector<float>(), (std::vector<float>{0, 7}));
+    }
+    ends.gpu->barrier(rank.gpu);
+    rank.gpu.wait();
+  });
+}
+
+TEST_P(NcclGroups, ExchangeUnequalRowsAsThreadsDo) {
+  on_gpus(GetParam(), [&](GpuRank& rank) {
+    const Ends ends(rank, Sums::fast);
+    const int n = rank.size();
+    std::vector<int64_t> sends, receives;
+    for (int peer = 0; peer < n; ++peer) {
+      sends.push_back((rank.rank * 3 + peer * 5) % 7);
+      receives.push_back((peer * 3 + rank.rank * 5) % 7);
+    }
+    const Tensor send = rank.tensor<int64_t>({n}, sends), receive = rank.tensor<int64_t>({n}, receives);
+    const Tensor in = own_values(rank, {7 * n, 3}, DType::f32), out = rank.stream.empty({7 * n, 3}, DType::f32);
+    std::memset(out.raw(), 0xff, static_cast<size_t>(out.bytes()));
+    const Tensor gpu_out = rank.poisoned_on_gpu({7 * n, 3}, DType::f32);
+    ends.cpu->all_to_all(rank.stream, out, receive, in, send);
+    ends.gpu->all_to_all(rank.gpu, gpu_out, rank.to_gpu(receive), rank.to_gpu(in), rank.to_gpu(send));
+    EXPECT_TRUE(same(rank.to_host(gpu_out), out, 0));
+  });
+}
+
+TEST_P(NcclGroups, DisagreementsAreNamed) {
+  const std::string message = test::message_of<CommError>([&] {
+    on_gpus(GetParam(), [](GpuRank& rank) {
+      const Ends ends(rank, Sums::fast);
+      ends.gpu->all_reduce(rank.gpu, rank.gpu.zeros({rank.rank == 1 ? 4 : 3}, DType::f32));
+    });
+  });
+  EXPECT_NE(
+      message.find("axis gpu: rank 1 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]"),
+      std::string::npos)
+      << message;
+}
+
+TEST_P(NcclGroups, ARankThatThrowsEndsTheWaitsOfOthers) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string message = test::message_of<DataError>([&] {
+    on_gpus(GetParam(), [](GpuRank& rank) {
+      const Ends ends(rank, Sums::fast);
+      const Tensor x = rank.gpu.zeros({1 << 20}, DType::f32);
+      ends.gpu->all_reduce(rank.gpu, x);
+      rank.gpu.wait();
+      if (rank.rank == 1) throw DataError("the text is gone");
+      // Started without this rank's agreement, as in a replayed graph, NCCL would wait for ever.
+      ends.gpu->all_reduce(rank.gpu, x);
+      rank.gpu.wait();
+    });
+  });
+  EXPECT_NE(message.find("rank 1: the text is gone"), std::string::npos) << message;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+// The ranks' replays run without the host: one that stays away is lost on the device alone.
+TEST_P(NcclGroups, ARankThatThrowsEndsReplaysOfOthers) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string message = test::message_of<DataError>([&] {
+    on_gpus(GetParam(), [](GpuRank& rank) {
+      const Ends ends(rank, Sums::fast);
+      const Tensor x = rank.gpu.zeros({1 << 20}, DType::f32);
+      ends.gpu->all_reduce(rank.gpu, x);
+      rank.gpu.wait();
+      struct Graph {
+        ~Graph() {
+          if (exec) cudaGraphExecDestroy(exec);
+          if (graph) cudaGraphDestroy(graph);
+        }
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t exec = nullptr;
+      } graph;
+      cuda::check(cudaStreamBeginCapture(cuda::native(rank.gpu), cudaStreamCaptureModeThreadLocal), "capture");
+      ends.gpu->all_reduce(rank.gpu, x);
+      cuda::check(cudaStreamEndCapture(cuda::native(rank.gpu), &graph.graph), "end of capture");
+      cuda::check(cudaGraphInstantiate(&graph.exec, graph.graph, 0), "instantiate");
+      for (int replay = 0; replay < 10; ++replay) {
+        if (rank.rank == 1 && replay == 5) throw DataError("the text is gone");
+        cuda::check(cudaGraphLaunch(graph.exec, cuda::native(rank.gpu)), "launch");
+        rank.gpu.wait();
+      }
+    });
+  });
+  EXPECT_NE(message.find("rank 1: the text is gone"), std::string::npos) << message;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST_P(NcclGroups, UnequalRowsCannotBeCaptured) {
+  on_gpus(GetParam(), [](GpuRank& rank) {
+    const Ends ends(rank, Sums::fast);
+    const int n = rank.size();
+    const Tensor rows = rank.gpu.zeros({n, 2}, DType::f32), counts = rank.gpu.zeros({n}, DType::i64);
+    rank.gpu.wait();
+    cuda::check(cudaStreamBeginCapture(cuda::native(rank.gpu), cudaStreamCaptureModeThreadLocal), "capture");
+    const std::string message =
+        test::message_of<DeviceError>([&] { ends.gpu->all_to_all(rank.gpu, rows, counts, rows, counts); });
+    EXPECT_NE(message.find("cannot be part of a graph"), std::string::npos) << message;
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(cuda::native(rank.gpu), &graph);
+    if (graph) cudaGraphDestroy(graph);
+  });
+}
+
+TEST_P(NcclGroups, LayoutsHaveThem) {
+  ThreadWorld world(GetParam(), {.deadline_seconds = 30});
+  on_gpus(world, [&](GpuRank& rank) {
+    ParallelConfig config;
+    config.expert_model_parallel_size = 2;
+    const Groups groups = make_groups(world, Layout(config, world.size(), 8), rank.rank, rank.gpu);
+    for (Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()}) {
+      const Tensor x = rank.to_gpu(rank.tensor<float>({1}, {1.0f}));
+      group->all_reduce(rank.gpu, x);
+      EXPECT_EQ(rank.to_host(x).to_vector<float>(), std::vector<float>{static_cast<float>(group->size())});
+    }
+    const Tensor x = rank.tensor<float>({1}, {2.0f});
+    groups.host->all_reduce(rank.stream, x);
+    EXPECT_EQ(x.data<float>()[0], 2.0f * static_cast<float>(world.size()));
+  });
+}
+
+}  // namespace
+}  // namespace witan

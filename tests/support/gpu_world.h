@@ -1,0 +1,89 @@
+// Runs a test's body on N thread-ranks, each with a GPU besides its CPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "support/thread_world.h"
+#include "witan/comm/cuda.h"
+#include "witan/comm/cuda/peer_exchange.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::testing {
+
+struct GpuRank : ThreadRank {
+  GpuRank(ThreadWorld& of, int index, int device)
+      : ThreadRank(of, index),
+        gpu({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, int64_t{1} << 30), pool) {}
+
+  Tensor to_gpu(const Tensor& tensor) {
+    Tensor out = gpu.empty(tensor.shape(), tensor.dtype());
+    gpu.write(out, tensor.raw());
+    return out;
+  }
+  Tensor to_host(const Tensor& tensor) {
+    Tensor out = stream.empty(tensor.shape(), tensor.dtype());
+    gpu.read(out.raw(), tensor);
+    return out;
+  }
+  // All bits set: NaN, -1.
+  Tensor poisoned_on_gpu(const Shape& shape, DType dtype) {
+    Tensor out = gpu.empty(shape, dtype);
+    const std::vector<uint8_t> ones(static_cast<size_t>(out.bytes()), 0xff);
+    gpu.write(out, ones.data());
+    return out;
+  }
+
+  Stream gpu;
+};
+
+// Ranks beyond the number of GPUs share them.
+inline void on_gpus(ThreadWorld& world, const std::function<void(GpuRank&)>& body) {
+  world.run([&](int index) {
+    GpuRank rank(world, index, index % cuda::devices());
+    body(rank);
+  });
+}
+inline void on_gpus(int ranks, const std::function<void(GpuRank&)>& body) {
+  ThreadWorld world(ranks, {.deadline_seconds = 30});
+  on_gpus(world, body);
+}
+
+// The GPUs' peer memory alone, without NCCL: for ranks that share a GPU too.
+class GpuPeerGroup : public Group, public cuda::Watched {
+ public:
+  GpuPeerGroup(GpuRank& rank, const std::string& axis)
+      : Group(rank.size(), rank.rank, axis),
+        link_(rank.everyone(axis)),
+        watch_(cuda::watch(rank.gpu, link_.group())),
+        exchange_(cuda::PeerExchange::make(*this, link_, rank.gpu, *watch_)) {
+    watch_->add(*this);
+  }
+  ~GpuPeerGroup() override {
+    watch_->settled();
+    watch_->remove(*this);
+  }
+  PeerMemory* peers() override { return exchange_.get(); }
+  cuda::PeerExchange* exchange() { return exchange_.get(); }
+
+  std::string complaint() override { return exchange_ ? exchange_->complaint() : std::string(); }
+  void stop() noexcept override {
+    if (exchange_) exchange_->stop();
+  }
+  void abort() noexcept override {}
+
+ private:
+  void perform(Stream&, const Collective& call) override {
+    throw CommError(cat(name_of(call.kind), " is not needed where ranks reach each other's memory"));
+  }
+
+  cuda::HostLink link_;
+  std::shared_ptr<cuda::DeviceWatch> watch_;
+  std::unique_ptr<cuda::PeerExchange> exchange_;
+};
+
+}  // namespace witan::testing

@@ -1,0 +1,24 @@
+// The kernels of peer memory: what the host passes to them.
+#pragma once
+
+#include "witan/comm/cuda/peer_window.h"
+#include "witan/tensor/tensor.h"
+
+namespace witan::cuda {
+
+// The pools of all ranks; null where there are no rows, or no weights.
+struct Pools {
+  std::byte* rows[kMostPeers];
+  std::byte* weights[kMostPeers];
+};
+
+void launch_place(Stream& stream, const Peers& peers, const RowGroups& groups, const Tensor& remote,
+                  const Tensor& counts, int64_t capacity);
+void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
+                 const Tensor& source, int64_t topk, const Tensor& remote);
+void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
+                 const Tensor& remote);
+// Nothing but come() and leave().
+void launch_barrier(Stream& stream, const Peers& peers);
+
+}  // namespace witan::cuda

@@ -1,0 +1,235 @@
+// Rows pushed into the memory of peers, and pulled from it: a warp per row, 16 bytes per access.
+#include "witan/comm/cuda/peer_device.cuh"
+#include "witan/comm/cuda/peer_kernels.h"
+#include "witan/kernels/cuda/common.cuh"
+
+namespace witan::cuda {
+namespace {
+
+using kernels::cuda::Acc;
+using kernels::cuda::convert;
+using kernels::cuda::Pack;
+
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr unsigned kAll = 0xffffffffu;
+
+__device__ __forceinline__ int rank_of(int64_t place) {
+  return static_cast<int>(place >> PeerMemory::kRankBits);
+}
+__device__ __forceinline__ int64_t row_of(int64_t place) {
+  return place & (PeerMemory::kRank - 1);
+}
+
+template <class Unit, class Weight>
+struct Push {
+  Pools to;
+  const Unit* rows;       // null: weights alone
+  const Weight* weights;  // null: rows alone
+  const int64_t *source, *remote;
+  uint32_t count, topk;  // send rows; assignments of a token
+  int64_t units;         // of a row
+};
+
+template <class Unit>
+__device__ __forceinline__ void copy_row(Unit* to, const Unit* from, int64_t units) {
+  constexpr int kFlight = 4;  // loads of a lane on their way
+  for (int64_t begin = threadIdx.x % 32; begin < units; begin += 32 * kFlight) {
+    Unit part[kFlight];
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i)
+      if (begin + 32 * i < units) part[i] = from[begin + 32 * i];
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i)
+      if (begin + 32 * i < units) to[begin + 32 * i] = part[i];
+  }
+}
+
+template <class Unit, class Weight>
+__global__ void __launch_bounds__(kThreads)
+    push_kernel(const __grid_constant__ Peers peers, const __grid_constant__ Push<Unit, Weight> args) {
+  const uint32_t epoch = epoch_of_move(peers);
+  if (come(peers, epoch)) {
+    // Send rows are sorted by destination. Neighbouring warps take rows far apart, and ranks begin with different ones,
+    // so that all links are busy at any time.
+    const uint32_t ranks = static_cast<uint32_t>(peers.size), part = (args.count + ranks - 1) / ranks;
+    for (uint32_t j = blockIdx.x * kWarps + threadIdx.x / 32; j < part * ranks; j += gridDim.x * kWarps) {
+      const uint32_t i = (j + static_cast<uint32_t>(peers.rank)) % ranks * part + j / ranks;
+      if (i >= args.count) continue;
+      const int64_t from = args.source[i], place = args.remote[i];
+      if (from < 0 || place < 0) continue;
+      const int rank = rank_of(place);
+      if (args.rows)
+        copy_row(reinterpret_cast<Unit*>(args.to.rows[rank]) + row_of(place) * args.units,
+                 args.rows + static_cast<int64_t>(static_cast<uint32_t>(from) / args.topk) * args.units, args.units);
+      if (args.weights && threadIdx.x % 32 == 0)
+        reinterpret_cast<Weight*>(args.to.weights[rank])[row_of(place)] = args.weights[from];
+    }
+  }
+  leave(peers, epoch);
+}
+
+template <class T>
+struct Pull {
+  Pools from;
+  T* rows;          // null: weights alone
+  Acc<T>* weights;  // null: rows alone
+  const int64_t *slot, *remote;
+  int64_t tokens, packs;  // packs of a row
+  int topk;
+};
+
+// Loads what a peer has written: past the first-level cache.
+template <class T, int N>
+__device__ __forceinline__ Pack<T, N> load_far(const T* from) {
+  if constexpr (sizeof(Pack<T, N>) == sizeof(uint4)) {
+    const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(from));
+    return reinterpret_cast<const Pack<T, N>&>(bits);
+  } else {
+    static_assert(N == 1);
+    return {__ldcg(from)};
+  }
+}
+
+// Where assignment k of token t is, for the lane's k; -1: nowhere.
+template <class T>
+__device__ __forceinline__ int64_t place_of(const Pull<T>& args, int64_t t, int k) {
+  if (k >= args.topk) return -1;
+  const int64_t slot = args.slot[t * args.topk + k];
+  return slot < 0 ? -1 : args.remote[slot];
+}
+
+// Adds up to 32 rows, whose places the warp's lanes hold, to a pack of each lane.
+template <class T, int N>
+__device__ __forceinline__ void add_rows(const Pull<T>& args, int64_t places, int count, int64_t pack, bool active,
+                                         Acc<T> (&sums)[N]) {
+  constexpr int kFlight = 4;
+  for (int k = 0; k < count; k += kFlight) {
+    Pack<T, N> in[kFlight];
+    bool adds[kFlight];
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i) {
+      const int64_t place = __shfl_sync(kAll, places, (k + i) % 32);
+      adds[i] = active && k + i < count && place >= 0;
+      if (!adds[i]) continue;
+      const T* pool = reinterpret_cast<const T*>(args.from.rows[rank_of(place)]);
+      in[i] = load_far<T, N>(pool + (row_of(place) * args.packs + pack) * N);
+    }
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i) {
+      if (!adds[i]) continue;
+#pragma unroll
+      for (int j = 0; j < N; ++j) sums[j] += convert<Acc<T>>(in[i].at[j]);
+    }
+  }
+}
+
+template <class T, int N>
+__device__ __forceinline__ void sum_token(const Pull<T>& args, int64_t t) {
+  const int lane = threadIdx.x % 32;
+  int64_t places = place_of(args, t, lane);
+  for (int64_t begin = 0; begin < args.packs; begin += 32) {
+    const bool active = begin + lane < args.packs;
+    Acc<T> sums[N] = {};
+    for (int k = 0; k < args.topk; k += 32) {
+      if (args.topk > 32) places = place_of(args, t, k + lane);
+      add_rows<T, N>(args, places, min(32, args.topk - k), begin + lane, active, sums);
+    }
+    Pack<T, N> out;
+#pragma unroll
+    for (int j = 0; j < N; ++j) out.at[j] = convert<T>(sums[j]);
+    if (active) kernels::cuda::store_pack<T, N>(args.rows + (t * args.packs + begin + lane) * N, out);
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    pull_kernel(const __grid_constant__ Peers peers, const __grid_constant__ Pull<T> args) {
+  const uint32_t epoch = epoch_of_move(peers);
+  if (come(peers, epoch)) {
+    const int64_t first = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32, step = int64_t{gridDim.x} * kWarps;
+    for (int64_t t = first; t < args.tokens; t += step) {
+      if (args.rows) sum_token<T, N>(args, t);
+      if (!args.weights) continue;
+      for (int k = threadIdx.x % 32; k < args.topk; k += 32) {
+        const int64_t place = place_of(args, t, k);
+        const Acc<T>* pool = place < 0 ? nullptr : reinterpret_cast<const Acc<T>*>(args.from.weights[rank_of(place)]);
+        args.weights[t * args.topk + k] = pool ? __ldcg(pool + row_of(place)) : Acc<T>{0};
+      }
+    }
+  }
+  leave(peers, epoch);
+}
+
+__global__ void __launch_bounds__(32) barrier_kernel(const __grid_constant__ Peers peers) {
+  const uint32_t epoch = epoch_of_move(peers);
+  come(peers, epoch);
+  leave(peers, epoch);
+}
+
+bool aligned(const Pools& pools, int ranks, const void* own, int64_t row_bytes) {
+  auto bits = reinterpret_cast<uintptr_t>(own) | static_cast<uintptr_t>(row_bytes);
+  for (int rank = 0; rank < ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(pools.rows[rank]);
+  return bits % 16 == 0;
+}
+
+// Enough blocks to fill the links, and no more: others may compute beside them.
+unsigned blocks_for_rows(Stream& stream, int64_t rows, int per_multiprocessor) {
+  return kernels::cuda::blocks_for(stream, (rows + kWarps - 1) / kWarps, per_multiprocessor);
+}
+
+}  // namespace
+
+void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
+                 const Tensor& source, int64_t topk, const Tensor& remote) {
+  const int64_t N = remote.elements();
+  require<ShapeError>(N * topk < int64_t{1} << 31, "push_rows: ", N, " rows are too many");
+  const int64_t bytes = from.rows.defined() ? row_bytes(from.rows) : 0;
+  const unsigned blocks = blocks_for_rows(stream, N, 1);
+  const auto launch = [&]<class Unit, class Weight>() {
+    const Push<Unit, Weight> args{to,
+                                  kernels::cuda::ptr<Unit>(from.rows),
+                                  kernels::cuda::ptr<Weight>(from.weights),
+                                  source.data<int64_t>(),
+                                  remote.data<int64_t>(),
+                                  static_cast<uint32_t>(N),
+                                  static_cast<uint32_t>(topk),
+                                  bytes / static_cast<int64_t>(sizeof(Unit))};
+    push_kernel<Unit, Weight><<<blocks, kThreads, 0, native(stream)>>>(peers, args);
+  };
+  const bool wide = aligned(to, peers.size, from.rows.defined() ? from.rows.raw() : nullptr, bytes);
+  const bool doubles = from.weights.defined() && from.weights.dtype() == DType::f64;
+  if (wide)
+    doubles ? launch.template operator()<uint4, double>() : launch.template operator()<uint4, float>();
+  else
+    doubles ? launch.template operator()<uint16_t, double>() : launch.template operator()<uint16_t, float>();
+}
+
+void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
+                 const Tensor& remote) {
+  const bool rows = to.rows.defined();
+  const DType dtype = rows ? to.rows.dtype() : to.weights.dtype();
+  const int64_t tokens = rows ? to.rows.size(0) : slot.elements(), D = rows ? to.rows.size(1) : 0;
+  const unsigned blocks = blocks_for_rows(stream, tokens, 2);
+  kernels::cuda::dispatch_device(dtype, [&]<class T>() {
+    constexpr int N = kernels::cuda::kPack<T>;
+    const bool wide = aligned(from, peers.size, rows ? to.rows.raw() : nullptr, D * static_cast<int64_t>(sizeof(T)));
+    const Pull<T> args{from,
+                       kernels::cuda::ptr<T>(to.rows),
+                       kernels::cuda::ptr<Acc<T>>(to.weights),
+                       slot.data<int64_t>(),
+                       remote.data<int64_t>(),
+                       tokens,
+                       wide ? D / N : D,
+                       static_cast<int>(tokens == 0 ? 0 : slot.elements() / tokens)};
+    if (wide)
+      pull_kernel<T, N><<<blocks, kThreads, 0, native(stream)>>>(peers, args);
+    else
+      pull_kernel<T, 1><<<blocks, kThreads, 0, native(stream)>>>(peers, args);
+  });
+}
+
+void launch_barrier(Stream& stream, const Peers& peers) {
+  barrier_kernel<<<1, 32, 0, native(stream)>>>(peers);
+}
+
+}  // namespace witan::cuda

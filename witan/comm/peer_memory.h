@@ -1,0 +1,64 @@
+// Rows that go straight into the memory of the group's other ranks, and come from there: the exchange of experts
+// without the host, so that it can be captured into a graph.
+//
+// Dispatch pushes each row into the pool of the rank that holds its expert, where the row stays: by expert, then source
+// rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token and sums
+// them. Push and pull are each other's adjoint.
+//
+// All ranks of the group make the same calls in the same order, with pools of one shape. A call begins on the device
+// when every rank has come to it and ends when every rank is done, so that pools are whole, and free, on either side.
+// Errors as in group.h: CommError.
+#pragma once
+
+#include "witan/comm/group.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan {
+
+// Whether a group is to offer Group::peers(), where its ranks reach each other's memory.
+enum class PeerAccess : uint8_t { none, wanted };
+
+class PeerMemory {
+ public:
+  static constexpr int64_t kMostExperts = 1024;  // of all ranks together
+
+  // Rows [.., D] of one floating dtype, each with a weight [..] of its accumulator dtype; one of both may be undefined.
+  struct Rows {
+    Tensor rows, weights;
+  };
+  // Where a send row goes, as an int64: rank * kRank + row of its pool; -1: nowhere.
+  static constexpr int kRankBits = 40;
+  static constexpr int64_t kRank = int64_t{1} << kRankBits;
+
+  explicit PeerMemory(Group& group) : group_(group) {}
+  virtual ~PeerMemory() = default;
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // counts [E] int64: this rank's send rows, which are in the order of experts -> groups of this rank's pool of
+  // `capacity` rows, by source too; remote [N] int64: where each send row goes. Rows beyond the capacity go nowhere and
+  // become a CommError.
+  void place_rows(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
+                  int64_t capacity);
+  // to[remote[i]] = from.rows[source[i] / topk], from.weights[source[i]] for every send row i that has a place and a
+  // source [N] int64. Other rows of the pools stay as they are.
+  void push_rows(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
+                 const Tensor& remote);
+  // to.rows[t] = sum_k from.rows[remote[slot[t,k]]], summed in the accumulator dtype in the order of k;
+  // to.weights[t,k] = from.weights[remote[slot[t,k]]]. A slot [T K] int64 of -1, or one without a place, adds nothing.
+  void pull_rows(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote);
+
+ protected:
+  Group& group() const { return group_; }
+
+ private:
+  virtual void place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
+                     int64_t capacity) = 0;
+  virtual void push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
+                    const Tensor& remote) = 0;
+  virtual void pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) = 0;
+
+  Group& group_;
+};
+
+}  // namespace witan
