@@ -43,14 +43,14 @@ void project(Stream& stream, const Tensor& packed, const Tensor& x, const std::v
 
 // dx = dpacked w. On a GPU one product: there an accumulation costs as much as the product does. The CPU sums v, k and
 // q one by one, each with the bits of a product of its own.
-void project_back(Stream& stream, const Tensor& dx, const Tensor& dpacked, const std::vector<Tensor>& weights,
-                  const HeadSizes& n) {
+void project_back(Stream& stream, const Tensor& dx, Write how, const Tensor& dpacked,
+                  const std::vector<Tensor>& weights, const HeadSizes& n) {
   const Tensor all = joined_rows(weights);
   if (stream.plans_for_cuda() && all.defined())
-    return kernels::gemm(stream, dx, Write::overwrite, dpacked, Transpose::no, all, Transpose::no);
+    return kernels::gemm(stream, dx, how, dpacked, Transpose::no, all, Transpose::no);
   for (size_t i = 3; i-- > 0;)
-    kernels::gemm(stream, dx, i == 2 ? Write::overwrite : Write::accumulate, columns(dpacked, i, n), Transpose::no,
-                  weights[i], Transpose::no);
+    kernels::gemm(stream, dx, i == 2 ? how : Write::accumulate, columns(dpacked, i, n), Transpose::no, weights[i],
+                  Transpose::no);
 }
 
 struct WeightGradient {
@@ -103,8 +103,8 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>&
         });
       });
     });
-    b.write(x, [&](const Tensor& dx, Write) {
-      project_back(stream, dx.reshape({B * S, D}), dpacked, {b.value(wq), b.value(wk), b.value(wv)}, sizes);
+    b.write(x, [&](const Tensor& dx, Write how) {
+      project_back(stream, dx.reshape({B * S, D}), how, dpacked, {b.value(wq), b.value(wk), b.value(wv)}, sizes);
     });
   };
   const auto vars = tape.record("project_heads", std::vector{heads.q, heads.k, heads.v},

@@ -27,7 +27,7 @@ class MetaRank {
       : config_(config),
         pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
         stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
-        groups_(make_meta_groups(layout, rank)),
+        groups_(make_meta_groups(layout, rank, config.parallel.on_gpu() ? PeerAccess::wanted : PeerAccess::none)),
         engine_(stream_, groups_, config) {}
 
   void step(int64_t micro_batches, int64_t iteration) {

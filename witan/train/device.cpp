@@ -18,6 +18,10 @@ void require_devices(const RunConfig& config) {
                        ", or --device cpu");
 }
 
+Sums sums_of(const RunConfig& config) {
+  return config.parallel.deterministic ? Sums::in_tree : Sums::fast;
+}
+
 std::shared_ptr<Arena> reserve_arena(Device device, int64_t bytes) {
   return device.kind == Device::Kind::cuda ? Arena::reserve_on_gpu(device.index, bytes) : Arena::reserve(bytes);
 }

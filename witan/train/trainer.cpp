@@ -54,17 +54,14 @@ MemoryEvent measured_memory(int rank, const Arena& arena) {
 // One rank, on its own thread.
 class RankTrainer {
  public:
-  // `everyone`: a group of all ranks, for saving alone.
-  RankTrainer(const Run& run, Groups groups, std::unique_ptr<Group> everyone)
+  RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
       : run_(run),
-        groups_(std::move(groups)),
         pool_(static_cast<int>(run.config.parallel.threads)),
-        stream_(
-            device_of(run.config, groups_.rank),
-            reserve_arena(device_of(run.config, groups_.rank), run.plan.memory[static_cast<size_t>(groups_.rank)].peak),
-            pool_),
+        stream_(device_of(run.config, rank),
+                reserve_arena(device_of(run.config, rank), run.plan.memory[static_cast<size_t>(rank)].peak), pool_),
+        groups_(make_groups(world, layout, rank, stream_, sums_of(run.config))),
         engine_(stream_, groups_, run.config),
-        saving_(std::move(everyone)),
+        saving_(world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint")),  // for saving alone
         held_out_(held_out_batches(run.data, run.config, groups_.rank)) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
@@ -228,9 +225,9 @@ class RankTrainer {
 
   const Stopwatch since_;
   const Run& run_;
-  Groups groups_;
   ThreadPool pool_;
   Stream stream_;
+  Groups groups_;
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way
@@ -294,8 +291,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   result.memory.resize(static_cast<size_t>(config.parallel.ranks));
   restart_resident_peak();  // reading text and measuring ceilings have given back what they took
   world.run([&](int rank) {
-    RankTrainer trainer(run, make_groups(world, layout, rank),
-                        world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
+    RankTrainer trainer(run, world, layout, rank);
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
     result.memory[static_cast<size_t>(rank)] = trainer.memory();

@@ -10,7 +10,7 @@ namespace witan::cuda {
 Nccl::Nccl() {
   constexpr int kOldest = 21800;
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
-  const Library library("NCCL", {"libnccl.so.2"}, "nvidia-nccl-cu13 of PyPI, or libnccl2 of NVIDIA's repository");
+  const Library& library = nccl();
   const auto find = [&]<class Function>(Function*& function, const char* name) {
     function = library.symbol<Function>(name);
   };
@@ -35,7 +35,7 @@ Nccl::Nccl() {
                        version, "; ", kOldest, " (2.18) or newer is needed");
 }
 
-const Nccl& nccl() {
+const Nccl& nccl_calls() {
   static const Nccl loaded;
   return loaded;
 }

@@ -33,6 +33,6 @@ struct Nccl {
   int version = 0;   // 22809 is 2.28.9
 };
 // Throws DeviceError when it cannot be loaded or is too old.
-const Nccl& nccl();
+const Nccl& nccl_calls();
 
 }  // namespace witan::cuda

@@ -63,7 +63,7 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
     : Group(host->size(), host->rank(), host->name()),
       link_(std::move(host)),
       watch_(std::move(watch)),
-      nccl_(nccl()),
+      nccl_(nccl_calls()),
       sums_(options.sums),
       device_(stream.device().index) {
   const OnDevice on(device_);
