@@ -21,7 +21,7 @@ class NcclGroups : public ::testing::TestWithParam<int> {
     if (cuda::devices() < GetParam())
       GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
     try {
-      cuda::nccl();
+      cuda::nccl_calls();
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
