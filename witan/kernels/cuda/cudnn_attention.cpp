@@ -89,14 +89,14 @@ class Describe {
     tensor->set_output(true).set_uid(id);
     place(*tensor, heads);
   }
+  // [rows, heads, S]: parts are whole rows, or of one row, so that it has no gaps.
   void lse(fe::graph::Tensor_attributes& tensor) const {
-    tensor.set_dim({plan_.rows, plan_.groups * p_.rep(), p_.S, 1})
-        .set_stride({p_.H * p_.S, p_.S, 1, 1})
+    const int64_t heads = plan_.groups * p_.rep();
+    tensor.set_dim({plan_.rows, heads, p_.S, 1})
+        .set_stride({heads * p_.S, p_.S, 1, 1})
         .set_data_type(fe::DataType_t::FLOAT)
         .set_uid(kLse);
   }
-  int64_t queries() const { return p_.H; }
-  int64_t keys() const { return p_.G; }
 
  private:
   void place(fe::graph::Tensor_attributes& tensor, int64_t heads) const {
