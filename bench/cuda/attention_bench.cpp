@@ -3,6 +3,7 @@
 // at 8k), one with documents and one with dropout, which are our own kernels' alone; and rotary embeddings of the
 // reference model. FLOP/s count the causal half, as kernels/attention.cpp does.
 //   cuda_attention_bench [text that names must contain]
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <string_view>
