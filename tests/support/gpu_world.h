@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -14,6 +15,9 @@
 #include "witan/tensor/cuda.h"
 
 namespace witan::testing {
+
+// Ranks that share a GPU must not load a kernel, which waits for the GPU, while another's waits for them.
+inline const int kLoadsKernelsAtOnce = ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
 struct GpuRank : ThreadRank {
   GpuRank(ThreadWorld& of, int index, int device)

@@ -69,6 +69,7 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
   if (options.peers == PeerAccess::wanted) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
+  link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
 }

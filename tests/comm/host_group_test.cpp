@@ -1,0 +1,80 @@
+#include "witan/comm/host_group.h"
+
+#include "support/message_of.h"
+#include "support/thread_world.h"
+
+namespace witan {
+namespace {
+
+using testing::on_ranks;
+using testing::ThreadRank;
+using Kind = Collective::Kind;
+
+TEST(HostGroup, AgreesWithoutMovingAnything) {
+  on_ranks(3, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const Tensor x = rank.tensor<float>({2}, {1, 2}), y = rank.tensor<float>({6}, {0, 0, 0, 0, 0, 0});
+    group->agree({Kind::all_reduce, x, x, {}, {}});
+    group->agree({Kind::all_gather, y, x, {}, {}});
+    if (rank.rank == 0) group->agree({Kind::send, {}, x, {}, {}, Reduce::sum, 2});
+    if (rank.rank == 2) group->agree({Kind::recv, y.narrow(0, 0, 2), {}, {}, {}, Reduce::sum, 0});
+    group->agree({Kind::barrier, {}, {}, {}, {}});
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 2}));
+    EXPECT_EQ(y.to_vector<float>(), std::vector<float>(6));
+    EXPECT_EQ(group->world_rank(2), 2);
+    EXPECT_EQ(group->deadline_seconds(), 20);
+    EXPECT_TRUE(group->one_process());
+  });
+}
+
+TEST(HostGroup, NamesWhoDisagrees) {
+  const auto said = [](const auto& call_of) {
+    return test::message_of<CommError>(
+        [&] { on_ranks(2, [&](ThreadRank& rank) { rank.everyone()->agree(call_of(rank)); }); });
+  };
+  const auto all_reduce = [](ThreadRank& rank) -> Collective {
+    const Tensor x = rank.stream.zeros({rank.rank + 3}, DType::f32);
+    return {Kind::all_reduce, x, x, {}, {}};
+  };
+  const auto counts = [](ThreadRank& rank) -> Collective {
+    const Tensor x = rank.stream.zeros({4, 2}, DType::f32);
+    return {Kind::all_to_all, x, x, rank.tensor<int64_t>({2}, {1, 1}), rank.tensor<int64_t>({2}, {1, 2 - rank.rank})};
+  };
+  EXPECT_NE(said(all_reduce).find("rank 1 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]"),
+            std::string::npos);
+  EXPECT_NE(said(counts).find("all_to_all: rank 0 sends 2 rows to rank 1, which expects 1"), std::string::npos);
+}
+
+TEST(Failure, SetsTheWordsThatDevicesPoll) {
+  const auto early = std::make_shared<std::atomic<uint32_t>>(0), late = std::make_shared<std::atomic<uint32_t>>(0);
+  Failure failure;
+  failure.watch(early);
+  failure.watch(std::make_shared<std::atomic<uint32_t>>(0));  // whose owner is gone when it matters
+  EXPECT_FALSE(failure.raised());
+  failure.raise();
+  failure.watch(late);
+  EXPECT_TRUE(failure.raised());
+  EXPECT_EQ(early->load(), 1u);
+  EXPECT_EQ(late->load(), 1u);
+}
+
+TEST(Failure, IsOfOneRunOfAWorld) {
+  ThreadWorld world(2, {.deadline_seconds = 20});
+  const auto word = std::make_shared<std::atomic<uint32_t>>(0);
+  std::shared_ptr<Failure> first;
+  EXPECT_THROW(testing::on_ranks(world,
+                                 [&](ThreadRank& rank) {
+                                   const auto group = rank.everyone();
+                                   if (rank.rank == 0) (first = group->failure())->watch(word);
+                                   group->barrier(rank.stream);
+                                   if (rank.rank == 1) throw DataError("no text");
+                                   group->barrier(rank.stream);
+                                 }),
+               DataError);
+  EXPECT_EQ(word->load(), 1u);
+  EXPECT_TRUE(first->raised());
+  testing::on_ranks(world, [](ThreadRank& rank) { EXPECT_FALSE(rank.everyone()->failure()->raised()); });
+}
+
+}  // namespace
+}  // namespace witan
