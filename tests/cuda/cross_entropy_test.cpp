@@ -72,6 +72,39 @@ TEST_F(CrossEntropyOnGpu, RepeatsItsBitsAndWritesInPlace) {
   }
 }
 
+// Rows that fit a processor and that do not, more of them than there are processors, over the logits and beside them.
+TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
+  for (const auto& [dtype, T, V] : std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::bf16, 0, 64},
+                                                                                    {DType::bf16, 1, 8},
+                                                                                    {DType::bf16, 300, 1000},
+                                                                                    {DType::bf16, 7, 9001},
+                                                                                    {DType::bf16, 140, 128256},
+                                                                                    {DType::bf16, 2, 131072},
+                                                                                    {DType::bf16, 2, 131080},
+                                                                                    {DType::f32, 5, 1000},
+                                                                                    {DType::f64, 5, 1000}}) {
+    SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "]"));
+    const Case c = make(dtype, T, V);
+    const auto fused = [&](Stream& stream, const Case& of, const Tensor& dlogits) {
+      kernels::CrossEntropyOutputs out{stream.empty({1}, of.weights.dtype()), stream.empty_like(of.weights),
+                                       stream.empty_like(of.weights), dlogits};
+      kernels::cross_entropy_fused(stream, out, of.logits, of.targets, of.weights);
+      return out;
+    };
+    const auto expected = fused(host.stream, c, host.poisoned({T, V}, dtype));
+    const auto apart = fused(gpu(), to_gpu(c), poisoned({T, V}, dtype));
+    const double narrow = dtype == DType::f64 ? 1e-12 : 1e-5;
+    EXPECT_TRUE(agree(apart.lse, expected.lse, narrow, narrow));
+    EXPECT_TRUE(agree(apart.losses, expected.losses, narrow, narrow));
+    EXPECT_TRUE(agree(apart.loss, expected.loss, narrow, narrow));
+    EXPECT_TRUE(agree(apart.dlogits, expected.dlogits, near_zero(dtype), tolerance(dtype)));
+    const Case over = to_gpu(c);
+    const auto in_place = fused(gpu(), over, over.logits);
+    EXPECT_EQ(values(to_host(in_place.dlogits)), values(to_host(apart.dlogits)));
+    EXPECT_EQ(values(to_host(in_place.lse)), values(to_host(apart.lse)));
+  }
+}
+
 // Rows that begin at any address, and gradients that begin at another.
 TEST_F(CrossEntropyOnGpu, AddressesNeedNoAlignment) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {

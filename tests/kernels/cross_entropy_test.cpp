@@ -72,6 +72,21 @@ TEST(CrossEntropy, BackwardInPlaceHasTheSameBits) {
   }
 }
 
+TEST(CrossEntropy, FusedIsForwardAndBackwardOfOne) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Case c(rank, dtype, 5, 37), fused(rank, dtype, 5, 37);
+    c.forward(rank);
+    const auto dlogits = values(c.backward(rank, 1));
+    kernels::cross_entropy_fused(rank.stream, {fused.loss, fused.losses, fused.lse, fused.logits}, fused.logits,
+                                 fused.targets, fused.weights);
+    EXPECT_EQ(values(fused.logits), dlogits);
+    EXPECT_EQ(values(fused.loss), values(c.loss));
+    EXPECT_EQ(values(fused.losses), values(c.losses));
+    EXPECT_EQ(values(fused.lse), values(c.lse));
+  }
+}
+
 TEST(CrossEntropy, WeightlessTokensAreSkippedWhateverTheyHold) {
   Rank rank;
   Case c(rank, DType::f32, 3, 4);

@@ -15,4 +15,11 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
   WITAN_LAUNCH(stream, cross_entropy_backward, cost, dlogits, dloss, logits, lse, targets, weights);
 }
 
+void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
+                         const Tensor& weights) {
+  const Cost cost{25.0 * static_cast<double>(logits.elements()),
+                  bytes_of(out.losses, out.lse, out.dlogits, logits, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_fused, cost, out, logits, targets, weights);
+}
+
 }  // namespace witan::kernels

@@ -15,9 +15,20 @@ void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& logits, const Tensor& targets, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_forward)
 
-// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [v = targets[t]]);  dlogits may be logits itself
+// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [v = targets[t]]);  dlogits may be logits itself, and
+// dloss undefined: 1
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
                             const Tensor& lse, const Tensor& targets, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_backward)
+
+// Both at once for dloss = 1, which every loss has that is a root of the backward by itself: where a row fits on a
+// GPU's processor the logits are read once.
+struct CrossEntropyOutputs {
+  Tensor loss, losses, lse;
+  Tensor dlogits;  // may be the logits
+};
+void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
+                         const Tensor& weights);
+WITAN_KERNEL_TWINS(cross_entropy_fused)
 
 }  // namespace witan::kernels

@@ -52,7 +52,7 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
                             const Tensor& lse, const Tensor& targets, const Tensor& weights) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const A seed = *dloss.data<A>();
+    const A seed = dloss.defined() ? *dloss.data<A>() : A(1);
     for_rows(stream, logits, [&, V = logits.size(1)](int64_t t) {
       const T* in = logits.data<T>() + t * V;
       T* out = dlogits.data<T>() + t * V;  // may be `in`
@@ -68,6 +68,12 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
       store(out[target], scale * at_target);
     });
   });
+}
+
+void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
+                         const Tensor& weights) {
+  cpu::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights);
+  cpu::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights);
 }
 
 }  // namespace witan::kernels::cpu

@@ -1,23 +1,13 @@
 // A block for each row; the forward reads it once, the backward reads and writes it once.
-#include <limits>
+#include <type_traits>
 
 #include "witan/kernels/cross_entropy.h"
-#include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/cuda/cross_entropy.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32, kFlight = 4;
-
-// Within 2^-22 of the exact value for small x, with results below the least normal number flushed to 0.
-__device__ __forceinline__ float quick_exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-  return y;
-}
-__device__ __forceinline__ double quick_exp(double x) {
-  return exp(x);
-}
 
 // How a row of V elements is cut: whole packs from the first aligned address, and what lies before and behind.
 template <class T>
@@ -31,29 +21,6 @@ struct RowCut {
   }
   __device__ int pack(int i) const { return head + i * kPack<T>; }                    // its first element
   __device__ int single(int i) const { return i < head ? i : i + packs * kPack<T>; }  // of the loose ones
-};
-
-// The sum of exp(x - most) over what was added; NaNs are no maximum, but come through the sum.
-template <class A>
-struct LogSumExp {
-  A most = -std::numeric_limits<A>::infinity(), sum = 0;
-
-  template <int N>
-  __device__ __forceinline__ void add(const A (&x)[N]) {
-    A larger = most;
-#pragma unroll
-    for (int n = 0; n < N; ++n) larger = max(larger, x[n]);
-    const A shift = larger == -std::numeric_limits<A>::infinity() ? A(0) : larger;
-    sum *= quick_exp(most - shift);
-    most = larger;
-#pragma unroll
-    for (int n = 0; n < N; ++n) sum += quick_exp(x[n] - shift);
-  }
-  // Of all threads of the block.
-  __device__ __forceinline__ A over_block(A* shared) const {
-    const A all = block_max(most, shared);
-    return all + log(block_sum(sum * quick_exp(most - all), shared));
-  }
 };
 
 // Adds kCount packs, which are in flight together.
@@ -109,16 +76,6 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) *loss = static_cast<A>(sum);
 }
 
-template <class T>
-struct Gradient {
-  Acc<T> scale, lse;
-  int target;
-  __device__ __forceinline__ T at(T x, int v) const {
-    const Acc<T> p = quick_exp(convert<Acc<T>>(x) - lse);
-    return convert<T>(scale * (v == target ? p - 1 : p));
-  }
-};
-
 template <int kCount, class T>
 __device__ __forceinline__ void write_packs(T* out, const T* row, const RowCut<T>& cut, int first,
                                             const Gradient<T>& gradient) {
@@ -150,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);
     return;
   }
-  const Gradient<T> gradient{*dloss * weights[t], lse[t], targets[t]};
+  const Gradient<T> gradient{dloss ? *dloss * weights[t] : weights[t], lse[t], targets[t]};  // no dloss: 1
   int pack = threadIdx.x;
   for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
     write_packs<kFlight>(out, row, cut, pack, gradient);
@@ -161,6 +118,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
+void sum_losses(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& weights) {
+  dispatch_device(weights.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      weighted_sum_kernel<<<1, kSumThreads, 0, native(stream)>>>(ptr<A>(loss), ptr<A>(losses), ptr<A>(weights),
+                                                                 losses.elements());
+  });
+}
+
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights) {
   const int64_t T = logits.size(0);
@@ -170,8 +135,8 @@ void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& los
     if (T > 0)
       forward_kernel<<<static_cast<unsigned>(T), kThreads, 0, native(stream)>>>(
           ptr<A>(losses), ptr<A>(lse), ptr<E>(logits), ptr<int32_t>(targets), ptr<A>(weights), V);
-    weighted_sum_kernel<<<1, kSumThreads, 0, native(stream)>>>(ptr<A>(loss), ptr<A>(losses), ptr<A>(weights), T);
   });
+  sum_losses(stream, loss, losses, weights);
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
