@@ -63,6 +63,12 @@ TEST_F(Embeddings, BackwardSumsTokensInOrder) {
         expect_backward(ids_of(T, V), V, D, gradient, dtype);
 }
 
+// So many rows that a warp writes several.
+TEST_F(Embeddings, BackwardOfALargeTable) {
+  for (const DType gradient : {DType::f32, DType::bf16})
+    expect_backward(ids_of(3000, 131077), 131077, 8, gradient, DType::bf16);
+}
+
 TEST_F(Embeddings, BackwardOfOneIdAlone) {
   for (const int64_t T : {63, 64, 65, 127, 128, 1000})
     for (const int32_t id : {0, 1, 2}) {

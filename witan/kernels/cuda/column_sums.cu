@@ -42,7 +42,7 @@ struct BiasTerm {
 
 // partials[strip, d] = sum over the strip's rows. A warp reads 32 packs of a row; the block's warps take rows in turn.
 template <int N, class T, class Term>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     strip_sums_kernel(Acc<T>* partials, const T* dy, Term term, int64_t rows, int64_t D, int64_t strip_rows) {
   using A = Acc<T>;
   constexpr int kRows = 4;  // in flight
@@ -53,16 +53,18 @@ __global__ void __launch_bounds__(kThreads)
   A sums[N] = {};
   if (d < D) {
     for (int64_t first = begin + warp; first < end; first += kWarps * kRows) {
-      Pack<T, N> g[kRows] = {}, in[kRows] = {};
-      typename Term::Row row[kRows] = {};
+      Pack<T, N> g[kRows], in[kRows] = {};
+      typename Term::Row row[kRows];
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        const int64_t t = first + k * kWarps;
-        if (t >= end) continue;
+      for (int k = 0; k < kRows; ++k) {  // without branches, so that all loads are on their way at once
+        const int64_t t = min(first + k * kWarps, end - 1);
         g[k] = load_pack<T, N>(dy + t * D + d);
         if constexpr (Term::kReadsInput) in[k] = load_pack<T, N>(term.x + t * D + d);
         row[k] = term.row(t);
       }
+#pragma unroll
+      for (int k = 0; k < kRows; ++k)
+        if (first + k * kWarps >= end) g[k] = {};
 #pragma unroll
       for (int k = 0; k < kRows; ++k)
 #pragma unroll
