@@ -1,6 +1,7 @@
 #include "witan/kernels/embedding.h"
 
 #include "support/cuda_rank.h"
+#include "witan/tensor/cuda/stream.h"
 
 namespace witan {
 namespace {
@@ -76,6 +77,32 @@ TEST_F(Embeddings, BackwardOfOneIdAlone) {
       std::ranges::fill(ids.span<int32_t>(), id);
       expect_backward(ids, 3, 16, DType::f32, DType::bf16);
     }
+}
+
+// A captured step is replayed with other tokens: nothing of the sort may depend on those it was captured with.
+TEST_F(Embeddings, BackwardIsReplayedWithOtherTokens) {
+  constexpr int64_t T = 5000, V = 400, D = 64;
+  const Tensor order = poisoned({V + 1 + T}, DType::i32), dw = poisoned({V, D}, DType::f32);
+  const Tensor dy = host.normal({T, D}, DType::bf16, "dy"), dy_gpu = to_gpu(dy);
+  const Tensor ids = host.stream.empty({T}, DType::i32);
+  std::ranges::fill(ids.span<int32_t>(), 7);
+  const Tensor ids_gpu = to_gpu(ids);
+  const cudaStream_t stream = cuda::native(gpu());
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  kernels::embedding_backward(gpu(), dw, Write::overwrite, order, dy_gpu, ids_gpu);  // as a first step does: loads code
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  kernels::embedding_backward(gpu(), dw, Write::overwrite, order, dy_gpu, ids_gpu);
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+  const Tensor others = ids_of(T, V), expected = host.poisoned({V, D}, DType::f32);
+  gpu().write(ids_gpu, others.raw());
+  ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
+  kernels::embedding_backward(host.stream, expected, Write::overwrite, host.stream.empty({V + 1 + T}, DType::i32), dy,
+                              others);
+  EXPECT_TRUE(agree(dw, expected, 0, 0));
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
 }
 
 }  // namespace

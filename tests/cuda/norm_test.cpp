@@ -18,7 +18,7 @@ const Shape kShapes[] = {{0, 8},    {1, 1},    {3, 37},   {9, 504},  {8, 512},  
 
 class Norms : public CudaTest {
  protected:
-  // Random values on either device. Views that begin behind an element have addresses that no pack may have.
+  // Equal values on either device.
   struct Pair {
     Tensor cpu, gpu;
   };
