@@ -1,0 +1,394 @@
+// The grouped products on a GPU. First every product is checked against sums in float64 on groups that are hard to get
+// right: empty, of one row, one far larger than the others, out of order, with gaps; rows outside the groups hold NaN,
+// and outputs are poisoned. Then they are timed, and a sample of each timed result is checked too. Random operands:
+// what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds.
+//   grouped_gemm_bench [check | time] [text that lines must contain]
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/grouped_gemm.h"
+
+namespace witan {
+namespace {
+
+namespace twins = kernels::cuda;
+using kernels::cuda::convert;
+using kernels::cuda::native;
+using kernels::cuda::ptr;
+
+constexpr int kThreads = 256, kBlocks = 2048;
+constexpr double kPeakFlops = 790e12, kPeakBytes = 4.3e12;  // an H200's, measured: dense products, copies
+
+__device__ uint64_t mixed(uint64_t x) {
+  x = (x ^ x >> 31) * 0x7fb5d329728ea185ull;
+  x = (x ^ x >> 27) * 0x81dadef4bc2dd44dull;
+  return x ^ x >> 33;
+}
+
+// Roughly normal, of variance 1.
+template <class T>
+__global__ void fill_kernel(T* to, int64_t elements, uint64_t seed) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const uint64_t bits = mixed(seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(i));
+    float sum = -2;
+    for (int part = 0; part < 4; ++part) sum += static_cast<float>(bits >> 16 * part & 0xffff) / 65536.0f;
+    to[i] = convert<T>(sum * 1.7320508f);
+  }
+}
+
+__device__ int expert_of(const int64_t* begin, const int64_t* count, int experts, int64_t row) {
+  for (int e = 0; e < experts; ++e)
+    if (row >= begin[e] && row < begin[e] + count[e]) return e;
+  return -1;
+}
+
+template <class T>
+__global__ void poison_outside_kernel(T* rows, int64_t capacity, int64_t width, const int64_t* begin,
+                                      const int64_t* count, int experts) {
+  const int64_t row = blockIdx.x;
+  if (expert_of(begin, count, experts, row) >= 0) return;
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) rows[row * width + i] = convert<T>(NAN);
+}
+
+struct Verdict {
+  unsigned long long wrong, outside, checked;
+};
+
+template <class C>
+__device__ void judge(Verdict* verdict, C got, double want, int64_t terms) {
+  const double value = convert<double>(got), size = sqrt(static_cast<double>(terms));
+  const double allowed = sizeof(C) == 2   ? 1e-4 * size + fabs(want) / 256
+                         : sizeof(C) == 4 ? 3e-5 * size + fabs(want) * 1e-5
+                                          : 1e-12 * size;
+  atomicAdd(&verdict->checked, 1ull);
+  if (!(fabs(value - want) <= allowed)) atomicAdd(&verdict->wrong, 1ull);
+}
+
+// Element `i` of `elements`: each, or one of `samples` spread over all.
+__device__ int64_t chosen(int64_t i, int64_t elements, int64_t samples) {
+  return samples == elements ? i
+                             : static_cast<int64_t>(mixed(static_cast<uint64_t>(i)) % static_cast<uint64_t>(elements));
+}
+
+// to [capacity, N] = from [capacity, K] w[e], w[e] [N, K] or `transposed` [K, N].
+template <class T>
+__global__ void judge_lines_kernel(Verdict* verdict, const T* to, const T* from, const T* w, const int64_t* begin,
+                                   const int64_t* count, int experts, int64_t capacity, int64_t N, int64_t K,
+                                   bool transposed, int64_t samples) {
+  for (int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; s < samples;
+       s += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t i = chosen(s, capacity * N, samples), row = i / N, n = i % N;
+    const int e = expert_of(begin, count, experts, row);
+    if (e < 0) {  // still NaN
+      if (!isnan(convert<double>(to[i]))) atomicAdd(&verdict->outside, 1ull);
+      continue;
+    }
+    double sum = 0;
+    for (int64_t k = 0; k < K; ++k)
+      sum += convert<double>(from[row * K + k]) * convert<double>(w[e * N * K + (transposed ? k * N + n : n * K + k)]);
+    judge(verdict, to[i], sum, K);
+  }
+}
+
+// dw [E, N, K] = before (where there is any) + dy^T x.
+template <class S, class C>
+__global__ void judge_sum_kernel(Verdict* verdict, const C* dw, const C* before, const S* dy, const S* x,
+                                 const int64_t* begin, const int64_t* count, int experts, int64_t N, int64_t K,
+                                 int64_t samples) {
+  for (int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; s < samples;
+       s += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t i = chosen(s, experts * N * K, samples), e = i / (N * K), n = i / K % N, k = i % K;
+    double sum = before != nullptr ? convert<double>(before[i]) : 0;
+    for (int64_t row = begin[e]; row < begin[e] + count[e]; ++row)
+      sum += convert<double>(dy[row * N + n]) * convert<double>(x[row * K + k]);
+    judge(verdict, dw[i], sum, count[e] + 1);
+  }
+}
+
+enum class Op { forward, backward_input, backward_weight };
+constexpr const char* kNames[] = {"forward", "backward input", "backward weight"};
+
+struct Problem {
+  int64_t capacity, K, N;
+  std::vector<int64_t> begin, count;
+  DType in = DType::bf16, out = DType::bf16;
+  int64_t rows() const { return std::accumulate(count.begin(), count.end(), int64_t{0}); }
+  int64_t experts() const { return std::ssize(count); }
+};
+
+std::string name_of(const Problem& p, Op op, Write write) {
+  const auto [least, most] = std::minmax_element(p.count.begin(), p.count.end());
+  return cat(kNames[static_cast<int>(op)], write == Write::accumulate ? ", added" : "", ": E ", p.experts(), ", rows ",
+             p.rows(), *least == *most ? "" : cat(" (", *least, "..", *most, ")"), ", K ", p.K, ", N ", p.N, ", ", p.in,
+             " -> ", p.out);
+}
+
+class Bench {
+ public:
+  Bench() : pool_(1), stream_({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{32} << 30), pool_) {}
+
+  bool check(const Problem& p, Op op, Write write);
+  bool time(const Problem& p, Op op, Write write);
+
+ private:
+  struct Set {
+    Tensor x, y, w, dw;
+  };
+  Tensor random(const Shape& shape, DType dtype) {
+    Tensor out = stream_.empty(shape, dtype);
+    twins::dispatch_device(dtype, [&]<class T>() {
+      fill_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(ptr<T>(out), out.elements(), ++seed_);
+    });
+    return out;
+  }
+  Tensor poisoned(const Shape& shape, DType dtype) {
+    Tensor out = stream_.empty(shape, dtype);
+    witan::cuda::check(cudaMemsetAsync(out.raw(), 0xff, static_cast<size_t>(out.bytes()), native(stream_)),
+                       "poisoning");
+    return out;
+  }
+  RowGroups groups_of(const Problem& p) {
+    RowGroups groups{
+        stream_.empty({p.experts()}, DType::i64), stream_.empty({p.experts()}, DType::i64), {}, {}, p.rows()};
+    stream_.write(groups.begin, p.begin.data());
+    stream_.write(groups.count, p.count.data());
+    return groups;
+  }
+  Set operands(const Problem& p, Op op, const RowGroups& groups);
+  void call(const Set& set, Op op, Write write, const RowGroups& groups) {
+    if (op == Op::forward) twins::grouped_gemm_forward(stream_, set.y, set.x, groups, set.w);
+    if (op == Op::backward_input) twins::grouped_gemm_backward_input(stream_, set.x, set.y, groups, set.w);
+    if (op == Op::backward_weight) twins::grouped_gemm_backward_weight(stream_, set.dw, write, set.y, set.x, groups);
+  }
+  Verdict judge(const Problem& p, const Set& set, const Tensor& before, Op op, const RowGroups& groups, int64_t most);
+  Tensor copy_of(const Tensor& tensor) {
+    Tensor out = stream_.empty_like(tensor);
+    stream_.copy(out, tensor);
+    return out;
+  }
+  static const Tensor& result(const Set& set, Op op) {
+    return op == Op::forward ? set.y : op == Op::backward_input ? set.x : set.dw;
+  }
+
+  ThreadPool pool_;
+  Stream stream_;
+  uint64_t seed_ = 0;
+};
+
+Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
+  const auto rows = [&](int64_t width, bool output) {
+    if (output) return poisoned({p.capacity, width}, p.in);
+    const Tensor out = random({p.capacity, width}, p.in);
+    if (p.capacity > 0 && p.rows() < p.capacity)
+      twins::dispatch_device(p.in, [&]<class T>() {
+        poison_outside_kernel<<<static_cast<unsigned>(p.capacity), 128, 0, native(stream_)>>>(
+            ptr<T>(out), p.capacity, width, ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count),
+            static_cast<int>(p.experts()));
+      });
+    return out;
+  };
+  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward), {}, {}};
+  if (op == Op::backward_weight)
+    set.dw = random({p.experts(), p.N, p.K}, p.out);
+  else
+    set.w = random({p.experts(), p.N, p.K}, p.in);
+  return set;
+}
+
+Verdict Bench::judge(const Problem& p, const Set& set, const Tensor& before, Op op, const RowGroups& groups,
+                     int64_t most) {
+  const Tensor on_gpu = stream_.zeros({3}, DType::i64);
+  auto* verdict = reinterpret_cast<Verdict*>(on_gpu.raw());
+  const auto *begin = ptr<int64_t>(groups.begin), *count = ptr<int64_t>(groups.count);
+  const int E = static_cast<int>(p.experts());
+  const int64_t samples = std::min(most, result(set, op).elements());
+  if (samples > 0)
+    twins::dispatch_device(p.in, [&]<class T>() {
+      if (op == Op::forward)
+        judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<T>(set.y), ptr<T>(set.x),
+                                                                      ptr<T>(set.w), begin, count, E, p.capacity, p.N,
+                                                                      p.K, false, samples);
+      else if (op == Op::backward_input)
+        judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(
+            verdict, ptr<T>(set.x), ptr<T>(set.y), ptr<T>(set.w), begin, count, E, p.capacity, p.K, p.N, true, samples);
+      else
+        twins::dispatch_device(p.out, [&]<class C>() {
+          judge_sum_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<C>(set.dw), ptr<C>(before),
+                                                                      ptr<T>(set.y), ptr<T>(set.x), begin, count, E,
+                                                                      p.N, p.K, samples);
+        });
+    });
+  Verdict out{};
+  stream_.read(&out, on_gpu);
+  return out;
+}
+
+bool Bench::check(const Problem& p, Op op, Write write) {
+  const RowGroups groups = groups_of(p);
+  const Set set = operands(p, op, groups);
+  Tensor before;
+  if (op == Op::backward_weight && write == Write::accumulate) before = copy_of(set.dw);
+  if (op == Op::backward_weight && write == Write::overwrite)
+    witan::cuda::check(cudaMemsetAsync(set.dw.raw(), 0xff, static_cast<size_t>(set.dw.bytes()), native(stream_)),
+                       "poisoning");
+  const Tensor start = copy_of(result(set, op));
+  call(set, op, write, groups);
+  stream_.queue()->check("a grouped product");
+  const Verdict verdict = judge(p, set, before, op, groups, int64_t{1} << 22);
+  const Tensor first = copy_of(result(set, op));
+  stream_.copy(result(set, op), start);
+  call(set, op, write, groups);
+  std::vector<std::byte> once(static_cast<size_t>(first.bytes())), twice(once.size());
+  stream_.read(once.data(), first);
+  stream_.read(twice.data(), result(set, op));
+  const bool right = verdict.wrong == 0 && verdict.outside == 0 && once == twice;
+  std::printf("%-5s %s: %llu wrong of %llu, %llu outside%s\n", right ? "right" : "WRONG", name_of(p, op, write).c_str(),
+              verdict.wrong, verdict.checked, verdict.outside, once == twice ? "" : ", not repeatable");
+  std::fflush(stdout);
+  return right;
+}
+
+bool Bench::time(const Problem& p, Op op, Write write) {
+  const RowGroups groups = groups_of(p);
+  std::vector<Set> sets;
+  const double in = static_cast<double>(size_of(p.in)), rows = static_cast<double>(p.rows());
+  const double weights = static_cast<double>(p.experts() * p.N * p.K);
+  const double bytes =
+      rows * static_cast<double>(p.K + p.N) * in +
+      weights *
+          (op != Op::backward_weight ? in : static_cast<double>(size_of(p.out)) * (write == Write::accumulate ? 2 : 1));
+  do sets.push_back(operands(p, op, groups));
+  while (static_cast<double>(sets.size()) * bytes < 3 * static_cast<double>(witan::cuda::properties(0).l2));
+  Tensor before;
+  call(sets[0], op, Write::overwrite, groups);
+  const Verdict verdict = judge(p, sets[0], before, op, groups, 1 << 14);
+
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  std::vector<float> each;
+  double all = 0;
+  for (size_t turn = 0; turn < 5 || (all < 200 && turn < 400); ++turn) {
+    cudaEventRecord(begin, native(stream_));
+    call(sets[turn % sets.size()], op, write, groups);
+    cudaEventRecord(end, native(stream_));
+    witan::cuda::check(cudaEventSynchronize(end), "timing");
+    each.push_back(0);
+    cudaEventElapsedTime(&each.back(), begin, end);
+    all += each.back();
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::nth_element(each.begin(), each.begin() + std::ssize(each) / 2, each.end());
+  const double seconds = each[each.size() / 2] * 1e-3, flops = 2 * rows * static_cast<double>(p.N * p.K);
+  const double floor = std::max(flops / kPeakFlops, bytes / kPeakBytes);
+  std::printf("%-100s %8.3f ms %7.1f TFLOP/s %6.2f TB/s %5.2f of the floor%s\n", name_of(p, op, write).c_str(),
+              seconds * 1e3, flops / seconds * 1e-12, bytes / seconds * 1e-12, floor / seconds,
+              verdict.wrong + verdict.outside == 0 ? "" : " WRONG");
+  std::fflush(stdout);
+  return verdict.wrong + verdict.outside == 0;
+}
+
+Problem even(int64_t rows, int64_t experts, int64_t K, int64_t N) {
+  Problem p{rows, K, N, {}, std::vector<int64_t>(static_cast<size_t>(experts), rows / experts)};
+  for (int64_t e = 0; e < experts; ++e) p.begin.push_back(e * (rows / experts));
+  return p;
+}
+// Expert e of E has about 2 (e + 1) / E times its share.
+Problem uneven(int64_t rows, int64_t experts, int64_t K, int64_t N) {
+  Problem p{rows, K, N, {}, {}};
+  for (int64_t e = 0, at = 0; e < experts; ++e) {
+    p.begin.push_back(at);
+    p.count.push_back(rows * (e + 1) * 2 / (experts * (experts + 1)));
+    at += p.count.back();
+  }
+  return p;
+}
+
+std::vector<Problem> hard() {
+  struct Rows {
+    int64_t capacity;
+    std::vector<int64_t> begin, count;
+  };
+  const std::vector<Rows> all = {
+      {40, {3, 10, 30}, {5, 17, 1}},
+      {64, {40, 0, 20, 64}, {20, 16, 0, 0}},
+      {300, {0, 0, 0, 0}, {0, 0, 300, 0}},
+      {1000, {0, 1, 3, 6, 11, 300, 431}, {1, 2, 3, 5, 289, 131, 569}},
+      {700, {5, 69, 133, 261, 261, 453}, {64, 64, 128, 0, 192, 243}},
+      {8, {0, 0}, {0, 0}},
+  };
+  std::vector<Problem> out;
+  for (const Rows& rows : all) {
+    for (const auto& [K, N] :
+         {std::pair<int64_t, int64_t>{8, 8}, {136, 72}, {264, 520}, {512, 1024}, {200, 768}, {640, 304}})
+      out.push_back({rows.capacity, K, N, rows.begin, rows.count});
+    out.push_back({rows.capacity, 33, 131, rows.begin, rows.count});
+    out.push_back({rows.capacity, 70, 90, rows.begin, rows.count, DType::f32, DType::f32});
+    out.push_back({rows.capacity, 70, 90, rows.begin, rows.count, DType::f64, DType::f64});
+  }
+  out.push_back(uneven(5000, 96, 192, 320));
+  out.push_back(uneven(40000, 40, 128, 384));
+  out.push_back(even(1024, 1024, 64, 128));
+  return out;
+}
+
+template <class Each>
+void each_op(const Problem& p, const Each& each) {
+  each(p, Op::forward, Write::overwrite);
+  each(p, Op::backward_input, Write::overwrite);
+  each(p, Op::backward_weight, Write::overwrite);
+  if (p.in != DType::bf16) return each(p, Op::backward_weight, Write::accumulate);
+  Problem single = p;
+  single.out = DType::f32;
+  each(single, Op::backward_weight, Write::overwrite);
+  each(single, Op::backward_weight, Write::accumulate);
+}
+
+int run(const std::string& what, const std::string& wanted) {
+  Bench bench;
+  bool right = true;
+  const auto matches = [&](const Problem& p, Op op, Write write) {
+    return name_of(p, op, write).find(wanted) != std::string::npos;
+  };
+  std::printf("%s\n", witan::cuda::properties(0).name.c_str());
+  if (what != "time")
+    for (const Problem& problem : hard()) {
+      each_op(problem, [&](const Problem& p, Op op, Write write) {
+        if (matches(p, op, write)) right = bench.check(p, op, write) && right;
+      });
+      if (problem.in == DType::bf16 && matches(problem, Op::backward_weight, Write::accumulate))
+        right = bench.check(problem, Op::backward_weight, Write::accumulate) && right;
+    }
+  if (what != "check")
+    for (const Problem& problem :
+         {even(32768, 8, 4096, 28672), even(32768, 8, 14336, 4096), even(262144, 64, 2048, 2048),
+          even(262144, 64, 1024, 2048), even(16384, 64, 512, 3584), even(16384, 64, 1792, 512),
+          uneven(32768, 8, 4096, 28672), uneven(262144, 64, 2048, 2048), uneven(16384, 64, 512, 3584),
+          uneven(16384, 64, 1792, 512), even(512, 64, 2048, 2048)})
+      each_op(problem, [&](const Problem& p, Op op, Write write) {
+        if (matches(p, op, write)) right = bench.time(p, op, write) && right;
+      });
+  std::printf(right ? "all right\n" : "SOME ARE WRONG\n");
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace witan
+
+int main(int argc, char** argv) {
+  if (witan::cuda::devices() == 0) {
+    std::fprintf(stderr, "%s\n", witan::cuda::why_none().c_str());
+    return 1;
+  }
+  const std::string what = argc > 1 ? argv[1] : "";
+  return witan::run(what, argc > 2 ? argv[2] : "");
+}

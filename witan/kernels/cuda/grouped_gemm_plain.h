@@ -1,0 +1,15 @@
+// The grouped products without tensor cores: for float32 and float64, for GPUs before Hopper, and for rows that the
+// copy engine cannot take. An element of a result is one chain of multiply-adds in the order of the sum.
+#pragma once
+
+#include "witan/kernels/grouped_gemm.h"
+
+namespace witan::kernels::cuda {
+
+// to[i,:] = op(w[e]) from[i,:]; `transposed`: w is [E, from's columns, to's].
+void plain_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                         bool transposed);
+void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                       const RowGroups& groups);
+
+}  // namespace witan::kernels::cuda

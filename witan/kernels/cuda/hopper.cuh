@@ -1,0 +1,108 @@
+// Hopper's own instructions as functions: barriers in shared memory, bulk tensor copies, clusters, register shares.
+// For device code of sm_90a alone; addresses are those of the block's own shared memory unless they say otherwise.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace witan::kernels::cuda {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// A phase of an mbarrier ends when `arrivals` threads have arrived and the bytes announced to it have landed; the next
+// begins at once. Waiting for parity p returns when the phase of parity p has ended: a fresh barrier is in phase 0, and
+// parity 1 counts as ended.
+__device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers known to the copy engine and to the other blocks of the cluster.
+__device__ __forceinline__ void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ended;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+      "@ended bra over;\n"
+      "bra again;\n"
+      "over:\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// At the same barrier of another block of the cluster.
+__device__ __forceinline__ void barrier_arrive_at(uint64_t* barrier, uint32_t block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(block)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+
+// A box of a three-dimensional tensor map at (inner, outer, slice), to `to`; its bytes count on `barrier`. What lies
+// outside the tensor arrives as zeros.
+__device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint64_t* barrier, int inner, int outer,
+                                         int slice) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(slice)
+      : "memory");
+}
+// The same, to the same place in every block of the cluster that `blocks` has a bit for, each counted on its own.
+__device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint64_t* barrier, int inner, int outer,
+                                         int slice, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%4, %5, %6}], [%2], %3;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "h"(blocks), "r"(inner), "r"(outer), "r"(slice)
+      : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// Ordinary stores to shared memory before it are seen by the tensor cores and the copy engine after it.
+__device__ __forceinline__ void fence_shared_for_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Every thread of every block of the cluster.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// `threads` threads, whole warps, at the block's barrier `id` (0 is __syncthreads).
+__device__ __forceinline__ void sync_threads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// By all threads of a warpgroup: its registers per thread from now on.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,18 @@
+// The grouped products on Hopper's tensor cores, one per file, since each takes long to compile. They need
+// takes_grouped(), and their tile follows from shapes alone.
+#pragma once
+
+#include "witan/kernels/grouped_gemm.h"
+
+namespace witan::kernels::cuda {
+
+// Whether the copy engine takes all of these, bfloat16 matrices whose rows are 16-byte pieces, for so many groups.
+bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, const Tensor& a, const Tensor& b);
+
+void hopper_grouped_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
+void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
+                                   const Tensor& w);
+void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                                    const RowGroups& groups);
+
+}  // namespace witan::kernels::cuda
