@@ -135,7 +135,7 @@ TEST_F(CudaAttention, APromiseOfOneSequenceIsBelieved) {
   const Size size{1, 96, 2, 1, 64};
   const Tensor dy = to_gpu(host.normal(size.queries(), DType::f32, "dy"));
   kernels::AttentionInputs in = to_gpu(inputs(size, DType::f32, documents(size, 10)));
-  in.one_sequence_per_row = true;
+  in.hints.one_sequence_per_row = true;
   const Results got = on_gpu(kOwn, size, in, dy);
   in.sequence_ids = Tensor();
   EXPECT_EQ(values(to_host(got.dk)), values(to_host(on_gpu(kOwn, size, in, dy).dk)));
@@ -225,7 +225,7 @@ TEST_F(Cudnn, LeavesTheRestToOurKernels) {
   };
   kernels::AttentionInputs in = inputs(size, DType::bf16, documents(size, 500));
   EXPECT_EQ(backend(in), "witan") << "ids that nobody promises anything of";
-  in.one_sequence_per_row = true;
+  in.hints.one_sequence_per_row = true;
   EXPECT_NE(backend(in), "witan");
   in.dropout = dropout_of(host, 0.1);
   EXPECT_EQ(backend(in), "witan") << "dropout";

@@ -13,13 +13,20 @@
 
 namespace witan::kernels {
 
+// What the host knows and no tensor tells it.
+struct AttentionHints {
+  // The caller's promise that the ids of each row are all equal, so that they need not be read.
+  bool one_sequence_per_row = false;
+  // The backward must repeat to the bit: on a GPU this excludes a library whose sums come as they come.
+  bool repeatable = false;
+};
+
 struct AttentionInputs {
   Tensor q, k, v;
   Tensor sequence_ids;
   double scale = 1;
   Dropout dropout = {};  // of probabilities
-  // The caller's promise that the ids of each row are all equal, so that they need not be read.
-  bool one_sequence_per_row = false;
+  AttentionHints hints = {};
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)

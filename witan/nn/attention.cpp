@@ -108,7 +108,7 @@ Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const R
   const ModuleScope scope(tape, *this);
   const auto [q, k, v] = q_proj_.has_bias() ? project(tape, x, where) : project_together(tape, x, where);
   const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
-                                   dropout_.drawn_from(randomness));
+                                   dropout_.drawn_from(randomness), where.hints);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {x.size(0), x.size(1), q.size(2) * head_dim_}));
 }
 

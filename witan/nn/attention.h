@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/kernels/attention.h"
 #include "witan/kernels/rope.h"
 #include "witan/nn/dropout.h"
 #include "witan/nn/kv_cache.h"
@@ -33,6 +34,7 @@ struct Positions {
   Tensor positions;     // [B, S] int32
   Tensor sequence_ids;  // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
   Tensor angles = {};   // kernels::rotary_table of the positions, where they rotate; undefined: every block makes them
+  kernels::AttentionHints hints = {};
 };
 
 // The angles of positions [B, S]; undefined where they do not rotate (rope.dims 0).

@@ -28,19 +28,19 @@ void check_shapes(const Var& q, const Var& k, const Var& v, const Tensor& sequen
 }  // namespace
 
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
-              const kernels::Dropout& dropout) {
+              const kernels::Dropout& dropout, const kernels::AttentionHints& hints) {
   check_shapes(q, k, v, sequence_ids);
   check_dropout("attention", dropout);
   Stream& s = tape.stream();
   const Tensor y = s.empty_like(q.value());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  kernels::attention_forward(s, y, lse, {q.value(), k.value(), v.value(), sequence_ids, scale, dropout});
+  kernels::attention_forward(s, y, lse, {q.value(), k.value(), v.value(), sequence_ids, scale, dropout, hints});
   const Saved ids = sequence_ids.defined() ? tape.save(sequence_ids) : Saved();
   return tape.record(
       "attention", y, {q, k, v},
       [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, scale,
-       dropout](Backward& b, const Tensor& dy) {
-        const kernels::AttentionInputs in{b.value(q), b.value(k), b.value(v), b.value(ids), scale, dropout};
+       dropout, hints](Backward& b, const Tensor& dy) {
+        const kernels::AttentionInputs in{b.value(q), b.value(k), b.value(v), b.value(ids), scale, dropout, hints};
         Stream& stream = b.stream();
         const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
         kernels::attention_backward(stream, to, dy, b.value(y), b.value(lse), in);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/autograd/tape.h"
-#include "witan/kernels/dropout.h"
+#include "witan/kernels/attention.h"
 
 namespace witan::ops {
 
@@ -10,6 +10,6 @@ namespace witan::ops {
 // sequence_ids [B, S] int32 keeps packed sequences apart; undefined: each row is one sequence.
 // scale is usually 1 / sqrt(hd). `dropout` drops probabilities; backward draws the mask again.
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
-              const kernels::Dropout& dropout = {});
+              const kernels::Dropout& dropout = {}, const kernels::AttentionHints& hints = {});
 
 }  // namespace witan::ops

@@ -135,6 +135,8 @@ void Engine::run_micro_batch(int64_t index) {
   {
     // Only the losses outlive this scope: the logits belong to the backward alone.
     ModelInput input = inputs_->input(index);
+    input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
+                         .repeatable = config_.parallel.deterministic};
     const int64_t first = groups_.replicate->rank() * (config_.micro_batches() / config_.parallel.ranks);
     input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
     const Tensor& mask = inputs_->mask(index);

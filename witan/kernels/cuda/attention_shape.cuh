@@ -64,7 +64,7 @@ struct AttentionCall {
         q(ptr<T>(in.q)),
         k(ptr<T>(in.k)),
         v(ptr<T>(in.v)),
-        ids(in.one_sequence_per_row ? nullptr : ptr<int32_t>(in.sequence_ids)),
+        ids(in.hints.one_sequence_per_row ? nullptr : ptr<int32_t>(in.sequence_ids)),
         scale(static_cast<A>(in.scale)),
         packed(packs<T>(q, heads.hd) && packs<T>(k, heads.hd) && packs<T>(v, heads.hd)) {
     if (in.dropout.on()) dropout = DropoutDraw(in.dropout);

@@ -213,8 +213,8 @@ bool aligned(std::initializer_list<Tensor> tensors) {
 
 bool applies(Stream& stream, const AttentionInputs& in) {
   const int64_t hd = in.q.size(3);
-  return in.q.dtype() == DType::bf16 && !in.dropout.on() && hd % 8 == 0 && hd <= 128 && in.q.elements() > 0 &&
-         in.q.size(1) >= kLeastSequence && (in.one_sequence_per_row || !in.sequence_ids.defined()) &&
+  return in.q.dtype() == DType::bf16 && !in.hints.repeatable && !in.dropout.on() && hd % 8 == 0 && hd <= 128 && in.q.elements() > 0 &&
+         in.q.size(1) >= kLeastSequence && (in.hints.one_sequence_per_row || !in.sequence_ids.defined()) &&
          witan::cuda::properties(stream.device().index).major >= 8 && loaded().why_none.empty();
 }
 
