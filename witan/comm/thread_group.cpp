@@ -54,6 +54,8 @@ bool alike(const Collective& a, const Collective& b) {
 }  // namespace
 
 void ThreadGroup::perform(Stream& stream, const Collective& call) {
+  require<CommError>(!stream.is_cuda(), "axis ", name(), ": ", name_of(call.kind), " on ", stream.device(),
+                     " through a group of the host; make the rank's groups for its stream");
   switch (call.kind) {
     case Kind::send:
       return meeting_->send(rank(), call);

@@ -102,7 +102,7 @@ __device__ __forceinline__ int64_t place_of(const Pull<T>& args, int64_t t, int 
 template <class T, int N>
 __device__ __forceinline__ void add_rows(const Pull<T>& args, int64_t places, int count, int64_t pack, bool active,
                                          Acc<T> (&sums)[N]) {
-  constexpr int kFlight = 4;
+  constexpr int kFlight = 2;
   for (int k = 0; k < count; k += kFlight) {
     Pack<T, N> in[kFlight];
     bool adds[kFlight];
