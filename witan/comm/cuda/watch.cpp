@@ -1,7 +1,9 @@
 #include "witan/comm/cuda/watch.h"
 
+#include <chrono>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/comm/cuda.h"
@@ -42,8 +44,10 @@ std::string DeviceWatch::complaint() const {
 }
 
 bool DeviceWatch::settled() noexcept {
-  // A rank that throws does not wait for the others: they may be waiting for it.
+  // A rank that throws does not wait for the others, which may be waiting for it: it tells them at once, not only when
+  // it is unwound and its memory gone.
   bool done = std::uncaught_exceptions() == 0;
+  if (!done) failure_->raise();
   try {
     if (done) stream_.wait();
   } catch (...) {
@@ -58,6 +62,7 @@ void DeviceWatch::stop_all() noexcept {
 }
 
 void DeviceWatch::abort_all() noexcept {
+  if (std::exchange(aborted_, true)) return;
   stop_all();
   std::vector<std::thread> aborts;
   for (Watched* watched : watched_) {
@@ -68,6 +73,8 @@ void DeviceWatch::abort_all() noexcept {
     }
   }
   for (std::thread& one : aborts) one.join();
+  // Peers may still be storing into this rank's memory, which goes next; they have been told to stop.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 }  // namespace witan::cuda

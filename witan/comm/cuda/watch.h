@@ -51,6 +51,7 @@ class DeviceWatch {
   std::shared_ptr<Failure> failure_;
   double deadline_;
   std::vector<Watched*> watched_;
+  bool aborted_ = false;
 };
 
 }  // namespace witan::cuda
