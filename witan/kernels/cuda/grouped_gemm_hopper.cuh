@@ -13,11 +13,13 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
-inline constexpr int kMostGroups = 2048;  // whose table fits beside the ring
+inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one of each per consumer
+inline constexpr int kMostGroups = 2048;                   // whose table fits beside the ring
 
 // The operand that two blocks, a cluster, have in common: each loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
-// How warpgroups share the work: the halves of each tile, or every other tile.
+// How warpgroups share the work: the halves of each tile, or every other tile, so that one multiplies while the other
+// is in its epilogue.
 enum class Consumers : uint8_t { halves, turns };
 
 template <int kLinesOf, int kColumnsOf, int kStagesOf, Consumers kConsumersOf, Multicast kMulticastOf>
@@ -176,7 +178,7 @@ __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consum
     *reinterpret_cast<uint4*>(stage + unit * kUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
   }
   fence_shared_for_async();
-  sync_threads(1 + (Shape::kTurns ? consumer : 0), kThreads);
+  sync_threads(kClearBarrier + (Shape::kTurns ? consumer : 0), kThreads);
 }
 
 // By a warp: this stage may be loaded again, as far as it is concerned; in both blocks, where they load for each other.
@@ -190,11 +192,12 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   }
 }
 
-// sums = a b^T over all blocks of the sum; stages are released one block late, when their multiplies have ended.
-template <class Shape, class Operands>
+// sums = a b^T over all blocks of the sum; stages are released one block late, when their multiplies have ended. Calls
+// `issued` when all of them are under way.
+template <class Shape, class Operands, class Issued>
 __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
                                          const SharedRing<Shape>& shared, Ring<Shape::kStages>& ring, int blocks,
-                                         int rows, int consumer) {
+                                         int rows, int consumer, const Issued& issued) {
   constexpr Major kA = Operands::kMajorA, kB = Operands::kMajorB;
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
@@ -217,6 +220,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
     before = ring.stage;
     ring.advance();
   }
+  issued();
   wgmma_wait<0>();
 #pragma unroll
   for (int part = 0; part < Shape::kParts; ++part) pin(sums[part]);
@@ -234,13 +238,24 @@ __device__ void consume(const SharedRing<Shape>& shared, const AllTiles& tiles, 
   for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart, turn ^= 1) {
     const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    const bool first = span < apart;
     if (Shape::kTurns && turn != consumer) {
       ring.skip(blocks);
       continue;
     }
-    if (blocks == 0) continue;
+    // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
+    // more.
+    const auto pass = [&] {
+      if (Shape::kTurns && span + apart < tiles.spans())
+        arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
+    };
+    if (Shape::kTurns && !first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (blocks == 0) {
+      pass();
+      continue;
+    }
     float sums[Shape::kParts][Shape::kColumns / 2];
-    multiply<Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer);
+    multiply<Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
       const int down = (part + (Shape::kTurns ? 0 : consumer * Shape::kParts)) * kUnit;
@@ -310,8 +325,10 @@ void with_tile_shape(int64_t lines, int64_t experts, int64_t columns, const Body
     body.template operator()<TileShape<64, 256, 5, Consumers::turns, Multicast::none>>();
   else if (columns <= 128)
     body.template operator()<TileShape<128, 128, 6, Consumers::turns, Multicast::none>>();
+  else if (lines < 256 * experts)
+    body.template operator()<TileShape<128, 256, 4, Consumers::halves, Multicast::none>>();
   else
-    body.template operator()<TileShape<128, 256, 4, Consumers::halves, Multicast::a>>();
+    body.template operator()<TileShape<128, 256, 4, Consumers::halves, Multicast::b>>();
 }
 
 }  // namespace witan::kernels::cuda

@@ -38,13 +38,14 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// At the same barrier of another block of the cluster.
+// At the same barrier of another block of the cluster. What orders it are the multiplies that it waited for: with
+// .release.cluster each arrival would be a fence of the whole GPU.
 __device__ __forceinline__ void barrier_arrive_at(uint64_t* barrier, uint32_t block) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}\n" ::"r"(shared_address(barrier)),
       "r"(block)
       : "memory");
@@ -93,6 +94,11 @@ __device__ __forceinline__ void cluster_sync() {
 // `threads` threads, whole warps, at the block's barrier `id` (0 is __syncthreads).
 __device__ __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Counts for those that sync there, without waiting.
+__device__ __forceinline__ void arrive_threads(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // By all threads of a warpgroup: its registers per thread from now on.
