@@ -176,16 +176,5 @@ TEST_F(CudaGemm, ProductsAreCaptured) {
   cudaGraphDestroy(graph);
 }
 
-TEST_F(CudaGemm, RepeatsARow) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
-    for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 7}, {2000, 8}, {5, 4104}, {70000, 3}, {0, 4}}) {
-      const Tensor row = host.normal({columns}, dtype, "row"), y = host.poisoned({rows, columns}, dtype);
-      const Tensor on_gpu = poisoned({rows, columns}, dtype);
-      kernels::repeat_row(host.stream, y, row);
-      kernels::repeat_row(gpu(), on_gpu, to_gpu(row));
-      EXPECT_EQ(values(to_host(on_gpu)), values(y)) << rows << " x " << columns;
-    }
-}
-
 }  // namespace
 }  // namespace witan
