@@ -1,9 +1,9 @@
 # The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
 .NOTPARALLEL:
-.PHONY: help train build test lint format asan tsan reliability bench fuzz setup clean
+.PHONY: help train build build-cuda test test-cuda lint format asan tsan reliability bench fuzz setup clean
 
 help:  ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
 	@build/release/witan train $(ARGS)
@@ -12,10 +12,19 @@ build:  ## Build the witan binary: build/release/witan
 	@scripts/setup.sh run
 	@scripts/build.sh release witan
 
+build-cuda:  ## Build the binary for NVIDIA GPUs too: build/cuda/witan
+	@scripts/setup.sh run test cuda
+	@scripts/build.sh cuda witan
+
 test:  ## Build and run every test
 	@scripts/setup.sh run test
 	@scripts/build.sh test
 	@scripts/test.sh test
+
+test-cuda:  ## Build for NVIDIA GPUs, and run the tests that need one where there is one
+	@scripts/setup.sh run test cuda
+	@scripts/build.sh cuda witan test_cuda
+	@scripts/test_cuda.sh
 
 lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
 	@scripts/setup.sh run test lint
@@ -24,7 +33,7 @@ lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
 
 format:  ## Lay out the changed files with clang-format
 	@scripts/setup.sh lint
-	@scripts/changed.sh '*.h' '*.cpp' | xargs -r clang-format -i
+	@scripts/changed.sh '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -r clang-format -i
 
 asan:  ## Run the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup.sh run test

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Checks the changed files: clang-format on C++, clang-tidy on the .cpp that build/test knows, shellcheck on scripts.
+# Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp that build/test knows, shellcheck on
+# scripts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t cpp < <(scripts/changed.sh '*.h' '*.cpp')
+mapfile -t cpp < <(scripts/changed.sh '*.h' '*.cpp' '*.cu' '*.cuh')
 mapfile -t shell < <(scripts/changed.sh '*.sh' .ci/run)
 failed=0
 

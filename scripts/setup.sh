@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz ...
+# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz|cuda ...
 # Touches the network only when something is missing. Without root it prints the line to run, and stops.
+# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for.
 set -euo pipefail
 
 declare -A packages=(
@@ -12,7 +13,25 @@ declare -A packages=(
   [bench]="libbenchmark-dev"
   [reliability]="strace"
   [fuzz]="clang-16 libclang-rt-16-dev"
+  [cuda]=" "
 )
+
+# Where the build finds nvcc too (cmake/WitanCuda.cmake).
+require_nvcc() {
+  local nvcc release
+  nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
+  if [[ -z $nvcc ]]; then
+    echo "setup: nvcc is not there. Install the CUDA toolkit 13 (https://developer.nvidia.com/cuda-downloads, package" >&2
+    echo "       cuda-toolkit-13-0 of NVIDIA's repository; no driver is needed to build), in /usr/local/cuda or with" >&2
+    echo "       CUDA_HOME naming its folder" >&2
+    exit 1
+  fi
+  release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
+  if ((${release:-0} < 13)); then
+    echo "setup: $nvcc is of CUDA ${release:-(unknown)}; 13 or newer is needed" >&2
+    exit 1
+  fi
+}
 
 wanted=()
 for set in "$@"; do
@@ -22,6 +41,7 @@ for set in "$@"; do
   fi
   read -r -d '' -a names <<<"${packages[$set]}" || true
   wanted+=("${names[@]}")
+  if [[ $set == cuda ]]; then require_nvcc; fi
 done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
