@@ -11,6 +11,7 @@ void add_all(CLI::App& app, Context& context) {
   add_eval(app, context);
   add_generate(app, context);
   add_report(app, context);
+  add_bench(app, context);
 }
 
 }  // namespace witan::cli

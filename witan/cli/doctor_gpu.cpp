@@ -8,6 +8,7 @@
 
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
+#include "witan/cli/bench_ranks.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/device_ceiling.h"
 #include "witan/tensor/arena.h"
@@ -30,6 +31,7 @@ struct Findings {
   cuda::Software software;
   std::vector<Gpu> gpus;
   std::vector<cuda::Link> links;
+  std::vector<BenchLine> collectives;  // between all GPUs
   std::vector<cuda::LibraryState> libraries;
   std::vector<std::string> problems;  // each with its way out
 };
@@ -47,6 +49,19 @@ Gpu examine(int device, std::vector<std::string>& problems) {
   return gpu;
 }
 
+// What training on all GPUs exchanges most: sums of gradients, and rows of experts.
+std::vector<BenchLine> measure_collectives(int devices) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  return on_ranks(Device::Kind::cuda, devices, 1, 4 * kBytes, [](const Groups& groups, Stream& stream) {
+    const int64_t n = groups.replicate->size();
+    const Tensor x = stream.zeros({kBytes / 4 / n * n}, DType::f32), y = stream.empty_like(x);
+    return std::vector{
+        measure_exchange(*groups.replicate, stream, "all-reduce", [&] { groups.replicate->all_reduce(stream, x); }),
+        measure_exchange(*groups.replicate, stream, "all-to-all",
+                         [&] { groups.replicate->all_to_all_equal(stream, y, x); })};
+  });
+}
+
 Findings examine() {
   Findings found;
   found.driver_sees = read_gpus();
@@ -60,6 +75,12 @@ Findings examine() {
       if (from != to) found.links.push_back(cuda::measure_link(from, to));
   for (const cuda::LibraryState& library : found.libraries)
     if (!library.missing.empty()) found.problems.push_back(library.missing);
+  if (devices < 2) return found;
+  try {
+    found.collectives = measure_collectives(devices);
+  } catch (const Error& error) {
+    found.problems.emplace_back(error.what());  // a finding here, not an error
+  }
   return found;
 }
 
@@ -109,6 +130,15 @@ void print_links(std::FILE* out, const Findings& found) {
   fmt::print(out, "\n");
 }
 
+void print_collectives(std::FILE* out, const std::vector<BenchLine>& collectives) {
+  const char* label = "collectives";
+  for (const BenchLine& line : collectives) {
+    fmt::print(out, "{:<14}{} of 64 MiB: {:.0f} GB/s leave each GPU\n", label, line.name,
+               line.bytes / line.seconds * 1e-9);
+    label = "";
+  }
+}
+
 void print_software(std::FILE* out, const Findings& found) {
   const cuda::Software& s = found.software;
   fmt::print(out, "driver        {}\n",
@@ -139,6 +169,7 @@ void print_text(std::FILE* out, const Findings& found) {
                found.driver_sees.empty() ? "the driver shows none"
                                          : fmt::format("{}: unused", fmt::join(found.driver_sees, ", ")));
   print_links(out, found);
+  print_collectives(out, found.collectives);
   print_software(out, found);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
   fmt::print(out, "\n{}\n", verdict(found));
@@ -176,6 +207,9 @@ void print_json(std::FILE* out, const Findings& found) {
                              {"peer_access", link.peer},
                              {"atomics", link.atomics},
                              {"bytes_per_s", link.bytes_per_second}});
+  json["collectives"] = Json::array();
+  for (const BenchLine& line : found.collectives)
+    json["collectives"].push_back({{"name", line.name}, {"bytes_per_s", line.bytes / line.seconds}});
   json["libraries"] = Json::array();
   for (const cuda::LibraryState& library : found.libraries)
     json["libraries"].push_back(

@@ -27,17 +27,21 @@ std::string path_of(const CLI::App& app) {
   return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
 }
 
-bool takes_megatron_flags(std::string_view command) {
-  return command == "plan" || command == "train";
+bool takes_megatron_flags(const std::string& path) {
+  return path == "witan plan" || path == "witan train" || path == "witan bench step";
 }
 
 // The words as CLI11 shall see them: lists read, Megatron-LM's flags in Witan's words.
 std::vector<std::string> words_of(int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words(argv, argv + argc);
-  if (argc < 3 || !takes_megatron_flags(words[1])) return words;
-  context.megatron = read_megatron_line({words.begin() + 2, words.end()});
+  const size_t command = words.size() > 1 && words[1] == "bench" ? 3 : 2;  // words of its path
+  if (words.size() <= command) return words;
+  std::string path = "witan";
+  for (size_t i = 1; i < command; ++i) path += " " + words[i];
+  if (!takes_megatron_flags(path)) return words;
+  context.megatron = read_megatron_line({words.begin() + static_cast<ptrdiff_t>(command), words.end()});
   if (!context.megatron) return words;
-  words.resize(2);
+  words.resize(command);
   for (std::string& word : witan_words(*context.megatron)) words.push_back(std::move(word));
   return words;
 }
@@ -46,7 +50,7 @@ std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-  if (takes_megatron_flags(command.get_name()))
+  if (takes_megatron_flags(path_of(command)))
     for (std::string& name : megatron_flag_names()) flags.push_back(std::move(name));
   return flags;
 }

@@ -1,5 +1,7 @@
 #include "witan/kernels/device_ceiling.h"
 
+#include <cmath>
+
 #include "witan/kernels/ceiling.h"
 #include "witan/kernels/gemm.h"
 #include "witan/tensor/random.h"
@@ -17,21 +19,21 @@ double copy_rate(Stream& stream) {
   return 2.0 * static_cast<double>(from.bytes()) / median_seconds(stream, kBudget, [&] { stream.copy(to, from); });
 }
 
-double product_rate(Stream& stream) {
-  constexpr int64_t kSide = 8192;
-  const auto matrix = [&] { return stream.empty({kSide, kSide}, DType::bf16); };
+double product_rate(Stream& stream, DType dtype) {
+  const int64_t side = dtype == DType::f64 ? 2048 : 8192;
+  const auto matrix = [&] { return stream.empty({side, side}, dtype); };
   const Tensor a = matrix(), b = matrix(), c = matrix();
   fill_normal(stream, a, 2);
   fill_normal(stream, b, 3);
   const double seconds =
       median_seconds(stream, kBudget, [&] { gemm(stream, c, Write::overwrite, a, Transpose::no, b, Transpose::yes); });
-  return 2.0 * kSide * kSide * kSide / seconds;
+  return 2.0 * std::pow(static_cast<double>(side), 3) / seconds;
 }
 
 }  // namespace
 
-DeviceCeilings measure_device(Stream& stream) {
-  if (stream.is_cuda()) return {product_rate(stream), copy_rate(stream)};
+DeviceCeilings measure_device(Stream& stream, DType dtype) {
+  if (stream.is_cuda()) return {product_rate(stream, dtype), copy_rate(stream)};
   return {1e9 * measure_fma_gflops(stream.pool()), 1e9 * measure_copy_gbytes(stream.pool())};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "witan/tensor/device.h"
 
@@ -11,5 +12,10 @@ namespace witan {
 // last a fifth of a millisecond, so that neither clocks nor launches count; there are as many samples as fit into
 // `budget` seconds, and five at least. Waits for the stream.
 double median_seconds(Stream& stream, double budget, const std::function<void()>& call);
+
+// Seconds of each of so many calls: for what several ranks must call equally often. Waits for the stream.
+std::vector<double> time_calls(Stream& stream, int calls, const std::function<void()>& call);
+
+double median(std::vector<double> values);
 
 }  // namespace witan

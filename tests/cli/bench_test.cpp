@@ -1,0 +1,175 @@
+#include <nlohmann/json.hpp>
+
+#include "cli_support.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::test {
+namespace {
+
+// The command, tiny, on the CPU and in no time; then the file that --json wrote.
+struct Result {
+  Said said;
+  nlohmann::json json;
+};
+Result bench(const TempFolder& folder, std::vector<std::string> args) {
+  args.insert(args.begin(), "bench");
+  for (const char* word : {"--device", "cpu", "--threads", "1", "--json"}) args.emplace_back(word);
+  args.push_back(folder / "figures.json");
+  Result result{witan(args), {}};
+  EXPECT_EQ(result.said.code, 0) << result.said.err;
+  EXPECT_EQ(result.said.err, "");
+  result.json = nlohmann::json::parse(read_text(folder / "figures.json"));
+  EXPECT_GT(result.json["ceilings"]["flops_per_s"].get<double>(), 1e9);
+  EXPECT_GT(result.json["ceilings"]["bytes_per_s"].get<double>(), 1e8);
+  return result;
+}
+
+// Every line took some time and did what it says: its rate times its time is the work, which is known.
+void expect_line(const Result& result, size_t line, const std::string& name, double flops) {
+  ASSERT_LT(line, result.json["lines"].size());
+  const auto& json = result.json["lines"][line];
+  EXPECT_EQ(json["name"], name);
+  EXPECT_GT(json["seconds"].get<double>(), 0);
+  EXPECT_NEAR(json["flops_per_s"].get<double>() * json["seconds"].get<double>() / flops, 1, 1e-9) << name;
+  EXPECT_TRUE(contains(result.said.out, "\n" + name + " ")) << result.said.out;
+}
+
+TEST(BenchTest, GemmMeasuresTheProductsOfALayer) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"gemm", "--tokens", "24", "--layers", "8x16,3x5", "--seconds", "0"});
+  const char* what[] = {" forward", " input gradient", " weight gradient"};
+  for (size_t i = 0; i < 6; ++i)
+    expect_line(result, i, cat(i < 3 ? "8 -> 16" : "3 -> 5", what[i % 3]), 2.0 * 24 * (i < 3 ? 8 * 16 : 3 * 5));
+  EXPECT_EQ(result.json["lines"].size(), 6u);
+  EXPECT_TRUE(contains(result.said.out, "gemm, 24 tokens, float32")) << result.said.out;
+}
+
+TEST(BenchTest, AttentionMeasuresForwardAndBackward) {
+  const TempFolder folder;
+  const Result result =
+      bench(folder, {"attention", "--batch", "2", "--sequence", "16", "--heads", "4", "--kv-heads", "2", "--head-size",
+                     "8", "--documents", "3", "--dtype", "bfloat16", "--seconds", "0"});
+  const double pairs = 2 * 4 * 16 * 17 / 2;
+  expect_line(result, 0, "forward", 4 * 8 * pairs);
+  expect_line(result, 1, "backward", 10 * 8 * pairs);
+}
+
+TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"moe-layer", "--tokens", "32", "--hidden", "8", "--ffn", "12", "--experts", "4",
+                                       "--topk", "2", "--seconds", "0"});
+  const double forward = 6.0 * 32 * 2 * 8 * 12;
+  expect_line(result, 0, "routing given, forward", forward);
+  expect_line(result, 1, "routing given, forward and backward", 3 * forward);
+  expect_line(result, 2, "with the router, forward", forward);
+  expect_line(result, 3, "with the router, forward and backward", 3 * forward);
+}
+
+TEST(BenchTest, StepMeasuresAConfiguration) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"step",
+                                       "--steps",
+                                       "2",
+                                       "--num-layers",
+                                       "1",
+                                       "--hidden-size",
+                                       "32",
+                                       "--num-attention-heads",
+                                       "2",
+                                       "--num-query-groups",
+                                       "1",
+                                       "--ffn-hidden-size",
+                                       "16",
+                                       "--num-experts",
+                                       "2",
+                                       "--seq-length",
+                                       "8",
+                                       "--vocab-size",
+                                       "64",
+                                       "--micro-batch-size",
+                                       "1",
+                                       "--global-batch-size",
+                                       "2",
+                                       "--ranks",
+                                       "2",
+                                       "--runs-folder",
+                                       folder.path().string()});
+  EXPECT_TRUE(contains(result.said.out, "\n16 tokens ")) << result.said.out;
+  EXPECT_TRUE(contains(result.said.out, "step, 2 ranks, ")) << result.said.out;
+  const double seconds = result.json["lines"][0]["seconds"].get<double>();
+  EXPECT_NEAR(result.json["tokens_per_s"].get<double>() * seconds, 16, 1e-6);
+  EXPECT_NEAR(result.json["first_loss"].get<double>(), std::log(64), 0.5);
+  EXPECT_GT(result.json["arena_bytes"].get<double>(), 0);
+}
+
+TEST(BenchTest, StepTakesMegatronsFlags) {
+  const TempFolder folder;
+  const Said said = witan({"bench",
+                           "step",
+                           "--steps",
+                           "1",
+                           "--megatron",
+                           "--train-iters",
+                           "5",
+                           "--lr",
+                           "1e-3",
+                           "--num-layers",
+                           "1",
+                           "--hidden-size",
+                           "32",
+                           "--num-attention-heads",
+                           "2",
+                           "--seq-length",
+                           "8",
+                           "--max-position-embeddings",
+                           "8",
+                           "--vocab-size",
+                           "64",
+                           "--micro-batch-size",
+                           "1",
+                           "--bf16",
+                           "--device",
+                           "cpu",
+                           "--runs-folder",
+                           folder.path().string()});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "bfloat16")) << said.out;
+}
+
+TEST(BenchTest, CollectivesCountWhatLeavesARank) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"collectives", "--ranks", "3", "--sizes", "12KiB"});
+  const double bytes = 12288;
+  const std::pair<std::string, double> expected[] = {{"all-reduce, 12.0 KiB", 2 * bytes * 2 / 3},
+                                                     {"reduce-scatter, 12.0 KiB", bytes * 2 / 3},
+                                                     {"all-gather, 12.0 KiB", bytes * 2 / 3},
+                                                     {"all-to-all, 12.0 KiB", bytes * 2 / 3}};
+  ASSERT_EQ(result.json["lines"].size(), std::size(expected));
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    const auto& line = result.json["lines"][i];
+    EXPECT_EQ(line["name"], expected[i].first);
+    EXPECT_NEAR(line["bytes_per_s"].get<double>() * line["seconds"].get<double>(), expected[i].second, 1e-3);
+  }
+}
+
+TEST(BenchTest, ExchangeCountsWhatLeavesARank) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"exchange", "--ranks", "2", "--row", "64", "--sizes", "1000"});
+  ASSERT_EQ(result.json["lines"].size(), 1u);  // ranks of a CPU have no peer memory
+  const auto& line = result.json["lines"][0];
+  EXPECT_EQ(line["name"], "all-to-all, contiguous, 896 B");  // 14 rows
+  EXPECT_NEAR(line["bytes_per_s"].get<double>() * line["seconds"].get<double>(), 448, 1e-6);
+}
+
+TEST(BenchTest, RefusesWhatCannotBe) {
+  expect_refusal({"bench"}, 2, {"say which: step, moe-layer, attention, gemm, collectives, exchange"});
+  expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "as in 512x768"});
+  expect_refusal({"bench", "attention", "--kv-heads", "3"}, 2, {"--kv-heads 3 does not divide --heads 4"});
+  expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 is more than --experts 2"});
+  expect_refusal({"bench", "collectives", "--ranks", "1", "--device", "cpu"}, 2, {"--ranks 2 or more"});
+  expect_refusal({"bench", "gemm", "--device", "tpu"}, 2, {"--device", "tpu"});
+  if (cuda::devices() == 0) expect_refusal({"bench", "gemm", "--device", "cuda"}, 10, {"--device cuda: "});
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,95 @@
+// What the subcommands of `witan bench` share: the device they measure on, its ceilings, the table and the JSON.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/cli/command.h"
+#include "witan/kernels/device_ceiling.h"
+#include "witan/tensor/tensor.h"
+
+namespace witan::cli {
+
+// --device, --threads, --seconds, --json.
+struct BenchArgs {
+  std::string device = "auto";  // auto | cpu | cuda
+  int threads = 0;              // of a CPU; 0: one per core
+  double seconds = 0.3;         // for each line
+  std::string json;             // a file; empty: none
+};
+void add_bench_args(CLI::App& command, BenchArgs& args);
+// A size of what is measured, `least` or more.
+void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least);
+// --dtype; empty: bfloat16 on a GPU, float32 on a CPU.
+void add_dtype(CLI::App& command, std::string& dtype);
+DType bench_dtype(const std::string& dtype, bool on_gpu);
+
+// One line of the table.
+struct BenchLine {
+  std::string name;
+  double seconds = 0;           // median of a call
+  double flops = 0, bytes = 0;  // of a call; 0: no figure of merit here
+};
+
+// Where a benchmark runs: first on the meta device, which says how much memory it takes, then on the device itself.
+class Bench {
+ public:
+  Bench(Stream& stream, double seconds) : stream_(stream), seconds_(seconds) {}
+
+  Stream& stream() { return stream_; }
+  bool on_gpu() const { return stream_.plans_for_cuda(); }
+  // Times calls of `work`; FLOPs and bytes are those that its kernels count.
+  void measure(const std::string& name, const std::function<void()>& work);
+  // The same with another figure of merit, and on a GPU replayed from a recording, as in a step: every call does the
+  // same work on the same addresses.
+  void measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work);
+  const std::vector<BenchLine>& lines() const { return lines_; }
+
+  // A floating tensor of normal values times `scale`.
+  Tensor normal(const Shape& shape, DType dtype, double scale = 1);
+
+ private:
+  Stream& stream_;
+  double seconds_;
+  uint64_t tensors_ = 0;
+  std::vector<BenchLine> lines_;
+};
+
+// A figure beside the table.
+struct BenchFigure {
+  std::string key;  // of the JSON: "tokens_per_s"
+  double value = 0;
+  std::string label, text;  // "tokens/s", "342107"
+};
+
+// What was measured, on what.
+struct BenchReport {
+  std::string title;   // "gemm, 16384 tokens, bfloat16"
+  std::string device;  // "NVIDIA H200", or the processor's model
+  kernels::DeviceCeilings ceilings;
+  std::vector<BenchLine> lines;
+  std::vector<BenchFigure> figures = {};
+  std::string traffic = "read and written";  // what the ceiling of bytes is of
+};
+
+// Measures the device's ceilings, then runs `body`. Throws DeviceError, OutOfMemoryError.
+BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body);
+// The same without a body: the device's name and ceilings, for callers that run it themselves.
+BenchReport begin_report(const std::string& title, Device device, int threads);
+// The device that --device means; throws DeviceError where there is no GPU.
+Device bench_device(const std::string& name);
+// Prints the table, and writes --json.
+void finish_report(const Context& context, const std::string& json, const BenchReport& report);
+
+// The subcommands, each in the file of its name.
+void add_bench_attention(CLI::App& bench, Context& context);
+void add_bench_collectives(CLI::App& bench, Context& context);
+void add_bench_exchange(CLI::App& bench, Context& context);
+void add_bench_gemm(CLI::App& bench, Context& context);
+void add_bench_moe_layer(CLI::App& bench, Context& context);
+void add_bench_step(CLI::App& bench, Context& context);
+
+}  // namespace witan::cli

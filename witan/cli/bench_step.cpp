@@ -1,0 +1,144 @@
+// witan bench step: whole training steps of a configuration, on random tokens.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "witan/base/stopwatch.h"
+#include "witan/base/text.h"
+#include "witan/cli/bench.h"
+#include "witan/cli/planning.h"
+#include "witan/cli/run_config.h"
+#include "witan/comm/threads.h"
+#include "witan/planner/fit.h"
+#include "witan/planner/random_batch.h"
+#include "witan/tensor/timing.h"
+#include "witan/train/device.h"
+#include "witan/train/engine.h"
+#include "witan/train/resolve.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr int64_t kWarmUps = 3;  // libraries choose, the step is recorded, and replayed once
+
+struct State {
+  RunConfig config;
+  std::optional<ConfigArgs> args;
+  int64_t steps = 10;
+  std::string json;
+};
+
+// What rank 0 saw.
+struct Measured {
+  std::vector<double> seconds;
+  double first_loss = 0, last_loss = 0;
+  int64_t arena_peak = 0;
+};
+
+// This rank's micro-batches of a step: tokens that no step has seen.
+std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int rank) {
+  const int64_t mine = config.micro_batches() / config.parallel.ranks;
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < mine; ++i)
+    batches.push_back(random_batch(config, static_cast<uint64_t>(step * config.micro_batches() + rank * mine + i)));
+  return batches;
+}
+
+Layout layout_of(const RunConfig& config) {
+  return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
+}
+
+Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, int64_t steps) {
+  const Device device = device_of(config, rank);
+  ThreadPool pool(static_cast<int>(config.parallel.threads));
+  Stream stream(device, reserve_arena(device, arena_bytes), pool);
+  const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
+  Engine engine(stream, groups, config);
+  Measured measured;
+  for (int64_t step = 1; step <= kWarmUps + steps; ++step) {
+    const auto batches = fresh_batches(config, step, rank);
+    const Stopwatch whole;
+    const StepResult result = engine.step(batches, step, step - 1);
+    if (step == 1) measured.first_loss = result.loss;
+    measured.last_loss = result.loss;
+    if (step > kWarmUps) measured.seconds.push_back(whole.seconds());
+  }
+  measured.arena_peak = stream.arena().high_water();
+  return measured;
+}
+
+Measured run_ranks(const RunConfig& config, const Plan& plan, int64_t steps) {
+  ThreadWorld world(static_cast<int>(config.parallel.ranks));
+  Measured measured;
+  world.run([&](int rank) {
+    Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, steps);
+    if (rank == 0) measured = std::move(mine);
+  });
+  return measured;
+}
+
+BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured) {
+  const int64_t ranks = config.parallel.ranks;
+  const bool on_gpu = config.parallel.on_gpu();
+  BenchReport report =
+      begin_report(fmt::format("step, {} rank{}, {} parameters, {}", ranks, ranks == 1 ? "" : "s",
+                               format_count(static_cast<double>(plan.counts.exact)), config.model.dtype),
+                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : ranks)));
+  if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
+  const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
+  report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
+  report.figures = {
+      {"tokens_per_s", tokens / seconds, "tokens/s", fmt::format("{:.0f}", tokens / seconds)},
+      {"fastest_s", std::ranges::min(measured.seconds), "fastest, slowest step",
+       fmt::format("{:.2f}, {:.2f} ms", 1e3 * std::ranges::min(measured.seconds),
+                   1e3 * std::ranges::max(measured.seconds))},
+      {"arena_bytes", static_cast<double>(measured.arena_peak), "memory of a rank's arena",
+       format_bytes(static_cast<double>(measured.arena_peak))},
+      {"first_loss", measured.first_loss, "loss of the first step", fmt::format("{:.4f}", measured.first_loss)},
+      {"last_loss", measured.last_loss, "loss of the last step", fmt::format("{:.4f}", measured.last_loss)}};
+  return report;
+}
+
+ExitCode bench_step(Context& context, State& state) {
+  RunConfig& config = state.config;
+  read_run_config(context, config, *state.args);
+  config.train.train_iters = kWarmUps + state.steps;
+  config.train.sample_tokens = 0;
+  resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
+  config.validate();
+  require_devices(config);
+  const Plan plan = plan_of(config, nullptr);
+  require_fits(config, plan, usable_memory(config));
+  const Measured measured = run_ranks(config, plan, state.steps);
+  finish_report(context, state.json, report_of(config, plan, measured));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench, Context& context) {
+  auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      bench, context,
+      {"step", "Whole training steps on random tokens: forward, backward, clipping, optimizer",
+       "Takes the flags of `witan train` and needs no text. The time of a step is the host's, from its tokens to its "
+       "loss; the first three steps are not counted. FLOPs are those that the kernels count, recomputation's "
+       "included. " +
+           std::string(kListsHelp),
+       "witan bench step\n"
+       "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
+       "witan bench step --num-layers 2 --hidden-size 64 --device cpu"},
+      [&context, state] { return bench_step(context, *state); });
+  command->add_option("--steps", state->steps, "steps that are measured")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
+      ->capture_default_str();
+  command->add_option("--json", state->json, "also write the figures to this file")->type_name("FILE");
+  add_megatron_flag(*command);
+  state->args.emplace(*command, state->config.fields());
+}
+
+}  // namespace witan::cli
