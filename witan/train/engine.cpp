@@ -10,6 +10,7 @@
 #include "witan/ops/cross_entropy.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
+#include "witan/tensor/recording.h"
 
 namespace witan {
 Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
@@ -84,20 +85,7 @@ bool Engine::recordable() const {
 // The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
 void Engine::replay() {
   if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
-  if (!graph_) {
-    Queue& queue = *stream_.queue();
-    queue.begin_recording();
-    try {
-      compute(Mode::recorded, {});
-    } catch (...) {
-      try {
-        queue.end_recording();
-      } catch (const DeviceError&) {  // what broke the recording is on its way
-      }
-      throw;
-    }
-    graph_ = queue.end_recording();
-  }
+  if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
   graph_->launch();
 }
 
