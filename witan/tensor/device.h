@@ -51,7 +51,7 @@ struct Cost {
 class Stream {
  public:
   // CUDA kernels may use so much of scratch(), libraries' workspaces included. It is charged to the arena as workspace.
-  static constexpr int64_t kScratchBytes = int64_t{64} << 20;
+  static constexpr int64_t kScratchBytes = int64_t{256} << 20;
 
   // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError.
   Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool);

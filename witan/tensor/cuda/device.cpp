@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 
@@ -52,7 +53,9 @@ bool built() {
 }
 
 int devices() {
-  int count = 0;
+  // Kernels that are loaded when they are first launched would wait for other ranks' that are running.
+  static const int eager = ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  int count = eager;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
