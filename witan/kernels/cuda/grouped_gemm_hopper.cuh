@@ -14,7 +14,8 @@ namespace witan::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
 inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one of each per consumer
-inline constexpr int kMostGroups = 2048;                   // whose table fits beside the ring
+inline constexpr int kMostGroups = 1024;                   // whose table has room beside the ring
+inline constexpr int kSharedBytes = 227 << 10;             // that a block can have
 
 // The operand that two blocks, a cluster, have in common: each loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
@@ -22,9 +23,9 @@ enum class Multicast : uint8_t { none, a, b };
 // is in its epilogue.
 enum class Consumers : uint8_t { halves, turns };
 
-template <int kLinesOf, int kColumnsOf, int kStagesOf, Consumers kConsumersOf, Multicast kMulticastOf>
+template <int kLinesOf, int kColumnsOf, Consumers kConsumersOf, Multicast kMulticastOf>
 struct TileShape {
-  static constexpr int kLines = kLinesOf, kColumns = kColumnsOf, kStages = kStagesOf;
+  static constexpr int kLines = kLinesOf, kColumns = kColumnsOf;
   static constexpr Multicast kMulticast = kMulticastOf;
   static constexpr bool kTurns = kConsumersOf == Consumers::turns;
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
@@ -36,11 +37,17 @@ struct TileShape {
   // Lines of each copy by one block, and the boxes' rows.
   static constexpr int kLoadA = kLines / (kMulticast == Multicast::a ? 2 : 1);
   static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);
+};
 
-  static int shared_bytes(int experts) {
-    return 1024 + kStages * (kStage + 2 * static_cast<int>(sizeof(uint64_t))) +
-           (experts + 1) * static_cast<int>(sizeof(Group));
-  }
+// The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
+template <class Shape, int kStaging>
+struct Memory {
+  static constexpr int kAlign = 1024, kTable = (kMostGroups + 1) * static_cast<int>(sizeof(Group));
+  static constexpr int kStagingAll = kConsumers * kWarpgroup / 32 * kStaging;
+  static constexpr int kPerStage = Shape::kStage + 2 * static_cast<int>(sizeof(uint64_t));
+  static constexpr int kStages = (kSharedBytes - kAlign - kTable - kStagingAll) / kPerStage;
+  static constexpr int kBytes = kAlign + kStages * kPerStage + kStagingAll + kTable;
+  static_assert(kStages >= 3 && kStaging % 16 == 0);
 };
 
 template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf>
@@ -49,8 +56,8 @@ struct Operands {
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
 };
 
-// What an epilogue is given with its sums: 64 rows of one expert's result (of the pool, or of the expert's own matrix),
-// `rows` and `columns` of which exist.
+// What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
+// or of the expert's own matrix), `rows` and `columns` of which exist.
 struct Part {
   int expert, row, rows, column, columns;
 };
@@ -75,23 +82,26 @@ struct Ring {
   }
 };
 
-template <class Shape>
+template <class Shape, int kStaging>
 struct SharedRing {
-  uint8_t* stages;
+  static constexpr int kStages = Memory<Shape, kStaging>::kStages;
+  uint8_t *stages, *staging;
   uint64_t *full, *empty;  // [kStages]
   Group* groups;
 
   __device__ explicit SharedRing(uint8_t* memory)
       : stages(memory + (1024 - shared_address(memory) % 1024) % 1024),
-        full(reinterpret_cast<uint64_t*>(stages + Shape::kStages * Shape::kStage)),
-        empty(full + Shape::kStages),
-        groups(reinterpret_cast<Group*>(empty + Shape::kStages)) {}
+        staging(stages + kStages * Shape::kStage),
+        full(reinterpret_cast<uint64_t*>(staging + kConsumers * kWarpgroup / 32 * kStaging)),
+        empty(full + kStages),
+        groups(reinterpret_cast<Group*>(empty + kStages)) {}
+  __device__ uint8_t* staging_of(int warp) const { return staging + warp * kStaging; }
   __device__ uint8_t* a(int stage) const { return stages + stage * Shape::kStage; }
   __device__ uint8_t* b(int stage) const { return a(stage) + Shape::kStageA; }
 
   __device__ void init() const {
     constexpr uint32_t kWarps = (Shape::kTurns ? 1 : kConsumers) * kWarpgroup / 32;
-    for (int stage = 0; stage < Shape::kStages; ++stage) {
+    for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full + stage, 1);
       barrier_init(empty + stage, kWarps * Shape::kCluster);
     }
@@ -142,13 +152,13 @@ __device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int span, int ran
 }
 
 // One thread: the tiles of every span, as stages become empty.
-template <class Shape, class Operands, bool kAccumulates, class AllTiles>
-__device__ void produce(const SharedRing<Shape>& shared, const AllTiles& tiles, const GroupedProduct& product,
+template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles>
+__device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const CUtensorMap& a_map, const CUtensorMap& b_map, int rank) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
   prefetch_map(a_map);
   prefetch_map(b_map);
-  Ring<Shape::kStages> ring;
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
   for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
     const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
@@ -194,10 +204,11 @@ __device__ __forceinline__ void release(uint64_t* empty) {
 
 // sums = a b^T over all blocks of the sum; stages are released one block late, when their multiplies have ended. Calls
 // `issued` when all of them are under way.
-template <class Shape, class Operands, class Issued>
+template <class Shape, class Operands, int kStaging, class Issued>
 __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
-                                         const SharedRing<Shape>& shared, Ring<Shape::kStages>& ring, int blocks,
-                                         int rows, int consumer, const Issued& issued) {
+                                         const SharedRing<Shape, kStaging>& shared,
+                                         Ring<SharedRing<Shape, kStaging>::kStages>& ring, int blocks, int rows,
+                                         int consumer, const Issued& issued) {
   constexpr Major kA = Operands::kMajorA, kB = Operands::kMajorB;
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
@@ -228,11 +239,12 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
 }
 
 // One warpgroup: every tile, or every other.
-template <class Shape, class Operands, class AllTiles, class Epilogue>
-__device__ void consume(const SharedRing<Shape>& shared, const AllTiles& tiles, const GroupedProduct& product,
+template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
+__device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
-  Ring<Shape::kStages> ring;
+  uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
   int turn = 0;
   for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart, turn ^= 1) {
@@ -261,9 +273,10 @@ __device__ void consume(const SharedRing<Shape>& shared, const AllTiles& tiles, 
       const int down = (part + (Shape::kTurns ? 0 : consumer * Shape::kParts)) * kUnit;
       const int row = (kSum ? tile.line : tile.row) + down, rows = kSum ? product.lines - row : tile.rows - down;
       epilogue.template operator()<Shape::kColumns>(
-          sums[part], {tile.expert, row, rows, tile.column, product.columns - tile.column});
+          sums[part], {tile.expert, row, rows, tile.column, product.columns - tile.column}, staging);
     }
   }
+  epilogue.finish();
 }
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
@@ -275,7 +288,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                         const __grid_constant__ GroupedProduct product, const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
-  const SharedRing<Shape> shared(memory);
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
   if (threadIdx.x == 0) shared.init();
   const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
   const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
@@ -302,8 +315,8 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
   const CUtensorMap a_map = tensor_map(a, Operands::kMajorA == Major::steps ? Shape::kLoadA : kUnit);
   const CUtensorMap b_map = tensor_map(b, Operands::kMajorB == Major::steps ? Shape::kLoadB : kUnit);
   const auto kernel = grouped_gemm_kernel<Shape, Operands, Epilogue>;
-  const int shared = Shape::shared_bytes(product.experts);
-  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                      "asking for shared memory");
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -311,7 +324,7 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(multiprocessors(stream) / Shape::kCluster * Shape::kCluster);
   config.blockDim = kGroupedThreads;
-  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.dynamicSmemBytes = kBytes;
   config.stream = native(stream);
   config.attrs = &cluster;
   config.numAttrs = 1;
@@ -322,13 +335,13 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
 template <class Body>
 void with_tile_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
   if (lines <= 64 * experts)
-    body.template operator()<TileShape<64, 256, 5, Consumers::turns, Multicast::none>>();
+    body.template operator()<TileShape<64, 256, Consumers::turns, Multicast::none>>();
   else if (columns <= 128)
-    body.template operator()<TileShape<128, 128, 6, Consumers::turns, Multicast::none>>();
+    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
   else if (lines < 256 * experts)
-    body.template operator()<TileShape<128, 256, 4, Consumers::halves, Multicast::none>>();
+    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::none>>();
   else
-    body.template operator()<TileShape<128, 256, 4, Consumers::halves, Multicast::b>>();
+    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
 }
 
 }  // namespace witan::kernels::cuda

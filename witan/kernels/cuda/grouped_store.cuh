@@ -1,5 +1,4 @@
-// The plain epilogue of the grouped products: sums rounded to T and stored, or added to what is there. Lanes of a quad
-// exchange values first, so that each has 16 adjacent bytes and a quad 64.
+// The plain epilogues of the grouped products: sums in bfloat16 or float32, stored or added to what is there.
 #pragma once
 
 #include "witan/kernels/cuda/common.cuh"
@@ -23,80 +22,50 @@ __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
   }
 }
 
-template <class T, bool kAccumulate>
+// Rounded to bfloat16 and stored by the warps. Lanes of a quad exchange values first, so that each has 16 adjacent
+// bytes and a quad 64. With kAdd each sum is added in float32 to the former value and rounded once.
+template <bool kAdd>
 struct Store {
-  static constexpr bool kAccumulates = kAccumulate;
-  T* out;
+  static constexpr bool kAccumulates = kAdd;
+  template <int kColumns>
+  static constexpr int kStaging = 0;
+  __nv_bfloat16* out;
   int64_t expert_stride, row_stride;
 
-  static constexpr int kWide = kPack<T>;       // columns of a store
-  static constexpr int kTogether = kWide * 4;  // of a quad's
-  static constexpr int kInFlight = 4;          // stores whose former values are loaded together
-
   template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part) const {
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part, uint8_t*) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
-    const int quad = lane % 4;
-    T* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
+    __nv_bfloat16* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp * 16 + lane / 4 + half * 8;
-      T* const to = base + row * row_stride;
 #pragma unroll
-      for (int first = 0; first < kColumns; first += kTogether * kInFlight) {
-        Pack<T, kWide> packs[kInFlight];
-        bool inside[kInFlight];
-        int column[kInFlight];
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-          column[i] = first + i * kTogether + own_column(quad);
-          inside[i] = first + i * kTogether < kColumns && row < part.rows && column[i] < part.columns;
-          if (kAccumulate && inside[i]) packs[i] = load_pack<T, kWide>(to + column[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-          if (first + i * kTogether >= kColumns) continue;
-          exchange<kColumns>(packs[i], sums, first + i * kTogether, half, quad);
-          if (inside[i]) store_pack(to + column[i], packs[i]);
-        }
+      for (int first = 0; first < kColumns; first += kOfQuad) {
+        const int column = first + lane % 4 * 8;
+        const bool inside = row < part.rows && column < part.columns;
+        store(base + row * row_stride + column, inside, sums, first / 2 + half * 2);
       }
     }
   }
+  __device__ __forceinline__ void finish() const {}
 
  private:
-  // Of the kTogether columns of a quad's stores, the first that this lane stores.
-  static __device__ __forceinline__ int own_column(int quad) {
-    if constexpr (kWide == 8)
-      return quad * 8;
-    else
-      return quad % 2 * 8 + quad / 2 * 4;
-  }
+  static constexpr int kOfQuad = 32;  // columns of a quad's stores
 
-  // pack (=|+=) the lane's columns of those from `column` on. All lanes together.
-  template <int kColumns>
-  static __device__ __forceinline__ void exchange(Pack<T, kWide>& pack, const float (&sums)[kColumns / 2], int column,
-                                                  int half, int quad) {
-    const int at = column / 2 + half * 2;  // of the first 8 columns, the lane's two
-    if constexpr (kWide == 4) {
-      const bool odd = quad % 2 == 1;
-      float got[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) got[i] = __shfl_xor_sync(0xffffffffu, odd ? sums[at + i] : sums[at + 4 + i], 1);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float own = odd ? sums[at + 4 + i] : sums[at + i];
-        put(pack.at[i], odd ? got[i] : own);
-        put(pack.at[2 + i], odd ? own : got[i]);
-      }
-    } else if constexpr (kAccumulate) {
+  // By all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] …
+  template <int kSums>
+  static __device__ __forceinline__ void store(__nv_bfloat16* to, bool inside, const float (&sums)[kSums], int at) {
+    Pack<__nv_bfloat16, 8> pack;
+    if constexpr (kAdd) {
+      if (inside) pack = load_pack<__nv_bfloat16, 8>(to);
       float low[4] = {sums[at], sums[at + 4], sums[at + 8], sums[at + 12]};
       float high[4] = {sums[at + 1], sums[at + 5], sums[at + 9], sums[at + 13]};
       transpose_in_quad(low);
       transpose_in_quad(high);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        put(pack.at[2 * i], low[i]);
-        put(pack.at[2 * i + 1], high[i]);
+        pack.at[2 * i] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i]) + low[i]);
+        pack.at[2 * i + 1] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i + 1]) + high[i]);
       }
     } else {
       uint32_t pairs[4];
@@ -106,11 +75,62 @@ struct Store {
         pairs[i] = reinterpret_cast<const uint32_t&>(pair);
       }
       transpose_in_quad(pairs);
-      pack = reinterpret_cast<const Pack<T, kWide>&>(pairs);
+      pack = reinterpret_cast<const Pack<__nv_bfloat16, 8>&>(pairs);
+    }
+    if (inside) store_pack(to, pack);
+  }
+};
+
+// In float32, by the copy engine, which adds behind the warps' backs: each warp lays pieces of its 16 rows out in its
+// own shared memory, and each of 16 lanes has one row copied. A call adds to each element once: no order to depend on.
+template <bool kAdd>
+struct BulkStore {
+  static constexpr bool kAccumulates = kAdd;
+  static constexpr int kPiece = 128;              // columns
+  static constexpr int kPitch = kPiece * 4 + 32;  // rows apart: what a warp stores at a time lies in different banks
+  template <int kColumns>
+  static constexpr int kStaging = 16 * kPitch;
+  float* out;
+  int64_t expert_stride, row_stride;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    const int row = warp * 16 + lane;
+    float* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += kPiece) {
+      bulk_wait_read();
+      __syncwarp();
+      lay_out(sums, first, staging + lane / 4 * kPitch + lane % 4 * 8);
+      fence_shared_for_async();
+      __syncwarp();
+      const int bytes = min(kPiece, part.columns - first) * static_cast<int>(sizeof(float));
+      if (lane < 16 && row < part.rows && bytes > 0) {
+        if constexpr (kAdd)
+          bulk_add(to + first, staging + lane * kPitch, bytes);
+        else
+          bulk_store(to + first, staging + lane * kPitch, bytes);
+      }
+      bulk_commit();
     }
   }
-  static __device__ __forceinline__ void put(T& to, float value) {
-    to = convert<T>(kAccumulate ? convert<float>(to) + value : value);
+  // The block's memory must outlive the copies from it.
+  __device__ __forceinline__ void finish() const {
+    bulk_wait_read();
+  }
+
+ private:
+  template <int kSums>
+  static __device__ __forceinline__ void lay_out(const float (&sums)[kSums], int first, uint8_t* to) {
+#pragma unroll
+    for (int column = 0; column < kPiece; column += 8)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = (first + column) / 2 + half * 2;
+        *reinterpret_cast<float2*>(to + half * 8 * kPitch + column * 4) = make_float2(sums[at], sums[at + 1]);
+      }
   }
 };
 

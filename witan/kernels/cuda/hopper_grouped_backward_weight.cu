@@ -4,10 +4,10 @@
 namespace witan::kernels::cuda {
 namespace {
 
-template <class C, bool kAccumulate>
+template <class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
   using Both = Operands<Grouped::sum, Major::lines, Major::lines>;
-  const Store<C, kAccumulate> store{ptr<C>(dw), dw.stride(0), dw.stride(1)};
+  const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   with_tile_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);
   });
@@ -19,10 +19,9 @@ void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write writ
                                     const RowGroups& groups) {
   const bool accumulate = write == Write::accumulate;
   if (dw.dtype() == DType::f32)
-    return accumulate ? launch<float, true>(stream, dw, dy, x, groups)
-                      : launch<float, false>(stream, dw, dy, x, groups);
-  return accumulate ? launch<__nv_bfloat16, true>(stream, dw, dy, x, groups)
-                    : launch<__nv_bfloat16, false>(stream, dw, dy, x, groups);
+    return accumulate ? launch<BulkStore<true>>(stream, dw, dy, x, groups)
+                      : launch<BulkStore<false>>(stream, dw, dy, x, groups);
+  return accumulate ? launch<Store<true>>(stream, dw, dy, x, groups) : launch<Store<false>>(stream, dw, dy, x, groups);
 }
 
 }  // namespace witan::kernels::cuda
