@@ -2,7 +2,7 @@
 // right: empty, of one row, one far larger than the others, out of order, with gaps; rows outside the groups hold NaN,
 // and outputs are poisoned. Then they are timed, and a sample of each timed result is checked too. Random operands:
 // what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds.
-//   grouped_gemm_bench [check | time] [text that lines must contain]
+//   cuda_grouped_gemm_bench [check | time] [text that lines must contain]
 #include <cmath>
 #include <cstdio>
 #include <cstring>

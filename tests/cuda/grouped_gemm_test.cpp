@@ -25,6 +25,7 @@ const std::vector<Case> kCases = {
     {700, 64, 768, {5, 69, 133, 261, 261, 453}, {64, 64, 128, 0, 192, 243}},
     {700, 131, 33, {5, 69, 133, 261, 261, 453}, {64, 64, 128, 0, 192, 243}},
     {520, 264, 128, {0, 130}, {130, 390}},
+    {200, 328, 48, {0, 70}, {70, 130}},
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
@@ -58,7 +59,6 @@ class CudaGroupedGemm : public CudaTest {
     return p;
   }
   Problem to_gpu(const Problem& p) {
-    using CudaTest::to_gpu;
     return {to_gpu(p.x), to_gpu(p.dy), to_gpu(p.w), {to_gpu(p.groups.begin), to_gpu(p.groups.count)}};
   }
   using CudaTest::to_gpu;
@@ -145,18 +145,21 @@ TEST_F(CudaGroupedGemm, ManyTilesPerBlock) {
   EXPECT_TRUE(agree(dw_gpu, dw, bounds(DType::f32, 400).atol, bounds(DType::f32, 400).rtol));
 }
 
-// The tile follows from the expected rows, which the host knows: no result does.
-TEST_F(CudaGroupedGemm, ExpectationsOfTheHostChangeNothingButBits) {
-  const Case c{600, 128, 512, {0, 90, 600}, {90, 510, 0}};
+// The tile follows from the expected rows, which the host knows; no result does.
+TEST_F(CudaGroupedGemm, EveryTileOfLinesAgreesWithTheCpu) {
+  const Case c{600, 320, 512, {0, 90, 600}, {90, 510, 0}};
   const Problem cpu = on_host(c, DType::bf16);
   Problem on_gpu = to_gpu(cpu);
-  const Tensor y = host.poisoned(cpu.dy.shape(), DType::bf16);
+  const Tensor y = host.poisoned(cpu.dy.shape(), DType::bf16), dx = host.poisoned(cpu.x.shape(), DType::bf16);
   kernels::grouped_gemm_forward(host.stream, y, cpu.x, cpu.groups, cpu.w);
+  kernels::grouped_gemm_backward_input(host.stream, dx, cpu.dy, cpu.groups, cpu.w);
   for (const int64_t expected : {int64_t{-1}, int64_t{1}, int64_t{400}, int64_t{100000}}) {
     on_gpu.groups.expected_rows = expected;
-    const Tensor y_gpu = poisoned(y.shape(), DType::bf16);
+    const Tensor y_gpu = poisoned(y.shape(), DType::bf16), dx_gpu = poisoned(dx.shape(), DType::bf16);
     kernels::grouped_gemm_forward(gpu(), y_gpu, on_gpu.x, on_gpu.groups, on_gpu.w);
+    kernels::grouped_gemm_backward_input(gpu(), dx_gpu, on_gpu.dy, on_gpu.groups, on_gpu.w);
     EXPECT_TRUE(agree(y_gpu, y, bounds(DType::bf16, c.K).atol, bounds(DType::bf16, c.K).rtol)) << expected;
+    EXPECT_TRUE(agree(dx_gpu, dx, bounds(DType::bf16, c.N).atol, bounds(DType::bf16, c.N).rtol)) << expected;
   }
 }
 

@@ -115,6 +115,7 @@ __device__ __forceinline__ void load_operand(uint8_t* to, const CUtensorMap& map
                                              int slice, int rank) {
   const int first = kShared ? rank * kLoad : 0;
   constexpr int kBoxLines = kMajor == Major::steps ? kLoad : kUnit;
+  static_assert(kLoad % kBoxLines == 0);
 #pragma unroll
   for (int i = 0; i < kLoad; i += kBoxLines) {
     const int at = first + i, inner = kMajor == Major::steps ? step : line + at;
