@@ -61,7 +61,9 @@ void CudaGemm::check(const std::function<Product>& product, int64_t M, int64_t N
     const Tensor c = run(product, before, write, a_gpu, ta, b_gpu, tb);
     const Tensor again = run(product, before, write, a_gpu, ta, b_gpu, tb);
     kernels::gemm(host.stream, before, write, a, ta, b, tb);
-    ASSERT_TRUE(close(c, before, atol, rtol));
+    // Libraries may round the product to bfloat16 before they add it: by half a unit of what a sum of K terms can be.
+    const bool rounds_twice = write == Write::accumulate && out == DType::bf16;
+    ASSERT_TRUE(close(c, before, rounds_twice ? std::sqrt(static_cast<double>(K)) / 64 : atol, rtol));
     ASSERT_EQ(values(c), values(again));
   }
 }
@@ -119,14 +121,14 @@ TEST_F(CudaGemm, ReadsAndWritesViews) {
     }
 }
 
-// Few elements and a long sum: what libraries split among blocks. Parts rounded to bfloat16 would be off by up to half
-// a unit where the sum is small.
+// Few elements and a long sum: what libraries split among blocks. Parts rounded to bfloat16 would be off by more
+// than the half unit, 2^-8, of the last rounding.
 TEST_F(CudaGemm, LongSumsOfBfloat16AreRoundedOnce) {
   const Tensor a = host.normal({16384, 64}, DType::bf16, "a"), b = host.normal({16384, 96}, DType::bf16, "b");
   const Tensor c = host.poisoned({64, 96}, DType::f32), on_gpu = poisoned({64, 96}, DType::bf16);
   kernels::gemm(host.stream, c, Write::overwrite, a, kYes, b, kNo);
   kernels::gemm(gpu(), on_gpu, Write::overwrite, to_gpu(a), kYes, to_gpu(b), kNo);
-  EXPECT_TRUE(close(values(to_host(on_gpu)), values(c), 3e-2, 1.0 / 500));
+  EXPECT_TRUE(close(values(to_host(on_gpu)), values(c), 3e-2, 1.0 / 256));
 }
 
 // TF32 keeps 10 bits of the mantissa: its products would be off by 3e-4, sums of 256 by 5e-3.
