@@ -28,6 +28,7 @@ struct State {
   RunConfig config;
   std::optional<ConfigArgs> args;
   int64_t steps = 10;
+  bool kernels = false;
   std::string json;
 };
 
@@ -36,6 +37,7 @@ struct Measured {
   std::vector<double> seconds;
   double first_loss = 0, last_loss = 0;
   int64_t arena_peak = 0;
+  KernelCosts kernels;  // of one more step, each waited for; where it was asked for
 };
 
 // This rank's micro-batches of a step: tokens that no step has seen.
@@ -51,7 +53,8 @@ Layout layout_of(const RunConfig& config) {
   return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
 }
 
-Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, int64_t steps) {
+Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
+  const int64_t steps = state.steps;
   const Device device = device_of(config, rank);
   ThreadPool pool(static_cast<int>(config.parallel.threads));
   Stream stream(device, reserve_arena(device, arena_bytes), pool);
@@ -67,14 +70,21 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
     if (step > kWarmUps) measured.seconds.push_back(whole.seconds());
   }
   measured.arena_peak = stream.arena().high_water();
+  if (state.kernels) {
+    stream.time_kernels();
+    stream.reset_costs();
+    const int64_t step = kWarmUps + steps + 1;
+    engine.step(fresh_batches(config, step, rank), step, step - 1);
+    measured.kernels = stream.costs();
+  }
   return measured;
 }
 
-Measured run_ranks(const RunConfig& config, const Plan& plan, int64_t steps) {
+Measured run_ranks(const RunConfig& config, const Plan& plan, const State& state) {
   ThreadWorld world(static_cast<int>(config.parallel.ranks));
   Measured measured;
   world.run([&](int rank) {
-    Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, steps);
+    Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, state);
     if (rank == 0) measured = std::move(mine);
   });
   return measured;
@@ -90,6 +100,11 @@ BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured&
   if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
   const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
   report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
+  for (const auto& [part, kernels] : measured.kernels)
+    for (const auto& [kernel, cost] : kernels)
+      report.lines.push_back({cat(part, ": ", kernel), cost.seconds, cost.flops, cost.bytes});
+  std::stable_sort(report.lines.begin() + 1, report.lines.end(),
+                   [](const BenchLine& a, const BenchLine& b) { return a.seconds > b.seconds; });
   report.figures = {
       {"tokens_per_s", tokens / seconds, "tokens/s", fmt::format("{:.0f}", tokens / seconds)},
       {"fastest_s", std::ranges::min(measured.seconds), "fastest, slowest step",
@@ -112,7 +127,7 @@ ExitCode bench_step(Context& context, State& state) {
   require_devices(config);
   const Plan plan = plan_of(config, nullptr);
   require_fits(config, plan, usable_memory(config));
-  const Measured measured = run_ranks(config, plan, state.steps);
+  const Measured measured = run_ranks(config, plan, state);
   finish_report(context, state.json, report_of(config, plan, measured));
   return ExitCode::done;
 }
@@ -130,12 +145,16 @@ void add_bench_step(CLI::App& bench, Context& context) {
            std::string(kListsHelp),
        "witan bench step\n"
        "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
+       "witan bench step --config recipes/reference/moe.toml --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu"},
       [&context, state] { return bench_step(context, *state); });
   command->add_option("--steps", state->steps, "steps that are measured")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
       ->capture_default_str();
+  command->add_flag("--kernels", state->kernels,
+                    "also what each kernel takes of one more step, waited for one by one: longer than in a step as a "
+                    "whole");
   command->add_option("--json", state->json, "also write the figures to this file")->type_name("FILE");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());

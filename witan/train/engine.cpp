@@ -77,7 +77,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
 }
 
 bool Engine::recordable() const {
-  return config_.parallel.cuda_graph && stream_.is_cuda() && !config_.train.check_states &&
+  return config_.parallel.cuda_graph && stream_.is_cuda() && !stream_.times_kernels() && !config_.train.check_states &&
          (config_.model.moe.num_experts == 0 || config_.model.moe.moe_grouped_gemm) &&
          (groups_.expert->size() == 1 || groups_.expert->peers() != nullptr);
 }
