@@ -64,7 +64,7 @@ __global__ void check(Buffers b) {
 class Stress {
  public:
   Stress(ThreadWorld& world, int rank, const RandomPlaces& places)
-      : on_(world, rank, int64_t{256} << 20),
+      : on_(world, rank, Stream::kScratchBytes + (int64_t{256} << 20)),
         summed_(floats(kElements)),
         sent_(floats(kElements)),
         received_(floats(kElements)),

@@ -1,4 +1,4 @@
-// Runs of an engine on thread ranks, with tokens from a counter-based generator.
+// Runs of an engine on thread ranks, on the CPU or a GPU each, with tokens from a counter-based generator.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "witan/base/threads.h"
 #include "witan/comm/threads.h"
 #include "witan/planner/plan.h"
+#include "witan/train/device.h"
 #include "witan/train/engine.h"
 
 namespace witan::testing {
@@ -51,9 +52,9 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
   Trajectory result;
   std::vector<int64_t> peaks(static_cast<size_t>(ranks));
   world.run([&](int rank) {
-    const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(static_cast<int>(config.parallel.threads));
-    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
+    Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
+    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
     Engine engine(stream, groups, config);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<Batch> batches;
@@ -77,8 +78,9 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
       const bool writes = parameter.spec().expert ? groups.expert_replicate->rank() == 0 : rank == 0;
       if (!writes) continue;
       dispatch_floating(parameter.value().dtype(), [&]<class T>() {
-        std::ranges::transform(parameter.value().template span<T>(),
-                               result.weights[i].begin() + parameter.first_element(),
+        std::vector<T> own(static_cast<size_t>(parameter.elements()));
+        stream.read(own.data(), parameter.value());
+        std::ranges::transform(own, result.weights[i].begin() + parameter.first_element(),
                                [](T value) { return static_cast<double>(value); });
       });
     }
