@@ -16,6 +16,7 @@
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/optimizer.h"
 #include "witan/kernels/router.h"
+#include "witan/kernels/wide_linear.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"
 
@@ -59,6 +60,19 @@ class Bench {
   Stream& stream_;
   std::string wanted_;
 };
+
+void router_products(Bench& bench, int64_t T, int64_t E, int64_t D) {
+  Stream& s = bench.stream();
+  const Tensor x = bench.normal({T, D}, DType::bf16, 1), w = bench.normal({E, D}, DType::f32, 2),
+               y = bench.normal({T, E}, DType::f32, 3), dx = s.empty({T, D}, DType::bf16),
+               dw = s.zeros({E, D}, DType::f32);
+  const std::string sizes = cat(" T ", T, " E ", E, " D ", D);
+  bench.run("router product" + sizes, bytes_of(x, w, y), [&] { kernels::wide_linear(s, y, x, w); });
+  bench.run("router product's backward, input" + sizes, bytes_of(dx, w, y),
+            [&] { kernels::wide_linear_backward_input(s, dx, y, w); });
+  bench.run("router product's backward, weight" + sizes, bytes_of(x, dw, dw, y),
+            [&] { kernels::wide_linear_backward_weight(s, dw, Write::accumulate, y, x); });
+}
 
 void routing(Bench& bench, int64_t T, int64_t E, int64_t K, int64_t D) {
   Stream& s = bench.stream();
@@ -174,6 +188,8 @@ int main(int argc, char** argv) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{48} << 30), pool);
   Bench bench(stream, argc > 1 ? argv[1] : "");
+  router_products(bench, 16384, 64, 512);
+  router_products(bench, 16384, 256, 1024);
   routing(bench, 16384, 64, 1, 512);
   routing(bench, 32768, 64, 8, 2048);
   routing(bench, 16384, 256, 8, 1024);

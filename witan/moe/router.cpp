@@ -1,8 +1,6 @@
 #include "witan/moe/router.h"
 
-#include "witan/autograd/recompute.h"
 #include "witan/kernels/router.h"
-#include "witan/ops/elementwise.h"
 #include "witan/ops/linear.h"
 
 namespace witan {
@@ -58,10 +56,7 @@ Router::Router(const Builder& builder, const MoeConfig& config, int64_t width)
 
 Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
   const ModuleScope scope(tape, *this);
-  // Made again in the backward: it is twice the size of x, which is kept anyway.
-  const Var wide = rematerialised(
-      tape, {x}, [](Tape& on, const std::vector<Var>& in) { return ops::cast(on, in[0], accumulator(in[0].dtype())); });
-  const Var logits = ops::linear(tape, wide, tape.parameter(weight_), {});
+  const Var logits = ops::wide_linear(tape, x, tape.parameter(weight_));
   Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax);
   if (dropping == Dropping::never) return routing;
   const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;

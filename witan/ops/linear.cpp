@@ -2,6 +2,7 @@
 
 #include "witan/kernels/gemm.h"
 #include "witan/kernels/norm.h"
+#include "witan/kernels/wide_linear.h"
 
 namespace witan::ops {
 namespace {
@@ -15,14 +16,27 @@ Tensor as_matrix(const Tensor& tensor) {
   return tensor.reshape({rows, columns});
 }
 
-void check_linear(const Var& x, const Var& w, const Var& bias) {
-  require<ShapeError>(x.shape().dims() >= 1, "linear: x must have at least one dim");
+void check_shapes(const char* op, const Var& x, const Var& w) {
+  require<ShapeError>(x.shape().dims() >= 1, op, ": x must have at least one dim");
   const int64_t K = x.shape().last();
-  require<ShapeError>(w.shape().dims() == 2 && w.size(1) == K, "linear: w must be [N, K=", K, "], got ", w.shape());
+  require<ShapeError>(w.shape().dims() == 2 && w.size(1) == K, op, ": w must be [N, K=", K, "], got ", w.shape());
+}
+
+void check_linear(const Var& x, const Var& w, const Var& bias) {
+  check_shapes("linear", x, w);
   require<ShapeError>(w.dtype() == x.dtype(), "linear: w is ", w.dtype(), " but x is ", x.dtype());
   if (!bias.defined()) return;
   require<ShapeError>(bias.shape() == Shape{w.size(0)}, "linear: bias must be [N=", w.size(0), "], got ", bias.shape());
   require<ShapeError>(bias.dtype() == x.dtype(), "linear: bias is ", bias.dtype(), " but x is ", x.dtype());
+}
+
+void check_wide_linear(const Var& x, const Var& w) {
+  check_shapes("wide_linear", x, w);
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous() && w.value().contiguous(),
+                      "wide_linear: x and w must be floating and contiguous, got ", x.dtype(), " ", x.shape(), " and ",
+                      w.dtype(), " ", w.shape());
+  require<ShapeError>(w.dtype() == accumulator(x.dtype()), "wide_linear: w is ", w.dtype(), " but x is ", x.dtype(),
+                      ", which is summed in ", accumulator(x.dtype()));
 }
 
 }  // namespace
@@ -50,6 +64,23 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
           kernels::gemm(b.stream(), as_matrix(dx), how, dy, Transpose::no, b.value(w), Transpose::no);
         });
       });
+}
+
+Var wide_linear(Tape& tape, const Var& x, const Var& w) {
+  check_wide_linear(x, w);
+  Stream& s = tape.stream();
+  const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, w.size(0)), w.dtype());
+  kernels::wide_linear(s, as_matrix(y), as_matrix(x.value()), w.value());
+  return tape.record("wide_linear", y, {x, w}, [x = tape.save(x), w = tape.save(w)](Backward& b, const Tensor& dy) {
+    const Tensor in = b.value(x);
+    b.write(w, [&](const Tensor& dw, Write how) {
+      kernels::wide_linear_backward_weight(b.stream(), dw, how, as_matrix(dy), as_matrix(in));
+    });
+    if (!b.wants(x)) return;
+    const Tensor dx = b.stream().empty_like(in);
+    kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), as_matrix(dy), b.value(w));
+    b.add(x, dx);
+  });
 }
 
 }  // namespace witan::ops
