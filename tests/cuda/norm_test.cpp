@@ -83,6 +83,66 @@ TEST_F(Norms, RmsNormBackwardInput) {
     }
 }
 
+// dx and dw at once, into gradients of any dtype; twice the same bits.
+TEST_F(Norms, RmsNormBackward) {
+  for (const DType dtype : kDTypes)
+    for (const DType gradient : kDTypes)
+      for (const Shape& shape : kShapes)
+        for (const bool adds : {false, true}) {
+          const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
+                     w = values_of({shape.last()}, dtype, "w"), r = values_of({shape[0]}, accumulator(dtype), "r"),
+                     dsum = adds ? values_of(shape, dtype, "dsum") : Pair();
+          const Pair dx = output(shape, dtype), dw = output(w.cpu.shape(), gradient);
+          const Tensor again = poisoned(w.cpu.shape(), gradient);
+          for (const Write write : {Write::overwrite, Write::accumulate}) {
+            kernels::rmsnorm_backward(host.stream, dx.cpu, dw.cpu, write, dsum.cpu, dy.cpu, x.cpu, w.cpu, r.cpu);
+            kernels::rmsnorm_backward(gpu(), dx.gpu, dw.gpu, write, dsum.gpu, dy.gpu, x.gpu, w.gpu, r.gpu);
+            expect_close(dx, "dx", 10);
+            const double rounding = std::max(tolerance(gradient), tolerance(accumulator(dtype)));
+            const double terms = std::sqrt(static_cast<double>(shape[0]) + 1);
+            EXPECT_TRUE(agree(dw.gpu, dw.cpu, 2 * rounding * terms, rounding)) << dtype << gradient << shape;
+            kernels::rmsnorm_backward(gpu(), adds ? dsum.gpu : dx.gpu, again, write, dsum.gpu, dy.gpu, x.gpu, w.gpu,
+                                      r.gpu);
+            if (adds) {
+              EXPECT_EQ(values(to_host(dsum.gpu)), values(to_host(dx.gpu))) << "in place";
+              gpu().write(dsum.gpu, dsum.cpu.raw());
+            }
+            EXPECT_EQ(values(to_host(again)), values(to_host(dw.gpu)));
+          }
+        }
+}
+
+// More rows than there are threads for at a time, for each width at which rows are held by more threads.
+TEST_F(Norms, ManyRows) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : {Shape{3500, 136}, Shape{2200, 520}, Shape{1100, 1032}, Shape{560, 2056},
+                               Shape{280, 4104}, Shape{280, 9000}}) {
+      const Pair a = values_of(shape, dtype, "a"), b = values_of(shape, dtype, "b"), dy = values_of(shape, dtype, "dy"),
+                 w = values_of({shape.last()}, dtype, "w");
+      const Pair sum = output(shape, dtype), y = output(shape, dtype), dx = output(shape, dtype),
+                 dw = output(w.cpu.shape(), DType::f32), r = output({shape[0]}, accumulator(dtype)),
+                 mean = output(r.cpu.shape(), r.cpu.dtype());
+      const auto run = [&](Stream& stream, const auto& of) {
+        kernels::add_rmsnorm_forward(stream, of(sum), of(y), of(r), of(a), of(b), of(w), kEps);
+        kernels::rmsnorm_backward(stream, of(dx), of(dw), Write::overwrite, of(b), of(dy), of(sum), of(w), of(r));
+      };
+      run(host.stream, [](const Pair& pair) { return pair.cpu; });
+      run(gpu(), [](const Pair& pair) { return pair.gpu; });
+      EXPECT_TRUE(agree(sum.gpu, sum.cpu, 0, 0)) << dtype << shape;
+      expect_close(y, "y");
+      expect_close(dx, "dx", 10);
+      expect_close(dw, "dw", 100);
+      const auto normalise = [&](Stream& stream, const auto& of) {
+        kernels::layernorm_forward(stream, of(y), of(mean), of(r), of(a), of(w), of(Pair()), kEps);
+        kernels::layernorm_backward_input(stream, of(dx), of(dy), of(a), of(w), of(mean), of(r));
+      };
+      normalise(host.stream, [](const Pair& pair) { return pair.cpu; });
+      normalise(gpu(), [](const Pair& pair) { return pair.gpu; });
+      expect_close(y, "layernorm's y");
+      expect_close(dx, "layernorm's dx", 10);
+    }
+}
+
 TEST_F(Norms, LayerNorm) {
   for (const DType dtype : kDTypes)
     for (const Shape& shape : kShapes)

@@ -54,5 +54,25 @@ TEST(AddRmsNorm, BackwardIsThatOfTheNormAndAnAddition) {
     }
 }
 
+TEST(RmsNorm, BackwardOfBothInputsIsThatOfEach) {
+  Rank rank;
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Tensor x = rank.normal(shape, dtype, "x"), dy = rank.normal(shape, dtype, "dy"),
+                   w = rank.normal({shape.last()}, dtype, "w"), r = rank.normal({shape[0]}, accumulator(dtype), "r");
+      for (const Tensor& dsum : {Tensor(), rank.normal(shape, dtype, "dsum")}) {
+        const Tensor dx = rank.poisoned(shape, dtype), expected_dx = rank.poisoned(shape, dtype),
+                     dw = rank.poisoned(w.shape(), DType::f32), expected_dw = rank.poisoned(w.shape(), DType::f32);
+        for (const Write write : {Write::overwrite, Write::accumulate}) {
+          kernels::rmsnorm_backward(rank.stream, dx, dw, write, dsum, dy, x, w, r);
+          kernels::add_rmsnorm_backward_input(rank.stream, expected_dx, dsum, dy, x, w, r);
+          kernels::rmsnorm_backward_weight(rank.stream, expected_dw, write, dy, x, r);
+          EXPECT_EQ(values(dx), values(expected_dx));
+          EXPECT_EQ(values(dw), values(expected_dw));
+        }
+      }
+    }
+}
+
 }  // namespace
 }  // namespace witan

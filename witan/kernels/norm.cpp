@@ -32,6 +32,13 @@ void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, cons
   WITAN_LAUNCH(stream, rmsnorm_backward_weight, cost, dw, write, dy, x, r);
 }
 
+void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
+                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r) {
+  const double flops = dsum.defined() ? 12.0 : 11.0;
+  const Cost cost{flops * static_cast<double>(x.elements()), bytes_of(dx, dw, dsum, dy, x, w, r)};
+  WITAN_LAUNCH(stream, rmsnorm_backward, cost, dx, dw, write, dsum, dy, x, w, r);
+}
+
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
                        const Tensor& w, const Tensor& b, double eps) {
   const Cost cost{7.0 * static_cast<double>(x.elements()), bytes_of(x, y, mean, r, w, b)};

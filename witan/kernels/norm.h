@@ -32,6 +32,12 @@ void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, cons
                              const Tensor& r);
 WITAN_KERNEL_TWINS(rmsnorm_backward_weight)
 
+// Both at once:  dx = [dsum +] rmsnorm_backward_input(dy),  dw (=|+=) rmsnorm_backward_weight(dy).  dsum and dx as in
+// add_rmsnorm_backward_input
+void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
+                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r);
+WITAN_KERNEL_TWINS(rmsnorm_backward)
+
 // y[t,d] = (x[t,d] - mean[t]) * r[t] * w[d] + b[d],  r[t] = 1 / sqrt(var_d x[t] + eps).  b may be undefined: no bias.
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
                        const Tensor& w, const Tensor& b, double eps);

@@ -12,6 +12,18 @@ void check_weight(const char* op, const char* name, const Var& x, const Var& w) 
   require<ShapeError>(w.dtype() == x.dtype(), op, ": ", name, " is ", w.dtype(), " but x is ", x.dtype());
 }
 
+// dx = [dsum +] the gradient of rmsnorm's input; dx undefined: not wanted.
+void rmsnorm_backward(Backward& b, const Tensor& dx, const Tensor& dsum, const Tensor& dy, const Tensor& x,
+                      const Saved& w, const Tensor& r) {
+  b.write(w, [&](const Tensor& dw, Write how) {
+    if (dx.defined())
+      kernels::rmsnorm_backward(b.stream(), dx, dw, how, dsum, dy, x, b.value(w), r);
+    else
+      kernels::rmsnorm_backward_weight(b.stream(), dw, how, dy, x, r);
+  });
+  if (dx.defined() && !b.wants(w)) kernels::add_rmsnorm_backward_input(b.stream(), dx, dsum, dy, x, b.value(w), r);
+}
+
 }  // namespace
 
 Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
@@ -22,15 +34,10 @@ Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
   kernels::rmsnorm_forward(s, y, r, x.value(), w.value(), eps);
   return tape.record("rmsnorm", y, {x, w},
                      [x = tape.save(x), w = tape.save(w), r = tape.save(r)](Backward& b, const Tensor& dy) {
-                       const Tensor in = b.value(x), scale = b.value(r);
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         kernels::rmsnorm_backward_weight(b.stream(), dw, how, dy, in, scale);
-                       });
-                       if (b.wants(x)) {
-                         const Tensor dx = b.stream().empty_like(in);
-                         kernels::rmsnorm_backward_input(b.stream(), dx, dy, in, b.value(w), scale);
-                         b.add(x, dx);
-                       }
+                       const Tensor in = b.value(x);
+                       const Tensor dx = b.wants(x) ? b.stream().empty_like(in) : Tensor();
+                       rmsnorm_backward(b, dx, {}, dy, in, w, b.value(r));
+                       if (dx.defined()) b.add(x, dx);
                      });
 }
 
@@ -42,23 +49,17 @@ SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, dou
   const int64_t T = a.shape().as_rows().first;
   const Tensor sum = s.empty_like(a.value()), y = s.empty_like(sum), r = s.empty({T}, accumulator(a.dtype()));
   kernels::add_rmsnorm_forward(s, sum, y, r, a.value(), b.value(), w.value(), eps);
-  const auto out =
-      tape.record("add_rmsnorm", {sum, y}, {a, b, w},
-                  [a = tape.slot(a), b = tape.slot(b), w = tape.save(w), sum = tape.save(sum), r = tape.save(r)](
-                      Backward& context, const std::vector<Tensor>& gradients) {
-                    const Tensor &dsum = gradients[0], &dy = gradients[1];
-                    const bool in_place = !dy.defined() || (dsum.defined() && dsum.unique());
-                    const Tensor dx = in_place ? dsum : context.stream().empty_like(dy);
-                    if (dy.defined()) {
-                      const Tensor in = context.value(sum), scale = context.value(r);
-                      context.write(w, [&](const Tensor& dw, Write how) {
-                        kernels::rmsnorm_backward_weight(context.stream(), dw, how, dy, in, scale);
-                      });
-                      kernels::add_rmsnorm_backward_input(context.stream(), dx, dsum, dy, in, context.value(w), scale);
-                    }
-                    context.add(a, dx);
-                    context.add(b, dx);
-                  });
+  const auto out = tape.record("add_rmsnorm", {sum, y}, {a, b, w},
+                               [a = tape.slot(a), b = tape.slot(b), w = tape.save(w), sum = tape.save(sum),
+                                r = tape.save(r)](Backward& context, const std::vector<Tensor>& gradients) {
+                                 const Tensor &dsum = gradients[0], &dy = gradients[1];
+                                 const bool in_place = !dy.defined() || (dsum.defined() && dsum.unique());
+                                 const Tensor dx = in_place ? dsum : context.stream().empty_like(dy);
+                                 if (dy.defined())
+                                   rmsnorm_backward(context, dx, dsum, dy, context.value(sum), w, context.value(r));
+                                 context.add(a, dx);
+                                 context.add(b, dx);
+                               });
   return {out[0], out[1]};
 }
 

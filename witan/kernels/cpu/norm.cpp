@@ -93,6 +93,12 @@ void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, cons
   });
 }
 
+void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
+                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r) {
+  rmsnorm_backward_weight(stream, dw, write, dy, x, r);
+  add_rmsnorm_backward_input(stream, dx, dsum, dy, x, w, r);
+}
+
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
                        const Tensor& w, const Tensor& b, double eps) {
   dispatch_floating(x.dtype(), [&]<class T>() {

@@ -1,6 +1,6 @@
 // Gradients of weights and biases of rows: sums over all rows. Blocks sum strips of rows into partials, a second kernel
 // adds those up. Where strips begin follows from the shape alone.
-#include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/cuda/add_strips.cuh"
 #include "witan/kernels/norm.h"
 
 namespace witan::kernels::cuda {
@@ -83,28 +83,6 @@ __global__ void __launch_bounds__(kThreads, 3)
   }
 }
 
-constexpr int kLanes = 32;  // warps of a block of the second kernel, each for every 32nd strip
-
-// to[d] (=|+=) sum over the strips of partials[strip, d]
-template <class G, class A>
-__global__ void __launch_bounds__(32 * kLanes)
-    add_strips_kernel(G* to, bool adds, const A* partials, int64_t strips, int64_t D) {
-  __shared__ A shared[kLanes][33];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t d = static_cast<int64_t>(blockIdx.x) * 32 + lane;
-  A sum = 0;
-  if (d < D) {
-#pragma unroll 8
-    for (int64_t strip = warp; strip < strips; strip += kLanes) sum += partials[strip * D + d];
-  }
-  shared[warp][lane] = sum;
-  __syncthreads();
-  // A warp adds up a column: the one of its own number.
-  const A total = warp_sum(shared[lane][warp]);
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + warp;
-  if (lane == 0 && column < D) to[column] = convert<G>((adds ? convert<A>(to[column]) : A(0)) + total);
-}
-
 template <class T, class Term>
 void sum_columns(Stream& stream, const Tensor& to, Write write, const Tensor& dy, Term term) {
   using A = Acc<T>;
@@ -114,11 +92,11 @@ void sum_columns(Stream& stream, const Tensor& to, Write write, const Tensor& dy
   const int64_t most = std::clamp<int64_t>(fit, 1, kMostStrips);
   const int64_t strip_rows = std::max(kLeastRows, (rows + most - 1) / most);
   const int64_t strips = (rows + strip_rows - 1) / strip_rows;
-  A* const partials = reinterpret_cast<A*>(stream.scratch(strips * D * static_cast<int64_t>(sizeof(A))));
+  const Strips<A> partials(stream, strips, D);
   const T* const from = ptr<T>(dy);
   const auto launch = [&, T_ = rows, D = D]<int N>() {
     const dim3 grid(static_cast<unsigned>((D + 32 * N - 1) / (32 * N)), static_cast<unsigned>(strips));
-    strip_sums_kernel<N><<<grid, kThreads, 0, native(stream)>>>(partials, from, term, T_, D, strip_rows);
+    strip_sums_kernel<N><<<grid, kThreads, 0, native(stream)>>>(partials.strips, from, term, T_, D, strip_rows);
   };
   if (strips > 0) {
     if (packs<T>(from, D) && packs<T>(term.x, D))
@@ -126,10 +104,7 @@ void sum_columns(Stream& stream, const Tensor& to, Write write, const Tensor& dy
     else
       launch.template operator()<1>();
   }
-  dispatch_device(to.dtype(), [&, D = D]<class G>() {
-    add_strips_kernel<<<static_cast<unsigned>((D + 31) / 32), 32 * kLanes, 0, native(stream)>>>(
-        ptr<G>(to), write == Write::accumulate, static_cast<const A*>(partials), strips, D);
-  });
+  add_strips(stream, to, write, partials);
 }
 
 }  // namespace
