@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "witan/ops/cross_entropy.h"
+#include "witan/ops/elementwise.h"
 
 namespace witan {
 namespace {
@@ -139,6 +141,29 @@ TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
   std::vector<float> late(5000, -infinity);  // most threads see nothing else
   late[0] = late[4999] = 2;
   EXPECT_NEAR(loss_of(late), std::log(2.0), 1e-6);
+}
+
+// The op: the gradient that comes with the loss is that of the backward, and takes no memory beside the logits'.
+TEST_F(CrossEntropyOnGpu, TheGradientCanComeWithTheLoss) {
+  constexpr int64_t T = 96, V = 4104;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor x = to_gpu(host.normal({T, V}, dtype, "x", 3)),
+                 weights = to_gpu(host.normal({T}, accumulator(dtype), "weights"));
+    const Tensor targets = gpu().zeros({T}, DType::i32);
+    const auto train = [&](ops::LossGradient gradient) {
+      Tape tape(gpu());
+      const Var in = tape.input(x);
+      const Var loss = ops::cross_entropy(tape, ops::scale(tape, in, 2), targets, weights, gradient).loss;
+      const int64_t held = gpu().arena().live(MemoryTag::activations);
+      tape.backward({{loss, {}}});
+      return std::tuple(to_host(loss.value()), to_host(tape.gradient(in)), held);
+    };
+    const auto [loss, dx, held] = train(ops::LossGradient::any);
+    const auto [loss_at_once, dx_at_once, held_at_once] = train(ops::LossGradient::one);
+    EXPECT_TRUE(testing::close(loss_at_once, loss, 0, tolerance(DType::f32)));
+    EXPECT_TRUE(testing::close(dx_at_once, dx, near_zero(dtype), tolerance(dtype)));
+    EXPECT_LE(held_at_once, held);
+  }
 }
 
 }  // namespace

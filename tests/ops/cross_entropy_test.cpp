@@ -7,6 +7,7 @@
 namespace witan {
 namespace {
 
+using ops::LossGradient;
 using test::message_of;
 using testing::gradcheck;
 using testing::Rank;
@@ -41,16 +42,18 @@ struct Outcome {
 };
 
 // Logits made by an op, and their gradient; `hold` says whether the caller keeps the logits to the end.
-Outcome train(Stream& stream, const Tensor& x, const Tensor& targets, const Tensor& weights, bool hold) {
+Outcome train(Stream& stream, const Tensor& x, const Tensor& targets, const Tensor& weights, bool hold,
+              LossGradient gradient = LossGradient::any) {
   Tape tape(stream);
   const Var in = tape.input(x);
   Var loss, held;
+  std::vector<double> before;
   {
-    const Var logits = ops::scale(tape, in, 2);
-    loss = ops::cross_entropy(tape, logits, targets, weights).loss;
+    Var logits = ops::scale(tape, in, 2);
     if (hold) held = logits;
+    if (hold) before = values(held.value());
+    loss = ops::cross_entropy(tape, std::move(logits), targets, weights, gradient).loss;
   }
-  const auto before = hold ? values(held.value()) : std::vector<double>();
   tape.backward({{loss, {}}});
   if (hold) {
     EXPECT_EQ(values(held.value()), before) << "logits that the caller holds must stay as they are";
@@ -60,17 +63,26 @@ Outcome train(Stream& stream, const Tensor& x, const Tensor& targets, const Tens
           arena.high_water()};
 }
 
-Outcome train_on_cpu(bool hold) {
+Outcome train_on_cpu(bool hold, LossGradient gradient = LossGradient::any) {
   Rank rank;
   const Tensor x = rank.normal({kTokens, kVocabulary}, DType::f32, "x"),
                weights = rank.normal({kTokens}, DType::f32, "weights");
   const Tensor targets = rank.stream.zeros({kTokens}, DType::i32);
-  return train(rank.stream, x, targets, weights, hold);
+  return train(rank.stream, x, targets, weights, hold, gradient);
 }
 
 TEST(CrossEntropy, TheGradientTakesTheMemoryOfTheLogits) {
   const Outcome over = train_on_cpu(false), apart = train_on_cpu(true);
   EXPECT_EQ(over.gradient, apart.gradient);
+  EXPECT_EQ(apart.peak - over.peak, kTokens * kVocabulary * 4);
+}
+
+TEST(CrossEntropy, TheGradientIsTheSameWhenItComesWithTheLoss) {
+  const Outcome late = train_on_cpu(false), over = train_on_cpu(false, LossGradient::one),
+                apart = train_on_cpu(true, LossGradient::one);
+  EXPECT_EQ(over.gradient, late.gradient);
+  EXPECT_EQ(apart.gradient, late.gradient);
+  EXPECT_LE(over.peak, late.peak);
   EXPECT_EQ(apart.peak - over.peak, kTokens * kVocabulary * 4);
 }
 

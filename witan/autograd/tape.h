@@ -45,6 +45,8 @@ class Var {
   DType dtype() const { return value().dtype(); }
   int64_t size(int dim) const { return shape()[dim]; }
   bool needs_gradient() const { return data_->leaf != nullptr || data_->slot >= 0; }
+  // Nobody else holds this value, as a Var or otherwise: it may be overwritten.
+  bool unique() const { return data_.use_count() == 1 && !data_->leaf && data_->value.unique(); }
 
  private:
   friend class Tape;

@@ -27,14 +27,32 @@ void check_targets(const Tensor& targets, const Tensor& weights, int64_t V) {
   });
 }
 
+// The backward has nothing left to do but to hand over what the forward computed.
+Var with_gradient(Tape& tape, const kernels::CrossEntropyOutputs& out, const Var& logits, const Tensor& targets,
+                  const Tensor& weights) {
+  kernels::cross_entropy_fused(tape.stream(), out, logits.value(), targets, weights);
+  return tape.record("cross_entropy", out.loss, {logits},
+                     [slot = tape.slot(logits), dlogits = tape.save(out.dlogits)](Backward& b, const Tensor&) mutable {
+                       Tensor gradient = b.value(dlogits);
+                       dlogits = Saved();
+                       b.add(slot, std::move(gradient));
+                     });
+}
+
 }  // namespace
 
-CrossEntropy cross_entropy(Tape& tape, const Var& logits, const Tensor& targets, const Tensor& weights) {
+CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                           LossGradient gradient) {
   check(logits, targets, weights);
   Stream& s = tape.stream();
   // A GPU is not waited for.
   if (s.device().kind == Device::Kind::cpu) check_targets(targets, weights, logits.size(1));
   const Tensor loss = s.empty({1}, weights.dtype()), losses = s.empty_like(weights), lse = s.empty_like(weights);
+  kernels::cross_entropy_forward(s, loss, losses, lse, logits.value(), targets, weights);
+  if (gradient == LossGradient::one && tape.recording() && logits.needs_gradient()) {
+    const Tensor dlogits = logits.unique() ? logits.value() : s.empty_like(logits.value());
+    return {with_gradient(tape, {loss, losses, lse, dlogits}, logits, targets, weights), losses};
+  }
   kernels::cross_entropy_forward(s, loss, losses, lse, logits.value(), targets, weights);
   Var var = tape.record("cross_entropy", loss, {logits},
                         [logits = tape.save(logits), lse = tape.save(lse), targets = tape.save(targets),

@@ -10,14 +10,19 @@ struct CrossEntropy {
   Tensor token_losses;  // [T] accumulator dtype, for evaluation; 0 where the weight is 0. No gradient flows through it.
 };
 
+// What gradient the loss will get: `one`, where it is a root of the backward by itself, allows that of the logits to be
+// computed along with the loss.
+enum class LossGradient : uint8_t { any, one };
+
 // logits [T, V], targets [T] int32, weights [T] in the accumulator dtype (loss mask over denominator; constants).
 // Tokens of weight 0 are skipped, whatever their target. Throws ShapeError; on the CPU, DataError naming the first
 // target outside [0, V) of a token that counts.
 //
-// Logits are the largest tensor of a step, so only one ever exists: backward writes their gradient over them. It may do
-// so when the closure's handle, which it gives up first, was the last one; while anybody else holds the logits (the
-// caller's Var, another op's Saved) they stay as they are and the gradient gets memory of its own. The bits are the
-// same.
-CrossEntropy cross_entropy(Tape& tape, const Var& logits, const Tensor& targets, const Tensor& weights);
+// Logits are the largest tensor of a step, so only one ever exists: their gradient is written over them, by the
+// backward or, with LossGradient::one, at once. That is done where nobody else holds the logits, so move them in; while
+// anybody does (the caller's Var, another op's Saved) they stay as they are and the gradient gets memory of its own.
+// The bits are the same.
+CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                           LossGradient gradient = LossGradient::any);
 
 }  // namespace witan::ops

@@ -131,7 +131,8 @@ void Engine::run_micro_batch(int64_t index) {
     const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
     kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
     ModelOutput out = model_.forward(tape, input);
-    const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, inputs_->targets(index), weights);
+    const ops::CrossEntropy entropy =
+        ops::cross_entropy(tape, std::move(out.logits), inputs_->targets(index), weights, ops::LossGradient::one);
     report_->add(stream_, index, entropy.loss.value(), out);
 
     roots.emplace_back(entropy.loss, one_);
