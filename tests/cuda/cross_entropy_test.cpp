@@ -147,8 +147,8 @@ TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
 TEST_F(CrossEntropyOnGpu, TheGradientCanComeWithTheLoss) {
   constexpr int64_t T = 96, V = 4104;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Tensor x = to_gpu(host.normal({T, V}, dtype, "x", 3)),
-                 weights = to_gpu(host.normal({T}, accumulator(dtype), "weights"));
+    const Tensor x = CudaTest::to_gpu(host.normal({T, V}, dtype, "x", 3));
+    const Tensor weights = CudaTest::to_gpu(host.normal({T}, accumulator(dtype), "weights"));
     const Tensor targets = gpu().zeros({T}, DType::i32);
     const auto train = [&](ops::LossGradient gradient) {
       Tape tape(gpu());
