@@ -22,21 +22,27 @@ Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, G
     add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size, config.linear_bias()));
 }
 
-BlockOutput Block::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
-  if (recompute_ != Recompute::full) return compute(tape, x, where, randomness);
-  const auto out = recomputed(tape, {x}, [this, where, randomness](Tape& on, const std::vector<Var>& in) {
-    const BlockOutput block = compute(on, in[0], where, randomness);
-    if (!is_moe()) return std::vector{block.x};
-    return std::vector{block.x, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
-  });
-  if (!is_moe()) return {out[0], {}, {}, {}};
-  return {out[0], out[1], out[2], out[3].value()};
+Var Residual::sum(Tape& tape) const {
+  return added.defined() ? ops::add(tape, x, added) : x;
 }
 
-BlockOutput Block::compute(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
+// A block that is computed again keeps one tensor, its input: sums are formed at once.
+BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness) {
+  if (recompute_ != Recompute::full) return compute(tape, std::move(x), where, randomness);
+  const auto out = recomputed(tape, {x.sum(tape)}, [this, where, randomness](Tape& on, const std::vector<Var>& in) {
+    const BlockOutput block = compute(on, {in[0], {}}, where, randomness);
+    const Var y = block.x.sum(on);
+    if (!is_moe()) return std::vector{y};
+    return std::vector{y, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
+  });
+  if (!is_moe()) return {{out[0], {}}, {}, {}, {}};
+  return {{out[0], {}}, out[1], out[2], out[3].value()};
+}
+
+BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const bool rematerialise = recompute_ == Recompute::selective;
-  const Var normed = attention_norm_.forward(tape, x, rematerialise);
+  const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_ == Recompute::selective);
+  in = {};
   const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
   return feed_forward(tape, x, mixed, randomness);
 }
@@ -45,18 +51,16 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
                                 Dropping dropping) {
   const bool rematerialise = recompute_ == Recompute::selective;
   const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, rematerialise);
-  const auto added = [&, &residual = sum](const Var& y) {
-    return ops::add(tape, residual, mlp_dropout_.forward(tape, y, randomness));
-  };
-  if (mlp_) return {added(mlp_->forward(tape, normed, rematerialise)), {}, {}, {}};
+  const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, randomness); };
+  if (mlp_) return {{sum, added(mlp_->forward(tape, normed, rematerialise))}, {}, {}, {}};
   const MoeOutput moe = moe_->forward(tape, normed, rematerialise, dropping);
-  return {added(moe.y), moe.balance_loss, moe.z_loss, moe.expert_counts};
+  return {{sum, added(moe.y)}, moe.balance_loss, moe.z_loss, moe.expert_counts};
 }
 
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
-  return feed_forward(tape, x, mixed, {}, Dropping::never).x;
+  return feed_forward(tape, x, mixed, {}, Dropping::never).x.sum(tape);
 }
 
 }  // namespace witan

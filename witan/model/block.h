@@ -8,8 +8,15 @@
 
 namespace witan {
 
+// The residual stream, whose latest addition is left to the norm that reads it next: x + added
+struct Residual {
+  Var x, added;  // [.., D]; added may be undefined: nothing
+
+  Var sum(Tape& tape) const;
+};
+
 struct BlockOutput {
-  Var x;                     // [B, S, D]
+  Residual x;                // [B, S, D]
   Var balance_loss, z_loss;  // [1]; undefined in a dense block
   Tensor expert_counts;      // [E] int64; undefined in a dense block
 };
@@ -18,13 +25,13 @@ class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group);
 
-  BlockOutput forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);  // x [B, S, D]
+  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness);  // x [B, S, D]
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   Attention& attention() { return attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
-  BlockOutput compute(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);
+  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const Randomness& randomness);
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
                            Dropping dropping = Dropping::by_capacity);

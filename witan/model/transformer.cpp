@@ -59,17 +59,20 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
   if (!config_.add_bias_linear)  // with biases, heads are projected one by one, each with angles of its own
     where.angles = rotary_angles(tape.stream(), where.positions, config_.attention.rope(config_.hidden_size),
                                  accumulator(config_.compute_dtype()));
-  Var x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);  // [B, S, D]
+  Residual x = {embedding_dropout_.forward(tape, embed(tape, input), input.randomness), {}};  // [B, S, D]
   for (const auto& block : blocks_) {
-    BlockOutput next = block->forward(tape, x, where, input.randomness);
+    BlockOutput next = block->forward(tape, std::move(x), where, input.randomness);
     x = std::move(next.x);
     if (!block->is_moe()) continue;
     out.balance_losses.push_back(next.balance_loss);
     out.z_losses.push_back(next.z_loss);
     out.expert_counts.push_back(next.expert_counts);
   }
-  const auto [T, D] = x.shape().as_rows();
-  out.logits = head(tape, ops::reshape(tape, x, {T, D}));
+  const auto rows = [&](const Var& part) {
+    const auto [T, D] = part.shape().as_rows();
+    return ops::reshape(tape, part, {T, D});
+  };
+  out.logits = head(tape, {rows(x.x), x.added.defined() ? rows(x.added) : Var()});
   return out;
 }
 
@@ -81,8 +84,8 @@ Var Transformer::embed(Tape& tape, const ModelInput& input) {
   return ops::add(tape, tokens, position_embedding_->forward(tape, input.where.positions));
 }
 
-Var Transformer::head(Tape& tape, const Var& x) {
-  const Var normed = final_norm_.forward(tape, x, config_.recompute() != Recompute::none);
+Var Transformer::head(Tape& tape, const Residual& x) {
+  const Var normed = final_norm_.forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
   return head_ ? head_->forward(tape, normed) : embedding_.logits(tape, normed);
 }
 
@@ -94,7 +97,7 @@ Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
   const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
-  return head(tape, tape.constant(last)).value();
+  return head(tape, {tape.constant(last), {}}).value();
 }
 
 std::optional<int64_t> Transformer::most_positions() const {

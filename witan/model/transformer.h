@@ -43,7 +43,7 @@ class Transformer : public Module {
  private:
   Var embed(Tape& tape, const ModelInput& input);  // [B, S, D]
   Transformer(const Builder& builder, const ModelConfig& config, Group& expert_group);
-  Var head(Tape& tape, const Var& x);
+  Var head(Tape& tape, const Residual& x);
 
   ModelConfig config_;
   Embedding embedding_;

@@ -38,6 +38,7 @@ Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
 }
 
 ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise) {
+  if (!b.defined()) return {a, forward(tape, a, rematerialise)};
   if (config_.normalization == "RMSNorm" && !rematerialise) {
     const ModuleScope scope(tape, *this);
     return ops::add_rmsnorm(tape, a, b, tape.parameter(weight_), config_.norm_epsilon);

@@ -22,7 +22,7 @@ class Norm : public Module {
 
   // x [.., D] -> [.., D]. With `rematerialise`, later ops keep x instead of the output and normalise again.
   Var forward(Tape& tape, const Var& x, bool rematerialise);
-  // The same of sum = a + b
+  // The same of sum = a + b; b may be undefined: a
   ops::SumAndNorm forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise);
 
  private:
