@@ -83,20 +83,25 @@ __global__ void __launch_bounds__(kThreads)
 template <int N>
 inline constexpr int kRowPacks = std::min(4, 16 / N);
 
-// The sum of the sorted tokens [begin, end), fewer than 64, into a lane's packs of a row.
+// The sum of the sorted tokens [begin, end), fewer than 64, into a lane's packs of a row; all lanes take part.
 template <int N, class T>
 __device__ __forceinline__ void sum_tokens(Acc<T> (&sums)[kRowPacks<N>][N], const T* dy, const int32_t* tokens,
                                            int64_t begin, int64_t end, int64_t D, int64_t d, int64_t columns) {
   constexpr int P = kRowPacks<N>, kInFlight = 4;
-  for (int64_t first = begin; first < end; first += kInFlight) {
+  static_assert(kBlock == 64);
+  const int lane = threadIdx.x % 32, count = static_cast<int>(end - begin);
+  // Rows are not to wait for one number after the other.
+  const int32_t low = lane < count ? tokens[begin + lane] : 0, high = lane + 32 < count ? tokens[begin + 32 + lane] : 0;
+  for (int first = 0; first < count; first += kInFlight) {
     Pack<T, N> in[kInFlight][P];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const T* const row = dy + (first + k < end ? tokens[first + k] : 0) * D + d;
+      const int i = first + k;
+      const T* const row = dy + __shfl_sync(0xffffffffu, first < 32 ? low : high, i % 32) * D + d;
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         in[k][p] = {};
-        if (first + k < end && d + p * 32 * N < columns) in[k][p] = load_pack<T, N>(row + p * 32 * N);
+        if (i < count && d + p * 32 * N < columns) in[k][p] = load_pack<T, N>(row + p * 32 * N);
       }
     }
 #pragma unroll
@@ -115,7 +120,8 @@ __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* parti
   using A = Acc<T>;
   constexpr int P = kRowPacks<N>;
   const int64_t rest = begin + (end - begin) / kBlock * kBlock;
-  for (int64_t d = threadIdx.x % 32 * N; d < columns; d += 32 * N * P) {
+  for (int64_t first = 0; first < columns; first += 32 * N * P) {
+    const int64_t d = first + threadIdx.x % 32 * N;
     A left[P][N] = {};
     sum_tokens<N>(left, dy, tokens, rest, end, D, d, columns);
 #pragma unroll
@@ -123,6 +129,7 @@ __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* parti
       const int64_t column = d + p * 32 * N;
       if (column >= columns) continue;
       Pack<A, N> sums = {};
+#pragma unroll 4
       for (int64_t i = begin; i < rest; i += kBlock)
 #pragma unroll
         for (int j = 0; j < N; ++j) sums.at[j] += partials[i / kBlock * columns + column + j];
@@ -141,12 +148,14 @@ template <int N, class G, class T>
 __global__ void __launch_bounds__(kThreads, 3) write_rows_kernel(G* dw, bool adds, const Acc<T>* partials, const T* dy,
                                                                  Sorted sorted, int rows, int64_t D, int64_t columns) {
   const int lane = threadIdx.x % 32;
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * rows;
-  if (first >= sorted.V) return;
-  const int32_t begins = sorted.begin[min(first + min(lane, rows), sorted.V)];
-  for (int k = 0; k < rows && first + k < sorted.V; ++k) {
-    const int32_t begin = __shfl_sync(0xffffffffu, begins, k), end = __shfl_sync(0xffffffffu, begins, k + 1);
-    G* const row = dw + (first + k) * D;
+  // Rows far apart, for ids near each other are often frequent together.
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int64_t apart = static_cast<int64_t>(gridDim.x) * kWarps, mine = first + lane * apart;
+  int32_t begins = 0, ends = 0;
+  if (lane < rows && mine < sorted.V) begins = sorted.begin[mine], ends = sorted.begin[mine + 1];
+  for (int k = 0; k < rows && first + k * apart < sorted.V; ++k) {
+    const int32_t begin = __shfl_sync(0xffffffffu, begins, k), end = __shfl_sync(0xffffffffu, ends, k);
+    G* const row = dw + (first + k * apart) * D;
     if (begin < end) {
       write_row<N, G, T>(row, adds, partials, dy, sorted.tokens, begin, end, D, columns);
     } else if (!adds) {
