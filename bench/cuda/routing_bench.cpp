@@ -69,7 +69,7 @@ void router_products(Bench& bench, int64_t T, int64_t E, int64_t D) {
   const std::string sizes = cat(" T ", T, " E ", E, " D ", D);
   bench.run("router product" + sizes, bytes_of(x, w, y), [&] { kernels::wide_linear(s, y, x, w); });
   bench.run("router product's backward, input" + sizes, bytes_of(dx, w, y),
-            [&] { kernels::wide_linear_backward_input(s, dx, y, w); });
+            [&] { kernels::wide_linear_backward_input(s, dx, Write::overwrite, y, w); });
   bench.run("router product's backward, weight" + sizes, bytes_of(x, dw, dw, y),
             [&] { kernels::wide_linear_backward_weight(s, dw, Write::accumulate, y, x); });
 }

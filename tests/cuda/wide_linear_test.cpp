@@ -22,11 +22,17 @@ class WideLinearOnGpu : public CudaTest {
                  dy = host.normal({T, E}, A, "dy");
     const Tensor y = host.poisoned({T, E}, A), dx = host.poisoned({T, D}, dtype);
     kernels::wide_linear(host.stream, y, x, w);
-    kernels::wide_linear_backward_input(host.stream, dx, dy, w);
+    kernels::wide_linear_backward_input(host.stream, dx, Write::overwrite, dy, w);
     const Tensor x_gpu = to_gpu(x), w_gpu = to_gpu(w), dy_gpu = to_gpu(dy);
     expect([&](const Tensor& out) { kernels::wide_linear(gpu(), out, x_gpu, w_gpu); }, host.poisoned({T, E}, A), y, D);
-    expect([&](const Tensor& out) { kernels::wide_linear_backward_input(gpu(), out, dy_gpu, w_gpu); },
+    expect([&](const Tensor& out) { kernels::wide_linear_backward_input(gpu(), out, Write::overwrite, dy_gpu, w_gpu); },
            host.poisoned({T, D}, dtype), dx, E);
+    const Tensor added = host.normal({T, D}, dtype, "before"), start = host.stream.empty_like(added);
+    host.stream.copy(start, added);
+    kernels::wide_linear_backward_input(host.stream, added, Write::accumulate, dy, w);
+    expect(
+        [&](const Tensor& out) { kernels::wide_linear_backward_input(gpu(), out, Write::accumulate, dy_gpu, w_gpu); },
+        start, added, E);
     for (const DType kept : {A, DType::bf16})
       for (const Write write : {Write::overwrite, Write::accumulate}) {
         const Tensor dw = write == Write::overwrite ? host.poisoned({E, D}, kept) : host.normal({E, D}, kept, "before");
@@ -103,12 +109,15 @@ TEST_F(WideLinearOnGpu, WeightsMayBeginOffSixteenBytes) {
                dw = host.normal({1 + 64 * 128}, DType::f32, "dw");
   const Tensor dw_gpu = to_gpu(dw), flat_gpu = to_gpu(flat);
   kernels::wide_linear(host.stream, y, x, weight(flat));
-  kernels::wide_linear_backward_input(host.stream, dx, dy, weight(flat));
+  kernels::wide_linear_backward_input(host.stream, dx, Write::overwrite, dy, weight(flat));
   kernels::wide_linear_backward_weight(host.stream, weight(dw), Write::accumulate, dy, x);
   expect([&](const Tensor& out) { kernels::wide_linear(gpu(), out, to_gpu(x), weight(flat_gpu)); },
          host.poisoned({200, 64}, DType::f32), y, 128);
-  expect([&](const Tensor& out) { kernels::wide_linear_backward_input(gpu(), out, to_gpu(dy), weight(flat_gpu)); },
-         host.poisoned({200, 128}, DType::bf16), dx, 64);
+  expect(
+      [&](const Tensor& out) {
+        kernels::wide_linear_backward_input(gpu(), out, Write::overwrite, to_gpu(dy), weight(flat_gpu));
+      },
+      host.poisoned({200, 128}, DType::bf16), dx, 64);
   kernels::wide_linear_backward_weight(gpu(), weight(dw_gpu), Write::accumulate, to_gpu(dy), to_gpu(x));
   EXPECT_TRUE(agree(dw_gpu, dw, 2e-4, 1e-5));
 }
@@ -130,7 +139,7 @@ TEST_F(WideLinearOnGpu, NoTokens) {
     const Tensor y = gpu().empty({0, 8}, DType::f32), dw = poisoned({8, D}, DType::f32);
     const Tensor kept = host.normal({8, D}, DType::f32, "kept"), kept_gpu = to_gpu(kept);
     kernels::wide_linear(gpu(), y, x, w);
-    kernels::wide_linear_backward_input(gpu(), x, y, w);
+    kernels::wide_linear_backward_input(gpu(), x, Write::overwrite, y, w);
     kernels::wide_linear_backward_weight(gpu(), dw, Write::overwrite, y, x);
     kernels::wide_linear_backward_weight(gpu(), kept_gpu, Write::accumulate, y, x);
     EXPECT_EQ(values(to_host(dw)), std::vector<double>(static_cast<size_t>(8 * D), 0.0));

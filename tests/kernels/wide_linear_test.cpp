@@ -48,7 +48,7 @@ TEST(WideLinear, MultipliesInTheAccumulatorDtype) {
     kernels::wide_linear(rank.stream, y, in.x, in.w);
     const double wide = error_of(y.dtype()), narrow = error_of(dtype);
     EXPECT_TRUE(close(values(y), product(T, E, D, matrix(in.x), transposed(in.w)), wide, wide)) << dtype;
-    kernels::wide_linear_backward_input(rank.stream, dx, in.dy, in.w);
+    kernels::wide_linear_backward_input(rank.stream, dx, Write::overwrite, in.dy, in.w);
     EXPECT_TRUE(close(values(dx), product(T, D, E, matrix(in.dy), matrix(in.w)), wide, narrow)) << dtype;
   }
 }
@@ -79,7 +79,7 @@ TEST(WideLinear, OnAGpuBfloat16IsNotWidened) {
     const Tensor x = stream.empty(of_x, DType::bf16), w = stream.empty({experts, of_x[1]}, DType::f32),
                  y = stream.empty({of_x[0], experts}, DType::f32);
     kernels::wide_linear(stream, y, x, w);
-    kernels::wide_linear_backward_input(stream, x, y, w);
+    kernels::wide_linear_backward_input(stream, x, Write::overwrite, y, w);
     kernels::wide_linear_backward_weight(stream, w, Write::overwrite, y, x);
     EXPECT_EQ(stream.flops(), 3 * 2.0 * static_cast<double>(of_x.elements() * experts));
     return stream.arena().peak(MemoryTag::workspace);

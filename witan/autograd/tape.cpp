@@ -214,6 +214,11 @@ void Backward::write_parts(const Slot& slot, const std::function<void(const Tens
     for (int64_t part = 0; part < parts; ++part) write(leaf->gradient_part(part), how, part, parts);
     return;
   }
+  // On a GPU a pass over memory of its own costs as much as many a writer: it adds to what is there. The CPU's bits are
+  // those of a sum of finished gradients.
+  const Tensor& sum = tape_.gradients_[static_cast<size_t>(slot.slot_)];
+  if (stream().plans_for_cuda() && sum.defined() && sum.unique() && sum.dtype() == slot.dtype_)
+    return write(sum, Write::accumulate, 0, 1);
   Tensor gradient = stream().empty(slot.shape_, slot.dtype_);
   write(gradient, Write::overwrite, 0, 1);
   tape_.add(slot, std::move(gradient));

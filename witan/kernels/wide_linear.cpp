@@ -41,17 +41,19 @@ void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
   gemm(stream, y, Write::overwrite, in_dtype(stream, x, w.dtype()), Transpose::no, w, Transpose::yes);
 }
 
-void wide_linear_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& w) {
+void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w) {
   assert(dx.contiguous() && dy.contiguous() && w.contiguous() && w.dtype() == accumulator(dx.dtype()));
   assert(dy.dtype() == w.dtype() && dy.size(0) == dx.size(0) && dy.size(1) == w.size(0) && dx.size(1) == w.size(1));
   const int64_t E = w.size(0);
   if (is_fused(stream, dx, E))
-    return charge_fused(stream, "wide_linear_backward_input", dx, E, bytes_of(dx, dy, w),
-                        [&] { WITAN_CALL_CUDA(wide_linear_backward_input, stream, dx, dy, w); });
-  const bool is_wide = dx.dtype() == w.dtype();
-  const Tensor wide = is_wide ? dx : stream.empty(dx.shape(), w.dtype(), MemoryTag::workspace);
+    return charge_fused(stream, "wide_linear_backward_input", dx, E,
+                        bytes_of(dx, dy, w) + (write == Write::accumulate ? bytes_of(dx) : 0.0),
+                        [&] { WITAN_CALL_CUDA(wide_linear_backward_input, stream, dx, write, dy, w); });
+  if (dx.dtype() == w.dtype()) return gemm(stream, dx, write, dy, Transpose::no, w, Transpose::no);
+  const Tensor wide = stream.empty(dx.shape(), w.dtype(), MemoryTag::workspace);
   gemm(stream, wide, Write::overwrite, dy, Transpose::no, w, Transpose::no);
-  if (!is_wide) cast(stream, dx, wide);
+  if (write == Write::accumulate) return accumulate(stream, dx, write, wide);
+  cast(stream, dx, wide);
 }
 
 void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x) {

@@ -13,9 +13,9 @@ namespace witan::kernels {
 void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
 WITAN_CUDA_TWIN(wide_linear)
 
-// dx [T, D] = dy w, in x's dtype, rounded once. The CUDA kernel multiplies the first 16 bits of dy and of w: errors of
-// 2^-16 of a term, beside the 2^-9 of the rounding.
-void wide_linear_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& w);
+// dx [T, D] (=|+=) dy w, in x's dtype, rounded once. The CUDA kernel multiplies the first 16 bits of dy and of w:
+// errors of 2^-16 of a term, beside the 2^-9 of the rounding.
+void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w);
 WITAN_CUDA_TWIN(wide_linear_backward_input)
 
 // dw [E, D] (=|+=) dy^T x, in any floating dtype

@@ -14,15 +14,18 @@ struct Segment {
   int64_t expert, begin, count;
 };
 
-// The groups as the host sees them; on the meta device an even load.
-std::vector<Segment> segments(const RowGroups& groups, int64_t capacity) {
+// The groups as the host sees them, which waits for them; on the meta device an even load.
+std::vector<Segment> segments(Stream& stream, const RowGroups& groups, int64_t capacity) {
   std::vector<Segment> out;
   const int64_t E = groups.experts(), rows = groups.rows_of(capacity);
+  std::vector<int64_t> begin(static_cast<size_t>(E)), count(begin);
+  stream.read(begin.data(), groups.begin);
+  stream.read(count.data(), groups.count);
   for (int64_t e = 0; e < E; ++e) {
-    if (groups.count.is_meta())
+    if (stream.is_meta())
       out.push_back({e, rows * e / E, rows * (e + 1) / E - rows * e / E});
     else
-      out.push_back({e, groups.begin.data<int64_t>()[e], groups.count.data<int64_t>()[e]});
+      out.push_back({e, begin[static_cast<size_t>(e)], count[static_cast<size_t>(e)]});
   }
   return out;
 }
@@ -43,7 +46,7 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
   using kernels::Transpose;
   Stream& s = tape.stream();
   const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
-  for (const auto& [expert, begin, count] : segments(groups, rows.size(0)))
+  for (const auto& [expert, begin, count] : segments(s, groups, rows.size(0)))
     gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
          matrix_of(w.value(), expert), Transpose::yes);
   return tape.record(
@@ -53,14 +56,14 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
         const RowGroups where = saved.value(b);
         if (b.wants(rows)) {
           const Tensor dx = b.stream().empty_like(x);
-          for (const auto& [expert, first, size] : segments(where, x.size(0)))
+          for (const auto& [expert, first, size] : segments(b.stream(), where, x.size(0)))
             gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size), Transpose::no,
                  matrix_of(weight, expert), Transpose::no);
           b.add(rows, dx);
         }
         b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
           const RowGroups of = parts == 1 ? where : where.of_source(part);
-          for (const auto& [expert, first, size] : segments(of, x.size(0) / parts))
+          for (const auto& [expert, first, size] : segments(b.stream(), of, x.size(0) / parts))
             gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
                  x.narrow(0, first, size), Transpose::no);
         });

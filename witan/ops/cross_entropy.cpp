@@ -48,7 +48,6 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
   // A GPU is not waited for.
   if (s.device().kind == Device::Kind::cpu) check_targets(targets, weights, logits.size(1));
   const Tensor loss = s.empty({1}, weights.dtype()), losses = s.empty_like(weights), lse = s.empty_like(weights);
-  kernels::cross_entropy_forward(s, loss, losses, lse, logits.value(), targets, weights);
   if (gradient == LossGradient::one && tape.recording() && logits.needs_gradient()) {
     const Tensor dlogits = logits.unique() ? logits.value() : s.empty_like(logits.value());
     return {with_gradient(tape, {loss, losses, lse, dlogits}, logits, targets, weights), losses};

@@ -76,10 +76,9 @@ Var wide_linear(Tape& tape, const Var& x, const Var& w) {
     b.write(w, [&](const Tensor& dw, Write how) {
       kernels::wide_linear_backward_weight(b.stream(), dw, how, as_matrix(dy), as_matrix(in));
     });
-    if (!b.wants(x)) return;
-    const Tensor dx = b.stream().empty_like(in);
-    kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), as_matrix(dy), b.value(w));
-    b.add(x, dx);
+    b.write(x, [&](const Tensor& dx, Write how) {
+      kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), how, as_matrix(dy), b.value(w));
+    });
   });
 }
 

@@ -43,6 +43,9 @@ std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements,
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
                                  const GradientOptions& options)
     : stream_(stream), options_(options) {
+  constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
+  if (stream.plans_for_cuda() && groups.replicate->size() > 1)
+    side_ = std::make_unique<Stream>(stream.device(), stream.shared_arena(), stream.pool(), kSideScratch);
   std::map<Axis, std::vector<size_t>> families;  // indices of the parameters that are reduced over one axis
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto axes = groups.layout.gradient_axes(parameters[i]->spec());
@@ -124,6 +127,7 @@ void GradientBuckets::begin_micro_batch(int64_t index) {
 void GradientBuckets::finish_step() {
   assert(last());
   while (next_ < buckets_.size()) finish_micro_batch(buckets_[next_++]);
+  if (side_) stream_.follow(*side_);
 }
 
 void GradientBuckets::on_ready(Bucket& bucket) {
@@ -147,7 +151,9 @@ void GradientBuckets::finish_micro_batch(Bucket& bucket) {
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   const Stopwatch reduction;
-  bucket.group->all_reduce(stream_, bucket.buffer);
+  const bool beside = side_ && bucket.group->size() > 1;
+  if (beside) side_->follow(stream_);
+  bucket.group->all_reduce(beside ? *side_ : stream_, bucket.buffer);
   reduction_s_ += reduction.seconds();
 }
 

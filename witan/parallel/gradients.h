@@ -3,8 +3,9 @@
 // A family is the parameters that are reduced over the same group: those of experts over expert_replicate, all others
 // over all ranks. Buffers of a family lie in buckets, each one allocation, so that one all-reduce serves many
 // parameters. Buckets take parameters in reverse order, as backward finishes them, and are reduced in one order that is
-// fixed by the parameters alone: every rank makes the same calls, whatever its backward does first. Reductions are
-// sums; losses carry the global denominators already.
+// fixed by the parameters alone: every rank makes the same calls, whatever its backward does first. On a GPU they run
+// on a stream of their own, beside the backward, which the end of the step waits for. Reductions are sums; losses carry
+// the global denominators already.
 //
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree over their index in the global batch
 // (Summation::tree): the first largest power of two of them, plus the rest. Of a tree, this rank's micro-batches are a
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -77,6 +79,7 @@ class GradientBuckets {
   bool last() const { return micro_batch_ + 1 == options_.micro_batches; }
 
   Stream& stream_;
+  std::unique_ptr<Stream> side_;  // on a GPU with peers: reductions, beside the backward
   GradientOptions options_;
   std::vector<Bucket> buckets_;
   int64_t micro_batch_ = 0;

@@ -53,8 +53,10 @@ class Stream {
   // CUDA kernels may use so much of scratch(), libraries' workspaces included. It is charged to the arena as workspace.
   static constexpr int64_t kScratchBytes = int64_t{256} << 20;
 
-  // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError.
-  Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool);
+  // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError. One beside a rank's main stream, for
+  // work that needs less of it, may have a smaller scratch. Temporary tensors are the main stream's alone: their memory
+  // is handed out again in its order.
+  Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes = kScratchBytes);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -81,10 +83,13 @@ class Stream {
   void copy(const Tensor& to, const Tensor& from);  // of equal bytes, both contiguous and on this device
   void zero(const Tensor& to);
   void wait();
+  // What is queued here from now on begins when all that `other`, of the same device, has by now is done.
+  void follow(Stream& other);
+  std::shared_ptr<Arena> shared_arena() const { return arena_; }
   Queue* queue() { return queue_.get(); }  // null on the meta device
 
-  // Device memory that is valid until the next kernel of this stream begins; null on the meta device. At most
-  // kScratchBytes, aligned to 512. On CUDA alone.
+  // Device memory that is valid until the next kernel of this stream begins; null on the meta device. At most the
+  // constructor's bytes, aligned to 512. On CUDA alone.
   std::byte* scratch(int64_t bytes);
 
   // Costs are summed per (part, kernel). A part is what a person calls it: "attention", "experts", "head" …

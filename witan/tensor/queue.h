@@ -32,6 +32,7 @@ class Queue {
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;  // within the device
   virtual void zero(std::byte* to, int64_t bytes) = 0;
   virtual void wait() = 0;
+  virtual void follow(Queue&) {}  // what is queued here from now on waits for all that the other has by now
   // Throws DeviceError, naming `what`, for an error of work that was just queued.
   virtual void check(const char* what) = 0;
   virtual void* native() = 0;  // cudaStream_t

@@ -46,10 +46,10 @@ std::ostream& operator<<(std::ostream& out, Device device) {
   }
 }
 
-Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool)
+Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes)
     : device_(device), arena_(std::move(arena)), pool_(pool), queue_(queue_of(device)) {
   if (plans_for_cuda())
-    scratch_ = std::make_unique<Tensor>(empty({kScratchBytes / 4}, DType::i32, MemoryTag::workspace));
+    scratch_ = std::make_unique<Tensor>(empty({scratch_bytes / 4}, DType::i32, MemoryTag::workspace));
 }
 Stream::~Stream() = default;
 
@@ -91,10 +91,14 @@ void Stream::zero(const Tensor& to) {
 void Stream::wait() {
   if (queue_) queue_->wait();
 }
+void Stream::follow(Stream& other) {
+  assert(device_ == other.device_);
+  if (queue_) queue_->follow(*other.queue_);
+}
 
 std::byte* Stream::scratch(int64_t bytes) {
-  assert(scratch_ && bytes <= kScratchBytes);
-  return bytes <= kScratchBytes ? scratch_->raw() : nullptr;
+  assert(scratch_ && bytes <= scratch_->bytes());
+  return bytes <= scratch_->bytes() ? scratch_->raw() : nullptr;
 }
 
 double Stream::now() const {

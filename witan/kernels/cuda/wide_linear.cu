@@ -118,6 +118,7 @@ __device__ __forceinline__ void add_input(Sums& sums, const Gradients& dy, const
     }
 }
 
+template <bool kAdds>
 __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t T, int D, int64_t first_row,
                                             int first_column) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -128,14 +129,24 @@ __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t 
     for (int half = 0; half < 2; ++half) {
       const int64_t row = first_row + warp / 2 * 32 + m * 16 + half * 8 + lane / 4;
       if (row >= T || column >= D) continue;
+      Bf16* const to = dx + row * D + column;
+      const Pack<Bf16, 8> before = kAdds ? load_pack<Bf16, 8>(to) : Pack<Bf16, 8>{};
       Pack<uint32_t, 4> out;
 #pragma unroll
-      for (int n = 0; n < 4; ++n) out.at[n] = pack_bf16(sums[m][n][2 * half], sums[m][n][2 * half + 1]);
-      store_pack<uint32_t, 4>(reinterpret_cast<uint32_t*>(dx + row * D + column), out);
+      for (int n = 0; n < 4; ++n) {
+        float first = sums[m][n][2 * half], second = sums[m][n][2 * half + 1];
+        if constexpr (kAdds) {
+          first += __bfloat162float(before.at[2 * n]);
+          second += __bfloat162float(before.at[2 * n + 1]);
+        }
+        out.at[n] = pack_bf16(first, second);
+      }
+      store_pack<uint32_t, 4>(reinterpret_cast<uint32_t*>(to), out);
     }
 }
 
 // Block i: dx[128 i .., :]. Up to 64 experts' gradients stay in registers.
+template <bool kAdds>
 __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, Matrix dy, Matrix w) {
   extern __shared__ __align__(16) Bf16 shared[];
   const int D = w.columns, steps = (dy.columns + kSide - 1) / kSide;  // of each sum
@@ -155,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, M
     if (steps > 1) load_gradients(gradients, dy, first_row, step * kSide);
     add_input(sums, gradients, own);
     if (step + 1 < steps) continue;
-    store_input(dx, sums, dy.rows, D, first_row, column);
+    store_input<kAdds>(dx, sums, dy.rows, D, first_row, column);
 #pragma unroll
     for (auto& row : sums)
 #pragma unroll
@@ -181,12 +192,12 @@ void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
   forward_kernel<<<grid, kThreads, kForwardBytes, native(stream)>>>(ptr<float>(y), ptr<Bf16>(x), matrix(w), x.size(0));
 }
 
-void wide_linear_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& w) {
+void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w) {
   if (dx.elements() == 0) return;
   assert(packs<Bf16>(dx.raw(), dx.size(1)) && packs<float>(dy.raw(), dy.size(1)));
-  allow_shared(backward_input_kernel, kInputBytes);
-  backward_input_kernel<<<tiles(dx.size(0), kRows), kThreads, kInputBytes, native(stream)>>>(ptr<Bf16>(dx), matrix(dy),
-                                                                                             matrix(w));
+  auto* const kernel = write == Write::accumulate ? backward_input_kernel<true> : backward_input_kernel<false>;
+  allow_shared(kernel, kInputBytes);
+  kernel<<<tiles(dx.size(0), kRows), kThreads, kInputBytes, native(stream)>>>(ptr<Bf16>(dx), matrix(dy), matrix(w));
 }
 
 }  // namespace witan::kernels::cuda

@@ -39,13 +39,20 @@ class CudaQueue final : public Queue {
     cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
     for (cudaEvent_t& free : free_)
       cuda::check(cudaEventCreateWithFlags(&free, cudaEventDisableTiming), "creating an event");
+    cuda::check(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "creating an event");
   }
   ~CudaQueue() override {
+    cudaEventDestroy(reached_);
     for (cudaEvent_t free : free_) cudaEventDestroy(free);
     cudaFreeHost(pinned_);
     cudaStreamDestroy(stream_);
   }
 
+  void follow(Queue& other) override {
+    const auto ahead = static_cast<cudaStream_t>(other.native());
+    cuda::check(cudaEventRecord(reached_, ahead), "recording an event");
+    cuda::check(cudaStreamWaitEvent(stream_, reached_), "making a stream follow another");
+  }
   void write(std::byte* to, const void* from, int64_t bytes) override {
     require_no_capture("writing to the device");
     for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
@@ -123,6 +130,7 @@ class CudaQueue final : public Queue {
   }
 
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t reached_ = nullptr;  // what the stream that is followed had come to
   void* pinned_ = nullptr;
   std::array<cudaEvent_t, kSlots> free_{};  // done when the device has read the slot
   size_t next_ = 0;
