@@ -3,10 +3,13 @@
 namespace witan {
 
 void Failure::raise() {
-  const std::lock_guard lock(mutex_);
-  raised_.store(true);
-  for (const auto& watched : words_)
-    if (const auto word = watched.lock()) word->store(1);
+  {
+    const std::lock_guard lock(mutex_);
+    if (raised_.exchange(true)) return;
+    for (const auto& watched : words_)
+      if (const auto word = watched.lock()) word->store(1);
+  }
+  if (told_) told_();
 }
 
 void Failure::watch(const std::shared_ptr<std::atomic<uint32_t>>& word) {

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace witan {
@@ -12,12 +14,15 @@ namespace witan {
 // Thread-safe.
 class Failure {
  public:
+  // `told` is called once, by the first raise().
+  explicit Failure(std::function<void()> told = {}) : told_(std::move(told)) {}
   bool raised() const { return raised_.load(); }
   void raise();
   // `word`, which a device may poll, becomes 1 when a rank fails; at once if one has.
   void watch(const std::shared_ptr<std::atomic<uint32_t>>& word);
 
  private:
+  const std::function<void()> told_;
   std::atomic<bool> raised_{false};
   std::mutex mutex_;
   std::vector<std::weak_ptr<std::atomic<uint32_t>>> words_;

@@ -54,14 +54,6 @@ std::string_view name_of(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-std::string describe(const Collective& call) {
-  std::string text(name_of(call.kind));
-  if (call.reduce == Reduce::max) text += "(max)";
-  if (call.kind == Kind::broadcast) text += cat(" from root ", call.peer);
-  const Tensor& tensor = call.in.defined() ? call.in : call.out;
-  return tensor.defined() ? cat(text, " ", tensor.dtype(), " ", tensor.shape()) : text;
-}
-
 int64_t row_bytes(const Tensor& rows) {
   return rows.shape().with(0, 1).elements() * size_of(rows.dtype());
 }

@@ -1,8 +1,10 @@
 // A group on the host: besides CPU tensors it carries the control messages of groups on devices.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
@@ -24,15 +26,25 @@ class HostGroup : public Group {
   using Group::Group;
 };
 
-// A world of ranks: makes their ends of host groups.
+// A world of ranks, some or all of which this process runs; makes their ends of host groups.
 class World {
  public:
   virtual ~World() = default;
   virtual int size() const = 0;
+  // Runs body(rank) for every rank of this process, each on a thread of its own if there are several. When a rank
+  // throws, the waits of all others end, wherever they are. Rethrows the root of this process's errors, of its class
+  // (and exit code), its message begun with "rank 2: ".
+  virtual void run(const std::function<void(int rank)>& body) = 0;
   // The rank's end of the group of these world ranks, in this order. Ends with equal ranks and name belong together:
   // make one per rank. The world must outlive it. Throws ConfigError when ranks repeat, are outside the world, or do
   // not contain `rank`.
   virtual std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) = 0;
+  // Where a rank of this process stands among the ranks of its host, and how many those are.
+  virtual int local_rank(int rank) const = 0;
+  virtual int local_size() const = 0;
 };
+
+// Where `rank` stands in a group; throws what World::group() does.
+int rank_in_group(int rank, const std::vector<int>& ranks, int world_size, const std::string& name);
 
 }  // namespace witan

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "witan/base/threads.h"
 #include "witan/comm/group.h"
 #include "witan/tensor/dtype.h"
 
@@ -97,6 +98,27 @@ void reduce_range(const std::vector<const T*>& inputs, const std::vector<T*>& ou
       for (int64_t i = 0; i < count; ++i) store(to[i], sum[i]);
     }
   }
+}
+
+// The same for all elements, by the threads of a pool.
+template <class T>
+void reduce_elements(ThreadPool& pool, Reduce reduce, const std::vector<const T*>& inputs,
+                     const std::vector<T*>& outputs, int64_t elements) {
+  constexpr int64_t kGrain = 1 << 15;
+  pool.for_ranges(elements, kGrain, [&](int64_t begin, int64_t end) {
+    if (reduce == Reduce::sum) {
+      reduce_range<T, Add>(inputs, outputs, begin, end);
+    } else {
+      reduce_range<T, Largest>(inputs, outputs, begin, end);
+    }
+  });
+}
+
+template <class Body>
+void dispatch_any(DType dtype, const Body& body) {
+  if (dtype == DType::i32) return body.template operator()<int32_t>();
+  if (dtype == DType::i64) return body.template operator()<int64_t>();
+  dispatch_floating(dtype, body);
 }
 
 }  // namespace witan::reduce_detail

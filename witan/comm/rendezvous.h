@@ -43,6 +43,7 @@ class Rendezvous {
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int world_rank(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  const std::vector<int>& ranks() const { return ranks_; }  // of the world
   const std::string& axis() const { return axis_; }
   const std::shared_ptr<Failure>& failure() const { return world_failure_; }
   double deadline_seconds() const { return world_.deadline_seconds; }

@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/comm/call_terms.h"
 #include "witan/comm/reduce.h"
 
 namespace witan {
@@ -19,36 +20,6 @@ void copy_bytes(Stream& stream, std::byte* to, const std::byte* from, int64_t by
   stream.pool().for_ranges(bytes, kGrain, [=](int64_t begin, int64_t end) {
     std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
   });
-}
-
-template <class Body>
-void dispatch_any(DType dtype, const Body& body) {
-  if (dtype == DType::i32) return body.template operator()<int32_t>();
-  if (dtype == DType::i64) return body.template operator()<int64_t>();
-  dispatch_floating(dtype, body);
-}
-
-template <class T>
-void reduce_elements(Stream& stream, Reduce reduce, const std::vector<const T*>& inputs, const std::vector<T*>& outputs,
-                     int64_t elements) {
-  constexpr int64_t kGrain = 1 << 15;
-  stream.pool().for_ranges(elements, kGrain, [&](int64_t begin, int64_t end) {
-    using namespace reduce_detail;
-    if (reduce == Reduce::sum) {
-      reduce_range<T, Add>(inputs, outputs, begin, end);
-    } else {
-      reduce_range<T, Largest>(inputs, outputs, begin, end);
-    }
-  });
-}
-
-// The rows of an uneven exchange may differ in number from rank to rank, everything else must not.
-bool alike(const Collective& a, const Collective& b) {
-  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer) return false;
-  if (a.kind == Kind::barrier) return true;
-  if (a.in.dtype() != b.in.dtype()) return false;
-  if (a.kind == Kind::all_to_all) return a.in.shape().with(0, 0) == b.in.shape().with(0, 0);
-  return a.in.shape() == b.in.shape();
 }
 
 }  // namespace
@@ -114,40 +85,9 @@ void ThreadGroup::move(Stream& stream, const Collective& call) {
 }
 
 std::string ThreadGroup::disagreement() const {
-  const Collective& first = meeting_->call_of(0);
-  for (int peer = 1; peer < size(); ++peer) {
-    const Collective& other = meeting_->call_of(peer);
-    if (!alike(first, other))
-      return cat("axis ", name(), ": rank ", meeting_->world_rank(peer), " calls ", describe(other),
-                 ", expected as on rank ", meeting_->world_rank(0), ": ", describe(first));
-  }
-  return first.kind == Kind::all_to_all ? counts_disagreement() : "";
-}
-
-std::string ThreadGroup::counts_disagreement() const {
-  const auto where = [&](int r) { return cat("axis ", name(), ": all_to_all: rank ", meeting_->world_rank(r)); };
-  for (int r = 0; r < size(); ++r) {
-    const Collective& call = meeting_->call_of(r);
-    const int64_t *sends = call.send_counts.data<int64_t>(), *receives = call.recv_counts.data<int64_t>();
-    int64_t rows_out = 0, rows_in = 0;
-    for (int peer = 0; peer < size(); ++peer) {
-      const int64_t sent = sends[peer], expected = meeting_->call_of(peer).recv_counts.data<int64_t>()[r];
-      if (sent != expected)
-        return cat(where(r), " sends ", sent, " rows to rank ", meeting_->world_rank(peer), ", which expects ",
-                   expected);
-      // Compared by what is left, so that no sum of hostile counts overflows.
-      if (sent < 0 || sent > call.in.size(0) - rows_out)
-        return cat(where(r), " sends ", sent, " rows to rank ", meeting_->world_rank(peer), ", but has only ",
-                   call.in.size(0) - rows_out, " of its ", call.in.size(0), " left");
-      if (receives[peer] < 0 || receives[peer] > call.out.size(0) - rows_in)
-        return cat(where(r), " receives ", receives[peer], " rows from rank ", meeting_->world_rank(peer),
-                   ", but has room for only ", call.out.size(0) - rows_in, " of its ", call.out.size(0),
-                   "; raise the capacity");
-      rows_out += sent;
-      rows_in += receives[peer];
-    }
-  }
-  return "";
+  std::vector<CallTerms> calls;
+  for (int peer = 0; peer < size(); ++peer) calls.push_back(terms_of(meeting_->call_of(peer)));
+  return witan::disagreement({name(), meeting_->ranks()}, calls);
 }
 
 // The rank reduces its slice of everybody's tensor, in all_reduce straight into everybody's: one pass over memory, and
@@ -159,7 +99,7 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
   const int64_t slice = call.kind == Kind::reduce_scatter ? call.out.elements() : (even + kLine - 1) / kLine * kLine;
   const int64_t begin = std::min(slice * rank(), total), elements = std::min(slice, total - begin);
   if (elements == 0) return;
-  dispatch_any(call.in.dtype(), [&]<class T>() {
+  reduce_detail::dispatch_any(call.in.dtype(), [&]<class T>() {
     std::vector<const T*> inputs;
     std::vector<T*> outputs;
     for (int peer = 0; peer < size(); ++peer) {
@@ -168,7 +108,7 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
       if (call.kind == Kind::all_reduce) outputs.push_back(other.out.data<T>() + begin);
     }
     if (call.kind == Kind::reduce_scatter) outputs.push_back(call.out.data<T>());
-    reduce_elements<T>(stream, call.reduce, inputs, outputs, elements);
+    reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, outputs, elements);
   });
 }
 
@@ -202,9 +142,8 @@ void ThreadGroup::exchange_equal(Stream& stream, const Collective& call) {
 
 void ThreadGroup::receive(const Collective& call, const std::function<void(const Collective& offer)>& take) {
   meeting_->recv(rank(), call, [&](const Collective& offer) -> std::string {
-    if (offer.in.dtype() != call.out.dtype() || !(offer.in.shape() == call.out.shape()))
-      return cat("axis ", name(), ": rank ", meeting_->world_rank(call.peer), " calls ", describe(offer), " to rank ",
-                 meeting_->world_rank(rank()), ", which expects ", call.out.dtype(), " ", call.out.shape());
+    std::string verdict = misfit({name(), meeting_->ranks()}, call.peer, terms_of(offer), rank(), terms_of(call));
+    if (!verdict.empty()) return verdict;
     take(offer);
     return "";
   });

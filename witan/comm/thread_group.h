@@ -29,9 +29,7 @@ class ThreadGroup : public HostGroup {
   // Takes the peer's offer, unless it does not fit.
   void receive(const Collective& call, const std::function<void(const Collective& offer)>& take);
 
-  // Empty, or how the calls of the ranks differ: every rank finds the same words.
-  std::string disagreement() const;
-  std::string counts_disagreement() const;
+  std::string disagreement() const;  // empty, or how the calls of the ranks differ
 
   void reduce(Stream& stream, const Collective& call);
   void gather(Stream& stream, const Collective& call);

@@ -4,75 +4,25 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/comm/rank_error.h"
 #include "witan/comm/rendezvous.h"
 #include "witan/comm/thread_group.h"
 
 namespace witan {
 namespace {
 
-// How likely an error is to be the root of the others; smaller is likelier.
-enum class Suspicion : uint8_t { own_error, communication, aborted };
-
 struct RankError {
   int rank = 0;
   Suspicion suspicion = Suspicion::own_error;
   std::exception_ptr error;
 };
-
-Suspicion suspicion_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const AbortedError&) {
-    return Suspicion::aborted;
-  } catch (const CommError&) {
-    return Suspicion::communication;
-  } catch (...) {
-    return Suspicion::own_error;
-  }
-}
-
-template <class E>
-void throw_if_a(const Error& error, const std::string& message) {
-  if (dynamic_cast<const E*>(&error) == nullptr) return;
-  if constexpr (std::is_constructible_v<E, std::string, ExitCode>) {
-    throw E(message, error.code());
-  } else {
-    throw E(message);
-  }
-}
-
-template <class... Classes>
-[[noreturn]] void throw_as_one_of(const Error& error, const std::string& message) {
-  (throw_if_a<Classes>(error, message), ...);
-  throw Error(error.code(), message);
-}
-
-// The same error, of the same class, with the rank before its message.
-[[noreturn]] void rethrow_named(const RankError& failure) {
-  const std::string prefix = cat("rank ", failure.rank, ": ");
-  try {
-    std::rethrow_exception(failure.error);
-  } catch (const Error& error) {
-    throw_as_one_of<UsageError, ConfigError, ShapeError, DataError, CheckpointError, DivergedError, CommError,
-                    OutOfMemoryError, DiskFullError, DeviceError, IoError, CorruptionError>(error,
-                                                                                            prefix + error.what());
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemoryError(prefix + "the host has no memory left");
-  } catch (const std::exception& error) {
-    throw Error(ExitCode::internal, prefix + error.what());
-  } catch (...) {
-    throw Error(ExitCode::internal, prefix + "threw something that is no std::exception");
-  }
-}
 
 }  // namespace
 
@@ -139,33 +89,19 @@ void ThreadWorld::run(const std::function<void(int rank)>& body) {
   const RankError failure = *std::exchange(shared.root, std::nullopt);
   shared.meetings.clear();
   shared.status.failure = std::make_shared<Failure>();
-  rethrow_named(failure);
+  rethrow_named(failure.rank, failure.error);
 }
 
 std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
   Shared& shared = *shared_;
-  const auto list = [&] {
-    std::string text;
-    for (const int r : ranks) text += cat(text.empty() ? "" : ", ", r);
-    return text;
-  };
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    require<ConfigError>(ranks[i] >= 0 && ranks[i] < shared.size, "axis ", name, ": no rank ", ranks[i],
-                         " in a world of ", shared.size);
-    require<ConfigError>(std::find(ranks.begin(), ranks.begin() + static_cast<int64_t>(i), ranks[i]) ==
-                             ranks.begin() + static_cast<int64_t>(i),
-                         "axis ", name, ": rank ", ranks[i], " stands twice in the group [", list(), "]");
-  }
-  const auto here = std::find(ranks.begin(), ranks.end(), rank);
-  require<ConfigError>(here != ranks.end(), "axis ", name, ": rank ", rank, " is not in the group [", list(), "]");
-
+  const int here = rank_in_group(rank, ranks, shared.size, name);
   const std::lock_guard lock(shared.mutex);
   auto& meeting = shared.meetings[{name, ranks}];
   if (!meeting) {
     meeting = std::make_shared<Rendezvous>(shared.status, ranks, std::move(name));
     if (shared.root) meeting->abort();
   }
-  return std::make_unique<ThreadGroup>(meeting, static_cast<int>(here - ranks.begin()));
+  return std::make_unique<ThreadGroup>(meeting, here);
 }
 
 }  // namespace witan

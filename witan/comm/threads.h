@@ -31,10 +31,13 @@ class ThreadWorld : public World {
   // mere consequence of another rank's, and not a CommError if there is any other. Its class (and exit code) is kept,
   // its message begins with "rank 2: "; what is not a witan::Error becomes one, of ExitCode::internal. May be called
   // again; after a failure the groups made before it stay unusable and new ones start afresh.
-  void run(const std::function<void(int rank)>& body);
+  void run(const std::function<void(int rank)>& body) override;
 
   // In any order, on any thread.
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
+
+  int local_rank(int rank) const override { return rank; }
+  int local_size() const override { return size(); }
 
  private:
   struct Shared;

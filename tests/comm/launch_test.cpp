@@ -1,0 +1,87 @@
+#include "witan/comm/launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+std::optional<Launch> launch(const Variables& variables) {
+  return find_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+std::string refusal(const Variables& variables) {
+  return test::message_of<ConfigError>([&] { launch(variables); });
+}
+
+TEST(Launch, IsOneProcessUnlessALauncherSaysOtherwise) {
+  EXPECT_FALSE(launch({}));
+  EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  // The script of a batch job is no step of it.
+  EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}}));
+}
+
+TEST(Launch, ReadsWhatLaunchersSet) {
+  const auto torch = launch({{"RANK", "3"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "1"},
+                             {"MASTER_ADDR", "10.0.0.7"},
+                             {"MASTER_PORT", "1234"},
+                             {"WITAN_JOB_SECRET", "s"},
+                             {"OMPI_COMM_WORLD_RANK", "1"}});
+  ASSERT_TRUE(torch);
+  EXPECT_EQ(torch->rank, 3);
+  EXPECT_EQ(torch->size, 4);
+  EXPECT_EQ(torch->local_rank, 1);
+  EXPECT_EQ(torch->master.address, "10.0.0.7");
+  EXPECT_EQ(torch->master.port, 1234);
+  EXPECT_EQ(torch->secret, "s");
+
+  const auto mpi =
+      launch({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  ASSERT_TRUE(mpi);
+  EXPECT_EQ(mpi->rank, 1);
+  EXPECT_FALSE(mpi->local_rank);
+  EXPECT_EQ(mpi->master.address, "127.0.0.1");
+  EXPECT_EQ(mpi->master.port, 29500);
+
+  const auto slurm =
+      launch({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_ID", "0"}});
+  ASSERT_TRUE(slurm);
+  EXPECT_EQ(slurm->rank, 1);
+  EXPECT_EQ(slurm->local_rank, 0);
+}
+
+TEST(Launch, LeavesTorchrunItsPort) {
+  const auto torch = launch({{"RANK", "0"},
+                             {"WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "localhost"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(torch->master.port, 29501);
+}
+
+TEST(Launch, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(refusal({{"RANK", "1"}}), "environment: RANK is set, but WORLD_SIZE is not");
+  EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}), HasSubstr("RANK does not say which of these ranks this process is"));
+  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = \"2\" is no number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "two"}}),
+            "environment: WORLD_SIZE = \"two\" is no number from 1 to 65536");
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
+              HasSubstr("the ranks are on several hosts, and MASTER_ADDR does not say"));
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}}),
+              HasSubstr("set WITAN_JOB_SECRET to the same random text"));
+}
+
+}  // namespace
+}  // namespace witan

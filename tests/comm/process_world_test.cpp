@@ -1,0 +1,523 @@
+// Real processes on this machine: what they compute is what threads compute, and whatever happens to one of them, the
+// others end soon and say which.
+#include "witan/comm/process_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <thread>
+
+#include "support/processes.h"
+#include "support/thread_world.h"
+#include "witan/comm/fingerprint.h"
+#include "witan/comm/handshake.h"
+
+namespace witan {
+namespace {
+
+using testing::Ended;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::in_processes;
+using testing::launch_of;
+using ::testing::MatchesRegex;
+using testing::on_processes;
+using testing::on_ranks;
+using testing::ProcessRank;
+using testing::ThreadRank;
+using Kind = Collective::Kind;
+
+constexpr double kSoon = 5;  // s
+
+void expect_whole(const std::vector<Ended>& ended) {
+  for (size_t rank = 0; rank < ended.size(); ++rank)
+    EXPECT_EQ(ended[rank].code, 0) << "rank " << rank << ": " << ended[rank].said;
+}
+
+void append(std::string& bytes, const Tensor& tensor) {
+  bytes.append(reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
+}
+
+// Values of every dtype that differ from rank to rank; integers so large that sums wrap.
+template <class AnyRank>
+Tensor own_values(AnyRank& rank, const Shape& shape, DType dtype) {
+  const std::string name = "rank " + std::to_string(rank.rank);
+  if (is_floating(dtype)) return rank.normal(shape, dtype, name);
+  Tensor out = rank.stream.empty(shape, dtype);
+  const Philox rng(3, Philox::stream_of(name));
+  auto* bytes = reinterpret_cast<uint32_t*>(out.raw());
+  for (int64_t i = 0; i < out.bytes() / 4; ++i) bytes[i] = rng.bits(static_cast<uint64_t>(i));
+  return out;
+}
+
+// The results of every collective on this rank, as bytes, whatever the ranks are.
+template <class AnyRank>
+std::string results(AnyRank& rank, Group& group, int64_t rows) {
+  Stream& stream = rank.stream;
+  const int n = group.size(), me = group.rank();
+  std::string bytes;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64}) {
+    for (const Reduce how : {Reduce::sum, Reduce::max}) {
+      const Tensor all = own_values(rank, {rows, 3}, dtype);
+      group.all_reduce(stream, all, how);
+      append(bytes, all);
+      const Tensor in = own_values(rank, {rows * n, 3}, dtype), out = stream.zeros({rows, 3}, dtype);
+      group.reduce_scatter(stream, out, in, how);
+      append(bytes, out);
+      group.reduce_scatter(stream, in.narrow(0, me * rows, rows), in, how);  // in place
+      append(bytes, in.narrow(0, me * rows, rows));
+    }
+    const Tensor gathered = stream.zeros({rows * n, 3}, dtype);
+    group.all_gather(stream, gathered, own_values(rank, {rows, 3}, dtype));
+    append(bytes, gathered);
+    const Tensor swapped = stream.zeros({rows * n, 3}, dtype);
+    group.all_to_all_equal(stream, swapped, own_values(rank, {rows * n, 3}, dtype));
+    append(bytes, swapped);
+    const Tensor told = own_values(rank, {rows, 3}, dtype);
+    group.broadcast(stream, told, n - 1);
+    append(bytes, told);
+  }
+  return bytes;
+}
+
+// Uneven rows, some ranks get none; then a ring of sends and receives, where even ranks send first.
+template <class AnyRank>
+std::string uneven_results(AnyRank& rank, Group& group) {
+  Stream& stream = rank.stream;
+  const int n = group.size(), me = group.rank();
+  const auto count = [&](int from, int to) { return int64_t{3} * from + 2 * to - (to == 1 ? 2 * to + 3 * from : 0); };
+  std::vector<int64_t> sends, receives;
+  for (int peer = 0; peer < n; ++peer) {
+    sends.push_back(count(me, peer));
+    receives.push_back(count(peer, me));
+  }
+  std::string bytes;
+  const Tensor out = stream.zeros({100, 4}, DType::f32);
+  group.all_to_all(stream, out, rank.template tensor<int64_t>({n}, receives), own_values(rank, {100, 4}, DType::f32),
+                   rank.template tensor<int64_t>({n}, sends));
+  append(bytes, out);
+  const Tensor mine = own_values(rank, {7}, DType::bf16), theirs = stream.zeros({7}, DType::bf16);
+  const auto send = [&] { group.send(stream, mine, (me + 1) % n); };
+  const auto recv = [&] { group.recv(stream, theirs, (me + n - 1) % n); };
+  me % 2 == 0 ? (send(), recv()) : (recv(), send());
+  append(bytes, theirs);
+  group.barrier(stream);
+  return bytes;
+}
+
+template <class Body>
+void expect_bits_of_threads(int ranks, const Body& body) {
+  const auto processes = on_processes(ranks, [&](ProcessRank& rank) { return body(rank, *rank.everyone()); });
+  expect_whole(processes);
+  std::vector<std::string> threads(static_cast<size_t>(ranks));
+  on_ranks(ranks, [&](ThreadRank& rank) { threads[static_cast<size_t>(rank.rank)] = body(rank, *rank.everyone()); });
+  for (size_t rank = 0; rank < threads.size(); ++rank) {
+    EXPECT_FALSE(threads[rank].empty());
+    EXPECT_TRUE(processes[rank].said == threads[rank]) << "other bits on rank " << rank;
+  }
+}
+
+class ProcessBits : public ::testing::TestWithParam<int> {};
+
+TEST_P(ProcessBits, OfEveryCollectiveAreThoseOfThreads) {
+  for (const int64_t rows : {0, 1, 5, 1000})
+    expect_bits_of_threads(GetParam(), [&](auto& rank, Group& group) { return results(rank, group, rows) + "."; });
+}
+TEST_P(ProcessBits, OfPiecesToo) {
+  expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) {
+    std::string bytes;  // several pieces, the last one cut
+    const Tensor all = own_values(rank, {900001}, DType::f32);
+    group.all_reduce(rank.stream, all);
+    append(bytes, all);
+    const Tensor in = own_values(rank, {group.size() * int64_t{300001}}, DType::bf16);
+    const Tensor out = rank.stream.zeros({300001}, DType::bf16);
+    group.reduce_scatter(rank.stream, out, in);
+    append(bytes, out);
+    return bytes;
+  });
+}
+TEST_P(ProcessBits, OfUnevenExchangesAndPairsToo) {
+  expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) { return uneven_results(rank, group); });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ProcessBits, ::testing::Values(2, 3, 4));
+
+TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
+  expect_whole(on_processes(4, [](ProcessRank& rank) {
+    const int half = rank.rank / 2, parity = rank.rank % 2;
+    const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
+    const auto across = rank.world.group(rank.rank, {2 + parity, parity}, "replicate");
+    EXPECT_EQ(across->rank(), half == 0 ? 1 : 0);
+    EXPECT_EQ(across->world_rank(0), 2 + parity);
+    EXPECT_FALSE(across->one_process());
+    EXPECT_EQ(across->deadline_seconds(), 20);
+    // A second thread of each process works in a group of its own.
+    std::thread saver([&, group = rank.everyone("checkpoint")] {
+      testing::Rank own(1, 1 << 20);
+      for (int i = 0; i < 50; ++i) {
+        const Tensor x = own.tensor<int64_t>({2}, {rank.rank, i});
+        group->all_reduce(own.stream, x);
+        EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{6, 4 * i}));
+      }
+    });
+    for (int i = 0; i < 50; ++i) {
+      const Tensor x = rank.tensor<float>({1}, {static_cast<float>(rank.rank)});
+      pair->all_reduce(rank.stream, x);
+      across->all_reduce(rank.stream, x);
+      EXPECT_EQ(x.to_vector<float>(), std::vector<float>{6});
+      across->agree({Kind::all_reduce, x, x, {}, {}});
+    }
+    saver.join();
+    EXPECT_EQ(rank.world.local_size(), 4);
+    EXPECT_EQ(rank.world.local_rank(rank.rank), rank.rank);
+    EXPECT_TRUE(ranks_that_differ(rank.stream, *pair, rank.stream.zeros({4}, DType::f32)).empty());
+    return "";
+  }));
+}
+
+TEST(ProcessWorld, RankZeroGoesFirst) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    std::string all;
+    for (int i = 0; i < 10; ++i) all += rank.world.first([&] { return std::to_string(rank.rank) + "!"; });
+    return all;
+  });
+  expect_whole(ended);
+  for (const Ended& one : ended) EXPECT_EQ(one.said, "0!0!0!0!0!0!0!0!0!0!");
+}
+
+TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
+  const auto ended = on_processes(4, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 2) ::raise(SIGKILL);
+    if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
+    group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
+    return "";
+  });
+  EXPECT_TRUE(ended[2].killed);
+  for (const int rank : {0, 1, 3}) {
+    const Ended& one = ended[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said,
+                MatchesRegex("rank " + std::to_string(rank) + ": rank 2 on .* is lost: its connection ended"));
+    EXPECT_LT(one.seconds, kSoon);
+  }
+}
+
+TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 1) throw DataError("no such shard");
+    const auto word = std::make_shared<std::atomic<uint32_t>>(0);
+    group->failure()->watch(word);
+    try {
+      group->barrier(rank.stream);
+    } catch (const CommError&) {
+      while (word->load() == 0) std::this_thread::yield();  // a device that polls it ends too
+      throw;
+    }
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::data));
+  EXPECT_EQ(ended[1].said, "rank 1: no such shard");
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(ended[rank].said, MatchesRegex("rank [02]: stopped, as rank 1 on .* failed: no such shard"));
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 2, port), {20, 20});
+    if (rank == 1) throw ConfigError("zero layers");
+    world.first([] { return ""; });
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::config));
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed"));
+}
+
+// What all ranks are told when their calls are `call`'s.
+std::string words_of(int ranks, const std::function<void(ProcessRank&, HostGroup&)>& call, double deadline = 20) {
+  const auto ended = on_processes(ranks,
+                                  [&](ProcessRank& rank) {
+                                    call(rank, *rank.everyone("expert"));
+                                    return "";
+                                  },
+                                  {20, deadline});
+  std::string words;
+  for (const Ended& one : ended) {
+    if (one.code == 0) continue;
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    const std::string own = one.said.substr(one.said.find(": ") + 2);
+    if (words.empty()) words = own;
+    EXPECT_EQ(own, words) << "every rank says the same";
+    EXPECT_LT(one.seconds, kSoon);
+  }
+  return words;
+}
+
+TEST(ProcessWorld, DifferentCallsAreNamed) {
+  EXPECT_EQ(words_of(3,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({rank.rank == 2 ? 4 : 3}, DType::f32);
+                       group.agree({Kind::all_reduce, x, x, {}, {}});
+                     }),
+            "axis expert: rank 2 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4, 2}, DType::f32);
+                       group.all_to_all(rank.stream, rank.stream.zeros({4, 2}, DType::f32),
+                                        rank.tensor<int64_t>({2}, {1, 1}), x,
+                                        rank.tensor<int64_t>({2}, {1, 2 - rank.rank}));
+                     }),
+            "axis expert: all_to_all: rank 0 sends 2 rows to rank 1, which expects 1");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4 + rank.rank}, DType::f32);
+                       rank.rank == 0 ? group.send(rank.stream, x, 1) : group.recv(rank.stream, x, 0);
+                     }),
+            "axis expert: rank 0 calls send float32 [4] to rank 1, which expects float32 [5]");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4}, DType::i32);
+                       rank.rank == 0 ? group.recv(rank.stream, x, 1) : group.all_reduce(rank.stream, x);
+                     }),
+            "axis expert: rank 0 calls recv int32 [4] from rank 1, which calls all_reduce instead");
+  EXPECT_THAT(
+      words_of(2, [](ProcessRank& rank,
+                     HostGroup& group) { group.send(rank.stream, rank.stream.zeros({4}, DType::i32), 1 - rank.rank); }),
+      MatchesRegex("axis expert: rank . calls send int32 .4. to rank ., which sends to rank . at the same "
+                   "time; one of them must receive first"));
+}
+
+TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
+  EXPECT_EQ(words_of(
+                2,
+                [](ProcessRank& rank, HostGroup& group) {
+                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  group.barrier(rank.stream);
+                },
+                0.3),
+            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       if (rank.rank == 0) group.barrier(rank.stream);
+                     }),
+            "axis expert: rank 1 returned, but rank 0 waits for it in barrier");
+}
+
+TEST(ProcessWorld, AMissingRankIsNamedToAll) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 4, port), {1, 20});  // rank 3 never comes
+    return "";
+  });
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said, MatchesRegex("rank 3 of 4 did not come to rank 0 on .* within 1 s"));
+    EXPECT_LT(one.seconds, kSoon);
+  }
+}
+
+TEST(ProcessWorld, RankZeroThatNeverComesIsNamed) {
+  const auto ended = in_processes(1, [&, port = free_port()](int) -> std::string {
+    ProcessWorld world(launch_of(1, 2, port), {0.5, 20});
+    return "";
+  });
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[0].said, HasSubstr("did not meet rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(ended[0].said, HasSubstr("Connection refused"));
+}
+
+TEST(ProcessWorld, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int index) -> std::string {
+    const bool stranger = index == 2;
+    // The one that belongs here comes after the stranger, who says that he is the same rank.
+    if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    ProcessWorld world(launch_of(stranger ? 1 : index, 2, port, stranger ? "guess" : "test"), {10, 10});
+    return world.first([] { return "met"; });
+  });
+  EXPECT_EQ(ended[0].said, "met");
+  EXPECT_EQ(ended[1].said, "met");
+  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[2].said, HasSubstr("is not rank 0 of this job: WITAN_JOB_SECRET is another there"));
+  EXPECT_LT(ended[2].seconds, kSoon);
+}
+
+TEST(ProcessWorld, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, rank == 0 ? 2 : 3, port), {1, 10});
+    return "";
+  });
+  EXPECT_THAT(ended[1].said, HasSubstr("it is one of 2 ranks, this process one of 3"));
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(ended[0].said, HasSubstr("was turned away: it is one of 3 ranks, not of 2"));
+  const auto twice = in_processes(3, [&, again = free_port()](int index) -> std::string {
+    if (index == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ProcessWorld world(launch_of(index == 2 ? 1 : index, 3, again), {1, 10});
+    return "";
+  });
+  EXPECT_THAT(twice[2].said, HasSubstr("another process has already come as rank 1"));
+}
+
+// Bytes that a stranger sends to rank 0, whose job is then met as if nothing had been.
+void expect_unimpressed(const std::string& bytes, bool hangs_up) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int index) -> std::string {
+    if (index < 2) {
+      if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ProcessWorld world(launch_of(index, 2, port), {10, 10});
+      return world.first([] { return "met"; });
+    }
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    send_all(*socket, std::as_bytes(std::span(bytes)), deadline_in(1));
+    if (!hangs_up) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return "";
+  });
+  EXPECT_EQ(ended[0].said, "met");
+  EXPECT_EQ(ended[1].said, "met");
+  EXPECT_LT(ended[0].seconds, kSoon);
+}
+
+TEST(ProcessWorld, GarbageAndSilenceDisturbNobody) {
+  Greeting greeting;
+  std::string polite(reinterpret_cast<const char*>(&greeting), sizeof greeting);
+  std::string garbage;
+  const Philox rng(1, 1);
+  for (uint64_t i = 0; i < 4000; ++i) garbage += static_cast<char>(rng.bits(i));
+  for (const bool hangs_up : {true, false}) {
+    expect_unimpressed("", hangs_up);
+    expect_unimpressed("GET / HTTP/1.1\r\n\r\n", hangs_up);
+    expect_unimpressed(garbage, hangs_up);
+    expect_unimpressed(polite, hangs_up);
+    expect_unimpressed(polite + garbage, hangs_up);
+  }
+}
+
+TEST(ProcessWorld, AnotherVersionIsNamed) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int index) -> std::string {
+    if (index == 1) {
+      ProcessWorld world(launch_of(1, 2, port), {5, 5});
+      return "";
+    }
+    const Socket listener = listen_at({"127.0.0.1", port});
+    wait_readable(listener, 5);
+    const auto visitor = accept_from(listener);
+    Greeting newer;
+    newer.version = kProtocol + 1;
+    send_all(*visitor, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    wait_readable(*visitor, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 2 of Witan's protocol, this program version 1"));
+}
+
+TEST(ProcessWorld, AnotherVersionThatComesIsTurnedAway) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int index) -> std::string {
+    if (index == 0) {
+      ProcessWorld world(launch_of(0, 2, port), {1, 5});
+      return "";
+    }
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    Greeting newer, answer;
+    newer.version = kProtocol + 1;
+    send_all(*socket, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    EXPECT_EQ(recv_all(*socket, std::as_writable_bytes(std::span(&answer, 1)), deadline_in(1)), Transfer::done);
+    EXPECT_EQ(answer.version, kProtocol) << "whoever comes can say what is wrong";
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, 0);
+  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 2 of Witan's protocol"));
+}
+
+// What rank 0 says of rank 1, who belongs to the job and then sends these bytes.
+std::string said_of(const std::string& bytes) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    if (rank == 1) {
+      const auto peers = meet_peers(launch_of(1, 2, port), 10);
+      send_all(peers[0].socket, std::as_bytes(std::span(bytes)), deadline_in(1));
+      std::array<std::byte, 4096> rest;
+      while (recv_all(peers[0].socket, rest, deadline_in(0.5)) == Transfer::done) {
+      }
+      return "";
+    }
+    ProcessWorld world(launch_of(0, 2, port), {10, 10});
+    world.run([&](int) {
+      ProcessRank own(world);
+      own.everyone()->all_reduce(own.stream, own.stream.zeros({4}, DType::f32));
+    });
+    return "";
+  });
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_LT(ended[0].seconds, kSoon);
+  return ended[0].said;
+}
+
+std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::string& payload = "") {
+  std::string text;
+  const auto add = [&](const auto& value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(kind);
+  add(uint32_t{0});
+  add(channel);
+  add(bytes);
+  return text + payload;
+}
+
+TEST(ProcessWorld, ARankWhoseBytesAreNoMessagesIsLost) {
+  constexpr uint32_t kData = 4, kFailure = 5, kGoodbye = 6;
+  const std::string lost = "is lost: what it sent is no message of Witan's";
+  EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a note beyond its bounds
+  EXPECT_THAT(said_of(frame(kData, 1, 8, "unwanted")), HasSubstr(lost));  // data that nobody asked for
+  EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same, without an end
+  EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
+  EXPECT_THAT(said_of(frame(kGoodbye, 0, 1)), HasSubstr(lost));           // too many for a goodbye
+  std::string flood, channels;
+  for (int i = 0; i < 10; ++i) flood += frame(0, 9, 0);
+  for (uint64_t i = 0; i < 5000; ++i) channels += frame(0, i, 0);
+  EXPECT_THAT(said_of(flood), HasSubstr(lost));
+  EXPECT_THAT(said_of(channels), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(0, 1, 100, "cut off")).substr(0, 6), "rank 0");
+}
+
+TEST(ProcessWorld, TheSystemLooksAfterItsConnections) {
+  const int port = free_port();
+  expect_whole(in_processes(2, [&](int rank) -> std::string {
+    const auto peers = meet_peers(launch_of(rank, 2, port), 10);
+    const auto option = [&](int level, int name) {
+      int value = 0;
+      socklen_t length = sizeof value;
+      ::getsockopt(peers[static_cast<size_t>(1 - rank)].socket.fd(), level, name, &value, &length);
+      return value;
+    };
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    const int silence =
+        option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT);
+    EXPECT_LT(silence, kSoon);
+    EXPECT_LT(option(IPPROTO_TCP, TCP_USER_TIMEOUT), kSoon * 1000);
+    EXPECT_EQ(peers[0].host, peers[1].host);
+    return "";
+  }));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,111 @@
+// Runs a test's body on N ranks that are processes of this machine.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/rank.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+#include "witan/comm/process_world.h"
+
+namespace witan::testing {
+
+// A port that nobody has, a moment ago.
+inline int free_port() {
+  return local_end(listen_at({"127.0.0.1", 0})).port;
+}
+
+inline Launch launch_of(int rank, int size, int port, const std::string& secret = "test") {
+  return {rank, size, rank, {"127.0.0.1", port}, secret};
+}
+
+// How a process ended. A test that fails within it ends it with code 99.
+struct Ended {
+  bool killed = false;
+  int code = -1;
+  std::string said;    // what its body returned, or its error's message
+  double seconds = 0;  // from the start of all
+};
+
+inline std::string read_all(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Runs body(rank) in processes of their own, forked from this one, which must have no other threads.
+inline std::vector<Ended> in_processes(int count, const std::function<std::string(int rank)>& body) {
+  const test::TempFolder folder;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < count; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int code = 0;
+      std::string said;
+      try {
+        said = body(rank);
+      } catch (const Error& error) {
+        code = static_cast<int>(error.code());
+        said = error.what();
+      } catch (const std::exception& error) {
+        code = 1;
+        said = error.what();
+      }
+      std::ofstream(folder / std::to_string(rank), std::ios::binary) << said;
+      ::_exit(code == 0 && ::testing::Test::HasFailure() ? 99 : code);
+    }
+    children.push_back(child);
+  }
+  std::vector<Ended> ended(children.size());
+  for (size_t left = children.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t child = ::wait(&status);
+    const auto rank = static_cast<size_t>(std::find(children.begin(), children.end(), child) - children.begin());
+    if (rank == children.size()) continue;
+    ended[rank] = {WIFSIGNALED(status) != 0, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                   read_all(folder / std::to_string(rank)),
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  }
+  return ended;
+}
+
+struct ProcessRank : Rank {
+  explicit ProcessRank(ProcessWorld& of) : Rank(1, int64_t{1} << 28), world(of), rank(of.rank()) {}
+
+  std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
+    std::vector<int> ranks(static_cast<size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return world.group(rank, ranks, axis);
+  }
+
+  ProcessWorld& world;
+  const int rank;
+};
+
+// The same with a world of all of them.
+inline std::vector<Ended> on_processes(int count, const std::function<std::string(ProcessRank&)>& body,
+                                       const ProcessWorldOptions& options = {20, 20}) {
+  const int port = free_port();
+  return in_processes(count, [&](int index) {
+    ProcessWorld world(launch_of(index, count, port), options);
+    std::string said;
+    world.run([&](int) {
+      ProcessRank rank(world);
+      said = body(rank);
+    });
+    return said;
+  });
+}
+
+}  // namespace witan::testing

@@ -1,0 +1,49 @@
+// What the ranks of a group must agree about when they make a call, and the words for it when they do not.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "witan/comm/group.h"
+
+namespace witan {
+
+// A call without its tensors.
+struct CallTerms {
+  Collective::Kind kind = Collective::Kind::barrier;
+  Reduce reduce = Reduce::sum;
+  int peer = 0;
+  DType dtype = DType::f32;
+  Shape shape;           // of in, or of out where there is no in
+  bool moves = false;    // there is either
+  int64_t out_rows = 0;  // of all_to_all
+  std::span<const int64_t> send_counts, recv_counts;
+};
+CallTerms terms_of(const Collective& call);  // counts stay where the call has them
+std::string describe(const CallTerms& terms);
+
+// The axis of a group, and its ranks in the world.
+struct GroupNames {
+  const std::string& axis;
+  const std::vector<int>& ranks;
+};
+
+// Empty, or how the calls of the ranks differ. Every rank finds the same words.
+std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls);
+// The same for a send of rank `from` and what rank `to` expects; ranks of the group.
+std::string misfit(const GroupNames& names, int from, const CallTerms& sent, int to, const CallTerms& expected);
+
+// Terms as bytes, for a process elsewhere.
+std::vector<std::byte> pack(const CallTerms& terms);
+// Terms, and the counts that they point to.
+struct PackedTerms {
+  CallTerms terms;
+  std::vector<int64_t> counts;
+};
+// Of a group of `size` ranks. Throws CommError for bytes that are no terms.
+PackedTerms unpack(std::span<const std::byte> bytes, int size);
+
+}  // namespace witan

@@ -1,0 +1,25 @@
+#include "witan/comm/host_group.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+int rank_in_group(int rank, const std::vector<int>& ranks, int world_size, const std::string& name) {
+  const auto list = [&] {
+    std::string text;
+    for (const int r : ranks) text += cat(text.empty() ? "" : ", ", r);
+    return text;
+  };
+  for (auto at = ranks.begin(); at != ranks.end(); ++at) {
+    require<ConfigError>(*at >= 0 && *at < world_size, "axis ", name, ": no rank ", *at, " in a world of ", world_size);
+    require<ConfigError>(std::find(ranks.begin(), at, *at) == at, "axis ", name, ": rank ", *at,
+                         " stands twice in the group [", list(), "]");
+  }
+  const auto here = std::find(ranks.begin(), ranks.end(), rank);
+  require<ConfigError>(here != ranks.end(), "axis ", name, ": rank ", rank, " is not in the group [", list(), "]");
+  return static_cast<int>(here - ranks.begin());
+}
+
+}  // namespace witan

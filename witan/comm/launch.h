@@ -1,0 +1,32 @@
+// What a launcher (mpirun, srun, torchrun and the like) tells a process about its job, through the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "witan/comm/socket.h"
+
+namespace witan {
+
+struct Launch {
+  int rank = 0, size = 1;
+  std::optional<int> local_rank;  // among the ranks of this host, where the launcher says
+  Endpoint master;                // where rank 0 is met
+  std::string secret;  // that all ranks of the job know, and nobody else; may be empty where all are on one host
+};
+
+// A variable's value; null where it is unset.
+using Environment = std::function<const char*(const char* name)>;
+
+// Nothing unless this process is one of several ranks:
+//   RANK, WORLD_SIZE, LOCAL_RANK                                   torchrun and most scripts
+//   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK       Open MPI's mpirun
+//   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID with SLURM_STEP_ID   srun; not the script of a batch job, where no step
+//   is
+// Rank 0 is met at MASTER_ADDR (127.0.0.1 when all ranks are on one host) and MASTER_PORT (29500; one more under
+// torchrun, whose own store has that port). The secret is WITAN_JOB_SECRET. Throws ConfigError.
+std::optional<Launch> find_launch(const Environment& environment);
+std::optional<Launch> find_launch();  // of this process
+
+}  // namespace witan

@@ -1,0 +1,49 @@
+// A world whose ranks are processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h),
+// connected pairwise (links.h).
+//
+// A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s; they are
+// told which rank on which host. One that throws tells the others before it ends. Errors name ranks and hosts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/comm/host_group.h"
+#include "witan/comm/launch.h"
+#include "witan/comm/links.h"
+
+namespace witan {
+
+struct ProcessWorldOptions {
+  double meeting_seconds = 300;   // how long ranks wait for each other to start
+  double deadline_seconds = 300;  // how long a rank waits for its peers in one call
+};
+
+// Today a process runs one rank.
+class ProcessWorld : public World {
+ public:
+  // All ranks together. Throws as meet_peers() does.
+  explicit ProcessWorld(const Launch& launch, const ProcessWorldOptions& options = {});
+  // Tells the others that this rank is done; or, while an error unwinds, that it failed.
+  ~ProcessWorld() override;
+
+  int rank() const { return links_.rank(); }
+  int size() const override { return links_.size(); }
+  void run(const std::function<void(int rank)>& body) override;
+  std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
+  int local_rank(int rank) const override;
+  int local_size() const override { return local_size_; }
+
+  // All ranks come; then rank 0 runs body() while the others wait, for as long as it takes; returns, on all of them,
+  // what it returned (a MiB at most). What it throws is rank 0's error, and ends all others.
+  std::string first(const std::function<std::string()>& body);
+
+ private:
+  Links links_;
+  const double deadline_;
+  int local_rank_ = 0, local_size_ = 1;
+};
+
+}  // namespace witan

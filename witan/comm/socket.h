@@ -1,0 +1,66 @@
+// TCP connections between the processes of a job. Sockets do not block; every wait has a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace witan {
+
+using Deadline = std::chrono::steady_clock::time_point;
+Deadline deadline_in(double seconds);
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+// A numeric address and a port.
+struct Endpoint {
+  std::string address;
+  int port = 0;
+};
+Endpoint local_end(const Socket& socket);
+Endpoint remote_end(const Socket& socket);
+
+// Whether the name leads to this machine alone: 127.x, ::1, and names of them.
+bool is_loopback(const std::string& address);
+
+// Hears connections to this address of this machine ("": to all of them) and port (0: one that is free). Throws
+// ConfigError.
+Socket listen_at(const Endpoint& at);
+// The next connection that waits, if there is one.
+std::optional<Socket> accept_from(const Socket& listener);
+// Nothing, with the reason in `why`, when nobody answers until the deadline.
+std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why);
+
+// Small messages are sent at once, and the system finds out within 4 s that the other host is gone.
+void keep_alive(const Socket& socket);
+
+enum class Transfer : uint8_t { done, closed, late };
+// All of the bytes, or why not.
+Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
+Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline);
+
+// Waits until the socket can be read (or written) or `seconds` are over; false then.
+bool wait_readable(const Socket& socket, double seconds);
+bool wait_writable(const Socket& socket, double seconds);
+
+}  // namespace witan
