@@ -124,7 +124,7 @@ ExitCode bench_step(Context& context, State& state) {
   config.train.sample_tokens = 0;
   resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
   config.validate();
-  require_devices(config);
+  require_devices(config, config.parallel.ranks);
   const Plan plan = plan_of(config, nullptr);
   require_fits(config, plan, usable_memory(config));
   const Measured measured = run_ranks(config, plan, state);

@@ -65,7 +65,8 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
 
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
   const CeilingsFile file = ceilings_file();
-  const Load load = load_of(config, usable_cores());
+  Load load = load_of(config, usable_cores());
+  if (config.parallel.on_gpu()) load.ranks = std::min(load.ranks, cuda::devices());  // others are on other hosts
   if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
   if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
   ThreadPool pool(load.ranks * load.threads);

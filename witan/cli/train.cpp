@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <memory>
@@ -11,9 +12,11 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
+#include "witan/comm/process_world.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/fit.h"
 #include "witan/report/html.h"
@@ -58,19 +61,31 @@ void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t do
                   was, is, before.train.train_iters));
 }
 
-// Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer.
+// Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer. `plan`: of the ranks
+// of this host.
 void require_memory(const RunConfig& config, const Plan& plan, Progress& progress) {
   const int64_t usable = usable_memory(config);
   if (usable > 0 && plan.needed_bytes() > usable) progress.note(format_memory(plan, usable));
   require_fits(config, plan, usable);
 }
 
+// The part of a plan that so many processes of one host, a rank each, take of it.
+Plan on_one_host(Plan plan, int processes) {
+  plan.ranks.resize(std::min(plan.ranks.size(), static_cast<size_t>(processes)));
+  plan.reserve_bytes *= processes;
+  return plan;
+}
+
+Plan here(const Plan& plan, const ProcessWorld* world) {
+  return world == nullptr ? plan : on_one_host(plan, world->local_size());
+}
+
 // The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
-void require_memory_early(RunConfig config, bool fresh, Progress& progress) {
+void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* world, Progress& progress) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  require_memory(config, plan_of(config, nullptr), progress);
+  require_memory(config, here(plan_of(config, nullptr), world), progress);
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -183,52 +198,161 @@ void say_finished(const Context& context, std::FILE* out, const RunConfig& confi
              command_for(context, config, "train"), archive_path(config.train.runs_folder, config.train.run).string());
 }
 
-ExitCode train_command(Context& context, State& state) {
-  const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
-  read_config(context, state);
-  RunConfig& config = state.config;
-  ProgressOptions options = progress_options(context.err);
-  options.data = context.out;
-  Progress progress(context.err, options);
-  const auto scheduled = state.fresh ? std::nullopt : apply_load_options(config, progress);
-  RunConfig asked = config;  // as given: what is automatic stays so in the run's own file
-  asked.load = {};           // and how a checkpoint was loaded is no part of the run
+// One call of `witan train`, in one process or in one of several.
+class TrainCall {
+ public:
+  // `world`: this process's ranks among the job's; null: a thread for each rank.
+  TrainCall(Context& context, State& state, ProcessWorld* world) : context_(context), state_(state), world_(world) {}
+
+  ExitCode run();
+
+ private:
+  bool leads() const { return world_ == nullptr || world_->runs(0); }
+  // What the launcher has decided.
+  void settle(RunConfig& config) const;
+  void read(Progress& progress);
+  // Of rank 0: all that is on the disk before a run begins. Returns the step that it begins from; nothing when all are
+  // done.
+  std::optional<int64_t> prepare(Progress& progress);
+  // Of other processes, when rank 0 has prepared: the same.
+  void join(int64_t step);
+  ExitCode train_from(int64_t done, Progress& progress);
+
+  Context& context_;
+  State& state_;
+  ProcessWorld* world_;
+  RunConfig asked_;  // as given: what is automatic stays so in the run's own file
+  std::optional<RunFolder> folder_;
+  std::optional<RunStart> start_;
+  std::optional<RunData> data_;
+};
+
+void TrainCall::settle(RunConfig& config) const {
+  if (world_ == nullptr) return;
+  auto& parallel = config.parallel;
+  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == world_->size(), "ranks = ", parallel.ranks,
+                       ", but the launcher started ", world_->size(), " processes, a rank each: leave --ranks out, or ",
+                       "give --ranks ", world_->size());
+  parallel.ranks = world_->size();
+  if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world_->local_size(), 1);
+}
+
+void TrainCall::read(Progress& progress) {
+  RunConfig& config = state_.config;
+  const auto scheduled = state_.fresh ? std::nullopt : apply_load_options(config, progress);
+  asked_ = config;
+  asked_.load = {};  // how a checkpoint was loaded is no part of the run
   if (scheduled) fix_length(config, *scheduled);
+  settle(config);
   resolve(config, usable_cores(), 1);
   config.validate();
-  require_devices(config);
-  if (state.fresh) {
-    require_memory_early(asked, true, progress);
+  require_devices(config, world_ == nullptr ? config.parallel.ranks : std::min(world_->local_size(), cuda::devices()));
+}
+
+std::optional<int64_t> TrainCall::prepare(Progress& progress) {
+  RunConfig& config = state_.config;
+  RunConfig early = asked_;
+  settle(early);
+  if (state_.fresh) {
+    require_memory_early(early, true, world_, progress);
     check_sources(config.data);
     if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
       progress.note("archived     " + moved->string());
   }
-  const RunFolder folder(config.train.runs_folder, config.train.run);
-  RunStart start = find_start(folder);
-  const int64_t done = start.step();
+  folder_.emplace(config.train.runs_folder, config.train.run);
+  start_.emplace(find_start(*folder_));
+  const int64_t done = start_->step();
   if (done >= config.train.train_iters) {
-    std::FILE* out = talk(context, config);
-    say_finished(context, out, config, folder, done);
-    if (state.before) say_unused(out, *state.before, asked);
-    return ExitCode::done;
+    std::FILE* out = talk(context_, config);
+    say_finished(context_, out, config, *folder_, done);
+    if (state_.before) say_unused(out, *state_.before, asked_);
+    return std::nullopt;
   }
-  if (!state.fresh) require_memory_early(asked, false, progress);
-  if (state.before) announce_schedule(*state.before, config, done, progress);
-  const RunData data = prepare_run_data(config, folder, progress);
-  config.model.vocab_size = asked.model.vocab_size;
-  resolve(config, usable_cores(), data.tokenizer->vocab_size());
-  config.validate();
-  start.config = write_toml(asked.fields(), true);
+  if (!state_.fresh) require_memory_early(early, false, world_, progress);
+  if (state_.before) announce_schedule(*state_.before, config, done, progress);
+  data_.emplace(prepare_run_data(config, *folder_, progress));
+  return done;
+}
 
-  const Plan plan = plan_of(config, data.tokenizer.get());
-  require_memory(config, plan, progress);
-  const Timing timing = quick_timing_of(plan, config, done);
-  const RunPlan promised = promise(plan, timing);
-  announce(config, plan, timing, done, progress);
-  const RunResult result = train(config, promised, data, start, run_event(config, plan, promised), progress);
+void TrainCall::join(int64_t step) {
+  const RunConfig& config = state_.config;
+  folder_.emplace(config.train.runs_folder, config.train.run, RunFolder::Access::share);
+  start_.emplace(RunStart{*folder_, {}, {}, {}});
+  if (step > 0) start_->from = open_checkpoint(folder_->checkpoints() / step_folder_name(step));
+  data_.emplace(open_prepared_run_data(config, *folder_));
+}
+
+ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
+  RunConfig& config = state_.config;
+  config.model.vocab_size = asked_.model.vocab_size;
+  settle(config);
+  resolve(config, usable_cores(), data_->tokenizer->vocab_size());
+  config.validate();
+  start_->config = write_toml(asked_.fields(), true);
+
+  const Plan plan = plan_of(config, data_->tokenizer.get());
+  RunPlan promised = run_plan(plan);
+  if (leads()) {
+    require_memory(config, here(plan, world_), progress);
+    const Timing timing = quick_timing_of(plan, config, done);
+    promised = promise(plan, timing);
+    if (world_ != nullptr) promised.resident_bytes = on_one_host(plan, 1).resident_bytes();  // of this process
+    announce(config, plan, timing, done, progress);
+  }
+  const RunResult result =
+      train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world_);
   progress.clear();
-  summarise(context, config, promised, result, write_report(folder.path()));
+  if (leads()) summarise(context_, config, promised, result, write_report(folder_->path()));
   return result.finished ? ExitCode::done : StopSignals::exit_code();
+}
+
+ExitCode TrainCall::run() {
+  read_config(context_, state_);
+  ProgressOptions options = progress_options(context_.err);
+  options.data = context_.out;
+  Progress progress(context_.err, options);
+  read(progress);
+  if (world_ == nullptr) {
+    const auto done = prepare(progress);
+    return done ? train_from(*done, progress) : ExitCode::done;
+  }
+  // Rank 0 changes nothing before all have read what is there.
+  const std::string told = world_->first([&] {
+    const auto done = prepare(progress);
+    return done ? std::to_string(*done) : "";
+  });
+  if (told.empty()) return ExitCode::done;
+  const int64_t done = std::stoll(told);
+  if (!leads()) join(done);
+  return train_from(done, progress);
+}
+
+// A process of several, but for the first, is heard only if it fails.
+class Silence {
+ public:
+  Silence() : nowhere_(std::fopen("/dev/null", "w")) { require<IoError>(nowhere_ != nullptr, "cannot open /dev/null"); }
+  ~Silence() { std::fclose(nowhere_); }
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+
+  Context context(Context as) const {
+    as.out = as.err = nowhere_;
+    return as;
+  }
+
+ private:
+  std::FILE* nowhere_;
+};
+
+ExitCode train_command(Context& context, State& state) {
+  const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
+  const auto launch = find_launch();
+  if (!launch) return TrainCall(context, state, nullptr).run();
+  ProcessWorld world(*launch);
+  if (world.runs(0)) return TrainCall(context, state, &world).run();
+  const Silence silence;
+  Context quiet = silence.context(context);
+  return TrainCall(quiet, state, &world).run();
 }
 
 }  // namespace

@@ -67,11 +67,13 @@ std::set<int> ranks_from(int first, int size) {
 // Connects to a rank that may not be there yet.
 Guest find(const Endpoint& at, const Member& self, int rank, Deadline deadline, double seconds) {
   std::string why = "it did not answer";
-  for (auto pause = std::chrono::milliseconds(5); std::chrono::steady_clock::now() < deadline; pause *= 2) {
+  auto pause = std::chrono::milliseconds(5);
+  while (std::chrono::steady_clock::now() < deadline) {
     auto socket = connect_to(at, deadline, why);
     if (socket)
       if (auto guest = introduce(std::move(*socket), at, self, rank, deadline, why)) return std::move(*guest);
-    std::this_thread::sleep_for(std::min(pause, std::chrono::milliseconds(500)));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(500));
   }
   throw CommError(cat("rank ", self.rank, " on ", self.host, " did not meet rank ", rank, " at ", at.address, ":",
                       at.port, " within ", seconds, " s: ", why));

@@ -42,6 +42,10 @@ class World {
   // Where a rank of this process stands among the ranks of its host, and how many those are.
   virtual int local_rank(int rank) const = 0;
   virtual int local_size() const = 0;
+  virtual bool runs(int rank) const = 0;  // whether it is a rank of this process
+  // Outside run(): rank 0's process runs body() while the others wait, for as long as it takes; returns, in all of
+  // them, what it returned (a MiB at most). What it throws is that process's error, and ends all others.
+  virtual std::string first(const std::function<std::string()>& body) = 0;
 };
 
 // Where `rank` stands in a group; throws what World::group() does.

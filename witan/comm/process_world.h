@@ -35,10 +35,8 @@ class ProcessWorld : public World {
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
   int local_rank(int rank) const override;
   int local_size() const override { return local_size_; }
-
-  // All ranks come; then rank 0 runs body() while the others wait, for as long as it takes; returns, on all of them,
-  // what it returned (a MiB at most). What it throws is rank 0's error, and ends all others.
-  std::string first(const std::function<std::string()>& body);
+  bool runs(int rank) const override { return rank == this->rank(); }
+  std::string first(const std::function<std::string()>& body) override;
 
  private:
   Links links_;

@@ -38,6 +38,8 @@ class ThreadWorld : public World {
 
   int local_rank(int rank) const override { return rank; }
   int local_size() const override { return size(); }
+  bool runs(int) const override { return true; }
+  std::string first(const std::function<std::string()>& body) override { return body(); }
 
  private:
   struct Shared;

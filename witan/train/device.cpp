@@ -5,17 +5,18 @@
 
 namespace witan {
 
-Device device_of(const RunConfig& config, int rank) {
-  return config.parallel.on_gpu() ? Device{Device::Kind::cuda, rank} : Device{Device::Kind::cpu};
+Device device_of(const RunConfig& config, int local_rank) {
+  if (!config.parallel.on_gpu()) return Device{Device::Kind::cpu};
+  // A launcher may show each process its own GPU alone.
+  return Device{Device::Kind::cuda, cuda::devices() == 1 ? 0 : local_rank};
 }
 
-void require_devices(const RunConfig& config) {
+void require_devices(const RunConfig& config, int64_t ranks) {
   if (!config.parallel.on_gpu()) return;
   const int gpus = cuda::devices();
   require<ConfigError>(gpus > 0, "device = cuda: ", cuda::why_none());
-  require<ConfigError>(config.parallel.ranks <= gpus, "ranks = ", config.parallel.ranks,
-                       ", but a rank needs a GPU of its own and ", gpus, " can be used: set ranks to at most ", gpus,
-                       ", or --device cpu");
+  require<ConfigError>(ranks <= gpus, "ranks = ", ranks, ", but a rank needs a GPU of its own and ", gpus,
+                       " can be used: set ranks to at most ", gpus, ", or --device cpu");
 }
 
 Sums sums_of(const RunConfig& config) {

@@ -10,11 +10,12 @@
 
 namespace witan {
 
-// The GPU of the rank's number, or the CPU. The config must be resolved.
-Device device_of(const RunConfig& config, int rank);
+// The GPU of the rank's number among the ranks of its host, or the only one that the process may see; or the CPU. The
+// config must be resolved.
+Device device_of(const RunConfig& config, int local_rank);
 
-// Throws ConfigError unless every rank has a GPU of its own; nothing on the CPU.
-void require_devices(const RunConfig& config);
+// Throws ConfigError unless each of so many ranks of this host has a GPU of its own; nothing on the CPU.
+void require_devices(const RunConfig& config, int64_t ranks);
 
 // How its ranks' sums are formed.
 Sums sums_of(const RunConfig& config);

@@ -124,6 +124,11 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
   return open_run_data(config, tokenizer, tokenize(data, folder, sources, tokenizer, progress));
 }
 
+RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {
+  const fs::path tokens = config.data.data_path.empty() ? folder.tokens() : fs::path(config.data.data_path);
+  return open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
+}
+
 std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank) {
   const int64_t size = config.train.micro_batch_size, ranks = config.parallel.ranks;
   const int64_t samples =

@@ -34,6 +34,9 @@ void check_sources(const DataConfig& config);
 // Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
 
+// What prepare_run_data() of another process of the run, which is done, left in the folder.
+RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder);
+
 // The held-out batches of one look, for one rank: the same samples at every look. All ranks get equally many batches;
 // where samples run out, batches without targets fill up.
 std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank);

@@ -12,7 +12,12 @@
 
 namespace witan {
 
-RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name) : path_(runs_folder / name) {
+RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Access access) : path_(runs_folder / name) {
+  if (access == Access::share) {
+    require<IoError>(fs::is_directory(path_), "cannot see the run folder ", path_.string(),
+                     ", which rank 0 made: all hosts must share it");
+    return;
+  }
   std::error_code error;
   fs::create_directories(path_, error);
   require<IoError>(!error, "cannot create the run folder ", path_.string(), ": ", error.message());
@@ -28,6 +33,7 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name) : pat
 }
 
 RunFolder::~RunFolder() {
+  if (lock_ < 0) return;
   std::error_code none;
   const auto entries = std::distance(fs::directory_iterator(path_, none), fs::directory_iterator());
   if (!none && entries == 1) {  // the lock

@@ -1,6 +1,7 @@
 // runs/NAME: the one place a run writes to.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -10,9 +11,13 @@ namespace witan {
 
 class RunFolder {
  public:
+  enum class Access : uint8_t {
+    own,    // this process is the one that writes there
+    share,  // another process of the same run is: nothing is created, locked or removed
+  };
   // Creates the folder where it is missing, locks it (one process trains a run at a time), and removes what killed
   // processes left half written. Throws IoError, or ConfigError when another process holds the lock.
-  RunFolder(const fs::path& runs_folder, const std::string& name);
+  RunFolder(const fs::path& runs_folder, const std::string& name, Access access = Access::own);
   // Leaves no folder behind in which nothing was written.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

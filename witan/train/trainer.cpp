@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "witan/base/resident.h"
 #include "witan/base/stopwatch.h"
@@ -34,7 +36,7 @@ struct Run {
   const RunStart& start;
   std::string tokenizer;  // tokenizer.json, for the checkpoints
   double bytes = 0;       // of text in one look at the held-out part
-  Recorder& recorder;
+  Recorder* recorder;     // in rank 0's process; null in others
 };
 
 // What an optimizer would begin again without: all that is neither a value nor its float32 master.
@@ -42,12 +44,18 @@ bool is_optimizer_state(const StateTensor& tensor) {
   return tensor.name.find('/') != std::string::npos && !tensor.name.starts_with("master/");
 }
 
-MemoryEvent measured_memory(int rank, const Arena& arena) {
+// bytes [1 + kMemoryTags]: the peak, then each tag's.
+std::vector<int64_t> measured_memory(const Arena& arena) {
+  std::vector<int64_t> bytes = {arena.high_water()};
+  for (int tag = 0; tag < kMemoryTags; ++tag) bytes.push_back(arena.peak(static_cast<MemoryTag>(tag)));
+  return bytes;
+}
+MemoryEvent memory_event(int rank, std::span<const int64_t> bytes) {
   MemoryEvent memory;
   memory.rank = rank;
-  memory.peak = arena.high_water();
+  memory.peak = bytes[0];
   for (int tag = 0; tag < kMemoryTags; ++tag)
-    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = arena.peak(static_cast<MemoryTag>(tag));
+    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = bytes[static_cast<size_t>(tag) + 1];
   return memory;
 }
 
@@ -57,8 +65,10 @@ class RankTrainer {
   RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
       : run_(run),
         pool_(static_cast<int>(run.config.parallel.threads)),
-        stream_(device_of(run.config, rank),
-                reserve_arena(device_of(run.config, rank), run.plan.memory[static_cast<size_t>(rank)].peak), pool_),
+        stream_(device_of(run.config, world.local_rank(rank)),
+                reserve_arena(device_of(run.config, world.local_rank(rank)),
+                              run.plan.memory[static_cast<size_t>(rank)].peak),
+                pool_),
         groups_(make_groups(world, layout, rank, stream_, sums_of(run.config))),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint")),  // for saving alone
@@ -100,13 +110,26 @@ class RankTrainer {
     options.sampler.seed = static_cast<uint64_t>(train.seed);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder.sample(state_, text);
+    if (leads()) run_.recorder->sample(state_, text);
     return text;
   }
 
   const TrainState& state() const { return state_; }
 
-  MemoryEvent memory() { return measured_memory(groups_.rank, stream_.arena()); }
+  // Of every rank, by rank; all together.
+  std::vector<MemoryEvent> memory() {
+    constexpr int64_t kFigures = kMemoryTags + 1;
+    Stream& stream = saving_.stream();
+    Group& group = saving_.world();
+    const Tensor all = stream.empty({group.size() * kFigures}, DType::i64, MemoryTag::communication);
+    const Tensor own = all.narrow(0, group.rank() * kFigures, kFigures);
+    std::ranges::copy(measured_memory(stream_.arena()), own.data<int64_t>());
+    group.all_gather(stream, all, own);
+    std::vector<MemoryEvent> events;
+    for (int rank = 0; rank < group.size(); ++rank)
+      events.push_back(memory_event(rank, all.span<int64_t>().subspan(static_cast<size_t>(rank * kFigures), kFigures)));
+    return events;
+  }
 
  private:
   bool leads() const { return groups_.rank == 0; }
@@ -156,7 +179,7 @@ class RankTrainer {
     state_.updates += result.skipped ? 0 : 1;
     state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
     state_.elapsed_s += seconds;
-    if (leads()) run_.recorder.step(state_, result, seconds, result.times.batch);
+    if (leads()) run_.recorder->step(state_, result, seconds, result.times.batch);
     if (config.log.megatron()) tell_interval(result.times);
     require<DivergedError>(state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
@@ -171,7 +194,7 @@ class RankTrainer {
     const Evaluation evaluation = engine_.evaluate(held_out_);
     std::vector<megatron_log::RankTimes> times;
     if (run_.config.log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
-    if (leads()) run_.recorder.evaluation(state_, evaluation, run_.bytes, times);
+    if (leads()) run_.recorder->evaluation(state_, evaluation, run_.bytes, times);
   }
 
   // Of Megatron-LM's log; calls of all ranks.
@@ -183,7 +206,7 @@ class RankTrainer {
     if (!leads()) return;
     for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
     report.buckets = describe_buckets(engine_.gradients());
-    run_.recorder.setup(report, *run_.data.train);
+    run_.recorder->setup(report, *run_.data.train);
   }
   void tell_interval(const StepTimes& times) {
     interval_times_ += times;
@@ -193,7 +216,7 @@ class RankTrainer {
         gather_times(stream_, world(), named(interval_times_, run_.config.log.timing_log_level), interval_steps_);
     const Arena& arena = stream_.arena();
     if (leads())
-      run_.recorder.interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()}, gathered);
+      run_.recorder->interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()}, gathered);
     interval_times_ = {};
     interval_steps_ = 0;
   }
@@ -220,7 +243,7 @@ class RankTrainer {
     const auto start = Clock::now();
     const auto saved = saving_.finish();
     saved_ = saved_ || saved;
-    if (saved && leads()) run_.recorder.saved(state_, *saved, paused_s_ + seconds_since(start));
+    if (saved && leads()) run_.recorder->saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
   const Stopwatch since_;
@@ -262,49 +285,69 @@ RunStart find_start(const RunFolder& folder) {
   return start;
 }
 
-RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
-                const RunEvent& event, Progress& progress) {
+namespace {
+
+// Opens what rank 0 writes, and fills in what only it needs.
+void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& event, RunResult& result,
+                   Progress& progress) {
+  const RunStart& start = run.start;
   const RunFolder& folder = start.folder;
   if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
   if (start.from && set_damaged_metrics_aside(folder))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
-  Recorder recorder(config, plan, folder, progress);
-  Run run{config, plan, data, start, read_file(folder.tokenizer()), 0, recorder};
+  run.recorder = &recorder.emplace(run.config, run.plan, folder, progress);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
 
-  RunConfig one = config;  // all held-out batches, as one rank would get them
+  RunConfig one = run.config;  // all held-out batches, as one rank would get them
   one.parallel.ranks = 1;
-  const auto held_out = held_out_batches(data, one, 0);
-  run.bytes = target_bytes(held_out, *data.tokenizer);
-  const double baseline = bigram_bits_per_byte(data, held_out);
+  const auto held_out = held_out_batches(run.data, one, 0);
+  run.bytes = target_bytes(held_out, *run.data.tokenizer);
+  const double baseline = bigram_bits_per_byte(run.data, held_out);
   if (start.from)
     progress.note(fmt::format("go on        from {}, step {} of {}", start.from->folder.string(), start.step(),
-                              config.train.train_iters));
-  recorder.begin(event, baseline, start.step());
-
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-  ThreadWorld world(static_cast<int>(config.parallel.ranks));
-  const StopSignals signals(StopSignals::Answer::stop);
-  RunResult result;
-  result.resumed_from = start.step();
+                              run.config.train.train_iters));
+  recorder->begin(event, baseline, start.step());
   result.baseline_bits_per_byte = baseline;
-  result.memory.resize(static_cast<size_t>(config.parallel.ranks));
-  restart_resident_peak();  // reading text and measuring ceilings have given back what they took
-  world.run([&](int rank) {
-    RankTrainer trainer(run, world, layout, rank);
-    const bool finished = trainer.train();
-    const std::string sample = finished ? trainer.sample() : std::string();
-    result.memory[static_cast<size_t>(rank)] = trainer.memory();
-    if (rank != 0) return;
-    result.finished = finished;
-    result.step = trainer.state().step;
-    result.sample = sample;
-  });
+}
+
+void end_records(Recorder& recorder, RunResult& result) {
   result.bits_per_byte = recorder.bits_per_byte();
   result.evaluated_at = recorder.evaluated_at();
   if (const auto resident = read_resident()) result.peak_resident = resident->peak;
   recorder.memory(result.memory);
   recorder.end(result.finished, result.peak_resident);
+}
+
+}  // namespace
+
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+                const RunEvent& event, Progress& progress, World* world) {
+  std::optional<ThreadWorld> threads;
+  if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks));
+  Run run{config, plan, data, start, read_file(start.folder.tokenizer()), 0, nullptr};
+  std::optional<Recorder> recorder;
+  RunResult result;
+  result.resumed_from = start.step();
+  world->first([&] {
+    begin_records(run, recorder, event, result, progress);
+    return "";
+  });
+
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  const StopSignals signals(StopSignals::Answer::stop);
+  restart_resident_peak();  // reading text and measuring ceilings have given back what they took
+  world->run([&](int rank) {
+    RankTrainer trainer(run, *world, layout, rank);
+    const bool finished = trainer.train();
+    const std::string sample = finished ? trainer.sample() : std::string();
+    const std::vector<MemoryEvent> memory = trainer.memory();
+    if (rank != 0 && world->runs(0)) return;
+    result.finished = finished;
+    result.step = trainer.state().step;
+    result.sample = sample;
+    result.memory = memory;
+  });
+  if (recorder) end_records(*recorder, result);
   return result;
 }
 

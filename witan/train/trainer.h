@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/checkpoint/store.h"
+#include "witan/comm/host_group.h"
 #include "witan/report/events.h"
 #include "witan/report/progress.h"
 #include "witan/train/config.h"
@@ -32,7 +33,7 @@ struct RunResult {
   std::optional<double> bits_per_byte, baseline_bits_per_byte;
   int64_t evaluated_at = 0;               // the step that bits_per_byte is of
   std::string sample;                     // what the model wrote after sample_prompt, if it finished
-  std::vector<MemoryEvent> memory;        // of each rank, as its arena counted it
+  std::vector<MemoryEvent> memory;        // of each rank, as its arena counted it; in rank 0's process
   std::optional<uint64_t> peak_resident;  // bytes, of the process; nothing where the system does not say
 };
 
@@ -47,9 +48,10 @@ struct RunStart {
 // Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
 RunStart find_start(const RunFolder& folder);
 
-// Trains with a thread per rank, config.parallel.ranks of them, from `start`. The config is resolved and valid. `run`
-// describes the run for the report. Throws what stopped a rank; complete checkpoints stay.
+// Trains config.parallel.ranks ranks from `start`: those of `world` that are this process's, or, without one, a thread
+// for each. The config is resolved and valid. `run` describes the run for the report, which the process of rank 0
+// writes. Throws what stopped a rank; complete checkpoints stay.
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
-                const RunEvent& run, Progress& progress);
+                const RunEvent& run, Progress& progress, World* world = nullptr);
 
 }  // namespace witan

@@ -1,0 +1,138 @@
+// witan train in several processes, as a launcher starts it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli_support.h"
+#include "witan/comm/socket.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ProcessesTest : public ::testing::Test {
+ protected:
+  ProcessesTest() { write_text(own_ / "text.txt", some_text(800)); }
+
+  // --expert-model-parallel-size 2, so that both kinds of shards travel.
+  std::vector<std::string> words(const std::string& runs, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = {WITAN_PROGRAM, "train", "--data", own_ / "text.txt", "--runs-folder", own_ / runs};
+    for (const char* word : {"--train-iters",
+                             "4",
+                             "--save-interval",
+                             "2",
+                             "--seq-length",
+                             "16",
+                             "--hidden-size",
+                             "16",
+                             "--num-layers",
+                             "1",
+                             "--num-experts",
+                             "4",
+                             "--ffn-hidden-size",
+                             "16",
+                             "--sample-tokens",
+                             "3",
+                             "--tokenizer-vocab-size",
+                             "300",
+                             "--held-out-fraction",
+                             "0.05",
+                             "--threads",
+                             "1",
+                             "--micro-batch-size",
+                             "1",
+                             "--global-batch-size",
+                             "4",
+                             "--expert-model-parallel-size",
+                             "2"})
+      all.emplace_back(word);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  pid_t start(std::vector<std::string> args, const std::vector<std::string>& variables, const std::string& log) const {
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
+    std::freopen((own_ / log).c_str(), "w", stderr);
+    std::freopen("/dev/null", "w", stdout);
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  static int end_of(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // The exit codes of so many ranks, with logs rank-0.log …
+  std::vector<int> launch(const std::vector<std::vector<std::string>>& ranks) const {
+    const int port = local_end(listen_at({"127.0.0.1", 0})).port;
+    std::vector<pid_t> children;
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      children.push_back(start(ranks[rank],
+                               {"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(ranks.size()),
+                                "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)},
+                               "rank-" + std::to_string(rank) + ".log"));
+    std::vector<int> codes;
+    for (const pid_t child : children) codes.push_back(end_of(child));
+    return codes;
+  }
+
+  // What was trained, without what was measured.
+  std::string metrics(const std::string& runs) const {
+    std::string text;
+    std::istringstream lines(read_text(own_ / runs / "default/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto event = nlohmann::json::parse(line);
+      for (const char* key : {"kind", "step", "loss", "grad_norm", "bits_per_byte", "text", "load", "peak", "tags"})
+        if (event.contains(key)) text += event[key].dump() + " ";
+      text += "\n";
+    }
+    return text;
+  }
+  std::string checkpoint(const std::string& runs) const {
+    std::string bytes;
+    for (const char* file : {"shard-00000.safetensors", "shard-00001.safetensors", "tokenizer.json"})
+      bytes += read_text(own_ / runs / "default/checkpoints/step-4" / file);
+    return bytes;
+  }
+
+  TempFolder own_;
+};
+
+TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
+  ASSERT_EQ(end_of(start(words("threads", {"--ranks", "2"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
+  EXPECT_EQ(launch({words("processes"), words("processes")}), (std::vector<int>{0, 0}))
+      << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
+  EXPECT_EQ(read_text(own_ / "rank-1.log"), "") << "rank 0 alone talks";
+  EXPECT_FALSE(checkpoint("threads").empty());
+  EXPECT_TRUE(checkpoint("processes") == checkpoint("threads"));
+  EXPECT_EQ(metrics("processes"), metrics("threads"));
+
+  // Finished; then longer, from the checkpoint, by as many processes.
+  EXPECT_EQ(launch({words("processes"), words("processes")}), (std::vector<int>{0, 0}));
+  auto longer = words("processes");
+  *(std::find(longer.begin(), longer.end(), "--train-iters") + 1) = "6";
+  EXPECT_EQ(launch({longer, longer}), (std::vector<int>{0, 0})) << read_text(own_ / "rank-0.log");
+  EXPECT_TRUE(fs::exists(own_ / "processes/default/checkpoints/step-6/shard-00001.safetensors"));
+}
+
+TEST_F(ProcessesTest, EndWithTheCauseWhereItIsAndWithSevenElsewhere) {
+  auto nowhere = words("lost");
+  *(std::find(nowhere.begin(), nowhere.end(), "--data") + 1) = own_ / "nowhere";
+  EXPECT_EQ(launch({nowhere, nowhere}), (std::vector<int>{4, 7}));
+  EXPECT_TRUE(contains(read_text(own_ / "rank-1.log"), "stopped, as rank 0 on ")) << read_text(own_ / "rank-1.log");
+
+  EXPECT_EQ(launch({words("lost", {"--ranks", "3"}), words("lost", {"--ranks", "3"})})[0], 3);
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "the launcher started 2 processes"));
+}
+
+}  // namespace
+}  // namespace witan::test
