@@ -7,7 +7,7 @@ int64_t reserve_bytes(const RunConfig& config) {
   constexpr int64_t kProcess = 64 * kMiB, kThread = 2 * kMiB, kBlock = kMiB, kEntry = 1 << 10;
   constexpr int64_t kToken = 20;  // token, target, position, sequence id, mask
   constexpr int64_t kBatches = 4, kLooks = 2;
-  constexpr int64_t kDriver = int64_t{1} << 30;  // what CUDA and its libraries take of the host, for each GPU
+  constexpr int64_t kDriver = int64_t{3} << 30;  // what CUDA, its libraries and kernels take of the host, for each GPU
   const auto& parallel = config.parallel;
   const int64_t threads = parallel.ranks * (parallel.threads + 2);  // the loader's and the saver's too
   const int64_t tokens = config.train.global_batch_size * config.data.seq_length;

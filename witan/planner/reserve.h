@@ -8,7 +8,7 @@
 namespace witan {
 
 // A bound in bytes for the whole process, linear in what it depends on:
-//   1 GiB a GPU        CUDA's driver and libraries
+//   3 GiB a GPU        CUDA's driver, libraries and kernels
 //   64 MiB             the program, its libraries, the tokenizer, and what reading and tokenizing text leave behind
 //   2 MiB a thread     stack, the C allocator's heap, what a save exchanges
 //   1 MiB a block      and rank: nodes of the tape, parameters' records, what a save tells of its tensors
