@@ -12,17 +12,22 @@ namespace {
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(cudaGraph_t graph, cudaStream_t stream) : stream_(stream) {
+  CudaGraph(cudaGraph_t graph, cudaStream_t stream, std::function<void()> before_launch)
+      : stream_(stream), before_launch_(std::move(before_launch)) {
     const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
     cuda::check(status, "making a graph executable");
     cuda::check(cudaGraphUpload(executable_, stream_), "uploading a graph");
   }
   ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
-  void launch() override { cuda::check(cudaGraphLaunch(executable_, stream_), "launching a graph"); }
+  void launch() override {
+    before_launch_();
+    cuda::check(cudaGraphLaunch(executable_, stream_), "launching a graph");
+  }
 
  private:
   cudaStream_t stream_;
+  std::function<void()> before_launch_;
   cudaGraphExec_t executable_ = nullptr;
 };
 
@@ -99,7 +104,11 @@ class CudaQueue final : public Queue {
   std::unique_ptr<Graph> end_recording() override {
     cudaGraph_t graph = nullptr;
     cuda::check(cudaStreamEndCapture(stream_, &graph), "recording a graph");
-    return std::make_unique<CudaGraph>(graph, stream_);
+    // A launch waits for the one before where nobody can end the wait: one that depends on other ranks is waited for
+    // here.
+    return std::make_unique<CudaGraph>(graph, stream_, [this] {
+      if (look_) poll([this] { return cudaStreamQuery(stream_); });
+    });
   }
 
  private:
