@@ -234,6 +234,7 @@ void TrainCall::settle(RunConfig& config) const {
                        ", but the launcher started ", world_->size(), " processes, a rank each: leave --ranks out, or ",
                        "give --ranks ", world_->size());
   parallel.ranks = world_->size();
+  parallel.processes = true;
   if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world_->local_size(), 1);
 }
 

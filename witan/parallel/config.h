@@ -14,6 +14,8 @@ struct ParallelConfig {
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
 
+  bool processes = false;  // ranks are processes, as a launcher says: no key
+
   bool on_gpu() const { return device == "cuda"; }
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.

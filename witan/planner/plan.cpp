@@ -20,6 +20,11 @@ std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
   return std::vector<Batch>(static_cast<size_t>(count), batch);
 }
 
+// GPUs of one process reach each other's memory; where they cannot, a run would not be the one that was planned.
+PeerAccess peers_of(const RunConfig& config) {
+  return config.parallel.on_gpu() && !config.parallel.processes ? PeerAccess::wanted : PeerAccess::none;
+}
+
 // One rank's engine on the meta device.
 class MetaRank {
  public:
@@ -27,7 +32,7 @@ class MetaRank {
       : config_(config),
         pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
         stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
-        groups_(make_meta_groups(layout, rank, config.parallel.on_gpu() ? PeerAccess::wanted : PeerAccess::none)),
+        groups_(make_meta_groups(layout, rank, peers_of(config))),
         engine_(stream_, groups_, config) {}
 
   void step(int64_t micro_batches, int64_t iteration) {
