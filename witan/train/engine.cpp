@@ -52,7 +52,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   inputs_->upload(stream_, micro_batches);
   times_ = {};
   if (recordable()) {
-    // The host is through with the step when the device begins it: what it asks for now is heard a step early.
+    // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
     report_->write_stop(stream_, stop && stop());
     const Stopwatch whole;
     if (before_update_) before_update_();
