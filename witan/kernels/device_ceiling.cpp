@@ -1,5 +1,6 @@
 #include "witan/kernels/device_ceiling.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "witan/kernels/ceiling.h"
@@ -30,11 +31,21 @@ double product_rate(Stream& stream, DType dtype) {
   return 2.0 * std::pow(static_cast<double>(side), 3) / seconds;
 }
 
+// A processor's measurement may meet other work of the machine; a ceiling is the most that was seen.
+template <class Measure>
+double most_of(const Measure& measure) {
+  constexpr int kAttempts = 3;
+  double most = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) most = std::max(most, measure());
+  return most;
+}
+
 }  // namespace
 
 DeviceCeilings measure_device(Stream& stream, DType dtype) {
   if (stream.is_cuda()) return {product_rate(stream, dtype), copy_rate(stream)};
-  return {1e9 * measure_fma_gflops(stream.pool()), 1e9 * measure_copy_gbytes(stream.pool())};
+  return {1e9 * most_of([&] { return measure_fma_gflops(stream.pool()); }),
+          1e9 * most_of([&] { return measure_copy_gbytes(stream.pool()); })};
 }
 
 }  // namespace witan::kernels
