@@ -8,6 +8,7 @@
 #include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
 #include "witan/tensor/host.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {
@@ -22,9 +23,9 @@ const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& 
                            " holds no tensor \"", clipped(state.name), "\": it is of another model or optimizer; ",
                            kSameModel, ", or its weights alone, with no_load_optim");
   const Manifest::Entry& entry = found->second;
-  require<CheckpointError>(entry.dtype == state.local.dtype() && entry.shape == state.global_shape,
+  require<CheckpointError>(entry.dtype == state.dtype() && entry.shape == state.global_shape,
                            checkpoint.folder.string(), ": \"", clipped(state.name), "\" is ", entry.dtype, " ",
-                           entry.shape, ", the model expects ", state.local.dtype(), " ", state.global_shape, "; ",
+                           entry.shape, ", the model expects ", state.dtype(), " ", state.global_shape, "; ",
                            kSameModel);
   return *found;
 }
@@ -48,8 +49,8 @@ void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked) 
 }
 
 struct Copy {
-  Tensor to;
-  int64_t offset;  // bytes
+  const StateTensor* to;
+  int64_t first;  // element
   const std::byte* from;
   size_t bytes;
 };
@@ -60,13 +61,14 @@ std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<St
   for (const StateTensor& state : into) {
     const auto& [name, entry] = entry_of(checkpoint, state);
     const int64_t begin = state.first_row, end = begin + row_count(state.local.shape());
-    const int64_t row_bytes = end > begin ? state.local.bytes() / (end - begin) : 0;
-    if (row_bytes == 0) continue;
+    const int64_t row = end > begin ? state.local.elements() / (end - begin) : 0;
+    const int64_t row_bytes = row * size_of(entry.dtype);
+    if (row == 0) continue;
     for (const Manifest::Part& part : entry.parts) {
       const int64_t from = std::max(begin, part.first_row), to = std::min(end, part.first_row + part.rows);
       if (from >= to) continue;
       const auto bytes = shards.bytes_of(name, entry, part);
-      copies.push_back({state.local, (from - begin) * row_bytes, bytes.data() + (from - part.first_row) * row_bytes,
+      copies.push_back({&state, (from - begin) * row, bytes.data() + (from - part.first_row) * row_bytes,
                         static_cast<size_t>((to - from) * row_bytes)});
     }
   }
@@ -75,7 +77,12 @@ std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<St
 
 void perform(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
-    copy_from_host(copy.to, copy.offset, copy.from, static_cast<int64_t>(copy.bytes));
+    const StateTensor& to = *copy.to;
+    const auto bytes = static_cast<int64_t>(copy.bytes), width = size_of(to.dtype());
+    if (to.remainder.defined())
+      split_from_host(to.local, to.remainder, copy.first, copy.from, bytes / width);
+    else
+      copy_from_host(to.local, copy.first * width, copy.from, bytes);
     release_pages({copy.from, copy.bytes});
   }
 }

@@ -12,6 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/tensor/host.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {
@@ -152,20 +153,31 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorInf
   file_.write(header);
 }
 
-void SafetensorsWriter::write(const Tensor& tensor) {
+// Throws unless the next tensor has the shape of this one, and the dtype.
+void SafetensorsWriter::take_turn(const Tensor& tensor, DType dtype) {
   require<ShapeError>(next_ < order_.size(), "safetensors: ", path_.string(), " has all of its ", order_.size(),
                       " tensors already");
   const TensorInfo& expected = order_[next_];
   require<ShapeError>(
-      tensor.dtype() == expected.dtype && tensor.shape() == expected.shape && tensor.contiguous() && !tensor.is_meta(),
+      dtype == expected.dtype && tensor.shape() == expected.shape && tensor.contiguous() && !tensor.is_meta(),
       "safetensors: \"", expected.name, "\" must be contiguous ", expected.dtype, " ", expected.shape,
-      " with values, got ", tensor.contiguous() ? "" : "strided ", tensor.dtype(), " ", tensor.shape(), " on ",
-      tensor.device());
+      " with values, got ", tensor.contiguous() ? "" : "strided ", dtype, " ", tensor.shape(), " on ", tensor.device());
   ++next_;
-  for_host_bytes(tensor, [&](const std::byte* bytes, int64_t count) {
-    hasher_.update(bytes, static_cast<size_t>(count));
-    file_.write(bytes, static_cast<size_t>(count));
-  });
+}
+
+void SafetensorsWriter::append(const std::byte* bytes, int64_t count) {
+  hasher_.update(bytes, static_cast<size_t>(count));
+  file_.write(bytes, static_cast<size_t>(count));
+}
+
+void SafetensorsWriter::write(const Tensor& tensor) {
+  take_turn(tensor, tensor.dtype());
+  for_host_bytes(tensor, [&](const std::byte* bytes, int64_t count) { append(bytes, count); });
+}
+
+void SafetensorsWriter::write(const Tensor& upper, const Tensor& lower) {
+  take_turn(upper, DType::f32);
+  for_joined_bytes(upper, lower, [&](const std::byte* bytes, int64_t count) { append(bytes, count); });
 }
 
 FileDigest SafetensorsWriter::finish() {

@@ -55,10 +55,15 @@ class SafetensorsWriter {
 
   // The next tensor of order(): contiguous, with values. Throws ShapeError for any other shape or dtype.
   void write(const Tensor& tensor);
+  // The same for a float32 tensor that is kept in halves (tensor/split.h).
+  void write(const Tensor& upper, const Tensor& lower);
   // Throws ShapeError when tensors are missing.
   FileDigest finish();
 
  private:
+  void take_turn(const Tensor& tensor, DType dtype);
+  void append(const std::byte* bytes, int64_t count);
+
   fs::path path_;
   std::vector<TensorInfo> order_;
   size_t next_ = 0;

@@ -23,9 +23,9 @@ constexpr int kReportDepth = 8;
 
 // What this rank writes.
 struct LocalShard {
-  std::vector<TensorInfo> infos;                           // by the name in the shard
-  std::unordered_map<std::string, const Tensor*> tensors;  // likewise
-  Json report = Json::object();                            // for rank 0
+  std::vector<TensorInfo> infos;                                // by the name in the shard
+  std::unordered_map<std::string, const StateTensor*> tensors;  // likewise
+  Json report = Json::object();                                 // for rank 0
 };
 
 LocalShard local_shard(const std::vector<StateTensor>& tensors) {
@@ -38,15 +38,15 @@ LocalShard local_shard(const std::vector<StateTensor>& tensors) {
     Json sizes = Json::array();
     for (int i = 0; i < state.global_shape.dims(); ++i) sizes.push_back(state.global_shape[i]);
     parts.push_back({{"name", state.name},
-                     {"dtype", safetensors_name(state.local.dtype())},
+                     {"dtype", safetensors_name(state.dtype())},
                      {"shape", std::move(sizes)},
                      {"first_row", state.first_row},
                      {"rows", rows}});
     if (rows == 0) continue;
-    const Manifest::Entry entry{state.local.dtype(), state.global_shape, {}};
+    const Manifest::Entry entry{state.dtype(), state.global_shape, {}};
     const std::string name = part_name(state.name, entry, {0, state.first_row, rows});
-    shard.infos.push_back({name, state.local.dtype(), state.local.shape()});
-    shard.tensors[name] = &state.local;
+    shard.infos.push_back({name, state.dtype(), state.local.shape()});
+    shard.tensors[name] = &state;
   }
   shard.report = {{"parts", std::move(parts)}, {"bytes", shard.infos.empty() ? 0 : safetensors_bytes(shard.infos)}};
   return shard;
@@ -116,7 +116,13 @@ FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& sh
                            ", which rank 0 made: all hosts must share the run's folder");
   if (shard.infos.empty()) return {};
   SafetensorsWriter writer(temporary / shard_name(rank), shard.infos);
-  for (const TensorInfo& info : writer.order()) writer.write(*shard.tensors.at(info.name));
+  for (const TensorInfo& info : writer.order()) {
+    const StateTensor& state = *shard.tensors.at(info.name);
+    if (state.remainder.defined())
+      writer.write(state.local, state.remainder);
+    else
+      writer.write(state.local);
+  }
   return writer.finish();
 }
 

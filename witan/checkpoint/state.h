@@ -14,7 +14,11 @@ struct StateTensor {
   Tensor local;        // contiguous; [rows, ..] of the global [R, ..]
   Shape global_shape;  // [R, ..]
   int64_t first_row = 0;
-  bool writes = true;  // exactly one rank of the world writes each row; the others hold replicas
+  bool writes = true;     // exactly one rank of the world writes each row; the others hold replicas
+  Tensor remainder = {};  // of a float32 that is kept in halves, of which `local` is the upper one: the lower one
+
+  // Of the global tensor, as files hold it.
+  DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }
 };
 
 // Throws ShapeError unless the tensor keeps what its comments say.

@@ -50,8 +50,8 @@ std::string read_extra_file(const Checkpoint& checkpoint, const std::string& nam
 // Whether the checkpoint may hold tensors that nobody asks for: weights alone are loaded with `allow`.
 enum class Extra : bool { refuse, allow };
 
-// Fills this rank's tensors, after the shards they come from are verified: after an error they are as before. Throws
-// CheckpointError for a tensor that is missing, of another shape or dtype, or left over.
+// Fills this rank's tensors in their order, after the shards they come from are verified: after an error they are as
+// before. Throws CheckpointError for a tensor that is missing, of another shape or dtype, or left over.
 void load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Extra extra = Extra::refuse);
 // The same, collective: a tensor is left over when no rank asks for it, and all ranks throw the error of any.
 void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, const std::vector<StateTensor>& into,

@@ -8,9 +8,8 @@ namespace witan::kernels {
 namespace {
 
 Cost cost_of(const AdamWTensors& t) {
-  const Tensor& p = t.master.defined() ? t.master : t.value;
-  return {16.0 * static_cast<double>(p.elements()),
-          bytes_of(t.gradient, t.master.defined() ? t.value : Tensor()) + 2 * bytes_of(p, t.m, t.v)};
+  return {16.0 * static_cast<double>(t.value.elements()),
+          bytes_of(t.gradient) + 2 * bytes_of(t.value, t.remainder, t.m, t.v)};
 }
 
 int64_t address_of(const Tensor& tensor) {
@@ -31,7 +30,7 @@ std::vector<int64_t> adamw_table(std::span<const AdamWItem> items) {
       if (t.value.dtype() != value || t.gradient.dtype() != gradient) continue;
       const int64_t elements = t.value.elements();
       const AdamWRow row{address_of(t.value),
-                         address_of(t.master),
+                         address_of(t.remainder),
                          address_of(t.m),
                          address_of(t.v),
                          address_of(t.gradient),
@@ -54,9 +53,8 @@ void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& t
 }
 
 void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
-  const Tensor& p = t.master.defined() ? t.master : t.value;
-  const Cost cost{7.0 * static_cast<double>(p.elements()),
-                  bytes_of(t.gradient, t.master.defined() ? t.value : Tensor()) + 2 * bytes_of(p, t.momentum)};
+  const Cost cost{7.0 * static_cast<double>(t.value.elements()),
+                  bytes_of(t.gradient) + 2 * bytes_of(t.value, t.remainder, t.momentum)};
   WITAN_LAUNCH(stream, sgd, cost, t, step, args);
 }
 

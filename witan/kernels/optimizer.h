@@ -10,12 +10,12 @@
 
 namespace witan::kernels {
 
-// A parameter's tensors. master, moments and momentum have the accumulator dtype of value. The master is what is
-// updated, and value its rounding; undefined where value has that dtype itself and is its own. gradient is of any
-// floating dtype.
+// A parameter's tensors. Moments and momentum have the accumulator dtype of value. What is updated is a number p of
+// that dtype: value itself, or where value is bfloat16 the float32 master of which value is the upper half and
+// remainder the lower one (tensor/split.h); undefined elsewhere. gradient is of any floating dtype.
 
 struct AdamWTensors {
-  Tensor value, master, m, v;  // written
+  Tensor value, remainder, m, v;  // written
   Tensor gradient;
 };
 struct AdamWArgs {
@@ -41,7 +41,7 @@ void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& t
 WITAN_KERNEL_TWINS(adamw_all)
 
 struct SgdTensors {
-  Tensor value, master, momentum;  // written; momentum may be undefined: args.momentum is 0
+  Tensor value, remainder, momentum;  // written; momentum may be undefined: args.momentum is 0
   Tensor gradient;
 };
 struct SgdArgs {

@@ -16,7 +16,7 @@ constexpr int64_t update_chunks_of(int64_t elements) {
 
 // Rows are grouped by the dtypes of value and gradient, for each of which there is a kernel.
 struct AdamWRow {
-  int64_t value, master, m, v, gradient;  // addresses; master 0 where the value is its own
+  int64_t value, remainder, m, v, gradient;  // addresses; remainder 0 where there is none
   int64_t elements;
   int64_t first_chunk;  // within the group
   double weight_decay;

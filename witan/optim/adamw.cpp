@@ -12,7 +12,7 @@ void AdamW::update_shards(Stream& stream, const Tensor& step) {
   items.reserve(shards().size());
   for (const Shard& shard : shards()) {
     const Tensor &m = shard.state[0].second, &v = shard.state[1].second;
-    items.push_back({{shard.value(), shard.master, m, v, shard.gradient()}, shard.weight_decay});
+    items.push_back({{shard.value(), shard.remainder, m, v, shard.gradient()}, shard.weight_decay});
   }
   kernels::adamw_all(stream, items, table_.holding(stream, kernels::adamw_table(items)), step, args_);
 }

@@ -1,8 +1,8 @@
 #include "witan/optim/optimizer.h"
 
-#include "witan/kernels/elementwise.h"
 #include "witan/optim/adamw.h"
 #include "witan/optim/sgd.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 
@@ -19,10 +19,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<
     shard.weight_decay = decays ? config.weight_decay : 0;
     const Tensor value = shard.value();
     const DType dtype = accumulator(value.dtype());
-    if (value.dtype() != dtype) {
-      shard.master = stream.empty(value.shape(), dtype, MemoryTag::optimizer);
-      kernels::cast(stream, shard.master, value);
-    }
+    if (value.dtype() == DType::bf16)  // a master begins as the value that was drawn
+      shard.remainder = stream.zeros(value.shape(), kRemainder, MemoryTag::optimizer);
     for (const std::string& prefix : prefixes)
       shard.state.emplace_back(prefix, stream.zeros(value.shape(), dtype, MemoryTag::optimizer));
   }
@@ -36,11 +34,11 @@ void Optimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor
   for (const Shard& shard : shards_) {
     const Parameter& parameter = *shard.owned.parameter;
     const int64_t first_row = parameter.begin() + shard.owned.first_row;
-    const auto show = [&](const std::string& prefix, const Tensor& tensor) {
-      visitor({prefix + "/" + parameter.name(), tensor, parameter.spec(), first_row});
+    const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
+      visitor({prefix + "/" + parameter.name(), tensor, parameter.spec(), first_row, remainder});
     };
-    if (shard.master.defined()) show("master", shard.master);
-    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor);
+    if (shard.remainder.defined()) show("master", shard.value(), shard.remainder);
+    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor, {});
   }
 }
 

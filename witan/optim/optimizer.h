@@ -23,9 +23,10 @@ struct Owned {
 // the parameter's shape.
 struct OptimizerTensor {
   std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
-  Tensor tensor;                   // [rows, ..]
+  Tensor tensor;                   // [rows, ..]; of a master: the value itself, which is its upper half
   const ParameterSpec& parameter;  // whose shape is the global one
   int64_t first_row;
+  Tensor remainder = {};  // of a master: its lower half (base/split_float.h)
 };
 
 class Optimizer {
@@ -38,15 +39,15 @@ class Optimizer {
   // step is skipped.
   void update(Stream& stream, const StepState& step);
 
-  // Everything but the values that a resumed run needs, in a fixed order: float32 masters ("master/NAME", of values
-  // narrower than float32 alone), then the algorithm's own state.
+  // Everything but the values that a resumed run needs, in a fixed order: of each shard the float32 master
+  // ("master/NAME", of bfloat16 values alone), then the algorithm's own state.
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const;
 
  protected:
   // A shard's tensors, all of them [rows, ..].
   struct Shard {
     Owned owned;
-    Tensor master;                                      // undefined: the value is its own
+    Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
     std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
 
     Tensor value() const { return owned.parameter->value().narrow(0, owned.first_row, owned.rows); }

@@ -11,7 +11,7 @@ void Sgd::update_shards(Stream& stream, const Tensor& step) {
   for (const Shard& shard : shards()) {
     const kernels::SgdArgs args{args_.momentum, shard.weight_decay};
     const Tensor momentum = shard.state.empty() ? Tensor() : shard.state[0].second;
-    kernels::sgd(stream, {shard.value(), shard.master, momentum, shard.gradient()}, step, args);
+    kernels::sgd(stream, {shard.value(), shard.remainder, momentum, shard.gradient()}, step, args);
   }
 }
 

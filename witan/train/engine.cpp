@@ -233,7 +233,7 @@ std::vector<StateTensor> Engine::state() const {
                        parameter->spec().expert ? writes_experts : writes_dense});
   optimizer_->visit([&](const OptimizerTensor& piece) {
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.first_row,
-                       piece.parameter.expert ? writes_experts : writes_dense});
+                       piece.parameter.expert ? writes_experts : writes_dense, piece.remainder});
   });
   return tensors;
 }

@@ -59,7 +59,9 @@ class Engine {
   // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many.
   Evaluation evaluate(const std::vector<Batch>& batches);
 
-  // What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step alone.
+  // What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step alone. A
+  // bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has the last
+  // word when both are loaded.
   std::vector<StateTensor> state() const;
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.

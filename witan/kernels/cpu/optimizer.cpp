@@ -4,20 +4,38 @@
 #include <cmath>
 #include <type_traits>
 
+#include "witan/base/split_float.h"
 #include "witan/kernels/cpu/rows.h"
-#include "witan/kernels/cpu/store.h"
 
 namespace witan::kernels::cpu {
 namespace {
 
-// What is updated: the value where it is as wide as its sums, else the master, of which the value is a rounding.
+// What is updated: the value where it is as wide as its sums, else the float32 whose upper half it is.
 template <class T>
-inline constexpr bool kHasMaster = !std::is_same_v<T, Accumulator<T>>;
+inline constexpr bool kIsSplit = !std::is_same_v<T, Accumulator<T>>;
 
 template <class T>
-Accumulator<T>* weights(const Tensor& value, const Tensor& master) {
-  assert(master.defined() == kHasMaster<T>);
-  return (kHasMaster<T> ? master : value).template data<Accumulator<T>>();
+[[gnu::always_inline]] inline Accumulator<T> weight(const T* value, const bf16* remainder, int64_t i) {
+  if constexpr (kIsSplit<T>)
+    return join({value[i].bits, remainder[i].bits});
+  else
+    return value[i];
+}
+template <class T>
+[[gnu::always_inline]] inline void store_weight(T* value, bf16* remainder, int64_t i, Accumulator<T> p) {
+  if constexpr (kIsSplit<T>) {
+    const SplitFloat halves = split(p);
+    value[i].bits = halves.upper;
+    remainder[i].bits = halves.lower;
+  } else {
+    value[i] = p;
+  }
+}
+
+template <class T>
+bf16* remainder_of(const Tensor& value, const Tensor& remainder) {
+  assert(remainder.defined() == kIsSplit<T> && (!kIsSplit<T> || remainder.shape() == value.shape()));
+  return kIsSplit<T> ? remainder.data<bf16>() : nullptr;
 }
 
 // body.operator()<T, G>() with the types of value and gradient.
@@ -46,14 +64,15 @@ struct AdamWScalars {
 
 template <class T, class G, class A>
 void adamw_range(int64_t begin, int64_t end, const AdamWScalars<A> s, const G* __restrict gradient, T* __restrict value,
-                 A* __restrict p, A* __restrict m, A* __restrict v) {
+                 bf16* __restrict remainder, A* __restrict m, A* __restrict v) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
     const A g = s.scale * A(gradient[i]);
     m[i] = s.beta1 * m[i] + s.to_m * g;
     v[i] = s.beta2 * v[i] + s.to_v * g * g;
-    p[i] -= s.lr * (m[i] * s.unbias_m / (std::sqrt(v[i] * s.unbias_v) + s.eps) + s.decay * p[i]);
-    if constexpr (kHasMaster<T>) store(value[i], p[i]);
+    const A p = weight(value, remainder, i);
+    const A change = m[i] * s.unbias_m / (std::sqrt(v[i] * s.unbias_v) + s.eps) + s.decay * p;
+    store_weight(value, remainder, i, p - s.lr * change);
   }
 }
 
@@ -64,13 +83,13 @@ struct SgdScalars {
 
 template <bool kMomentum, class T, class G, class A>
 void sgd_range(int64_t begin, int64_t end, const SgdScalars<A> s, const G* __restrict gradient, T* __restrict value,
-               A* __restrict p, A* __restrict momentum) {
+               bf16* __restrict remainder, A* __restrict momentum) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    A b = s.scale * A(gradient[i]) + s.decay * p[i];
+    const A p = weight(value, remainder, i);
+    A b = s.scale * A(gradient[i]) + s.decay * p;
     if constexpr (kMomentum) momentum[i] = b += s.momentum * momentum[i];
-    p[i] -= s.lr * b;
-    if constexpr (kHasMaster<T>) store(value[i], p[i]);
+    store_weight(value, remainder, i, p - s.lr * b);
   }
 }
 
@@ -83,8 +102,8 @@ void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const Adam
     using A = Accumulator<T>;
     const AdamWScalars<A> scalars(now, args);
     stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
-      adamw_range<T, G, A>(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), weights<T>(t.value, t.master),
-                           t.m.data<A>(), t.v.data<A>());
+      adamw_range<T, G, A>(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(),
+                           remainder_of<T>(t.value, t.remainder), t.m.data<A>(), t.v.data<A>());
     });
   });
 }
@@ -104,7 +123,7 @@ void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs&
                                 A(args.weight_decay)};
     stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
       const auto update = t.momentum.defined() ? &sgd_range<true, T, G, A> : &sgd_range<false, T, G, A>;
-      update(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), weights<T>(t.value, t.master),
+      update(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), remainder_of<T>(t.value, t.remainder),
              t.momentum.defined() ? t.momentum.data<A>() : nullptr);
     });
   });

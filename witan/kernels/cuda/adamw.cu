@@ -36,20 +36,17 @@ __device__ Scalars<A> scalars_of(const double* step, const Betas& betas) {
 template <class T, class G>
 struct Operands {
   using A = Acc<T>;
-  static constexpr bool kHasMaster = !std::is_same_v<T, A>;
-  T* value;
-  A *p, *m, *v;
+  Weights<T> weights;
+  A *m, *v;
   const G* gradient;
 
   __device__ Operands(const AdamWRow& row, int64_t first)
-      : value(reinterpret_cast<T*>(row.value) + first),
-        p(reinterpret_cast<A*>(kHasMaster ? row.master : row.value) + first),
+      : weights{reinterpret_cast<T*>(row.value) + first, reinterpret_cast<uint16_t*>(row.remainder) + first},
         m(reinterpret_cast<A*>(row.m) + first),
         v(reinterpret_cast<A*>(row.v) + first),
         gradient(reinterpret_cast<const G*>(row.gradient) + first) {}
   __device__ bool aligned() const {
-    return unit_aligned<A>(value) && unit_aligned<A>(p) && unit_aligned<A>(m) && unit_aligned<A>(v) &&
-           unit_aligned<A>(gradient);
+    return weights.aligned() && unit_aligned<A>(m) && unit_aligned<A>(v) && unit_aligned<A>(gradient);
   }
 };
 
@@ -61,7 +58,7 @@ struct Values {
 template <int N, class T, class G, class A>
 __device__ __forceinline__ void load(Values<N, A>& values, const Operands<T, G>& from, int i) {
   stream_in(values.g, from.gradient + i);
-  stream_in(values.p, from.p + i);
+  from.weights.load(values.p, i);
   stream_in(values.m, from.m + i);
   stream_in(values.v, from.v + i);
 }
@@ -77,10 +74,9 @@ __device__ __forceinline__ void update(Values<N, A>& values, const Operands<T, G
     values.m[n] = m;
     values.v[n] = v;
   }
-  stream_out(to.p + i, values.p);
+  to.weights.store(values.p, i);
   stream_out(to.m + i, values.m);
   stream_out(to.v + i, values.v);
-  if constexpr (Operands<T, G>::kHasMaster) stream_out(to.value + i, values.p);
 }
 
 // Blocks stay and take every so many chunks of all rows; `only` is the one row where there is no table.

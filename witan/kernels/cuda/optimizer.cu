@@ -14,25 +14,23 @@ constexpr int kThreads = 256;
 template <class T, class G>
 struct SgdOperands {
   using A = Acc<T>;
-  static constexpr bool kHasMaster = !std::is_same_v<T, A>;
-  T* value;
-  A *p, *momentum;  // momentum may be null
+  Weights<T> weights;
+  A* momentum;  // may be null
   const G* gradient;
 
   template <int N>
   __device__ __forceinline__ void update(int64_t i, A scale, A beta, A lr, A decay) const {
-    A g[N], weights[N], b[N] = {};
+    A g[N], p[N], b[N] = {};
     stream_in(g, gradient + i);
-    stream_in(weights, p + i);
+    weights.load(p, i);
     if (momentum) stream_in(b, momentum + i);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      b[n] = scale * g[n] + decay * weights[n] + beta * b[n];
-      weights[n] -= lr * b[n];
+      b[n] = scale * g[n] + decay * p[n] + beta * b[n];
+      p[n] -= lr * b[n];
     }
     if (momentum) stream_out(momentum + i, b);
-    stream_out(p + i, weights);
-    if constexpr (kHasMaster) stream_out(value + i, weights);
+    weights.store(p, i);
   }
 };
 
@@ -44,8 +42,8 @@ __global__ void __launch_bounds__(kThreads)
   if (step[step_value::skip] != 0) return;
   const A scale = A(step[step_value::gradient_scale]), lr = A(step[step_value::learning_rate]);
   const A beta = A(args.momentum), decay = A(args.weight_decay);
-  const bool aligned = unit_aligned<A>(operands.value) && unit_aligned<A>(operands.p) &&
-                       unit_aligned<A>(operands.momentum) && unit_aligned<A>(operands.gradient);
+  const bool aligned =
+      operands.weights.aligned() && unit_aligned<A>(operands.momentum) && unit_aligned<A>(operands.gradient);
   const int64_t units = aligned ? elements / N : 0, stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (int64_t u = thread; u < units; u += stride) operands.template update<N>(u * N, scale, beta, lr, decay);
@@ -143,8 +141,8 @@ void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs&
   dispatch_device(t.value.dtype(), [&]<class T>() {
     dispatch_device(t.gradient.dtype(), [&]<class G>() {
       using A = Acc<T>;
-      const SgdOperands<T, G> operands{ptr<T>(t.value), ptr<A>(t.master.defined() ? t.master : t.value),
-                                       ptr<A>(t.momentum), ptr<G>(t.gradient)};
+      const SgdOperands<T, G> operands{
+          {ptr<T>(t.value), ptr<uint16_t>(t.remainder)}, ptr<A>(t.momentum), ptr<G>(t.gradient)};
       const int64_t per_block = kThreads * kUnit<A>;
       sgd_kernel<<<blocks_for(stream, (elements + per_block - 1) / per_block), kThreads, 0, native(stream)>>>(
           operands, elements, ptr<double>(step), args);

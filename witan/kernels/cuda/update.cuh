@@ -1,6 +1,9 @@
 // What elementwise updates share: full lines of every operand, whatever its width, read and written once.
 #pragma once
 
+#include <type_traits>
+
+#include "witan/base/split_float.h"
 #include "witan/kernels/cuda/common.cuh"
 
 namespace witan::kernels::cuda {
@@ -32,9 +35,9 @@ struct Words<32> {
   using type = uint4;
 };
 
-// N elements from `from` in the type A. Each is used once: caches need not keep it.
-template <class A, int N, class T>
-__device__ __forceinline__ void stream_in(A (&to)[N], const T* from) {
+// N elements, each used once: caches need not keep them.
+template <int N, class T>
+__device__ __forceinline__ Pack<T, N> stream_in(const T* from) {
   using Word = typename Words<N * sizeof(T)>::type;
   constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(Word));
   union Bits {
@@ -44,11 +47,10 @@ __device__ __forceinline__ void stream_in(A (&to)[N], const T* from) {
   } bits;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) bits.words[i] = __ldcs(reinterpret_cast<const Word*>(from) + i);
-#pragma unroll
-  for (int n = 0; n < N; ++n) to[n] = convert<A>(bits.pack.at[n]);
+  return bits.pack;
 }
-template <class A, int N, class T>
-__device__ __forceinline__ void stream_out(T* to, const A (&from)[N]) {
+template <int N, class T>
+__device__ __forceinline__ void stream_out(T* to, const Pack<T, N>& from) {
   using Word = typename Words<N * sizeof(T)>::type;
   constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(Word));
   union Bits {
@@ -56,10 +58,24 @@ __device__ __forceinline__ void stream_out(T* to, const A (&from)[N]) {
     Pack<T, N> pack;
     __device__ Bits() {}
   } bits;
-#pragma unroll
-  for (int n = 0; n < N; ++n) bits.pack.at[n] = convert<T>(from[n]);
+  bits.pack = from;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) __stcs(reinterpret_cast<Word*>(to) + i, bits.words[i]);
+}
+
+// The same in the type A.
+template <class A, int N, class T>
+__device__ __forceinline__ void stream_in(A (&to)[N], const T* from) {
+  const Pack<T, N> pack = stream_in<N>(from);
+#pragma unroll
+  for (int n = 0; n < N; ++n) to[n] = convert<A>(pack.at[n]);
+}
+template <class A, int N, class T>
+__device__ __forceinline__ void stream_out(T* to, const A (&from)[N]) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int n = 0; n < N; ++n) pack.at[n] = convert<T>(from[n]);
+  stream_out<N>(to, pack);
 }
 
 // Whether units of A's can be moved as words from every address.
@@ -68,5 +84,46 @@ __device__ __forceinline__ bool unit_aligned(const T* address) {
   constexpr auto kBytes = sizeof(T) * kUnit<A>;
   return reinterpret_cast<uintptr_t>(address) % (kBytes < 16 ? kBytes : 16) == 0;
 }
+
+// What an update changes: values as wide as their sums, or float32 of which value and remainder are the halves.
+template <class T>
+struct Weights {
+  using A = Acc<T>;
+  static constexpr bool kSplit = !std::is_same_v<T, A>;
+  T* value;
+  uint16_t* remainder;  // null where nothing is split
+
+  __device__ __forceinline__ bool aligned() const {
+    return unit_aligned<A>(value) && (!kSplit || unit_aligned<A>(remainder));
+  }
+
+  template <int N>
+  __device__ __forceinline__ void load(A (&to)[N], int64_t i) const {
+    if constexpr (kSplit) {
+      const auto upper = stream_in<N>(reinterpret_cast<const uint16_t*>(value) + i),
+                 lower = stream_in<N>(remainder + i);
+#pragma unroll
+      for (int n = 0; n < N; ++n) to[n] = join({upper.at[n], lower.at[n]});
+    } else {
+      stream_in(to, value + i);
+    }
+  }
+  template <int N>
+  __device__ __forceinline__ void store(const A (&from)[N], int64_t i) const {
+    if constexpr (kSplit) {
+      Pack<uint16_t, N> upper, lower;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const SplitFloat halves = split(from[n]);
+        upper.at[n] = halves.upper;
+        lower.at[n] = halves.lower;
+      }
+      stream_out<N>(reinterpret_cast<uint16_t*>(value) + i, upper);
+      stream_out<N>(remainder + i, lower);
+    } else {
+      stream_out(value + i, from);
+    }
+  }
+};
 
 }  // namespace witan::kernels::cuda
