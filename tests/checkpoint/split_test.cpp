@@ -14,7 +14,7 @@ namespace {
 using namespace test;
 
 constexpr const char* kName = "master/w";
-const Shape kGlobal = {7, 40000};  // rows of several pieces together
+const Shape kGlobal = {7, 40000};  // pieces end within rows
 
 // Rows [first, first + rows) of the global master, as one float32 tensor.
 StateTensor whole(Stream& stream, int64_t first, int64_t rows) {
@@ -77,6 +77,24 @@ TEST(Split, HalvesComeFromFilesOfEitherKindInAnyLayout) {
         EXPECT_EQ(bytes_of(found.remainder), bytes_of(expected.remainder));
       });
   }
+}
+
+// Weights that were rounded to even, where that is not what halves say: the master, which comes later, has the last
+// word.
+TEST(Split, AWeightIsThatOfItsMaster) {
+  const TempFolder folder;
+  const auto tie = std::bit_cast<float>(0x3F808000u);  // between 3F80, which is even, and 3F81
+  on_ranks(1, [&](Group& world, Stream& stream) {
+    const Tensor value = stream.empty({1}, DType::bf16), master = stream.empty({1}, DType::f32);
+    value.data<bf16>()[0] = bf16(tie);
+    master.data<float>()[0] = tie;
+    save_checkpoint(world, stream, folder.path(), {1, {{"w", value, {1}}, {kName, master, {1}}}, Json::object(), {}});
+    const Tensor remainder = stream.zeros({1}, kRemainder);
+    load_tensors(world, stream, open_checkpoint(folder / step_folder_name(1)),
+                 {{"w", value, {1}}, {kName, value, {1}, 0, true, remainder}});
+    EXPECT_EQ(value.data<bf16>()[0].bits, 0x3F81);
+    EXPECT_EQ(testing::joined(value, remainder)[0], tie);
+  });
 }
 
 TEST(Split, RefusesHalvesThatDoNotFit) {

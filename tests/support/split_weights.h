@@ -29,9 +29,12 @@ inline Tensor masters_of_every_kind(Stream& stream) {
 }
 
 inline std::vector<double> joined(const Tensor& value, const Tensor& remainder) {
-  std::vector<float> whole(static_cast<size_t>(value.elements()));
-  join_to_host(whole, value, remainder, 0);
-  return {whole.begin(), whole.end()};
+  std::vector<double> all;
+  for_joined_bytes(value, remainder, [&](const std::byte* bytes, int64_t count) {
+    const auto* floats = reinterpret_cast<const float*>(bytes);
+    all.insert(all.end(), floats, floats + count / static_cast<int64_t>(sizeof(float)));
+  });
+  return all;
 }
 
 }  // namespace witan::testing

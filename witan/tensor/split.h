@@ -3,10 +3,8 @@
 // devices as in tensor/host.h.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <span>
-#include <vector>
+#include <functional>
 
 #include "witan/tensor/tensor.h"
 
@@ -15,23 +13,12 @@ namespace witan {
 // What a remainder's tensor says it is: 16 bits, which nobody reads as a number.
 inline constexpr DType kRemainder = DType::bf16;
 
-// Both are contiguous and of one shape. The span's elements are those from `first` on.
-void join_to_host(std::span<float> to, const Tensor& upper, const Tensor& lower, int64_t first);
-// `from` need not be aligned.
-void split_from_host(const Tensor& upper, const Tensor& lower, int64_t first, const std::byte* from, int64_t elements);
-
-inline constexpr int64_t kSplitPiece = int64_t{1} << 18;  // elements
+// Both halves are contiguous and of one shape.
 
 // Calls body(pointer, bytes) with the bytes of all joined elements in order.
-template <class Body>
-void for_joined_bytes(const Tensor& upper, const Tensor& lower, const Body& body) {
-  std::vector<float> piece(static_cast<size_t>(std::min(upper.elements(), kSplitPiece)));
-  for (int64_t at = 0; at < upper.elements(); at += kSplitPiece) {
-    const auto here = std::span(piece).first(static_cast<size_t>(std::min(kSplitPiece, upper.elements() - at)));
-    join_to_host(here, upper, lower, at);
-    const auto bytes = std::as_bytes(here);
-    body(bytes.data(), static_cast<int64_t>(bytes.size()));
-  }
-}
+void for_joined_bytes(const Tensor& upper, const Tensor& lower,
+                      const std::function<void(const std::byte* bytes, int64_t count)>& body);
+// Splits `elements` float32, which need not be aligned, into the halves' elements from `first` on.
+void split_from_host(const Tensor& upper, const Tensor& lower, int64_t first, const std::byte* from, int64_t elements);
 
 }  // namespace witan

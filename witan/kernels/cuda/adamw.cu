@@ -79,7 +79,8 @@ __device__ __forceinline__ void update(Values<N, A>& values, const Operands<T, G
   stream_out(to.v + i, values.v);
 }
 
-// Blocks stay and take every so many chunks of all rows; `only` is the one row where there is no table.
+// Blocks stay and take every so many chunks of all rows, so that what they all work on at a time lies close together.
+// `only` is the one row where there is no table, else without elements.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     adamw_kernel(const AdamWRow* table, AdamWRow only, int rows, int64_t chunks, const double* step, Betas betas) {
@@ -91,8 +92,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   __syncthreads();
   Scalars<A> scalars = shared;
 
+  AdamWRow row = only;
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    const AdamWRow row = table ? row_of_chunk(table, rows, chunk) : only;
+    if (chunk >= row.first_chunk + update_chunks_of(row.elements)) row = row_of_chunk(table, rows, chunk);
     const int64_t first = (chunk - row.first_chunk) * kUpdateChunk;
     const auto count = static_cast<int>(min(kUpdateChunk, row.elements - first));
     const Operands<T, G> operands(row, first);
