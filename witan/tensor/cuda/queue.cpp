@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {
@@ -14,9 +15,9 @@ class CudaGraph final : public Graph {
  public:
   CudaGraph(cudaGraph_t graph, cudaStream_t stream, std::function<void()> before_launch)
       : stream_(stream), before_launch_(std::move(before_launch)) {
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
-    cudaGraphDestroy(graph);
-    cuda::check(status, "making a graph executable");
+    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> recorded(graph, &cudaGraphDestroy);
+    memsets_to_kernels(graph);
+    cuda::check(cudaGraphInstantiate(&executable_, graph, 0), "making a graph executable");
     cuda::check(cudaGraphUpload(executable_, stream_), "uploading a graph");
   }
   ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
