@@ -3,10 +3,15 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "witan/kernels/cuda/fingerprint.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -15,6 +20,11 @@ namespace {
 
 constexpr int64_t kWorkspace = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
 static_assert(kWorkspace <= Stream::kScratchBytes);
+constexpr int kChoices = 8;              // algorithms asked for; the library knows few more for any problem
+constexpr double kWorthTrying = 2e9;     // FLOPs of a product whose algorithms are timed
+constexpr float kNearlyFull = 0.8f;      // of the multiprocessors
+constexpr int kCalls = 4, kSamples = 3;  // of a timing
+constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
 
 struct Api {
   const witan::cuda::Library& library = witan::cuda::cublaslt();
@@ -22,6 +32,7 @@ struct Api {
   WITAN_CUBLASLT(cublasLtCreate);
   WITAN_CUBLASLT(cublasLtGetStatusName);
   WITAN_CUBLASLT(cublasLtMatmul);
+  WITAN_CUBLASLT(cublasLtMatmulAlgoConfigGetAttribute);
   WITAN_CUBLASLT(cublasLtMatmulAlgoGetHeuristic);
   WITAN_CUBLASLT(cublasLtMatmulDescInit_internal);
   WITAN_CUBLASLT(cublasLtMatmulDescSetAttribute);
@@ -59,12 +70,12 @@ struct Problem {
 };
 
 // The library's matrices are column-major: what is row-major here is a transpose there, and c^T = op(b)^T op(a)^T.
+// The library takes descriptors as pointers to what it does not write: a plan that is known never changes.
 struct Plan {
   cublasLtHandle_t handle = nullptr;
-  bool possible = false;
   cublasLtMatmulDescOpaque_t product{};
-  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};  // our a, b, c
-  cublasLtMatmulAlgo_t algorithm{};
+  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};    // our a, b, c
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // none: impossible. Taken is the first; the others are to be tried
 };
 
 // The greatest power of two, 16 at most, that divides the address: no kernel asks for more, and the choice depends on
@@ -120,6 +131,26 @@ void describe(const Api& api, const Problem& p, Plan& plan) {
   layout(plan.c, p.out, p.M, p.N, p.c_stride);
 }
 
+// Into how many parts an algorithm cuts the sum, and how it joins them: what a result's bits depend on.
+std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t& algorithm) {
+  const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
+    size_t written = 0;
+    api.check(api.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, which, &value, sizeof value, &written),
+              "looking at an algorithm");
+    return value;
+  };
+  return {get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}), get(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{})};
+}
+
+// The library's first choice; or its second, where only that one keeps sums whole and busies nearly all
+// multiprocessors: it saves the parts' way through memory, and a launch.
+size_t first_choice(const Api& api, std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+  const auto whole = [&](size_t i) { return parts_of(api, choices[i].algo).first <= 1; };
+  const bool second = choices.size() > 1 && choices[1].state == CUBLAS_STATUS_SUCCESS && !whole(0) && whole(1) &&
+                      choices[1].wavesCount >= kNearlyFull;
+  return second ? 1 : 0;
+}
+
 void choose(const Api& api, const Problem& p, Plan& plan) {
   cublasLtMatmulPreferenceOpaque_t wish{};
   api.check(api.cublasLtMatmulPreferenceInit_internal(&wish, sizeof wish), "preparing a search");
@@ -132,14 +163,20 @@ void choose(const Api& api, const Problem& p, Plan& plan) {
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.a_aligned);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.c_aligned);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.c_aligned);
-  cublasLtMatmulHeuristicResult_t best{};
-  int found = 0;
-  const cublasStatus_t status = api.cublasLtMatmulAlgoGetHeuristic(plan.handle, &plan.product, &plan.b, &plan.a,
-                                                                   &plan.c, &plan.c, &wish, 1, &best, &found);
+  std::array<cublasLtMatmulHeuristicResult_t, kChoices> found{};
+  int count = 0;
+  const cublasStatus_t status = api.cublasLtMatmulAlgoGetHeuristic(
+      plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c, &wish, kChoices, found.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return;
   api.check(status, "choosing an algorithm");
-  plan.possible = found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-  plan.algorithm = best.algo;
+  const std::span choices(found.data(), static_cast<size_t>(count));
+  if (choices.empty() || choices[0].state != CUBLAS_STATUS_SUCCESS) return;
+  const size_t first = first_choice(api, choices);
+  plan.algorithms = {choices[first].algo};
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (i != first && choices[i].state == CUBLAS_STATUS_SUCCESS &&
+        parts_of(api, choices[i].algo) == parts_of(api, choices[first].algo))
+      plan.algorithms.push_back(choices[i].algo);
 }
 
 // What is known of the library on this machine's devices, shared by all ranks; nothing is ever taken out.
@@ -147,14 +184,24 @@ class Knowledge {
  public:
   explicit Knowledge(const Api& api) : api_(api) {}
 
-  // The library takes descriptors as pointers to what it does not write.
-  Plan& plan(const Problem& problem) {
+  std::shared_ptr<Plan> plan(const Problem& problem) {
     const std::lock_guard lock(mutex_);
-    if (const auto known = plans_.find(problem); known != plans_.end()) return known->second;
-    Plan plan{.handle = handle(problem.device)};
-    describe(api_, problem, plan);
-    choose(api_, problem, plan);
-    return plans_.emplace(problem, plan).first->second;
+    std::shared_ptr<Plan>& known = plans_[problem];
+    if (!known) {
+      auto plan = std::make_shared<Plan>();
+      plan->handle = handle(problem.device);
+      describe(api_, problem, *plan);
+      choose(api_, problem, *plan);
+      known = std::move(plan);
+    }
+    return known;
+  }
+  // From now on the problem is solved by this algorithm alone.
+  void settle(const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Plan>& known = plans_.at(problem);
+    known = std::make_shared<Plan>(*known);
+    known->algorithms = {algorithm};
   }
 
  private:
@@ -170,8 +217,40 @@ class Knowledge {
   const Api& api_;
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
-  std::map<Problem, Plan> plans_;
+  std::map<Problem, std::shared_ptr<Plan>> plans_;
 };
+
+bool is_captured(Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  witan::cuda::check(cudaStreamIsCapturing(witan::cuda::native(stream), &status), "asking whether a graph is captured");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// The fastest algorithm of the plan that writes the bits of its first, which c holds in the end. multiply(algorithm)
+// overwrites c. Other ranks are not held up: nothing is locked while the device is waited for.
+template <class Multiply>
+cublasLtMatmulAlgo_t fastest(Stream& stream, const Plan& plan, const Tensor& c, const Multiply& multiply) {
+  const auto seconds = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const auto samples = witan::cuda::time_calls(*stream.queue(), kSamples, [&] {
+      for (int i = 0; i < kCalls; ++i) multiply(algorithm);
+    });
+    return std::ranges::min(samples);
+  };
+  cublasLtMatmulAlgo_t best = plan.algorithms[0];
+  multiply(best);
+  const uint64_t bits = fingerprint(stream, c);
+  double to_beat = kClearly * seconds(best);
+  for (size_t i = 1; i < plan.algorithms.size(); ++i) {
+    multiply(plan.algorithms[i]);
+    if (fingerprint(stream, c) != bits) continue;
+    const double its = seconds(plan.algorithms[i]);
+    if (its >= to_beat) continue;
+    to_beat = its;
+    best = plan.algorithms[i];
+  }
+  multiply(best);
+  return best;
+}
 
 }  // namespace
 
@@ -180,19 +259,25 @@ bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor
   const Api* api = find_api();
   if (!api) return false;
   static Knowledge knowledge(*api);
-  Plan& plan = knowledge.plan(problem_of(stream, c, a, transpose_a, b, transpose_b));
-  if (!plan.possible) return false;
-  const auto multiply = [&]<class Scale>(Scale one, Scale beta) {
-    api->check(api->cublasLtMatmul(plan.handle, &plan.product, &one, b.raw(), &plan.b, a.raw(), &plan.a, &beta, c.raw(),
-                                   &plan.c, c.raw(), &plan.c, &plan.algorithm, stream.scratch(kWorkspace), kWorkspace,
-                                   witan::cuda::native(stream)),
-               "multiplying");
-  };
+  const Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
+  const std::shared_ptr<Plan> plan = knowledge.plan(problem);
+  if (plan->algorithms.empty()) return false;
   const bool add = write == Write::accumulate;
-  if (a.dtype() == DType::f64)
-    multiply(1.0, add ? 1.0 : 0.0);
+  const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const auto call = [&]<class Scale>(Scale one, Scale beta) {
+      api->check(api->cublasLtMatmul(plan->handle, &plan->product, &one, b.raw(), &plan->b, a.raw(), &plan->a, &beta,
+                                     c.raw(), &plan->c, c.raw(), &plan->c, &algorithm, stream.scratch(kWorkspace),
+                                     kWorkspace, witan::cuda::native(stream)),
+                 "multiplying");
+    };
+    a.dtype() == DType::f64 ? call(1.0, add ? 1.0 : 0.0) : call(1.0f, add ? 1.0f : 0.0f);
+  };
+  const double flops =
+      2.0 * static_cast<double>(problem.M) * static_cast<double>(problem.N) * static_cast<double>(problem.K);
+  if (plan->algorithms.size() == 1 || add || flops < kWorthTrying || is_captured(stream))
+    multiply(plan->algorithms[0]);
   else
-    multiply(1.0f, add ? 1.0f : 0.0f);
+    knowledge.settle(problem, fastest(stream, *plan, c, multiply));
   return true;
 }
 

@@ -8,9 +8,11 @@ namespace witan::kernels::cuda {
 // gemm() by the library, for M, N, K > 0. False, and nothing was done, where the library is missing or knows no
 // algorithm for the problem. Throws DeviceError for what else it reports.
 //
-// The library's first choice is taken, never one that was timed: the same shapes give the same bits in every run. It is
-// asked for once per problem and kept for the process; after the first call of its kind a call allocates nothing and
-// may be captured. Sums that several blocks share meet in the accumulator's type, so that c is rounded once.
+// The same shapes give the same bits in every run: of the algorithms that the library offers only those count which cut
+// sums as its first choice does, and of large products the fastest of them that wrote the very bits of the first is
+// kept. They are timed in the first call of their kind that overwrites c and is not captured; it waits for the device.
+// Any other call allocates nothing and may be captured. Sums that several blocks share meet in the accumulator's type,
+// so that c is rounded once.
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
 
