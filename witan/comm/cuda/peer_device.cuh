@@ -57,47 +57,50 @@ __device__ inline bool wait_for(const Peers& peers, const uint32_t* flag, uint32
   }
 }
 
-// A call that moves rows: come(), work of all blocks unless it is false, leave(). `epoch` is the call's number.
+// A call that moves rows: come(), what needs nothing of peers, all_came(), work of all blocks unless that is false,
+// leave(). `epoch` is the call's number, and kMostBlocks the most of a grid.
 __device__ __forceinline__ uint32_t epoch_of_move(const Peers& peers) {
   return *reinterpret_cast<volatile uint32_t*>(&peers.windows[peers.rank]->moves) + 1;
 }
 
-// Returns when every rank has come to this call: all their work before it is done. Called by all threads of all blocks;
-// false when the world has failed.
-__device__ inline bool come(const Peers& peers, uint32_t epoch) {
+// Tells all ranks that this one has come to the call: its work before is done. Comes before any load that the call's
+// work waits for, since the word would wait for it too.
+__device__ inline void come(const Peers& peers, uint32_t epoch) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (blockIdx.x == 0 && peer < peers.size && !stopped(peers, false))
+    store_release(&peers.windows[peer]->came[peers.rank], epoch);
+}
+
+// Returns when every rank has come. Called by all threads of all blocks; false when the world has failed.
+__device__ inline bool all_came(const Peers& peers, uint32_t epoch) {
   bool all = true;
   const int peer = static_cast<int>(threadIdx.x);
-  if (peer < peers.size) {
-    all = !stopped(peers, false);
-    if (all && blockIdx.x == 0) store_release(&peers.windows[peer]->came[peers.rank], epoch);
-    all = all && wait_for(peers, &peers.windows[peers.rank]->came[peer], epoch, peer, Trouble::coming, blockIdx.x == 0);
-  }
+  if (peer < peers.size)
+    all = !stopped(peers, false) &&
+          wait_for(peers, &peers.windows[peers.rank]->came[peer], epoch, peer, Trouble::coming, blockIdx.x == 0);
   return __syncthreads_and(all) != 0;
 }
 
-// The last block to come here waits until every rank's last block has: after the kernel all rows have arrived and all
-// pools have been read. Called by all threads of all blocks.
-__device__ inline void leave(const Peers& peers, uint32_t epoch) {
-  __shared__ bool last;
+// Every block tells all ranks that its rows have been moved, and the first waits for those of all: after the kernel all
+// rows have arrived and all pools have been read. No count is kept of blocks, which would be one more way through
+// memory before the first word leaves; a block of a smaller grid answers for several of the largest. Called by all
+// threads of all blocks with what all_came() said: a rank that has failed says nothing.
+__device__ inline void leave(const Peers& peers, uint32_t epoch, bool came) {
   Window* own = peers.windows[peers.rank];
+  const auto size = static_cast<unsigned>(peers.size);
   __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence_system();  // what this block has stored comes before what follows
-    last = atomicAdd(&own->arrived, 1u) == gridDim.x - 1;
-    __threadfence_system();
+  if (came) {
+    const unsigned words = (kMostBlocks - blockIdx.x + gridDim.x - 1) / gridDim.x * size;
+    for (unsigned i = threadIdx.x; i < words; i += blockDim.x)
+      store_release(&peers.windows[i % size]->left[peers.rank][blockIdx.x + i / size * gridDim.x], epoch);
+  }
+  if (blockIdx.x != 0) return;
+  for (unsigned i = threadIdx.x; came && i < size * kMostBlocks; i += blockDim.x) {
+    const unsigned peer = i / kMostBlocks;
+    came = wait_for(peers, &own->left[peer][i % kMostBlocks], epoch, static_cast<int>(peer), Trouble::leaving, true);
   }
   __syncthreads();
-  if (!last) return;
-  const int peer = static_cast<int>(threadIdx.x);
-  // A rank that has failed says nothing: its rows have not all been moved.
-  if (peer < peers.size && !stopped(peers, false)) {
-    store_release(&peers.windows[peer]->left[peers.rank], epoch);
-    wait_for(peers, &own->left[peer], epoch, peer, Trouble::leaving, true);
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  own->arrived = 0;
-  own->moves = epoch;
+  if (threadIdx.x == 0) own->moves = epoch;
 }
 
 }  // namespace witan::cuda

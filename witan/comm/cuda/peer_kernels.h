@@ -18,7 +18,7 @@ void launch_push(Stream& stream, const Peers& peers, const Pools& to, const Peer
                  const Tensor& source, int64_t topk, const Tensor& remote);
 void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
                  const Tensor& remote);
-// Nothing but come() and leave().
+// Nothing but coming together.
 void launch_barrier(Stream& stream, const Peers& peers);
 
 }  // namespace witan::cuda

@@ -11,6 +11,7 @@ using kernels::cuda::convert;
 using kernels::cuda::Pack;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kBeside = 3;  // blocks that a multiprocessor can hold: waiting ones leave room for others' work
 constexpr unsigned kAll = 0xffffffffu;
 
 __device__ __forceinline__ int rank_of(int64_t place) {
@@ -30,42 +31,87 @@ struct Push {
   int64_t units;         // of a row
 };
 
+constexpr int kFlight = 2;  // loads of a lane on their way
+
 template <class Unit>
-__device__ __forceinline__ void copy_row(Unit* to, const Unit* from, int64_t units) {
-  constexpr int kFlight = 4;  // loads of a lane on their way
-  for (int64_t begin = threadIdx.x % 32; begin < units; begin += 32 * kFlight) {
-    Unit part[kFlight];
+__device__ __forceinline__ void load_units(Unit (&part)[kFlight], const Unit* from, int64_t begin, int64_t end) {
 #pragma unroll
-    for (int i = 0; i < kFlight; ++i)
-      if (begin + 32 * i < units) part[i] = from[begin + 32 * i];
+  for (int i = 0; i < kFlight; ++i)
+    if (begin + 32 * i < end) part[i] = from[begin + 32 * i];
+}
+template <class Unit>
+__device__ __forceinline__ void store_units(Unit* to, const Unit (&part)[kFlight], int64_t begin, int64_t end) {
 #pragma unroll
-    for (int i = 0; i < kFlight; ++i)
-      if (begin + 32 * i < units) to[begin + 32 * i] = part[i];
-  }
+  for (int i = 0; i < kFlight; ++i)
+    if (begin + 32 * i < end) to[begin + 32 * i] = part[i];
+}
+
+// A row that a warp sends, and what its lanes have loaded of it.
+template <class Unit>
+struct Sent {
+  int64_t place;       // -1: nowhere
+  uint32_t source;     // assignment
+  Unit part[kFlight];  // the lane's first units
+};
+
+template <class Unit, class Weight>
+__device__ __forceinline__ const Unit* row_of(const Push<Unit, Weight>& args, uint32_t source) {
+  return args.rows + static_cast<int64_t>(source / args.topk) * args.units;
 }
 
 template <class Unit, class Weight>
-__global__ void __launch_bounds__(kThreads)
-    push_kernel(const __grid_constant__ Peers peers, const __grid_constant__ Push<Unit, Weight> args) {
-  const uint32_t epoch = epoch_of_move(peers);
-  if (come(peers, epoch)) {
-    // Send rows are sorted by destination. Neighbouring warps take rows far apart, and ranks begin with different ones,
-    // so that all links are busy at any time.
-    const uint32_t ranks = static_cast<uint32_t>(peers.size), part = (args.count + ranks - 1) / ranks;
-    for (uint32_t j = blockIdx.x * kWarps + threadIdx.x / 32; j < part * ranks; j += gridDim.x * kWarps) {
-      const uint32_t i = (j + static_cast<uint32_t>(peers.rank)) % ranks * part + j / ranks;
-      if (i >= args.count) continue;
-      const int64_t from = args.source[i], place = args.remote[i];
-      if (from < 0 || place < 0) continue;
-      const int rank = rank_of(place);
-      if (args.rows)
-        copy_row(reinterpret_cast<Unit*>(args.to.rows[rank]) + row_of(place) * args.units,
-                 args.rows + static_cast<int64_t>(static_cast<uint32_t>(from) / args.topk) * args.units, args.units);
-      if (args.weights && threadIdx.x % 32 == 0)
-        reinterpret_cast<Weight*>(args.to.weights[rank])[row_of(place)] = args.weights[from];
+__device__ __forceinline__ void load_row(Sent<Unit>& row, const Push<Unit, Weight>& args, uint32_t i) {
+  row.place = -1;
+  if (i >= args.count) return;
+  const int64_t source = args.source[i], place = args.remote[i];
+  if (source < 0 || place < 0) return;
+  row.place = place;
+  row.source = static_cast<uint32_t>(source);
+  if (args.rows) load_units(row.part, row_of(args, row.source), threadIdx.x % 32, args.units);
+}
+
+template <class Unit, class Weight>
+__device__ __forceinline__ void store_row(Sent<Unit>& row, const Push<Unit, Weight>& args) {
+  if (row.place < 0) return;
+  const int rank = rank_of(row.place);
+  if (args.rows) {
+    Unit* to = reinterpret_cast<Unit*>(args.to.rows[rank]) + row_of(row.place) * args.units;
+    int64_t begin = threadIdx.x % 32;
+    store_units(to, row.part, begin, args.units);
+#pragma unroll 1
+    for (begin += 32 * kFlight; begin < args.units; begin += 32 * kFlight) {
+      load_units(row.part, row_of(args, row.source), begin, args.units);
+      store_units(to, row.part, begin, args.units);
     }
   }
-  leave(peers, epoch);
+  if (args.weights && threadIdx.x % 32 == 0)
+    reinterpret_cast<Weight*>(args.to.weights[rank])[row_of(row.place)] = args.weights[row.source];
+}
+
+// A warp loads its next row while it stores one, and its first while ranks wait for each other.
+template <class Unit, class Weight>
+__global__ void __launch_bounds__(kThreads, kBeside)
+    push_kernel(const __grid_constant__ Peers peers, const __grid_constant__ Push<Unit, Weight> args) {
+  const uint32_t epoch = epoch_of_move(peers);
+  come(peers, epoch);
+  // Send rows are sorted by destination. Neighbouring warps take rows far apart, and ranks begin with different ones,
+  // so that all links are busy at any time.
+  const uint32_t ranks = static_cast<uint32_t>(peers.size), part = (args.count + ranks - 1) / ranks;
+  const auto row_at = [&](uint32_t j) {
+    return j < part * ranks ? (j + static_cast<uint32_t>(peers.rank)) % ranks * part + j / ranks : args.count;
+  };
+  uint32_t j = blockIdx.x * kWarps + threadIdx.x / 32;
+  Sent<Unit> row;
+  load_row(row, args, row_at(j));
+  const bool came = all_came(peers, epoch);
+  while (came && j < part * ranks) {
+    j += gridDim.x * kWarps;
+    Sent<Unit> next;
+    load_row(next, args, row_at(j));
+    store_row(row, args);
+    row = next;
+  }
+  leave(peers, epoch, came);
 }
 
 template <class T>
@@ -123,10 +169,10 @@ __device__ __forceinline__ void add_rows(const Pull<T>& args, int64_t places, in
   }
 }
 
+// `places` are those of the token's first 32 rows, one of each lane.
 template <class T, int N>
-__device__ __forceinline__ void sum_token(const Pull<T>& args, int64_t t) {
+__device__ __forceinline__ void sum_token(const Pull<T>& args, int64_t t, int64_t places) {
   const int lane = threadIdx.x % 32;
-  int64_t places = place_of(args, t, lane);
   for (int64_t begin = 0; begin < args.packs; begin += 32) {
     const bool active = begin + lane < args.packs;
     Acc<T> sums[N] = {};
@@ -141,29 +187,37 @@ __device__ __forceinline__ void sum_token(const Pull<T>& args, int64_t t) {
   }
 }
 
+// A warp looks up a token's places before it needs them: its first token's while ranks wait for each other.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     pull_kernel(const __grid_constant__ Peers peers, const __grid_constant__ Pull<T> args) {
   const uint32_t epoch = epoch_of_move(peers);
-  if (come(peers, epoch)) {
-    const int64_t first = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32, step = int64_t{gridDim.x} * kWarps;
-    for (int64_t t = first; t < args.tokens; t += step) {
-      if (args.rows) sum_token<T, N>(args, t);
-      if (!args.weights) continue;
-      for (int k = threadIdx.x % 32; k < args.topk; k += 32) {
-        const int64_t place = place_of(args, t, k);
-        const Acc<T>* pool = place < 0 ? nullptr : reinterpret_cast<const Acc<T>*>(args.from.weights[rank_of(place)]);
-        args.weights[t * args.topk + k] = pool ? __ldcg(pool + row_of(place)) : Acc<T>{0};
-      }
+  come(peers, epoch);
+  const int lane = threadIdx.x % 32;
+  const auto places_of = [&](int64_t t) { return t < args.tokens ? place_of(args, t, lane) : -1; };
+  int64_t t = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32, next = places_of(t);
+  const bool came = all_came(peers, epoch);
+  while (came && t < args.tokens) {
+    const int64_t token = t, places = next;
+    t += int64_t{gridDim.x} * kWarps;
+    next = places_of(t);
+    if (args.rows) sum_token<T, N>(args, token, places);
+    if (!args.weights) continue;
+    for (int k = lane; k < args.topk; k += 32) {
+      const int64_t place = place_of(args, token, k);
+      const Acc<T>* pool = place < 0 ? nullptr : reinterpret_cast<const Acc<T>*>(args.from.weights[rank_of(place)]);
+      args.weights[token * args.topk + k] = pool ? __ldcg(pool + row_of(place)) : Acc<T>{0};
     }
   }
-  leave(peers, epoch);
+  leave(peers, epoch, came);
 }
 
+// Whoever comes to a later call has done this one: nothing has to be left.
 __global__ void __launch_bounds__(32) barrier_kernel(const __grid_constant__ Peers peers) {
   const uint32_t epoch = epoch_of_move(peers);
   come(peers, epoch);
-  leave(peers, epoch);
+  all_came(peers, epoch);
+  if (threadIdx.x == 0) peers.windows[peers.rank]->moves = epoch;
 }
 
 bool aligned(const Pools& pools, int ranks, const void* own, int64_t row_bytes) {
@@ -174,7 +228,7 @@ bool aligned(const Pools& pools, int ranks, const void* own, int64_t row_bytes) 
 
 // Enough blocks to fill the links, and no more: others may compute beside them.
 unsigned blocks_for_rows(Stream& stream, int64_t rows, int per_multiprocessor) {
-  return kernels::cuda::blocks_for(stream, (rows + kWarps - 1) / kWarps, per_multiprocessor);
+  return std::min(kMostBlocks, kernels::cuda::blocks_for(stream, (rows + kWarps - 1) / kWarps, per_multiprocessor));
 }
 
 }  // namespace

@@ -8,18 +8,19 @@
 namespace witan::cuda {
 
 inline constexpr int kMostPeers = 16;
+inline constexpr unsigned kMostBlocks = 320;  // of a call that moves rows
 
 // Why a rank gave up, with the peer it waited for: a word that the host reads.
 enum class Trouble : uint32_t { counts, coming, leaving, capacity };
 inline constexpr uint32_t kTroubled = 1u << 31;
 inline constexpr int kTroubleBits = 16;
 
-// What peers know of one rank. Peers write told[their rank] and counts; the rest is the rank's own.
+// What peers know of one rank. Peers write came, left, counted and counts at their rank; the rest is the rank's own.
 struct Window {
-  uint32_t came[kMostPeers], left[kMostPeers], counted[kMostPeers];
-  uint32_t moves, counts_taken;  // calls that are done
-  uint32_t arrived;              // blocks of this call that are done
-  uint32_t failed;               // no waiting any more
+  uint32_t came[kMostPeers], counted[kMostPeers];
+  uint32_t left[kMostPeers][kMostBlocks];  // a word of each block of the peer
+  uint32_t moves, counts_taken;            // calls that are done
+  uint32_t failed;                         // no waiting any more
   // Two of them: a peer may be one call ahead.
   int64_t counts[2][kMostPeers][PeerMemory::kMostExperts];
   int64_t first[PeerMemory::kMostExperts + 1];  // own send rows: the first of each expert, and their number
