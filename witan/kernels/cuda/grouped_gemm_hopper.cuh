@@ -31,12 +31,12 @@ struct TileShape {
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kParts = kLines / kUnit / (kTurns ? 1 : kConsumers);  // of 64 lines, that a warpgroup has
+  static constexpr int kUnits = kLines / kUnit;                // of lines, which warpgroups deal out in turn
+  static constexpr int kPartsApart = kTurns ? 1 : kConsumers;  // in units, of one warpgroup's parts
+  static constexpr int kParts = kUnits / kPartsApart;          // of 64 lines, that a warpgroup has
   static constexpr int kStageA = kLines * kUnit * 2, kStageB = kColumns * kUnit * 2, kStage = kStageA + kStageB;
-  static_assert(kLines % (kUnit * kParts) == 0 && kColumns % kUnit == 0);
-  // Lines of each copy by one block, and the boxes' rows.
-  static constexpr int kLoadA = kLines / (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);
+  static_assert(kLines % (kUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kUnit == 0);
+  static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
 };
 
 // The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
@@ -50,14 +50,25 @@ struct Memory {
   static_assert(kStages >= 3 && kStaging % 16 == 0);
 };
 
-template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf>
+// The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
+enum class Columns : uint8_t { adjacent, paired };
+
+template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent>
 struct Operands {
   static constexpr Grouped kGrouped = kGroupedOf;
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
+  static constexpr bool kPaired = kColumnsOf == Columns::paired;
+  static_assert(!kPaired || kMajorB == Major::steps);
+  // Columns of one box of b.
+  template <class Shape>
+  static constexpr int kBoxB = kMajorB == Major::lines ? kUnit
+                               : kPaired               ? Shape::kColumns / 2
+                                                       : Shape::kLoadB;
 };
 
 // What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
-// or of the expert's own matrix), `rows` and `columns` of which exist.
+// or of the expert's own matrix), `rows` and `columns` of which exist. Where columns are paired, `column` is that of
+// the first half, and `columns` how many of each half exist.
 struct Part {
   int expert, row, rows, column, columns;
 };
@@ -109,22 +120,43 @@ struct SharedRing {
   }
 };
 
-// Loads `kLoad` lines by 64 steps; of a shared operand those of this block's half, to both blocks.
-template <Major kMajor, int kLoad, bool kShared>
-__device__ __forceinline__ void load_operand(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
-                                             int slice, int rank) {
-  const int first = kShared ? rank * kLoad : 0;
-  constexpr int kBoxLines = kMajor == Major::steps ? kLoad : kUnit;
-  static_assert(kLoad % kBoxLines == 0);
+// A box of 64 steps by lines (or columns), of this block's own or for both.
+template <Major kMajor, bool kShared>
+__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                           int slice) {
+  const int inner = kMajor == Major::steps ? step : line, outer = kMajor == Major::steps ? line : step;
+  if constexpr (kShared)
+    load_box(to, map, barrier, inner, outer, slice, 0b11);
+  else
+    load_box(to, map, barrier, inner, outer, slice);
+}
+
+// The units of a that have any of `lines`; where blocks share them, every other.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                       int lines, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::a;
 #pragma unroll
-  for (int i = 0; i < kLoad; i += kBoxLines) {
-    const int at = first + i, inner = kMajor == Major::steps ? step : line + at;
-    const int outer = kMajor == Major::steps ? line + at : step;
-    uint8_t* box = to + at * kUnit * 2;
-    if constexpr (kShared)
-      load_box(box, map, barrier, inner, outer, slice, 0b11);
-    else
-      load_box(box, map, barrier, inner, outer, slice);
+  for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
+    const int unit = i + (kShared ? rank : 0);
+    if (unit * kUnit < lines)
+      load_lines<Operands::kMajorA, kShared>(to + unit * kUnitBytes, map, barrier, line + unit * kUnit, step, 0);
+  }
+}
+
+// All columns of b; where blocks share them, this block's half. `half`: the columns of [gate | up] that are gates.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
+                                       int step, int slice, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::b;
+  constexpr int kBox = Operands::template kBoxB<Shape>;
+  static_assert(Shape::kLoadB % kBox == 0);
+  const int first = kShared ? rank * Shape::kLoadB : 0;
+#pragma unroll
+  for (int i = 0; i < Shape::kLoadB; i += kBox) {
+    const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
+    load_lines<Operands::kMajorB, kShared>(to + at * kUnit * 2, map, barrier, Operands::kPaired ? paired : column + at,
+                                           step, slice);
   }
 }
 
@@ -152,6 +184,12 @@ __device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int span, int ran
   return tile;
 }
 
+// Of a tile's lines, those that exist from its first on: units of others are neither loaded nor multiplied.
+template <class Operands>
+__device__ __forceinline__ int lines_left(const GroupedProduct& product, const Tile& tile) {
+  return Operands::kGrouped == Grouped::sum ? product.lines - tile.line : tile.rows;
+}
+
 // One thread: the tiles of every span, as stages become empty.
 template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
@@ -164,15 +202,16 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
     const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
     const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
+    const int lines = lines_left<Operands>(product, tile);
+    const int units = min(Shape::kUnits, max(0, divide_up(lines, kUnit)));
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
-      barrier_arrive_and_expect(full, Shape::kStage);
+      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kUnitBytes + Shape::kStageB));
       const int step = block * kUnit + (kSum ? tile.row : 0);
-      load_operand<Operands::kMajorA, Shape::kLoadA, Shape::kMulticast == Multicast::a>(
-          shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, 0, rank);
-      load_operand<Operands::kMajorB, Shape::kLoadB, Shape::kMulticast == Multicast::b>(
-          shared.b(ring.stage), b_map, full, tile.column, step, kSum ? 0 : tile.expert, rank);
+      load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
+      load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
+                              kSum ? 0 : tile.expert, rank);
     }
   }
 }
@@ -203,9 +242,9 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   }
 }
 
-// sums = a b^T over all blocks of the sum; stages are released one block late, when their multiplies have ended. Calls
-// `issued` when all of them are under way.
-template <class Shape, class Operands, int kStaging, class Issued>
+// sums = a b^T over all blocks of the sum, for the first kParts of the warpgroup's parts, perhaps none; stages are
+// released one block late, when their multiplies have ended. Calls `issued` when all of them are under way.
+template <int kParts, class Shape, class Operands, int kStaging, class Issued>
 __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
                                          const SharedRing<Shape, kStaging>& shared,
                                          Ring<SharedRing<Shape, kStaging>::kStages>& ring, int blocks, int rows,
@@ -216,44 +255,54 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
     barrier_wait(shared.full + ring.stage, ring.parity);
     if (Operands::kGrouped == Grouped::sum && rows - block * kUnit < kUnit)
       clear_tail<Shape>(shared.a(ring.stage), rows - block * kUnit, consumer);
-    const uint64_t a =
-        wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * Shape::kParts * kUnitBytes));
-    const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
-    wgmma_begin();
+    if constexpr (kParts > 0) {
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * kUnitBytes));
+      const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
+      wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < kUnit / kWgmmaSteps; ++k)
+      for (int k = 0; k < kUnit / kWgmmaSteps; ++k)
 #pragma unroll
-      for (int part = 0; part < Shape::kParts; ++part)
-        wgmma<Shape::kColumns, kA, kB>(sums[part], a + part * (kUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
-                                       b + k * kWgmmaAdvance<kB>, block | k);
-    wgmma_commit();
-    wgmma_wait<1>();
+        for (int part = 0; part < kParts; ++part)
+          wgmma<Shape::kColumns, kA, kB>(sums[part],
+                                         a + part * (Shape::kPartsApart * kUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+                                         b + k * kWgmmaAdvance<kB>, block | k);
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
     if (block > 0) release<Shape>(shared.empty + before);
     before = ring.stage;
     ring.advance();
   }
   issued();
-  wgmma_wait<0>();
+  if constexpr (kParts > 0) {
+    wgmma_wait<0>();
 #pragma unroll
-  for (int part = 0; part < Shape::kParts; ++part) pin(sums[part]);
+    for (int part = 0; part < kParts; ++part) pin(sums[part]);
+  }
   release<Shape>(shared.empty + before);
 }
 
-// One warpgroup: every tile, or every other.
+// One warpgroup: every tile, or every other. The next is looked up while multiplies run.
 template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
 __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
+  constexpr int kApart = Shape::kPartsApart * kUnit;
   uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  const auto tile_at = [&](int span) {
+    return span < tiles.spans() ? tile_of<Shape, Operands>(tiles, span, rank) : Tile{};
+  };
+  Tile next = tile_at(first);
   int turn = 0;
-  for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart, turn ^= 1) {
-    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+  for (int span = first; span < tiles.spans(); span += apart, turn ^= 1) {
+    const Tile tile = next;
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
-    const bool first = span < apart;
     if (Shape::kTurns && turn != consumer) {
       ring.skip(blocks);
+      next = tile_at(span + apart);
       continue;
     }
     // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
@@ -261,20 +310,30 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
     const auto pass = [&] {
       if (Shape::kTurns && span + apart < tiles.spans())
         arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
+      next = tile_at(span + apart);
     };
-    if (Shape::kTurns && !first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (Shape::kTurns && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
     if (blocks == 0) {
       pass();
       continue;
     }
+    const int down = Shape::kTurns ? 0 : consumer * kUnit, lines = lines_left<Operands>(product, tile) - down;
     float sums[Shape::kParts][Shape::kColumns / 2];
-    multiply<Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
+    if (lines > (Shape::kParts - 1) * kApart)
+      multiply<Shape::kParts, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else if (Shape::kParts > 1 && lines > 0)
+      multiply<1, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else
+      multiply<0, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
-      const int down = (part + (Shape::kTurns ? 0 : consumer * Shape::kParts)) * kUnit;
-      const int row = (kSum ? tile.line : tile.row) + down, rows = kSum ? product.lines - row : tile.rows - down;
+      const int row = (kSum ? tile.line : tile.row) + down + part * kApart, rows = lines - part * kApart;
+      if (rows <= 0) break;
+      constexpr int kHalves = Operands::kPaired ? 2 : 1;
       epilogue.template operator()<Shape::kColumns>(
-          sums[part], {tile.expert, row, rows, tile.column, product.columns - tile.column}, staging);
+          sums[part], {tile.expert, row, rows, tile.column / kHalves, (product.columns - tile.column) / kHalves},
+          staging);
     }
   }
   epilogue.finish();
@@ -313,8 +372,7 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
                          const Epilogue& epilogue) {
   constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
   product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
-  const CUtensorMap a_map = tensor_map(a, Operands::kMajorA == Major::steps ? Shape::kLoadA : kUnit);
-  const CUtensorMap b_map = tensor_map(b, Operands::kMajorB == Major::steps ? Shape::kLoadB : kUnit);
+  const CUtensorMap a_map = tensor_map(a, kUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   const auto kernel = grouped_gemm_kernel<Shape, Operands, Epilogue>;
   constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),

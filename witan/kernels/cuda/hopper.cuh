@@ -101,6 +101,14 @@ __device__ __forceinline__ void fence_shared_for_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// By a warp: four matrices of 8 by 8 16-bit elements to shared memory, from the registers in which the tensor cores
+// leave them (lane l has columns 2 (l % 4) and the next of row l / 4). Lanes 8 m to 8 m + 7 name matrix m's rows.
+__device__ __forceinline__ void store_matrices(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t rank_in_cluster() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -21,7 +21,7 @@ void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write writ
   if (dw.dtype() == DType::f32)
     return accumulate ? launch<BulkStore<true>>(stream, dw, dy, x, groups)
                       : launch<BulkStore<false>>(stream, dw, dy, x, groups);
-  return accumulate ? launch<Store<true>>(stream, dw, dy, x, groups) : launch<Store<false>>(stream, dw, dy, x, groups);
+  return accumulate ? launch<Add>(stream, dw, dy, x, groups) : launch<Store>(stream, dw, dy, x, groups);
 }
 
 }  // namespace witan::kernels::cuda
