@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "witan/base/rng.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
+#include "witan/kernels/activation.h"
 #include "witan/kernels/cuda/common.cuh"
 #include "witan/kernels/grouped_gemm.h"
 
@@ -113,8 +115,14 @@ __global__ void judge_sum_kernel(Verdict* verdict, const C* dw, const C* before,
   }
 }
 
-enum class Op { forward, backward_input, backward_weight };
-constexpr const char* kNames[] = {"forward", "backward input", "backward weight"};
+// swiglu and apart: the product and SwiGLU of its rows, in one kernel and in two. The product is checked here; that
+// the activation has the same bits is for the tests.
+enum class Op { forward, backward_input, backward_weight, swiglu, apart };
+constexpr const char* kNames[] = {"forward", "backward input", "backward weight", "forward and SwiGLU",
+                                  "forward, then SwiGLU"};
+constexpr bool activates(Op op) {
+  return op == Op::swiglu || op == Op::apart;
+}
 
 struct Problem {
   int64_t capacity, K, N;
@@ -140,7 +148,7 @@ class Bench {
 
  private:
   struct Set {
-    Tensor x, y, w, dw;
+    Tensor x, y, w, dw, activated, s;  // the last two where an activation follows
   };
   Tensor random(const Shape& shape, DType dtype) {
     Tensor out = stream_.empty(shape, dtype);
@@ -165,6 +173,11 @@ class Bench {
   Set operands(const Problem& p, Op op, const RowGroups& groups);
   void call(const Set& set, Op op, Write write, const RowGroups& groups) {
     if (op == Op::forward) twins::grouped_gemm_forward(stream_, set.y, set.x, groups, set.w);
+    if (op == Op::swiglu) twins::grouped_swiglu_forward(stream_, set.activated, set.y, set.x, groups, set.w, set.s);
+    if (op == Op::apart) {
+      twins::grouped_gemm_forward(stream_, set.y, set.x, groups, set.w);
+      twins::swiglu_forward(stream_, set.activated, set.y, set.s, groups);
+    }
     if (op == Op::backward_input) twins::grouped_gemm_backward_input(stream_, set.x, set.y, groups, set.w);
     if (op == Op::backward_weight) twins::grouped_gemm_backward_weight(stream_, set.dw, write, set.y, set.x, groups);
   }
@@ -175,7 +188,7 @@ class Bench {
     return out;
   }
   static const Tensor& result(const Set& set, Op op) {
-    return op == Op::forward ? set.y : op == Op::backward_input ? set.x : set.dw;
+    return op == Op::backward_input ? set.x : op == Op::backward_weight ? set.dw : set.y;
   }
 
   ThreadPool pool_;
@@ -195,7 +208,11 @@ Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
       });
     return out;
   };
-  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward), {}, {}};
+  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward || activates(op)), {}, {}, {}, {}};
+  if (activates(op)) {
+    set.activated = poisoned({p.capacity, p.N / 2}, p.in);
+    set.s = random({p.capacity}, accumulator(p.in));
+  }
   if (op == Op::backward_weight)
     set.dw = random({p.experts(), p.N, p.K}, p.out);
   else
@@ -212,7 +229,7 @@ Verdict Bench::judge(const Problem& p, const Set& set, const Tensor& before, Op 
   const int64_t samples = std::min(most, result(set, op).elements());
   if (samples > 0)
     twins::dispatch_device(p.in, [&]<class T>() {
-      if (op == Op::forward)
+      if (op == Op::forward || activates(op))
         judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<T>(set.y), ptr<T>(set.x),
                                                                       ptr<T>(set.w), begin, count, E, p.capacity, p.N,
                                                                       p.K, false, samples);
@@ -262,7 +279,7 @@ bool Bench::time(const Problem& p, Op op, Write write) {
   const double in = static_cast<double>(size_of(p.in)), rows = static_cast<double>(p.rows());
   const double weights = static_cast<double>(p.experts() * p.N * p.K);
   const double bytes =
-      rows * static_cast<double>(p.K + p.N) * in +
+      rows * static_cast<double>(p.K + p.N + (activates(op) ? p.N / 2 : 0)) * in +
       weights *
           (op != Op::backward_weight ? in : static_cast<double>(size_of(p.out)) * (write == Write::accumulate ? 2 : 1));
   do sets.push_back(operands(p, op, groups));
@@ -317,6 +334,17 @@ Problem uneven(int64_t rows, int64_t experts, int64_t K, int64_t N) {
   return p;
 }
 
+// Each row to an expert drawn evenly, as a balanced router's.
+Problem routed(int64_t rows, int64_t experts, int64_t K, int64_t N) {
+  Problem p{rows, K, N, {}, std::vector<int64_t>(static_cast<size_t>(experts))};
+  const Philox rng(1, 1);
+  for (int64_t row = 0; row < rows; ++row)
+    ++p.count[rng.below(static_cast<uint64_t>(experts), static_cast<uint64_t>(row))];
+  p.begin.resize(p.count.size());
+  std::exclusive_scan(p.count.begin(), p.count.end(), p.begin.begin(), int64_t{0});
+  return p;
+}
+
 std::vector<Problem> hard() {
   struct Rows {
     int64_t capacity;
@@ -350,6 +378,7 @@ void each_op(const Problem& p, const Each& each) {
   each(p, Op::forward, Write::overwrite);
   each(p, Op::backward_input, Write::overwrite);
   each(p, Op::backward_weight, Write::overwrite);
+  if (p.N % 2 == 0) each(p, Op::swiglu, Write::overwrite);
   if (p.in != DType::bf16) return each(p, Op::backward_weight, Write::accumulate);
   Problem single = p;
   single.out = DType::f32;
@@ -376,10 +405,12 @@ int run(const std::string& what, const std::string& wanted) {
     for (const Problem& problem :
          {even(32768, 8, 4096, 28672), even(32768, 8, 14336, 4096), even(262144, 64, 2048, 2048),
           even(262144, 64, 1024, 2048), even(16384, 64, 512, 3584), even(16384, 64, 1792, 512),
-          uneven(32768, 8, 4096, 28672), uneven(262144, 64, 2048, 2048), uneven(16384, 64, 512, 3584),
-          uneven(16384, 64, 1792, 512), even(512, 64, 2048, 2048)})
+          routed(16384, 64, 512, 3584), routed(16384, 64, 1792, 512), uneven(32768, 8, 4096, 28672),
+          uneven(262144, 64, 2048, 2048), uneven(16384, 64, 512, 3584), uneven(16384, 64, 1792, 512),
+          even(512, 64, 2048, 2048)})
       each_op(problem, [&](const Problem& p, Op op, Write write) {
         if (matches(p, op, write)) right = bench.time(p, op, write) && right;
+        if (op == Op::swiglu && matches(p, Op::apart, write)) bench.time(p, Op::apart, write);
       });
   std::printf(right ? "all right\n" : "SOME ARE WRONG\n");
   return right ? 0 : 1;

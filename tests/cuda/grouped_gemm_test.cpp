@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/activation.h"
 
 namespace witan {
 namespace {
@@ -26,6 +27,7 @@ const std::vector<Case> kCases = {
     {700, 131, 33, {5, 69, 133, 261, 261, 453}, {64, 64, 128, 0, 192, 243}},
     {520, 264, 128, {0, 130}, {130, 390}},
     {200, 328, 48, {0, 70}, {70, 130}},
+    {1300, 128, 464, {0, 257, 577, 960}, {257, 320, 383, 340}},
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
@@ -72,6 +74,10 @@ class CudaGroupedGemm : public CudaTest {
         if (!inside[static_cast<size_t>(i / rows.size(1))]) rows.data<T>()[i] = T(std::nanf(""));
     });
   }
+  static std::vector<std::byte> bits(const Tensor& on_host) {
+    const auto* raw = static_cast<const std::byte*>(on_host.raw());
+    return {raw, raw + on_host.bytes()};
+  }
   // The same numbers, NaN where the other has NaN, and the same bits the second time.
   void expect_same(const Tensor& on_gpu, const Tensor& again, const Tensor& on_cpu, const Bounds& allowed) {
     const auto got = values(to_host(on_gpu)), twice = values(to_host(again)), want = values(on_cpu);
@@ -102,6 +108,29 @@ TEST_F(CudaGroupedGemm, RowsAgreeWithTheCpu) {
         kernels::grouped_gemm_backward_input(gpu(), out, on_gpu.dy, on_gpu.groups, on_gpu.w);
       expect_same(dxs[0], dxs[1], dx, bounds(dtype, c.N));
     }
+}
+
+// One kernel instead of two changes no bit, of the sums or of what is made of them; nor does it touch other rows.
+TEST_F(CudaGroupedGemm, SwigluInTheSameKernelChangesNoBit) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const bool weighted : {false, true}) {
+        if (c.N % 2 != 0) continue;
+        SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype, weighted ? ", weighted" : ""));
+        const Problem cpu = on_host(c, dtype), on_gpu = to_gpu(cpu);
+        const Tensor s = weighted ? host.normal({c.capacity}, accumulator(dtype), "s") : Tensor(), s_gpu = to_gpu(s);
+        const Shape wide{c.capacity, c.N}, half{c.capacity, c.N / 2};
+        const Tensor h = poisoned(wide, dtype), y = poisoned(half, dtype);
+        const Tensor h_apart = poisoned(wide, dtype), y_apart = poisoned(half, dtype);
+        kernels::grouped_swiglu_forward(gpu(), y, h, on_gpu.x, on_gpu.groups, on_gpu.w, s_gpu);
+        kernels::grouped_gemm_forward(gpu(), h_apart, on_gpu.x, on_gpu.groups, on_gpu.w);
+        kernels::swiglu_forward(gpu(), y_apart, h_apart, s_gpu, on_gpu.groups);
+        for (const auto& [one, two] : {std::pair{h, h_apart}, {y, y_apart}})
+          EXPECT_EQ(bits(to_host(one)), bits(to_host(two)));
+        const Tensor h_cpu = host.poisoned(wide, dtype), y_cpu = host.poisoned(half, dtype);
+        kernels::grouped_swiglu_forward(host.stream, y_cpu, h_cpu, cpu.x, cpu.groups, cpu.w, s);
+        expect_same(h, h_apart, h_cpu, bounds(dtype, c.K));
+      }
 }
 
 TEST_F(CudaGroupedGemm, WeightGradientsAgreeWithTheCpu) {

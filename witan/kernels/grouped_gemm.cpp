@@ -2,6 +2,7 @@
 
 #include <cassert>
 
+#include "witan/kernels/activation.h"
 #include "witan/kernels/cpu/gemm.h"
 #include "witan/kernels/cpu/gemm_blocks.h"
 
@@ -39,6 +40,20 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
     else
       cpu::grouped_gemm_forward(stream, y, x, groups, w, packed);
   });
+}
+
+void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
+                            const Tensor& w, const Tensor& s) {
+  if (!stream.plans_for_cuda()) {
+    grouped_gemm_forward(stream, h, x, groups, w);
+    return swiglu_forward(stream, y, h, s, groups);
+  }
+  check(groups, x, h, w);
+  assert(y.size(0) == h.size(0) && 2 * y.size(1) == h.size(1) && y.dtype() == h.dtype());
+  Cost cost = cost_of(groups, x, h, w);
+  cost.bytes += static_cast<double>(groups.rows_of(x.size(0)) * y.size(1) * size_of(y.dtype()));
+  charge(stream, "grouped_swiglu_forward", cost,
+         [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s); });
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,

@@ -13,6 +13,12 @@ namespace witan::kernels {
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
 WITAN_CUDA_TWIN(grouped_gemm_forward)
 
+// h[i,:] = w[e] x[i,:] = [gate | up],  y[i,:] = silu(gate) up s[i], as swiglu_forward computes it from the rounded h.
+// w [E, 2F, K]   h [capacity, 2F]   y [capacity, F]   s [capacity] accumulator dtype, or undefined
+void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
+                            const Tensor& w, const Tensor& s);
+WITAN_CUDA_TWIN(grouped_swiglu_forward)
+
 // dx[i,:] = w[e]^T dy[i,:]
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                  const Tensor& w);

@@ -89,9 +89,15 @@ Var Experts::product(Tape& tape, const Var& rows, const DispatchMap& map, Parame
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {
   const ModuleScope scope(tape, *this);
+  return product(tape, activated(tape, in, map, rematerialise), map, second_);
+}
+
+// [capacity, F]
+Var Experts::activated(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {
+  if (mlp_.swiglu && moe_.moe_grouped_gemm && !rematerialise)
+    return ops::grouped_swiglu(tape, in.rows, map.groups, tape.parameter(first_), in.row_weights);
   const Var h = product(tape, in.rows, map, first_);  // [capacity, 2F]
-  const Var a = activation(tape, mlp_, h, in.row_weights, &map.groups, rematerialise);
-  return product(tape, a, map, second_);
+  return activation(tape, mlp_, h, in.row_weights, &map.groups, rematerialise);
 }
 
 }  // namespace witan

@@ -16,6 +16,7 @@ class Experts : public Module {
 
  private:
   Var product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight);
+  Var activated(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
 
   MoeConfig moe_;
   MlpConfig mlp_;

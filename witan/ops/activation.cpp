@@ -67,12 +67,20 @@ Tensor empty_half(const char* op, Stream& stream, const Var& h) {
 
 }  // namespace
 
-Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+Var swiglu_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& h,
+                       const Var& row_weight, const RowGroups* groups) {
   check("swiglu", h, row_weight, groups);
   const Tensor y = empty_half("swiglu", tape.stream(), h);
-  kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  forward(y);
   return tape.record("swiglu", y, inputs_of(h, row_weight),
                      backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
+}
+
+Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  const auto forward = [&](const Tensor& y) {
+    kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  };
+  return swiglu_computed_by(forward, tape, h, row_weight, groups);
 }
 
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {

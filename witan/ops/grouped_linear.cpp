@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "witan/kernels/grouped_gemm.h"
+#include "witan/ops/activation.h"
 #include "witan/ops/saved_groups.h"
 
 namespace witan::ops {
@@ -20,13 +21,8 @@ void check_grouped_linear(const Var& rows, const RowGroups& groups, const Var& w
                         bounds.defined() ? cat(", got ", bounds.dtype(), " ", bounds.shape()) : "");
 }
 
-}  // namespace
-
-Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w) {
-  check_grouped_linear(rows, groups, w);
-  Stream& s = tape.stream();
-  const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
-  kernels::grouped_gemm_forward(s, y, rows.value(), groups, w.value());
+// y = w[e] rows[i,:], which the caller computes.
+Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups& groups, const Var& w) {
   return tape.record(
       "grouped_linear", y, {rows, w},
       [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
@@ -42,6 +38,26 @@ Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const V
           b.add(rows, dx);
         }
       });
+}
+
+}  // namespace
+
+Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w) {
+  check_grouped_linear(rows, groups, w);
+  const Tensor y = tape.stream().empty({rows.size(0), w.size(1)}, rows.dtype());
+  kernels::grouped_gemm_forward(tape.stream(), y, rows.value(), groups, w.value());
+  return record_linear(tape, y, rows, groups, w);
+}
+
+Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight) {
+  check_grouped_linear(rows, groups, w);
+  Stream& s = tape.stream();
+  const Var h = record_linear(tape, s.empty({rows.size(0), w.size(1)}, rows.dtype()), rows, groups, w);
+  const auto forward = [&](const Tensor& y) {
+    kernels::grouped_swiglu_forward(s, y, h.value(), rows.value(), groups, w.value(),
+                                    row_weight.defined() ? row_weight.value() : Tensor());
+  };
+  return swiglu_computed_by(forward, tape, h, row_weight, &groups);
 }
 
 }  // namespace witan::ops

@@ -11,4 +11,8 @@ namespace witan::ops {
 // the backward.
 Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w);
 
+// swiglu(grouped_linear(rows, groups, w), row_weight, &groups), to the bit, in one kernel where there is one:
+// w [E, 2F, K], row_weight [capacity] or undefined -> [capacity, F]. Backward keeps what those two keep.
+Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight);
+
 }  // namespace witan::ops

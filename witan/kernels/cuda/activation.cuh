@@ -22,6 +22,15 @@ __device__ __forceinline__ double sigmoid(double x) {
   return 1 / (1 + exp(-x));
 }
 
+// silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
+struct Silu {
+  template <class A>
+  __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
+    const A open = sigmoid(x);
+    return {x * open, open * (A(1) + x * (A(1) - open))};
+  }
+};
+
 inline constexpr int kActivationThreads = 256, kActivationRows = kActivationThreads / 32;
 
 // A lane's packs of a row that are in flight at once: those from pack `first` on, 32 apart.

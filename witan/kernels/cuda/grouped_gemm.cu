@@ -1,3 +1,4 @@
+#include "witan/kernels/activation.h"
 #include "witan/kernels/cuda/grouped_gemm_hopper.cuh"
 #include "witan/kernels/cuda/grouped_gemm_plain.h"
 #include "witan/kernels/cuda/hopper_grouped_gemm.h"
@@ -15,6 +16,13 @@ bool stores_packs(const Tensor& out) {
   return whole;
 }
 
+// Whether the product waits for memory, so that an activation in its epilogue saves a pass over the result. A long sum
+// waits for the tensor cores, which the epilogue holds up; a few rows have tiles of their own.
+bool pays_to_activate(const RowGroups& groups, const Tensor& x) {
+  constexpr int64_t kShortSum = 1024;
+  return x.size(1) <= kShortSum && groups.rows_of(x.size(0)) > 64 * groups.experts();
+}
+
 }  // namespace
 
 bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, const Tensor& a, const Tensor& b) {
@@ -26,6 +34,14 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
     hopper_grouped_forward(stream, y, x, groups, w);
   else
     plain_grouped_lines(stream, y, x, groups, w, false);
+}
+
+void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
+                            const Tensor& w, const Tensor& s) {
+  if (pays_to_activate(groups, x) && takes_grouped(stream, groups, h, x, w) && stores_packs(y))
+    return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s);
+  grouped_gemm_forward(stream, h, x, groups, w);
+  swiglu_forward(stream, y, h, s, groups);
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,

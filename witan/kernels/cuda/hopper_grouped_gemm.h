@@ -14,5 +14,7 @@ void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tenso
                                    const Tensor& w);
 void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                     const RowGroups& groups);
+void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,
+                                   const RowGroups& groups, const Tensor& w, const Tensor& s);
 
 }  // namespace witan::kernels::cuda

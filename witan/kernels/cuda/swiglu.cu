@@ -1,18 +1,6 @@
 #include "witan/kernels/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
-namespace {
-
-// silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
-struct Silu {
-  template <class A>
-  __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
-    const A open = sigmoid(x);
-    return {x * open, open * (A(1) + x * (A(1) - open))};
-  }
-};
-
-}  // namespace
 
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
   activation_forward<Silu, true>(stream, y, h, s, groups);
