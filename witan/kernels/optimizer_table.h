@@ -9,7 +9,7 @@
 namespace witan::kernels {
 
 // Chunks of an update: what a block does between two looks at the table.
-inline constexpr int64_t kUpdateChunk = 1 << 14;
+inline constexpr int64_t kUpdateChunk = 1 << 11;
 constexpr int64_t update_chunks_of(int64_t elements) {
   return (elements + kUpdateChunk - 1) / kUpdateChunk;
 }

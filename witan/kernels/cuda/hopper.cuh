@@ -77,6 +77,13 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint6
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
+// From global memory to this block's; addresses and bytes are whole 16 bytes, which count on `barrier`.
+__device__ __forceinline__ void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
 // From this block's memory to global memory, or added to what is there; addresses and bytes are whole 16 bytes. They
 // belong to the thread's open group.
 __device__ __forceinline__ void bulk_store(void* to, const void* from, int bytes) {
@@ -92,9 +99,10 @@ __device__ __forceinline__ void bulk_add(float* to, const void* from, int bytes)
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until the memory that this thread's groups read may be written again.
+// Until the memory that this thread's groups read, but for the last so many of them, may be written again.
+template <int kLast = 0>
 __device__ __forceinline__ void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLast) : "memory");
 }
 // Ordinary stores to shared memory before it are seen by the tensor cores and the copy engine after it.
 __device__ __forceinline__ void fence_shared_for_async() {

@@ -21,15 +21,15 @@ struct SgdOperands {
   template <int N>
   __device__ __forceinline__ void update(int64_t i, A scale, A beta, A lr, A decay) const {
     A g[N], p[N], b[N] = {};
-    stream_in(g, gradient + i);
+    take(g, gradient + i);
     weights.load(p, i);
-    if (momentum) stream_in(b, momentum + i);
+    if (momentum) take(b, momentum + i);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       b[n] = scale * g[n] + decay * p[n] + beta * b[n];
       p[n] -= lr * b[n];
     }
-    if (momentum) stream_out(momentum + i, b);
+    if (momentum) put(momentum + i, b);
     weights.store(p, i);
   }
 };

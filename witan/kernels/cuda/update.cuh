@@ -63,19 +63,41 @@ __device__ __forceinline__ void stream_out(T* to, const Pack<T, N>& from) {
   for (int i = 0; i < kWords; ++i) __stcs(reinterpret_cast<Word*>(to) + i, bits.words[i]);
 }
 
+// How an update's operands are reached: in global memory, once each, or in the block's own memory.
+struct Streamed {
+  template <int N, class T>
+  static __device__ __forceinline__ Pack<T, N> in(const T* from) {
+    return stream_in<N>(from);
+  }
+  template <int N, class T>
+  static __device__ __forceinline__ void out(T* to, const Pack<T, N>& from) {
+    stream_out<N>(to, from);
+  }
+};
+struct Local {
+  template <int N, class T>
+  static __device__ __forceinline__ Pack<T, N> in(const T* from) {
+    return load_pack<T, N>(from);
+  }
+  template <int N, class T>
+  static __device__ __forceinline__ void out(T* to, const Pack<T, N>& from) {
+    store_pack<T, N>(to, from);
+  }
+};
+
 // The same in the type A.
-template <class A, int N, class T>
-__device__ __forceinline__ void stream_in(A (&to)[N], const T* from) {
-  const Pack<T, N> pack = stream_in<N>(from);
+template <class Access = Streamed, class A, int N, class T>
+__device__ __forceinline__ void take(A (&to)[N], const T* from) {
+  const Pack<T, N> pack = Access::template in<N>(from);
 #pragma unroll
   for (int n = 0; n < N; ++n) to[n] = convert<A>(pack.at[n]);
 }
-template <class A, int N, class T>
-__device__ __forceinline__ void stream_out(T* to, const A (&from)[N]) {
+template <class Access = Streamed, class A, int N, class T>
+__device__ __forceinline__ void put(T* to, const A (&from)[N]) {
   Pack<T, N> pack;
 #pragma unroll
   for (int n = 0; n < N; ++n) pack.at[n] = convert<T>(from[n]);
-  stream_out<N>(to, pack);
+  Access::template out<N>(to, pack);
 }
 
 // Whether units of A's can be moved as words from every address.
@@ -97,18 +119,18 @@ struct Weights {
     return unit_aligned<A>(value) && (!kSplit || unit_aligned<A>(remainder));
   }
 
-  template <int N>
+  template <class Access = Streamed, int N>
   __device__ __forceinline__ void load(A (&to)[N], int64_t i) const {
     if constexpr (kSplit) {
-      const auto upper = stream_in<N>(reinterpret_cast<const uint16_t*>(value) + i),
-                 lower = stream_in<N>(remainder + i);
+      const auto upper = Access::template in<N>(reinterpret_cast<const uint16_t*>(value) + i);
+      const auto lower = Access::template in<N>(remainder + i);
 #pragma unroll
       for (int n = 0; n < N; ++n) to[n] = join({upper.at[n], lower.at[n]});
     } else {
-      stream_in(to, value + i);
+      take<Access>(to, value + i);
     }
   }
-  template <int N>
+  template <class Access = Streamed, int N>
   __device__ __forceinline__ void store(const A (&from)[N], int64_t i) const {
     if constexpr (kSplit) {
       Pack<uint16_t, N> upper, lower;
@@ -118,10 +140,10 @@ struct Weights {
         upper.at[n] = halves.upper;
         lower.at[n] = halves.lower;
       }
-      stream_out<N>(reinterpret_cast<uint16_t*>(value) + i, upper);
-      stream_out<N>(remainder + i, lower);
+      Access::template out<N>(reinterpret_cast<uint16_t*>(value) + i, upper);
+      Access::template out<N>(remainder + i, lower);
     } else {
-      stream_out(value + i, from);
+      put<Access>(value + i, from);
     }
   }
 };
