@@ -6,7 +6,6 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
-#include "witan/tensor/host.h"
 
 namespace witan {
 
@@ -65,7 +64,7 @@ void Parameter::initialize(Stream& stream, uint64_t seed) {
     for (int64_t from = 0; from < value_.elements(); from += kPiece) {
       const int64_t count = std::min(kPiece, value_.elements() - from);
       fill(piece.data(), from, count);
-      copy_from_host(value_, from * size_of(value_.dtype()), piece.data(), count * size_of(value_.dtype()));
+      stream.write(value_.reshape({value_.elements()}).narrow(0, from, count), piece.data());
     }
   });
 }
@@ -84,7 +83,7 @@ void Parameter::draw(Stream& stream, TorchRandom& random) {
       random.normal(all, keep);
     else
       random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
-    if (stream.is_cuda()) copy_from_host(value_, staged.data());
+    if (stream.is_cuda()) stream.write(value_, staged.data());
   });
 }
 

@@ -7,6 +7,7 @@ namespace witan {
 
 class StepState {
  public:
+  // The stream must outlive it.
   explicit StepState(Stream& stream);
 
   // Before each step. `iteration` counts the steps made and `update` the updates, this one included: updates are fewer
@@ -19,8 +20,9 @@ class StepState {
   const Tensor& tensor() const { return values_; }                       // float64 [kStepValues]
 
  private:
-  double read(int64_t index) const;  // waits for nothing: the step must be over
+  double read(int64_t index) const;  // waits for the stream
 
+  Stream& stream_;
   Tensor values_;
 };
 

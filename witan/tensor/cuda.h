@@ -30,7 +30,7 @@ struct Properties {
 };
 const Properties& properties(int device);  // throws DeviceError where there is no such device
 
-// Bytes that nobody uses now.
+// Bytes that nobody uses now. Throws OutOfMemoryError where there is no room for a context to ask from.
 int64_t free_memory(int device);
 // Plain device memory. Throws OutOfMemoryError naming what is free.
 std::byte* allocate(int device, int64_t bytes);

@@ -154,6 +154,7 @@ class RankTrainer {
     const bool anew = run_.config.load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, is_optimizer_state);
+    stream_.wait();  // for zeros that the engine began with
     load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
     state_ = TrainState::from_json(from.scalars);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning

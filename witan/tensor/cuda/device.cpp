@@ -81,7 +81,10 @@ const Properties& properties(int device) {
 int64_t free_memory(int device) {
   const OnDevice on(device);
   size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for free device memory");
+  const cudaError_t status = cudaMemGetInfo(&free, &total);
+  require<OutOfMemoryError>(status != cudaErrorMemoryAllocation, "GPU ", device,
+                            " has no room for so much as CUDA itself: `nvidia-smi` shows who uses it");
+  check(status, "asking for free device memory");
   return static_cast<int64_t>(free);
 }
 
@@ -104,6 +107,8 @@ std::byte* allocate(int device, int64_t bytes) {
 void copy_in(int device, std::byte* to, const void* from, int64_t bytes) {
   const OnDevice on(device);
   check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copying to the device");
+  // From pageable memory that returns when the host's bytes were read, not when the device has them.
+  check(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 
 void copy_out(int device, void* to, const std::byte* from, int64_t bytes) {

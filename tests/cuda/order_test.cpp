@@ -1,0 +1,45 @@
+// What the host brings a GPU comes after all that is queued there, however late the GPU is.
+#include <chrono>
+#include <thread>
+
+#include "support/cuda_rank.h"
+#include "witan/nn/parameter.h"
+#include "witan/optim/step_state.h"
+
+namespace witan {
+namespace {
+
+class OrderOnGpu : public testing::CudaTest {
+ protected:
+  // What is queued from now on is late.
+  void be_late() {
+    const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+    ASSERT_EQ(cudaLaunchHostFunc(cuda::native(gpu()), sleep, nullptr), cudaSuccess);
+  }
+};
+
+TEST_F(OrderOnGpu, AStepsValuesComeAfterTheirZeros) {
+  be_late();
+  StepState step(gpu());
+  step.set(1e-3, 7, 5);
+  const std::vector<double> found = testing::values(to_host(step.tensor()));
+  EXPECT_EQ(found[kernels::step_value::learning_rate], 1e-3);
+  EXPECT_EQ(found[kernels::step_value::iteration], 7);
+  EXPECT_EQ(found[kernels::step_value::update], 5);
+  EXPECT_EQ(step.learning_rate(), 1e-3);
+}
+
+TEST_F(OrderOnGpu, InitialWeightsComeAfterWhatTheirMemoryHeld) {
+  constexpr int64_t kElements = 3 << 20;
+  ParameterSpec spec;
+  spec.name = "ones";
+  spec.shape = {kElements};
+  spec.init.kind = Initialization::Kind::ones;
+  be_late();
+  gpu().zeros({kElements}, DType::f32, MemoryTag::weights);  // given back while it is still to be written
+  const Parameter ones(gpu(), spec, 0, kElements, 1);
+  EXPECT_EQ(testing::values(to_host(ones.value())), std::vector<double>(kElements, 1.0));
+}
+
+}  // namespace
+}  // namespace witan
