@@ -1,9 +1,9 @@
 # The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
 .NOTPARALLEL:
-.PHONY: help train build build-cuda test test-cuda lint format asan tsan reliability bench fuzz setup clean
+.PHONY: help train build build-cuda test test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
 
 help:  ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
 	@build/release/witan train $(ARGS)
@@ -25,6 +25,11 @@ test-cuda:  ## Build for NVIDIA GPUs, and run the tests that need one where ther
 	@scripts/setup.sh run test cuda
 	@scripts/build.sh cuda witan test_cuda
 	@scripts/test_cuda.sh
+
+sanitize-cuda:  ## Run the tests of CUDA kernels under compute-sanitizer, where there is a GPU (minutes)
+	@scripts/setup.sh run test cuda
+	@scripts/build.sh cuda witan test_cuda
+	@scripts/sanitize_cuda.sh
 
 lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
 	@scripts/setup.sh run test lint

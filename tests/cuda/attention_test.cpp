@@ -114,6 +114,17 @@ TEST_F(CudaAttention, AgreesWithTheCpu) {
     for (const Size& size : kSizes) check(size, inputs(size, dtype));
 }
 
+// What racecheck, which looks at every access to shared memory, can look at.
+TEST_F(CudaAttention, AgreesOverFewTiles) {
+  for (const DType dtype : kTypes) {
+    const Size size{1, 131, 2, 1, 48};
+    kernels::AttentionInputs in = inputs(size, dtype, documents(size, 71));
+    check(size, in);
+    in.dropout = dropout_of(host, 0.3);
+    check(size, in);
+  }
+}
+
 TEST_F(CudaAttention, DocumentsAreApart) {
   for (const DType dtype : kTypes)
     for (const Size& size : {Size{3, 200, 4, 2, 24}, Size{1, 140, 2, 1, 128}, Size{1, 100, 2, 2, 136}})

@@ -1,11 +1,20 @@
 // A CPU rank and a GPU rank side by side: the same values on both, kernels run on each, results compared on the host.
 // Tests that need a GPU are skipped, and say why, where there is none.
+//
+// compute-sanitizer takes an arena for one allocation, so the fixture watches what lies between its tensors: memory is
+// NaN until a test writes it, and what a kernel writes beside a tensor fails the test.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
 #include "support/rank.h"
 #include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda/stream.h"
 
 namespace witan::testing {
 
@@ -13,14 +22,21 @@ class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda::devices() == 0) GTEST_SKIP() << cuda::why_none();
-    gpu_ = std::make_unique<Stream>(Device{Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, kGpuBytes), host.pool);
+    // initcheck wants memory as it comes, and little of it.
+    const bool raw = std::getenv("WITAN_TEST_RAW_MEMORY") != nullptr;
+    const int64_t bytes = raw ? kGpuBytes / 8 : kGpuBytes;
+    gpu_ = std::make_unique<Stream>(Device{Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, bytes), host.pool);
+    if (!raw) fill_with_ones();
+  }
+  void TearDown() override {
+    if (gpu_) check_guards();
   }
   Stream& gpu() { return *gpu_; }
 
   // The same bits on the GPU.
   Tensor to_gpu(const Tensor& tensor) {
     if (!tensor.defined()) return {};
-    Tensor out = gpu().empty(tensor.shape(), tensor.dtype());
+    Tensor out = guarded(tensor.shape(), tensor.dtype());
     gpu().write(out, tensor.raw());
     return out;
   }
@@ -32,7 +48,7 @@ class CudaTest : public ::testing::Test {
   }
   // NaN (all bits set, -1 as an integer) everywhere: an output that a kernel must write entirely.
   Tensor poisoned(const Shape& shape, DType dtype) {
-    Tensor out = gpu().empty(shape, dtype);
+    Tensor out = guarded(shape, dtype);
     const std::vector<uint8_t> ones(static_cast<size_t>(out.bytes()), 0xff);
     gpu().write(out, ones.data());
     return out;
@@ -42,15 +58,50 @@ class CudaTest : public ::testing::Test {
     return close(to_host(on_gpu), on_cpu, atol, rtol);
   }
   // What a rounding to the dtype may change, relative: for comparing sums of a few hundred terms.
-  static double tolerance(DType dtype) {
-    return dtype == DType::bf16 ? 1.6e-2 : dtype == DType::f32 ? 2e-5 : 1e-12;
-  }
+  static double tolerance(DType dtype) { return dtype == DType::bf16 ? 1.6e-2 : dtype == DType::f32 ? 2e-5 : 1e-12; }
 
-  static constexpr int64_t kGpuBytes = int64_t{6} << 30;
+  static constexpr int64_t kGpuBytes = int64_t{8} << 30;
   Rank host;
 
  private:
+  static constexpr int64_t kGuard = 512;  // bytes on either side: alignment stays the arena's
+
+  // Uninitialised, between two strips of ones, which are looked at before their memory is given back.
+  Tensor guarded(const Shape& shape, DType dtype) {
+    const int64_t strip = kGuard / size_of(dtype), elements = shape.elements();
+    const Tensor whole = gpu().empty({strip + elements + strip}, dtype);
+    const Tensor strips[] = {whole.narrow(0, 0, strip), whole.narrow(0, strip + elements, strip)};
+    const std::vector<uint8_t> ones(kGuard, 0xff);
+    for (const Tensor& one : strips) {
+      gpu().write(one, ones.data());
+      guards_.push_back(one);
+    }
+    guarded_bytes_ += whole.bytes();
+    if (guarded_bytes_ > kGpuBytes / 32) check_guards();
+    return whole.narrow(0, strip, elements).reshape(shape);
+  }
+  void check_guards() {
+    std::vector<uint8_t> found(kGuard);
+    for (size_t i = 0; i < guards_.size(); ++i) {
+      gpu().read(found.data(), guards_[i]);
+      ASSERT_TRUE(std::ranges::all_of(found, [](uint8_t byte) { return byte == 0xff; }))
+          << "a kernel wrote " << (i % 2 ? "behind" : "before") << " tensor " << i / 2 << " of this test";
+    }
+    guards_.clear();
+    guarded_bytes_ = 0;
+  }
+  void fill_with_ones() {
+    const auto fill = [&](std::byte* begin, int64_t bytes) {
+      cuda::check(cudaMemsetAsync(begin, 0xff, static_cast<size_t>(bytes), cuda::native(gpu())), "filling memory");
+    };
+    const Tensor rest = gpu().empty({(kGpuBytes - gpu().arena().live()) / 4}, DType::i32);
+    fill(rest.raw(), rest.bytes());
+    fill(gpu().scratch(Stream::kScratchBytes), Stream::kScratchBytes);
+  }
+
   std::unique_ptr<Stream> gpu_;
+  std::vector<Tensor> guards_;  // before and behind each tensor
+  int64_t guarded_bytes_ = 0;
 };
 
 }  // namespace witan::testing

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs build/cuda's unit tests of kernels under compute-sanitizer: memcheck, racecheck, initcheck, one after the other.
+# scripts/sanitize_cuda.sh [TOOL...]; WITAN_TEST_CUDA names another test program, WITAN_SANITIZE_SECONDS the longest that
+# a tool may take.
+#
+# Left out: whole runs and steps (EngineOnGpus, RunsOnGpus …), which are the same kernels for minutes, and groups of
+# several GPUs, whose flags other devices set. racecheck looks at every access to shared memory, so that the largest
+# products are left out there; their tiles are those of the smaller ones. initcheck reads memory as it comes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+program=${WITAN_TEST_CUDA:-build/cuda/tests/test_cuda}
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+if [[ ! -x $sanitizer ]]; then
+  echo "sanitize-cuda: compute-sanitizer, of CUDA's toolkit, is not here: nothing was checked" >&2
+  exit 1
+fi
+if "$program" --gtest_filter=Blocks.AreSwapped 2>&1 | grep -q SKIPPED; then
+  echo "sanitize-cuda: no GPU can be used here: nothing was checked"
+  exit 0
+fi
+
+runs='EngineOnGpus.*:RunsOnGpus.*:*/*' # tests of several ranks have parameters, and a slash in their names
+cudnn='Cudnn.*' # a library's kernels
+large='CudaGroupedGemm.RowsAreTheProducts:CudaGroupedGemm.WeightGradientsAreTheProducts:CudaGroupedGemm.ManyTiles*'
+large+=':CudaGroupedGemm.EveryTile*:CudaGemm.IsTheProduct:CudaGemm.ThePlainKernelIsTheProduct'
+large+=':WideLinearOnGpu.AgreesWithTheCpu:CudaAttention.*TheCpu:CudaAttention.DocumentsAreApart:CudaAttention.*CpuDrops'
+
+tools=("$@")
+((${#tools[@]})) || tools=(memcheck racecheck initcheck)
+for tool in "${tools[@]}"; do
+  filter="-$runs:$cudnn"
+  [[ $tool != racecheck ]] || filter+=":$large"
+  [[ $tool != initcheck ]] || export WITAN_TEST_RAW_MEMORY=1
+  log=$(mktemp)
+  if ! timeout "${WITAN_SANITIZE_SECONDS:-1800}" "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 \
+    "$program" --gtest_brief=1 --gtest_filter="$filter" >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "sanitize-cuda: $tool found errors, a test failed, or the time was over" >&2
+    exit 1
+  fi
+  echo "sanitize-cuda: $tool: $(grep -Eo '[0-9]+ tests? ran|PASSED.*|SUMMARY: .*' "$log" | tr '\n' ' ')"
+  rm "$log"
+done

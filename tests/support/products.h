@@ -1,0 +1,59 @@
+// What a matrix product of standard normal values may differ from the exact one. The exact one is the CPU's in float64,
+// of the very operands.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "support/rank.h"
+
+namespace witan::testing {
+
+// The same numbers in float64.
+inline Tensor widened(Rank& rank, const Tensor& tensor) {
+  return rank.tensor(tensor.shape(), values(tensor));
+}
+
+// Half a unit in the last place, relative: what rounding to the dtype may change.
+inline double rounding_of(DType dtype) {
+  return dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : 0x1p-8;
+}
+
+// How far sums of K terms of size one may be off before they are rounded to the result's dtype. In float32 partial sums
+// are of size sqrt(K); each of K additions may lose two units of 2^-23 of them, since matrix units truncate. Of many
+// terms most are added inside such a unit, which truncates once.
+inline double summation_error(DType in, int64_t K) {
+  const auto terms = static_cast<double>(K);
+  return std::sqrt(terms) * (in == DType::f64 ? 1e-15 * terms : std::min(0x1p-22 * terms, 1e-4));
+}
+
+// A product a b of K terms, or before + a b.
+struct ExactProduct {
+  std::vector<double> product;  // a b alone
+  std::vector<double> before;   // empty: overwritten
+  int64_t K = 0;
+
+  double at(size_t i) const { return product[i] + (before.empty() ? 0.0 : before[i]); }
+  // The sum is rounded once to the dtype; libraries may round the product to bfloat16 too, before they add it.
+  double allowed(size_t i, DType in, DType out) const {
+    const double twice = before.empty() ? 0.0 : std::abs(product[i]);
+    return summation_error(in, K) + rounding_of(out) * (std::abs(at(i)) + twice) * (1 + 0x1p-6);
+  }
+};
+
+// Every element within what is allowed; where the exact one is NaN, the result is too.
+inline ::testing::AssertionResult close(const Tensor& found, const ExactProduct& exact, DType in) {
+  const std::vector<double> got = values(found);
+  if (got.size() != exact.product.size())
+    return ::testing::AssertionFailure() << got.size() << " elements against " << exact.product.size();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double want = exact.at(i), most = exact.allowed(i, in, found.dtype());
+    if (std::isnan(want) ? !std::isnan(got[i]) : !(std::abs(got[i] - want) <= most))
+      return ::testing::AssertionFailure()
+             << "element " << i << ": " << got[i] << " against " << want << ", which may differ by " << most;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace witan::testing
