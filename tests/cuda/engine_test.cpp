@@ -1,6 +1,8 @@
 // Whole steps on GPUs: against the CPU, recorded against eager, and to the bit where that is promised.
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "support/message_of.h"
 #include "train/run_support.h"
 #include "witan/tensor/cuda.h"
@@ -172,6 +174,16 @@ TEST_P(LayoutsOnGpus, DeterministicModeGivesTheBitsOfOneGpu) {
     many.parallel.expert_model_parallel_size = expert;
     for (RunConfig* config : {&one, &many}) config->parallel.deterministic = true;
     expect_same_bits(run_engine(many, 6), run_engine(one, 6));
+  }
+}
+
+TEST_P(LayoutsOnGpus, StatesAreCheckedOnEveryRank) {
+  for (const bool deterministic : {false, true}) {
+    RunConfig config = small_config("bfloat16");
+    std::tie(config.parallel.ranks, config.parallel.expert_model_parallel_size) = GetParam();
+    config.parallel.deterministic = deterministic;
+    config.train.check_states = true;
+    EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
   }
 }
 

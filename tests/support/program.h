@@ -1,0 +1,81 @@
+// The program itself, in processes that a test starts, waits for and kills.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace witan::test {
+
+class Program {
+ public:
+  // Runs words[0] with the environment's variables and `more` ("RANK=0"); both outputs go to the file `log`.
+  Program(std::vector<std::string> words, const std::filesystem::path& log, std::vector<std::string> more = {}) {
+    std::vector<char*> argv, variables;
+    for (std::string& word : words) argv.push_back(word.data());
+    for (std::string& variable : more) variables.push_back(variable.data());
+    for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+    argv.push_back(nullptr);
+    variables.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ::posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (::posix_spawn(&process_, argv[0], &files, nullptr, argv.data(), variables.data()) != 0) process_ = -1;
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  // A test that fails leaves nothing behind.
+  ~Program() {
+    if (ended_ || process_ < 0) return;
+    send(SIGKILL);
+    wait();
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void send(int signal) const { ::kill(process_, signal); }
+  // Its exit code, or less than 0: the signal that ended it.
+  int wait() {
+    if (process_ < 0) return 127;
+    if (!ended_) ::waitpid(process_, &status_, 0);
+    ended_ = true;
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+  }
+  bool ends_within(double seconds) {
+    return polls(seconds, [this] { return ended(); });
+  }
+  // Whether it comes to that before it ends, or a time is over.
+  template <class Place>
+  bool reaches(const Place& place, double seconds) {
+    return polls(seconds, [&] { return place() || ended(); }) && place();
+  }
+
+ private:
+  bool ended() {
+    if (!ended_ && process_ >= 0) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
+    return ended_;
+  }
+  template <class Question>
+  static bool polls(double seconds, const Question& question) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      if (question()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return question();
+  }
+
+  pid_t process_ = -1;
+  int status_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace witan::test
