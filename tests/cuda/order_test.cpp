@@ -1,4 +1,5 @@
-// What the host brings a GPU comes after all that is queued there, however late the GPU is.
+// What the host brings a GPU comes after all that is queued there, however late the GPU is; what goes waits for nobody.
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -39,6 +40,28 @@ TEST_F(OrderOnGpu, InitialWeightsComeAfterWhatTheirMemoryHeld) {
   gpu().zeros({kElements}, DType::f32, MemoryTag::weights);  // given back while it is still to be written
   const Parameter ones(gpu(), spec, 0, kElements, 1);
   EXPECT_EQ(testing::values(to_host(ones.value())), std::vector<double>(kElements, 1.0));
+}
+
+// A rank that fails gives back its side stream while the device waits for ranks that will never come: it is stopped
+// after that, with its groups.
+TEST_F(OrderOnGpu, AStreamThatMovedNothingToTheHostGoesWithoutWaitingForTheDevice) {
+  auto beside = std::make_unique<Stream>(gpu().device(), gpu().shared_arena(), host.pool, 1 << 20);
+  beside->zero(beside->empty({16}, DType::f32));
+  beside->wait();
+  std::atomic<bool> released = false;
+  const auto hold = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+  ASSERT_EQ(cudaLaunchHostFunc(cuda::native(gpu()), hold, &released), cudaSuccess);
+  std::atomic<bool> gone = false;
+  std::jthread timer([&] {
+    for (int i = 0; i < 500 && !gone; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(gone) << "it waits for the device";
+    released = true;
+    released.notify_all();
+  });
+  beside.reset();
+  gone = true;
+  timer.join();
+  gpu().wait();
 }
 
 }  // namespace

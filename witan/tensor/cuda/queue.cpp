@@ -42,7 +42,6 @@ class CudaQueue final : public Queue {
     properties(device);
     cuda::check(cudaSetDevice(device), "choosing a device");
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
-    cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
     for (cudaEvent_t& free : free_)
       cuda::check(cudaEventCreateWithFlags(&free, cudaEventDisableTiming), "creating an event");
     cuda::check(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "creating an event");
@@ -50,7 +49,7 @@ class CudaQueue final : public Queue {
   ~CudaQueue() override {
     cudaEventDestroy(reached_);
     for (cudaEvent_t free : free_) cudaEventDestroy(free);
-    cudaFreeHost(pinned_);
+    if (pinned_) cudaFreeHost(pinned_);
     cudaStreamDestroy(stream_);
   }
 
@@ -65,7 +64,7 @@ class CudaQueue final : public Queue {
       const int64_t part = std::min(kSlotBytes, bytes - begin);
       const size_t slot = next_++ % kSlots;
       poll([&] { return cudaEventQuery(free_[slot]); });
-      std::byte* staged = static_cast<std::byte*>(pinned_) + static_cast<int64_t>(slot) * kSlotBytes;
+      std::byte* staged = pinned() + static_cast<int64_t>(slot) * kSlotBytes;
       std::memcpy(staged, static_cast<const std::byte*>(from) + begin, static_cast<size_t>(part));
       copy_async(to + begin, staged, part, cudaMemcpyHostToDevice, "copying to the device");
       cuda::check(cudaEventRecord(free_[slot], stream_), "recording an event");
@@ -77,9 +76,9 @@ class CudaQueue final : public Queue {
     for (int64_t begin = 0; begin < bytes; begin += kPart) {
       const int64_t part = std::min(kPart, bytes - begin);
       // Writes that still read these slots come before this in the stream.
-      copy_async(pinned_, from + begin, part, cudaMemcpyDeviceToHost, "copying from the device");
+      copy_async(pinned(), from + begin, part, cudaMemcpyDeviceToHost, "copying from the device");
       wait();
-      std::memcpy(static_cast<std::byte*>(to) + begin, pinned_, static_cast<size_t>(part));
+      std::memcpy(static_cast<std::byte*>(to) + begin, pinned(), static_cast<size_t>(part));
     }
     if (bytes == 0) wait();
   }
@@ -115,6 +114,13 @@ class CudaQueue final : public Queue {
  private:
   static constexpr int64_t kSlots = 4, kSlotBytes = int64_t{4} << 20;
 
+  // When it is first needed: giving pinned memory back waits for all of the device, where a rank that is stopped may
+  // still wait for others, so that a stream beside another, which moves nothing to the host or from it, must have none.
+  std::byte* pinned() {
+    if (!pinned_)
+      cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
+    return static_cast<std::byte*>(pinned_);
+  }
   // Until query() is done, or look_ throws.
   template <class Query>
   void poll(const Query& query) {
