@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs build/cuda's unit tests of kernels under compute-sanitizer: memcheck, racecheck, initcheck, one after the other.
-# scripts/sanitize_cuda.sh [TOOL...]; WITAN_TEST_CUDA names another test program, WITAN_SANITIZE_SECONDS the longest that
-# a tool may take.
+# scripts/sanitize_cuda.sh [TOOL...]; WITAN_TEST_CUDA names another test program, WITAN_SANITIZE_SECONDS the longest
+# that a tool may take. initcheck takes longest: a quarter of an hour.
 #
-# Left out: whole runs and steps (EngineOnGpus, RunsOnGpus …), which are the same kernels for minutes, and groups of
+# Left out: whole runs and steps (EngineOnGpus, RunsOnGpus), which are the same kernels for minutes, and groups of
 # several GPUs, whose flags other devices set. racecheck looks at every access to shared memory, so that the largest
-# products are left out there; their tiles are those of the smaller ones. initcheck reads memory as it comes.
+# products are left out there; tests of few tiles stand for them. initcheck reads memory as it comes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -166,6 +166,15 @@ TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
   }
 }
 
+// A micro-batch's masks are drawn by its number in the global batch, whoever runs it.
+TEST_P(LayoutsOnGpus, DropWhatOneGpuDrops) {
+  RunConfig one = small_config("float64");
+  drop(one);
+  RunConfig many = one;
+  std::tie(many.parallel.ranks, many.parallel.expert_model_parallel_size) = GetParam();
+  expect_near(run_engine(many, 3).losses, run_engine(one, 3).losses, 1e-9);
+}
+
 TEST_P(LayoutsOnGpus, DeterministicModeGivesTheBitsOfOneGpu) {
   const auto [ranks, expert] = GetParam();
   for (const char* dtype : {"float32", "bfloat16"}) {

@@ -64,6 +64,7 @@ class RunsOnGpus : public ::testing::Test {
   }
   Ended train(const std::string& runs, const Words& more) const {
     Program program(words(runs, more), own_ / "log");
+    if (!program.ends_within(100)) program.send(SIGKILL);
     const int code = program.wait();
     return {code, read_file(own_ / "log")};
   }
@@ -197,7 +198,7 @@ TEST_F(RunsOnGpus, AreRefusedWhereOthersHaveTheMemory) {
   const Words flags = {"--device", "cuda", "--ranks", "1", "--train-iters", "2"};
   // No room for the run; none for CUDA's context.
   for (const auto& [mib, words] :
-       {std::pair{1200, "the run does not fit: it needs "}, std::pair{100, "GPU 0 has no room for "}}) {
+       {std::pair{700, "the run does not fit: it needs "}, std::pair{100, "GPU 0 has no room for "}}) {
     void* taken = nullptr;
     const int64_t left = int64_t{mib} << 20;
     ASSERT_EQ(cudaMalloc(&taken, static_cast<size_t>(cuda::free_memory(0) - left)), cudaSuccess);
@@ -242,7 +243,7 @@ TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndGoOnFromTheLastCheckpoint) {
   for (size_t rank : {0, 1}) ranks[rank] = start("1000000", rank, port);
   ASSERT_TRUE(ranks[other]->reaches([&] { return newest() >= 40; }, 100)) << read_file(own_ / "log-0");
   ranks[killed]->send(SIGKILL);
-  EXPECT_TRUE(ranks[other]->ends_within(30)) << "a process that is gone must be noticed";
+  ASSERT_TRUE(ranks[other]->ends_within(30)) << "a process that is gone must be noticed";
   EXPECT_EQ(ranks[other]->wait(), static_cast<int>(ExitCode::rank_lost));
   const std::string said = read_file(own_ / cat("log-", other));
   EXPECT_THAT(said, HasSubstr(cat("rank ", killed)));
@@ -252,6 +253,7 @@ TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndGoOnFromTheLastCheckpoint) {
   const int64_t saved = newest();
   const int again = free_port();
   for (size_t rank : {0, 1}) ranks[rank] = start(cat(saved + 3).c_str(), rank, again);
+  for (size_t rank : {0, 1}) ASSERT_TRUE(ranks[rank]->ends_within(100)) << "rank " << rank;
   for (size_t rank : {0, 1}) EXPECT_EQ(ranks[rank]->wait(), 0) << read_file(own_ / cat("log-", rank));
   EXPECT_EQ(newest(), saved + 3);
 }
