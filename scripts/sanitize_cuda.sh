@@ -23,7 +23,7 @@ fi
 runs='EngineOnGpus.*:RunsOnGpus.*:*/*' # tests of several ranks have parameters, and a slash in their names
 cudnn='Cudnn.*' # a library's kernels
 large='CudaGroupedGemm.RowsAreTheProducts:CudaGroupedGemm.WeightGradientsAreTheProducts:CudaGroupedGemm.ManyTiles*'
-large+=':CudaGroupedGemm.EveryTile*:CudaGemm.IsTheProduct:CudaGemm.ThePlainKernelIsTheProduct'
+large+=':CudaGroupedGemm.EveryTile*:CudaGroupedGemm.Swiglu*:CudaGemm.IsTheProduct:CudaGemm.ThePlainKernelIsTheProduct'
 large+=':WideLinearOnGpu.AgreesWithTheCpu:CudaAttention.*TheCpu:CudaAttention.DocumentsAreApart:CudaAttention.*CpuDrops'
 
 tools=("$@")

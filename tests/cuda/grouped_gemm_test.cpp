@@ -167,6 +167,9 @@ TEST_F(CudaGroupedGemm, FewTilesAreTheProducts) {
     EXPECT_TRUE(close(to_host(y), forward(cpu), dtype));
     EXPECT_TRUE(close(to_host(dx), backward_input(cpu), dtype));
     EXPECT_TRUE(close(to_host(dw), backward_weight(cpu), dtype));
+    const Tensor h = poisoned(cpu.dy.shape(), dtype), gated = poisoned({cpu.dy.size(0), cpu.dy.size(1) / 2}, dtype);
+    kernels::grouped_swiglu_forward(gpu(), gated, h, on_gpu.x, on_gpu.groups, on_gpu.w, {});
+    expect_same_bits(h, y);
   }
 }
 
