@@ -23,6 +23,9 @@ endif()
 
 add_library(witan_cuda_flags INTERFACE)
 target_compile_definitions(witan_cuda_flags INTERFACE WITAN_CUDA=1)
+if(WITAN_CUDA_ARCHITECTURES MATCHES "90a")
+  target_compile_definitions(witan_cuda_flags INTERFACE WITAN_CUDA_HOPPER=1)
+endif()
 target_compile_options(witan_cuda_flags
                        INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo>)
 target_link_libraries(witan_cuda_flags INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})

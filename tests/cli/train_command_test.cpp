@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli_support.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan::test {
 namespace {
@@ -58,6 +59,13 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   const Said fresh = train({"--fresh"});
   EXPECT_EQ(fresh.code, 0) << fresh.err;
   EXPECT_TRUE(fs::exists(own_ / "runs/default.1/report.html"));
+}
+
+TEST_F(TrainCommandTest, AGpuThatIsNotThereIsADeviceError) {
+  if (cuda::devices() > 0) GTEST_SKIP() << "a GPU is here";
+  const Said said = train({"--device", "cuda"});
+  EXPECT_EQ(said.code, 10) << said.err;
+  EXPECT_NE(said.err.find("device = cuda: "), std::string::npos) << said.err;
 }
 
 TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/bench_ranks.h"
@@ -23,7 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Gpu {
   cuda::Properties properties;
   int64_t free = 0;                                 // bytes
-  std::optional<kernels::DeviceCeilings> ceilings;  // absent where there was no room to measure
+  std::optional<kernels::DeviceCeilings> ceilings;  // absent where they could not be measured
 };
 
 struct Findings {
@@ -36,17 +37,29 @@ struct Findings {
   std::vector<std::string> problems;  // each with its way out
 };
 
+// What goes wrong with a device is a finding, not an error.
 Gpu examine(int device, std::vector<std::string>& problems) {
   constexpr int64_t kRoom = int64_t{3} << 30;
-  Gpu gpu{cuda::properties(device), cuda::free_memory(device), {}};
+  Gpu gpu;
   try {
+    gpu.properties = cuda::properties(device);
+    gpu.free = cuda::free_memory(device);
     ThreadPool alone(1);
     Stream stream({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, kRoom), alone);
     gpu.ceilings = kernels::measure_device(stream);
-  } catch (const OutOfMemoryError& error) {
-    problems.emplace_back(error.what());
+  } catch (const Error& error) {
+    problems.push_back(cat("GPU ", device, ": ", error.what()));
   }
   return gpu;
+}
+
+cuda::Link examine_link(int from, int to, std::vector<std::string>& problems) {
+  try {
+    return cuda::measure_link(from, to);
+  } catch (const Error& error) {
+    problems.push_back(cat("GPU ", from, " to GPU ", to, ": ", error.what()));
+    return {.from = from, .to = to};
+  }
 }
 
 // What training on all GPUs exchanges most: sums of gradients, and rows of experts.
@@ -72,14 +85,14 @@ Findings examine() {
   for (int device = 0; device < devices; ++device) found.gpus.push_back(examine(device, found.problems));
   for (int from = 0; from < devices; ++from)
     for (int to = 0; to < devices; ++to)
-      if (from != to) found.links.push_back(cuda::measure_link(from, to));
+      if (from != to) found.links.push_back(examine_link(from, to, found.problems));
   for (const cuda::LibraryState& library : found.libraries)
     if (!library.missing.empty()) found.problems.push_back(library.missing);
   if (devices < 2) return found;
   try {
     found.collectives = measure_collectives(devices);
   } catch (const Error& error) {
-    found.problems.emplace_back(error.what());  // a finding here, not an error
+    found.problems.push_back(cat("collectives between GPUs: ", error.what()));
   }
   return found;
 }
@@ -103,12 +116,21 @@ void print_gpus(std::FILE* out, const std::vector<Gpu>& gpus) {
   fmt::print(out, "\n");
 }
 
+std::string rate_of(const cuda::Link& link) {
+  if (link.bytes_per_second == 0) return "?";  // it failed: a problem says how
+  return fmt::format("{:.0f}{}", link.bytes_per_second * 1e-9, link.peer ? "" : "*");
+}
+
 // One row per GPU that copies, one column per GPU that is copied to.
 void print_links(std::FILE* out, const Findings& found) {
   if (found.links.empty()) return;
   const size_t devices = found.gpus.size();
   bool all_direct = true, all_atomic = true;
-  for (const cuda::Link& link : found.links) all_direct &= link.peer, all_atomic &= link.atomics;
+  for (const cuda::Link& link : found.links) {
+    if (link.bytes_per_second == 0) continue;
+    all_direct &= link.peer;
+    all_atomic &= link.atomics;
+  }
   fmt::print(out, "links         GB/s one way; {}\n",
              !all_direct  ? "some pairs copy through the host's memory (*): their GPUs see no peer memory"
              : all_atomic ? "every GPU reaches every other's memory, with atomics (NVLink)"
@@ -123,7 +145,7 @@ void print_links(std::FILE* out, const Findings& found) {
         fmt::print(out, "{:>7}", "–");
         continue;
       }
-      fmt::print(out, "{:>7}", fmt::format("{:.0f}{}", link->bytes_per_second * 1e-9, link->peer ? "" : "*"));
+      fmt::print(out, "{:>7}", rate_of(*link));
       ++link;
     }
   }
@@ -175,6 +197,10 @@ void print_text(std::FILE* out, const Findings& found) {
   fmt::print(out, "\n{}\n", verdict(found));
 }
 
+Json measured(double value) {  // 0: it was not
+  return value > 0 ? Json(value) : Json(nullptr);
+}
+
 Json gpu_json(const Gpu& gpu) {
   const cuda::Properties& p = gpu.properties;
   Json json = {{"name", p.name},
@@ -206,7 +232,7 @@ void print_json(std::FILE* out, const Findings& found) {
                              {"to", link.to},
                              {"peer_access", link.peer},
                              {"atomics", link.atomics},
-                             {"bytes_per_s", link.bytes_per_second}});
+                             {"bytes_per_s", measured(link.bytes_per_second)}});
   json["collectives"] = Json::array();
   for (const BenchLine& line : found.collectives)
     json["collectives"].push_back({{"name", line.name}, {"bytes_per_s", line.bytes / line.seconds}});

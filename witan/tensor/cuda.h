@@ -15,10 +15,13 @@ namespace witan::cuda {
 
 bool built();  // whether this program was built with CUDA
 
-// GPUs that can be used; 0 without a driver.
+// GPUs that can be used, numbered from 0; 0 without a driver. Kernels need compute capability 8.0: CUDA numbers the
+// fastest first, and the count ends before the first that is older.
 int devices();
 // Why devices() is 0, and the way out; empty when it is not.
 std::string why_none();
+// Whether kernels on GPU `from` read and write the memory of GPU `to`; both are counted by devices().
+bool can_access_peer(int from, int to);
 
 struct Properties {
   std::string name;  // "NVIDIA H200"

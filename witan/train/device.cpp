@@ -14,7 +14,7 @@ Device device_of(const RunConfig& config, int local_rank) {
 void require_devices(const RunConfig& config, int64_t ranks) {
   if (!config.parallel.on_gpu()) return;
   const int gpus = cuda::devices();
-  require<ConfigError>(gpus > 0, "device = cuda: ", cuda::why_none());
+  require<DeviceError>(gpus > 0, "device = cuda: ", cuda::why_none());
   require<ConfigError>(ranks <= gpus, "ranks = ", ranks, ", but a rank needs a GPU of its own and ", gpus,
                        " can be used: set ranks to at most ", gpus, ", or --device cpu");
 }

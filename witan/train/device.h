@@ -14,7 +14,8 @@ namespace witan {
 // config must be resolved.
 Device device_of(const RunConfig& config, int local_rank);
 
-// Throws ConfigError unless each of so many ranks of this host has a GPU of its own; nothing on the CPU.
+// Throws unless each of so many ranks of this host has a GPU of its own: DeviceError where there is none, ConfigError
+// where they are too few. Nothing on the CPU.
 void require_devices(const RunConfig& config, int64_t ranks);
 
 // How its ranks' sums are formed.

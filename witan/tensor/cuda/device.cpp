@@ -33,6 +33,34 @@ Properties read_properties(int device) {
   return out;
 }
 
+constexpr int kLeastMajor = 8;  // of the compute capability
+
+int major_of(int device) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess ? major : 0;
+}
+
+int count_usable() {
+  // Kernels that are loaded when they are first launched would wait for other ranks' that are running.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  int count = 0, usable = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+  while (usable < count && major_of(usable) >= kLeastMajor) ++usable;
+  return usable;
+}
+
+std::string why_unusable() {
+  int driver = 0, count = 0;
+  // Where there is no driver, the runtime calls it too old.
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no NVIDIA driver is loaded";
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  if (count == 0) return "the driver shows no GPU";
+  const Properties first = read_properties(0);
+  return cat("GPU 0, ", first.name, ", has compute capability ", first.major, '.', first.minor, ", and kernels need ",
+             kLeastMajor, ".0 or more (CUDA_VISIBLE_DEVICES chooses among several)");
+}
+
 }  // namespace
 
 void check(cudaError_t status, const char* what) {
@@ -53,18 +81,20 @@ bool built() {
 }
 
 int devices() {
-  // Kernels that are loaded when they are first launched would wait for other ranks' that are running.
-  static const int eager = ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  int count = eager;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  static const int usable = count_usable();
+  return usable;
 }
 
 std::string why_none() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess && count > 0) return {};
-  const std::string why = status == cudaSuccess ? "the driver shows no GPU" : cudaGetErrorString(status);
-  return cat("no GPU can be used: ", why, "; `witan doctor --gpu` says what is missing, --device cpu trains without");
+  return devices() > 0 ? ""
+                       : cat("no GPU can be used: ", why_unusable(),
+                             "; `witan doctor --gpu` says what is missing, --device cpu trains without");
+}
+
+bool can_access_peer(int from, int to) {
+  int can = 0;
+  if (from != to) check(cudaDeviceCanAccessPeer(&can, from, to), "asking whether GPUs reach each other's memory");
+  return from == to || can != 0;
 }
 
 const Properties& properties(int device) {

@@ -20,6 +20,9 @@ int devices() {
 std::string why_none() {
   return "this build has no CUDA; build with `make build-cuda`, which needs the CUDA toolkit's nvcc";
 }
+bool can_access_peer(int, int) {
+  none();
+}
 const Properties& properties(int) {
   none();
 }
