@@ -5,6 +5,7 @@
 #include "support/message_of.h"
 #include "train/run_support.h"
 #include "witan/base/error.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan {
 namespace {
@@ -61,6 +62,27 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   EXPECT_TRUE(fewer->same_result);
   EXPECT_LT(fewer->config.parallel.ranks, 4);
   EXPECT_EQ(fewer->config.parallel.ranks * fewer->config.parallel.threads, 4) << "the cores stay in use";
+}
+
+// GPUs that are not here may be any number.
+TEST(Fit, OffersMoreGpus) {
+  RunConfig config = long_config();
+  config.data.seq_length = 8;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.model.mlp.ffn_hidden_size = 65536;  // experts outweigh the buffers of communication too
+  config.parallel = {.ranks = 1, .expert_model_parallel_size = 1, .threads = 1, .device = "cuda"};
+  if (cuda::devices() > 0) GTEST_SKIP() << "a GPU is here";
+  const int64_t weights = needed(config, "full");
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 4;
+  const int64_t quarter = needed(config, "none");
+  ASSERT_LT(quarter, weights);
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+  const auto found = nearest_fitting(config, quarter);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->same_result);
+  EXPECT_GT(found->config.parallel.ranks, 1);
+  EXPECT_NE(found->flags().find("--ranks"), std::string::npos) << found->flags();
 }
 
 TEST(Fit, ChangesNumericsLastAndSaysSo) {

@@ -6,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/planner/format.h"
 #include "witan/planner/reserve.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan {
 namespace {
@@ -161,6 +162,52 @@ TEST(Plan, PredictsTheArenaWithACapacityAndItIsSmaller) {
         EXPECT_LT(planned, dropless);
       }
     }
+}
+
+RunConfig divided_on_gpus() {
+  RunConfig config = small_config();
+  config.model.moe.moe_router_topk = 2;
+  config.parallel = {.ranks = 4, .expert_model_parallel_size = 4, .threads = 1, .device = "cuda"};
+  return config;
+}
+
+// Threads of one process are taken to reach each other's GPUs where those are not here; processes never do.
+TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
+  if (cuda::devices() > 0) GTEST_SKIP() << "GPUs that are here answer for themselves";
+  RunConfig config = divided_on_gpus();
+  const Plan threads = make_plan(config);
+  EXPECT_TRUE(threads.peers);
+  EXPECT_EQ(threads.why_eager(), "");
+  EXPECT_EQ(threads.ranks[0].sent.at("expert").count("push_rows"), 1u);
+  config.parallel.processes = true;
+  const Plan processes = make_plan(config);
+  EXPECT_FALSE(processes.peers);
+  EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);
+  EXPECT_EQ(processes.ranks[0].sent.at("expert").count("push_rows"), 0u);
+  const std::string page = format_plan(processes, 0, std::nullopt);
+  for (const char* words : {"a step is eager, because rows of experts are exchanged over NCCL",
+                            "processes do not reach each other's memory", "No time is predicted"})
+    EXPECT_NE(page.find(words), std::string::npos) << words << " is missing in\n" << page;
+  EXPECT_NE(format_plan(threads, 0, std::nullopt).find("a step is recorded as one graph\n"), std::string::npos);
+  EXPECT_NE(plan_json(processes, 0, std::nullopt).find("\"exchange\": \"NCCL\""), std::string::npos);
+}
+
+// The pools of dropless routing hold what all ranks could send.
+TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
+  RunConfig config = divided_on_gpus();
+  const Plan plan = make_plan(config, {.prompt_tokens = {}, .balanced = true});
+  ASSERT_TRUE(plan.balanced_activations);
+  EXPECT_LT(*plan.balanced_activations, plan.ranks[0].tags.at("activations"));
+  RunConfig capped = config;
+  capped.model.moe.moe_expert_capacity_factor = 1;
+  const Plan bounded = make_plan(capped, {.prompt_tokens = {}, .balanced = true});
+  EXPECT_FALSE(bounded.balanced_activations);
+  EXPECT_EQ(*plan.balanced_activations, bounded.ranks[0].tags.at("activations"));
+  Plan severe = plan;
+  severe.balanced_activations = plan.ranks[0].tags.at("activations") / 2;
+  EXPECT_NE(format_plan(severe, 0, std::nullopt).find("--moe-expert-capacity-factor bounds them"), std::string::npos);
+  severe.balanced_activations = plan.ranks[0].tags.at("activations");
+  EXPECT_EQ(format_plan(severe, 0, std::nullopt).find("worst case"), std::string::npos);
 }
 
 TEST(Plan, RecomputingTakesLessMemory) {

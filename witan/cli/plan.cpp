@@ -21,6 +21,7 @@ struct State {
   RunConfig config;
   std::optional<ConfigArgs> args;
   std::string memory;  // of another machine; empty: of this one
+  bool processes = false;
   bool json = false;
 };
 
@@ -31,9 +32,10 @@ ExitCode plan(Context& context, State& state) {
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
   if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
+  config.parallel.processes = state.processes;
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr);
+  const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr, /*balanced=*/true);
   const std::optional<Timing> timing = timing_of(plan, config, 0);
   const int64_t bytes = asked > 0 ? static_cast<int64_t>(asked) : usable_memory(config);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
@@ -56,11 +58,14 @@ void add_plan(CLI::App& app, Context& context) {
                    "witan plan\n"
                    "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4 --memory 8GB\n"
                    "witan plan --device cuda --ranks 8 --dtype bfloat16 --memory 141GB\n"
+                   "witan plan --device cuda --ranks 16 --processes --dtype bfloat16 --memory 80GB\n"
                    "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
                    "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
                   [state, &context] { return plan(context, *state); });
   command->add_option("--memory", state->memory, "plan for a machine, or GPUs, with this much memory: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
+  command->add_flag("--processes", state->processes,
+                    "plan ranks that are processes, as a launcher starts them, instead of threads of one");
   command->add_flag("--json", state->json, "print JSON");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());

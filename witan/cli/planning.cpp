@@ -39,20 +39,24 @@ CeilingsFile ceilings_file() {
   return {ceilings_path(), machine_identity()};
 }
 
-Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer) {
+Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer, bool balanced) {
   PlanOptions options;
+  options.balanced = balanced;
   if (tokenizer) options.prompt_tokens = static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
   return make_plan(config, options);
 }
 
 int64_t usable_memory(const RunConfig& config) {
   if (!config.parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
-  const int ranks = static_cast<int>(config.parallel.ranks);
-  if (ranks > cuda::devices()) return 0;
+  // More ranks than GPUs are planned for such GPUs as are here.
+  const int ranks = static_cast<int>(std::min<int64_t>(config.parallel.ranks, cuda::devices()));
   int64_t least = std::numeric_limits<int64_t>::max();
-  // What this process has of a GPU already, its context, is in the reserve and comes on top.
-  for (int device = 0; device < ranks; ++device) least = std::min(least, cuda::free_memory(device) + kContextBytes);
-  return least;
+  for (int device = 0; device < ranks; ++device) least = std::min(least, usable_memory_of_gpu(device));
+  return ranks > 0 ? least : 0;
+}
+
+int64_t usable_memory_of_gpu(int device) {
+  return cuda::free_memory(device) + kContextBytes;  // what this process has of it already is in the reserve
 }
 
 std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
@@ -65,8 +69,7 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
 
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
   const CeilingsFile file = ceilings_file();
-  Load load = load_of(config, usable_cores());
-  if (config.parallel.on_gpu()) load.ranks = std::min(load.ranks, cuda::devices());  // others are on other hosts
+  const Load load = load_of(config, usable_cores());
   if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
   if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
   ThreadPool pool(load.ranks * load.threads);

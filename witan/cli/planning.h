@@ -12,12 +12,14 @@ namespace witan::cli {
 // The ceilings that this machine and this program were measured to have.
 CeilingsFile ceilings_file();
 
-// The plan of a resolved config. A tokenizer tells how long the sample's prompt is.
-Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer);
+// The plan of a resolved config. A tokenizer tells how long the sample's prompt is. `balanced`: as in PlanOptions.
+Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer, bool balanced = false);
 
 // Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown. The config is
 // resolved.
 int64_t usable_memory(const RunConfig& config);
+// The same of one GPU, in which this process opens a context.
+int64_t usable_memory_of_gpu(int device);
 
 // How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
 // Nothing for GPUs that are not here.

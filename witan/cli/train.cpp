@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ctime>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "witan/base/hash.h"
@@ -20,7 +21,9 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/fit.h"
 #include "witan/report/html.h"
+#include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda_survey.h"
 #include "witan/train/device.h"
 #include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
@@ -63,8 +66,7 @@ void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t do
 
 // Before anything is reserved: a run that cannot fit must not be found out by the kernel's killer. `plan`: of the ranks
 // of this host.
-void require_memory(const RunConfig& config, const Plan& plan, Progress& progress) {
-  const int64_t usable = usable_memory(config);
+void require_memory(const RunConfig& config, const Plan& plan, int64_t usable, Progress& progress) {
   if (usable > 0 && plan.needed_bytes() > usable) progress.note(format_memory(plan, usable));
   require_fits(config, plan, usable);
 }
@@ -81,11 +83,11 @@ Plan here(const Plan& plan, const ProcessWorld* world) {
 }
 
 // The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
-void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* world, Progress& progress) {
+void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* world, int64_t usable, Progress& progress) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  require_memory(config, here(plan_of(config, nullptr), world), progress);
+  require_memory(config, here(plan_of(config, nullptr), world), usable, progress);
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -119,6 +121,20 @@ std::string command_for(const Context& context, const RunConfig& config, const c
   return line;
 }
 
+// On GPUs: what a step is, and whose kernels it runs.
+void announce_gpus(const Plan& plan, Progress& progress) {
+  if (!plan.on_gpu) return;
+  progress.note(cat("step         ", format_recording(plan),
+                    plan.exchanges_rows && plan.peers ? "; rows of experts " + format_exchange(plan) : ""));
+  std::string libraries;
+  for (const cuda::LibraryState& library : cuda::libraries()) {
+    if (!libraries.empty()) libraries += ", ";
+    libraries += library.missing.empty() ? cat(library.name, " ", library.version)
+                                         : cat("no ", library.name, " (", library.purpose, ")");
+  }
+  progress.note("libraries    " + libraries);
+}
+
 void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
   progress.note(fmt::format(
       "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
@@ -134,6 +150,7 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
   progress.note(fmt::format("ranks        {} {}{}; {} of memory each", config.parallel.ranks, where,
                             divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
+  announce_gpus(plan, progress);
   const double rate = plan.step_flops / timing.step.seconds;
   progress.note(fmt::format(
       "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s",
@@ -201,16 +218,23 @@ void say_finished(const Context& context, std::FILE* out, const RunConfig& confi
 // One call of `witan train`, in one process or in one of several.
 class TrainCall {
  public:
-  // `world`: this process's ranks among the job's; null: a thread for each rank.
-  TrainCall(Context& context, State& state, ProcessWorld* world) : context_(context), state_(state), world_(world) {}
+  // `launch`: which rank of a job this process is; nothing: it runs a thread for each rank.
+  TrainCall(Context& context, State& state, const std::optional<Launch>& launch)
+      : context_(context), state_(state), launch_(launch) {}
 
   ExitCode run();
 
  private:
-  bool leads() const { return world_ == nullptr || world_->runs(0); }
+  bool leads() const { return !launch_ || launch_->rank == 0; }
+  ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
+  // Of a process among several: meets the others, when it has looked for what none of them could train with.
+  void meet();
   // What the launcher has decided.
   void settle(RunConfig& config) const;
   void read(Progress& progress);
+  // Of processes with a GPU each: what the one with least has for its run.
+  int64_t least_gpu_memory();
+  int64_t usable() const { return gpu_memory_ ? *gpu_memory_ : usable_memory(state_.config); }
   // Of rank 0: all that is on the disk before a run begins. Returns the step that it begins from; nothing when all are
   // done.
   std::optional<int64_t> prepare(Progress& progress);
@@ -220,19 +244,28 @@ class TrainCall {
 
   Context& context_;
   State& state_;
-  ProcessWorld* world_;
-  RunConfig asked_;  // as given: what is automatic stays so in the run's own file
+  const std::optional<Launch> launch_;
+  std::optional<ProcessWorld> world_;  // before all that uses it
+  std::optional<int64_t> gpu_memory_;  // least_gpu_memory()
+  RunConfig asked_;                    // as given: what is automatic stays so in the run's own file
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
 };
 
+void TrainCall::meet() {
+  if (!launch_) return;
+  const auto& parallel = state_.config.parallel;
+  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == launch_->size, "ranks = ", parallel.ranks,
+                       ", but the launcher started ", launch_->size, " processes, a rank each: leave --ranks out, or ",
+                       "give --ranks ", launch_->size);
+  require_devices(state_.config, 1);
+  world_.emplace(*launch_);
+}
+
 void TrainCall::settle(RunConfig& config) const {
-  if (world_ == nullptr) return;
+  if (!world_) return;
   auto& parallel = config.parallel;
-  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == world_->size(), "ranks = ", parallel.ranks,
-                       ", but the launcher started ", world_->size(), " processes, a rank each: leave --ranks out, or ",
-                       "give --ranks ", world_->size());
   parallel.ranks = world_->size();
   parallel.processes = true;
   if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world_->local_size(), 1);
@@ -247,7 +280,25 @@ void TrainCall::read(Progress& progress) {
   settle(config);
   resolve(config, usable_cores(), 1);
   config.validate();
-  require_devices(config, world_ == nullptr ? config.parallel.ranks : std::min(world_->local_size(), cuda::devices()));
+  require_devices(config, world_ ? std::min(world_->local_size(), cuda::devices()) : config.parallel.ranks);
+  if (world_ && config.parallel.on_gpu()) gpu_memory_ = least_gpu_memory();
+}
+
+int64_t TrainCall::least_gpu_memory() {
+  std::vector<int> everyone(static_cast<size_t>(world_->size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  int64_t least = 0;
+  world_->run([&](int rank) {
+    ThreadPool alone(1);
+    Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 20), alone);
+    const auto group = world_->group(rank, everyone, "memory");
+    const Tensor all = stream.empty({world_->size()}, DType::i64, MemoryTag::communication);
+    const Tensor own = all.narrow(0, rank, 1);
+    *own.data<int64_t>() = usable_memory_of_gpu(device_of(state_.config, world_->local_rank(rank)).index);
+    group->all_gather(stream, all, own);
+    least = std::ranges::min(all.span<int64_t>());
+  });
+  return least;
 }
 
 std::optional<int64_t> TrainCall::prepare(Progress& progress) {
@@ -255,7 +306,7 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   RunConfig early = asked_;
   settle(early);
   if (state_.fresh) {
-    require_memory_early(early, true, world_, progress);
+    require_memory_early(early, true, world(), usable(), progress);
     check_sources(config.data);
     if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
       progress.note("archived     " + moved->string());
@@ -269,7 +320,7 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
     if (state_.before) say_unused(out, *state_.before, asked_);
     return std::nullopt;
   }
-  if (!state_.fresh) require_memory_early(early, false, world_, progress);
+  if (!state_.fresh) require_memory_early(early, false, world(), usable(), progress);
   if (state_.before) announce_schedule(*state_.before, config, done, progress);
   data_.emplace(prepare_run_data(config, *folder_, progress));
   return done;
@@ -294,14 +345,14 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
   if (leads()) {
-    require_memory(config, here(plan, world_), progress);
+    require_memory(config, here(plan, world()), usable(), progress);
     const Timing timing = quick_timing_of(plan, config, done);
     promised = promise(plan, timing);
-    if (world_ != nullptr) promised.resident_bytes = on_one_host(plan, 1).resident_bytes();  // of this process
+    if (world_) promised.resident_bytes = on_one_host(plan, 1).resident_bytes();  // of this process
     announce(config, plan, timing, done, progress);
   }
   const RunResult result =
-      train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world_);
+      train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   progress.clear();
   if (leads()) summarise(context_, config, promised, result, write_report(folder_->path()));
   return result.finished ? ExitCode::done : StopSignals::exit_code();
@@ -312,8 +363,9 @@ ExitCode TrainCall::run() {
   ProgressOptions options = progress_options(context_.err);
   options.data = context_.out;
   Progress progress(context_.err, options);
+  meet();
   read(progress);
-  if (world_ == nullptr) {
+  if (!world_) {
     const auto done = prepare(progress);
     return done ? train_from(*done, progress) : ExitCode::done;
   }
@@ -348,12 +400,10 @@ class Silence {
 ExitCode train_command(Context& context, State& state) {
   const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
   const auto launch = find_launch();
-  if (!launch) return TrainCall(context, state, nullptr).run();
-  ProcessWorld world(*launch);
-  if (world.runs(0)) return TrainCall(context, state, &world).run();
+  if (!launch || launch->rank == 0) return TrainCall(context, state, launch).run();
   const Silence silence;
   Context quiet = silence.context(context);
-  return TrainCall(quiet, state, &world).run();
+  return TrainCall(quiet, state, launch).run();
 }
 
 }  // namespace

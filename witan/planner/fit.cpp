@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "witan/base/error.h"
 #include "witan/base/fields.h"
 #include "witan/base/text.h"
 #include "witan/planner/reserve.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan {
 namespace {
@@ -18,7 +20,15 @@ struct Division {
   int64_t ranks, expert, threads;
 };
 
-// The config's own first, then more ranks to a set of experts, then fewer ranks.
+// Ranks that the config could have: no more than its own where they are threads of this machine's cores, as many as
+// there are GPUs where each has one, and any number where the GPUs are others than these.
+int64_t most_ranks(const RunConfig& config) {
+  const auto& own = config.parallel;
+  if (!own.on_gpu() || own.processes) return own.ranks;
+  return own.ranks > cuda::devices() ? config.micro_batches() : cuda::devices();
+}
+
+// The config's own first, then more ranks to a set of experts, then fewer ranks, then more.
 std::vector<Division> divisions(const RunConfig& config) {
   const auto& own = config.parallel;
   std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads}};
@@ -31,6 +41,11 @@ std::vector<Division> divisions(const RunConfig& config) {
       all.push_back({ranks, expert, threads});
       if (config.model.moe.num_experts == 0) break;
     }
+  }
+  for (int64_t ranks = 2 * own.ranks; ranks <= most_ranks(config); ranks *= 2) {
+    if (config.micro_batches() % ranks != 0) break;
+    all.push_back({ranks, std::gcd(ranks, config.model.moe.num_experts), own.threads});
+    if (config.model.moe.num_experts == 0) all.back().expert = 1;
   }
   return all;
 }

@@ -46,6 +46,11 @@ std::string flops_section(const Plan& plan) {
   return out;
 }
 
+// The worst case is a large part of the activations where an even spread takes three quarters of them or less.
+bool worth_a_note(const Plan& plan) {
+  return plan.balanced_activations && 4 * *plan.balanced_activations <= 3 * plan.ranks.front().tags.at("activations");
+}
+
 std::string sent_section(const Plan& plan) {
   std::string out;
   for (const auto& [axis, operations] : plan.ranks.front().sent)
@@ -53,6 +58,24 @@ std::string sent_section(const Plan& plan) {
       out += fmt::format("  {:<18} {:<18} {:>13}\n", axis, operation, format_bytes(bytes));
   if (out.empty()) return out;
   return fmt::format("\nSent by rank 0 in one step\n  {:<18} {:<18} {:>13}\n", "axis", "operation", "bytes") + out;
+}
+
+std::string gpu_section(const Plan& plan) {
+  if (!plan.on_gpu) return "";
+  std::string out = cat("\nOn GPUs\n  a step is ", format_recording(plan), "\n");
+  if (plan.exchanges_rows) out += cat("  rows of experts ", format_exchange(plan), "\n");
+  return out;
+}
+
+std::string pools_note(const Plan& plan) {
+  if (!worth_a_note(plan)) return "";
+  const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  return fmt::format(
+      "  activations are the worst case of dropless routing, {}; rows spread evenly over the ranks would take {} of "
+      "{}.\n"
+      "  --moe-expert-capacity-factor bounds them, --recompute-granularity keeps those of one layer at a time\n",
+      plan.on_gpu ? "which a GPU holds for good" : "of which a CPU touches what rows reach",
+      bytes(*plan.balanced_activations), bytes(plan.ranks.front().tags.at("activations")));
 }
 
 std::string time_section(const Plan& plan, const Timing& timing) {
@@ -76,6 +99,17 @@ std::string time_section(const Plan& plan, const Timing& timing) {
 }
 
 }  // namespace
+
+std::string format_recording(const Plan& plan) {
+  const std::string why = plan.why_eager();
+  return why.empty() ? "recorded as one graph" : "eager, because " + why;
+}
+
+std::string format_exchange(const Plan& plan) {
+  if (plan.peers) return "go straight into the memory of the GPU that has the expert";
+  return cat("go over NCCL: ", plan.processes ? "ranks that are processes" : "these GPUs",
+             " do not reach each other's memory");
+}
 
 std::string format_memory(const Plan& plan, int64_t usable) {
   std::string out = fmt::format(
@@ -101,8 +135,11 @@ std::string format_memory(const Plan& plan, int64_t usable) {
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
-  return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + sent_section(plan) +
-         (timing ? time_section(plan, *timing) : "");
+  return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + pools_note(plan) +
+         gpu_section(plan) + sent_section(plan) +
+         (timing        ? time_section(plan, *timing)
+          : plan.on_gpu ? "\nNo time is predicted: it comes from ceilings of the GPUs themselves, and fewer are here\n"
+                        : "");
 }
 
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
@@ -123,6 +160,13 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["resident_bytes"] = plan.resident_bytes();
   json["usable_bytes"] = usable;
   json["needed_bytes"] = plan.needed_bytes();
+  if (plan.balanced_activations) json["balanced_activation_bytes"] = *plan.balanced_activations;
+  if (plan.on_gpu)
+    json["gpu"] = {{"recorded", plan.why_eager().empty()},
+                   {"why_eager", plan.why_eager()},
+                   {"exchange", !plan.exchanges_rows ? "none"
+                                : plan.peers         ? "peer memory"
+                                                     : "NCCL"}};
   json["fits"] = usable == 0 || plan.needed_bytes() <= usable;
   if (timing) {
     json["step_seconds"] = timing->step.seconds;

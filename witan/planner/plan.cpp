@@ -6,6 +6,7 @@
 #include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
 #include "witan/planner/reserve.h"
+#include "witan/tensor/cuda.h"
 #include "witan/train/device.h"
 #include "witan/train/engine.h"
 
@@ -20,9 +21,16 @@ std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
   return std::vector<Batch>(static_cast<size_t>(count), batch);
 }
 
-// GPUs of one process reach each other's memory; where they cannot, a run would not be the one that was planned.
-PeerAccess peers_of(const RunConfig& config) {
-  return config.parallel.on_gpu() && !config.parallel.processes ? PeerAccess::wanted : PeerAccess::none;
+// What the rank's group of experts will find: GPUs of one process may reach each other's memory. Those that are not
+// here are taken to.
+PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank) {
+  if (!config.parallel.on_gpu() || config.parallel.processes) return PeerAccess::none;
+  if (layout.world_size() > cuda::devices()) return PeerAccess::wanted;
+  const std::vector<int> ranks = layout.mesh().ranks(rank, Axis::expert);
+  const bool all = std::ranges::all_of(ranks, [&](int from) {
+    return std::ranges::all_of(ranks, [&](int to) { return cuda::can_access_peer(from, to); });
+  });
+  return all ? PeerAccess::wanted : PeerAccess::none;
 }
 
 // One rank's engine on the meta device.
@@ -32,7 +40,7 @@ class MetaRank {
       : config_(config),
         pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
         stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
-        groups_(make_meta_groups(layout, rank, peers_of(config))),
+        groups_(make_meta_groups(layout, rank, peers_of(config, layout, rank))),
         engine_(stream_, groups_, config) {}
 
   void step(int64_t micro_batches, int64_t iteration) {
@@ -69,6 +77,7 @@ class MetaRank {
     return sent;
   }
   Arena& arena() { return stream_.arena(); }
+  std::string why_eager() const { return engine_.why_eager(); }
 
  private:
   std::vector<Group*> axes() const {
@@ -108,6 +117,7 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
   plan.look_sent = meta.sent();
   meta.sample(prompt_tokens);
 
+  plan.why_eager = meta.why_eager();
   plan.arena_bytes = meta.arena().high_water();
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
@@ -122,6 +132,17 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "replicate"),
                           report_sizes(config.model, micro_batches));
   return stream.arena().high_water();
+}
+
+// What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1.
+// Nothing where pools are no bound on what other ranks may send.
+std::optional<int64_t> balanced_activations(const RunConfig& config, const Layout& layout) {
+  if (layout.mesh().size(Axis::expert) == 1 || config.model.moe.moe_expert_capacity_factor > 0) return std::nullopt;
+  RunConfig balanced = config;
+  balanced.model.moe.moe_expert_capacity_factor = 1;
+  MetaRank meta(balanced, layout, 0);
+  meta.step(micro_batches_of_a_rank(config), 1);
+  return meta.arena().peak(MemoryTag::activations);
 }
 
 int64_t most_prompt_tokens(const RunConfig& config) {
@@ -150,14 +171,24 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   plan.reserve_bytes = reserve_bytes(config);
   plan.on_gpu = config.parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
+  plan.processes = config.parallel.processes;
   const Layout layout = layout_of(config);
   const int64_t prompt = options.prompt_tokens.value_or(most_prompt_tokens(config));
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     plan.ranks.push_back(plan_rank(config, layout, rank, prompt));
     for (const auto& [part, kernels] : plan.ranks.back().step)
       for (const auto& [kernel, cost] : kernels) plan.step_flops += cost.flops;
+    plan.exchanges_rows = layout.mesh().size(Axis::expert) > 1;
+    if (peers_of(config, layout, rank) == PeerAccess::none) plan.peers = false;
   }
+  if (options.balanced) plan.balanced_activations = balanced_activations(config, layout);
   return plan;
+}
+
+std::string Plan::why_eager() const {
+  for (const RankPlan& rank : ranks)
+    if (!rank.why_eager.empty()) return rank.why_eager;
+  return "";
 }
 
 RunPlan run_plan(const Plan& plan) {

@@ -26,6 +26,7 @@ struct RankPlan {
   SentBytes sent;                       // in one step
   KernelCosts look;                     // of evaluating one micro-batch
   SentBytes look_sent;
+  std::string why_eager;  // Engine::why_eager()
 };
 
 struct Plan {
@@ -34,10 +35,16 @@ struct Plan {
   int64_t reserve_bytes = 0;      // of the process, outside the arenas (planner/reserve.h)
   bool on_gpu = false;            // arenas are GPUs' memory, a GPU for each rank
   int64_t gpu_reserve_bytes = 0;  // of each GPU, outside its arena
+  bool processes = false;         // ranks are processes
+  bool exchanges_rows = false;    // experts are divided
+  bool peers = true;              // GPUs write rows of experts into each other's memory; else NCCL carries them
   double step_flops = 0;          // of one step, all ranks
   int64_t tokens_per_step = 0;
+  std::optional<int64_t> balanced_activations;  // bytes of rank 0's, were experts' rows spread evenly; if asked for
 
   int64_t arena_bytes() const;  // the most that any rank needs
+  // Of GPUs: why a step is not one recorded graph; empty where it is one on all ranks.
+  std::string why_eager() const;
   int64_t resident_bytes()
       const;  // the most that the process takes of the host: the reserve, and arenas that lie there
   // What the memory that may run out must have: a GPU's where arenas are there, else the host's.
@@ -46,6 +53,7 @@ struct Plan {
 
 struct PlanOptions {
   std::optional<int64_t> prompt_tokens;  // of the sample at the end; nothing: one for each byte, the most there can be
+  bool balanced = false;                 // plan also what an even spread of experts' rows would take
 };
 
 // The config must be resolved and valid.

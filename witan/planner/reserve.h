@@ -15,7 +15,7 @@ namespace witan {
 //   1 KiB an entry     of the vocabulary: the tokenizer's tables
 //   20 B a token       of every batch held: each rank's four global batches (one in use, three made ahead), and twice
 //                      the held-out text of one look
-// The constants were measured as the peak of the resident set minus the arenas (tests/cli/memory_test.cpp checks the
+// The constants were measured as the peak of the resident set minus the arenas (tests/cli/promise_test.cpp checks the
 // bound on real runs). Token shards are mapped beside it: their pages are the kernel's, which takes them back.
 int64_t reserve_bytes(const RunConfig& config);
 

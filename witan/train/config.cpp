@@ -109,6 +109,20 @@ DType RunConfig::gradient_dtype() const {
   return compute == DType::bf16 ? dtype_from_name(parallel.gradient_dtype) : accumulator(compute);
 }
 
+namespace {
+
+// What the kernels of routing hold in a GPU's shared memory and registers.
+void validate_for_gpu(const MoeConfig& moe) {
+  constexpr int64_t kMostExperts = 1024, kMostChosen = 64;
+  require<ConfigError>(moe.num_experts <= kMostExperts, "num_experts = ", moe.num_experts, ": a GPU routes to at most ",
+                       kMostExperts, "; set num_experts to that, or --device cpu");
+  require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosen,
+                       "moe_router_topk = ", moe.moe_router_topk, ": a GPU routes a token to at most ", kMostChosen,
+                       "; set moe_router_topk to that, or --device cpu");
+}
+
+}  // namespace
+
 void RunConfig::validate() const {
   model.validate();
   data.validate();
@@ -121,6 +135,7 @@ void RunConfig::validate() const {
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
                          "are formed in float32");
   }
+  if (parallel.on_gpu()) validate_for_gpu(model.moe);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,

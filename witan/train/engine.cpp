@@ -54,8 +54,8 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
     report_->write_stop(stream_, stop && stop());
+    if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
-    if (before_update_) before_update_();
     replay();
     const StepReport::Result read = report_->read(stream_);
     times_.forward_backward = whole.seconds();
@@ -76,10 +76,19 @@ void Engine::prepare(const std::vector<Batch>& batches) {
                                          report_sizes(config_.model, static_cast<int64_t>(batches.size())));
 }
 
+std::string Engine::why_eager() const {
+  const auto& moe = config_.model.moe;
+  if (!config_.parallel.cuda_graph) return "cuda_graph = false";
+  if (config_.train.check_states) return "check_states = true looks at replicas in the midst of it";
+  if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
+    return "moe_grouped_gemm = false asks the host how many rows each expert has";
+  if (groups_.expert->size() > 1 && groups_.expert->peers() == nullptr)
+    return "rows of experts are exchanged over NCCL, whose counts the host reads";
+  return "";
+}
+
 bool Engine::recordable() const {
-  return config_.parallel.cuda_graph && stream_.is_cuda() && !stream_.times_kernels() && !config_.train.check_states &&
-         (config_.model.moe.num_experts == 0 || config_.model.moe.moe_grouped_gemm) &&
-         (groups_.expert->size() == 1 || groups_.expert->peers() != nullptr);
+  return stream_.is_cuda() && !stream_.times_kernels() && why_eager().empty();
 }
 
 // The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/checkpoint/state.h"
@@ -66,6 +67,10 @@ class Engine {
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
   double params_norm();
+
+  // Of a GPU's step: why it is not one recorded graph; empty where it is one. A meta device answers for the one that it
+  // stands for.
+  std::string why_eager() const;
 
   Transformer& model() { return model_; }
   const GradientBuckets& gradients() const { return gradients_; }
