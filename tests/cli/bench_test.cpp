@@ -161,6 +161,16 @@ TEST(BenchTest, ExchangeCountsWhatLeavesARank) {
   EXPECT_NEAR(line["bytes_per_s"].get<double>() * line["seconds"].get<double>(), 448, 1e-6);
 }
 
+// Less than a row for each rank is one; what was not counted is null.
+TEST(BenchTest, ExchangeMovesARowAtLeast) {
+  const TempFolder folder;
+  const Result result = bench(folder, {"exchange", "--ranks", "2", "--row", "64", "--sizes", "1"});
+  const auto& line = result.json["lines"].at(0);
+  EXPECT_EQ(line["name"], "all-to-all, contiguous, 128 B");
+  EXPECT_TRUE(line["flops_per_s"].is_null());
+  expect_refusal({"bench", "exchange", "--ranks", "2", "--device", "cpu", "--sizes", "0"}, 2, {"no rows"});
+}
+
 TEST(BenchTest, RefusesWhatCannotBe) {
   expect_refusal({"bench"}, 2, {"say which: step, moe-layer, attention, gemm, collectives, exchange"});
   expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "as in 512x768"});
@@ -168,7 +178,10 @@ TEST(BenchTest, RefusesWhatCannotBe) {
   expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 is more than --experts 2"});
   expect_refusal({"bench", "collectives", "--ranks", "1", "--device", "cpu"}, 2, {"--ranks 2 or more"});
   expect_refusal({"bench", "gemm", "--device", "tpu"}, 2, {"--device", "tpu"});
-  if (cuda::devices() == 0) expect_refusal({"bench", "gemm", "--device", "cuda"}, 10, {"--device cuda: "});
+  if (cuda::devices() == 0) {
+    expect_refusal({"bench", "gemm", "--device", "cuda"}, 10, {"--device cuda: "});
+    expect_refusal({"bench", "step", "--device", "cuda"}, 10, {"device = cuda: "});
+  }
 }
 
 }  // namespace

@@ -126,6 +126,12 @@ void print_report(std::FILE* out, const BenchReport& report) {
   for (const BenchFigure& figure : report.figures) fmt::print(out, "{:<{}}  {}\n", figure.label, label, figure.text);
 }
 
+// null where it was not counted, or took no time that could be seen.
+nlohmann::ordered_json rate_json(double work, double seconds) {
+  if (work == 0 || seconds == 0) return nullptr;
+  return work / seconds;
+}
+
 void write_report(const std::string& path, const BenchReport& report) {
   nlohmann::ordered_json json = {
       {"benchmark", report.title},
@@ -135,8 +141,8 @@ void write_report(const std::string& path, const BenchReport& report) {
   for (const BenchLine& line : report.lines)
     json["lines"].push_back({{"name", line.name},
                              {"seconds", line.seconds},
-                             {"flops_per_s", line.flops / line.seconds},
-                             {"bytes_per_s", line.bytes / line.seconds}});
+                             {"flops_per_s", rate_json(line.flops, line.seconds)},
+                             {"bytes_per_s", rate_json(line.bytes, line.seconds)}});
   for (const BenchFigure& figure : report.figures) json[figure.key] = figure.value;
   write_file_atomically(path, json.dump(2) + "\n");
 }

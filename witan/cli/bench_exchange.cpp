@@ -9,6 +9,7 @@
 #include "witan/base/rng.h"
 #include "witan/base/text.h"
 #include "witan/cli/bench_ranks.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
 
 namespace witan::cli {
@@ -54,7 +55,8 @@ Tensor integers(Stream& stream, const std::vector<int64_t>& values) {
 
 std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const State& s, int64_t bytes) {
   Group& group = *groups.expert;
-  const int64_t rows = bytes / s.row / group.size() * group.size();
+  const int64_t share = s.row * group.size();  // at least a row to each rank
+  const int64_t rows = std::max<int64_t>(bytes / share, 1) * group.size();
   const Tensor x = stream.empty({rows, s.row / 2}, DType::bf16), pool = stream.zeros(x.shape(), DType::bf16);
   fill_normal(stream, x, static_cast<uint64_t>(group.rank()));
   const std::string size = format_bytes(static_cast<double>(rows * s.row));
@@ -79,7 +81,10 @@ std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const 
 ExitCode bench_exchange(Context& context, const State& s) {
   require<UsageError>(s.row % 2 == 0, "witan bench exchange: --row ", s.row, " is no row of bfloat16: 2 bytes each");
   const auto sizes = parse_sizes(s.sizes);
-  const int64_t largest = std::ranges::max(sizes), arena = 2 * largest + 16 * (largest / s.row) + (int64_t{64} << 20);
+  require<UsageError>(std::ranges::min(sizes) > 0, "witan bench exchange: --sizes: 0 bytes are no rows");
+  const int64_t least = s.row * std::max({s.ranks, cuda::devices(), 2});  // a row for each rank
+  const int64_t largest = std::max(std::ranges::max(sizes), least),
+                arena = 2 * largest + 16 * (largest / s.row) + (int64_t{64} << 20);
   const auto body = [&](const Groups& groups, Stream& stream) {
     std::vector<BenchLine> lines;
     for (const int64_t bytes : sizes)
