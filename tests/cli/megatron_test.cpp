@@ -214,6 +214,24 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 
+TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
+  EXPECT_TRUE(config_of({"--bf16"}).parallel.cuda_graph);
+  EXPECT_FALSE(config_of({"--bf16", "--cuda-graph-impl", "none"}).parallel.cuda_graph);
+  EXPECT_TRUE(config_of({"--bf16", "--cuda-graph-impl", "local"}).parallel.cuda_graph);
+  EXPECT_EQ(config_of({"--bf16", "--grad-reduce-in-bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_EQ(config_of({"--bf16", "--accumulate-allreduce-grads-in-fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "fp16"}), "gradients are fp32 or bf16"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"}),
+                       "contradicts --grad-reduce-in-bf16"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "bf16", "--accumulate-allreduce-grads-in-fp32"}),
+                       "contradicts --main-grads-dtype bf16"));
+  EXPECT_TRUE(
+      contains(config_refused({"--bf16", "--gradient-dtype", "bfloat16", "--accumulate-allreduce-grads-in-fp32"}),
+               "contradicts --gradient-dtype bfloat16"));
+}
+
 TEST(Megatron, DataIsOnePrefix) {
   EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.data_path, "data/my");
   EXPECT_EQ(config_of({"--bf16", "--data-path", "0.7", "data/my"}).data.data_path, "data/my");

@@ -132,12 +132,13 @@ MegatronSection megatron_logging_flags() {
 }
 
 MegatronSection megatron_launcher_flags() {
-  const std::string threads = "ranks are threads of one process: nothing meets over a network";
+  const std::string threads =
+      "this program starts the ranks, as threads of one process; torchrun itself starts processes";
   return {"torchrun",
           {
               renamed("--nproc-per-node", "ranks"),
-              only("--nnodes", {"1"}, "ranks on several hosts are not built"),
-              only("--node-rank", {"0"}, "ranks on several hosts are not built"),
+              only("--nnodes", {"1"}, "ranks on several hosts are processes, which torchrun itself starts"),
+              only("--node-rank", {"0"}, "ranks on several hosts are processes, which torchrun itself starts"),
               harmless("--master-addr", threads, Takes::one),
               harmless("--master-port", threads, Takes::one),
               harmless("--rdzv-backend", threads, Takes::one),

@@ -144,7 +144,7 @@ MegatronSection megatron_regularization_flags() {
               only("--exp-avg-dtype", {"fp32"}, states),
               only("--exp-avg-sq-dtype", {"fp32"}, states),
               only("--main-params-dtype", {"fp32"}, states),
-              only("--main-grads-dtype", {"fp32"}, "gradients are float32"),
+              ruled("--main-grads-dtype", Takes::one, rules::main_grads_dtype, "`gradient_dtype`: fp32 or bf16"),
               harmless("--optimizer-cpu-offload", "all memory is the host's"),
               harmless("--optimizer-offload-fraction", "all memory is the host's", Takes::one),
           }};

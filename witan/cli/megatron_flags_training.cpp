@@ -102,9 +102,10 @@ MegatronSection megatron_precision_flags() {
               refused("--fp32-residual-connection",
                       "the residual stream has the model's dtype; leave it out, or train "
                       "in float32"),
-              harmless("--accumulate-allreduce-grads-in-fp32", "gradients are summed in float32"),
-              only("--grad-reduce-in-fp32", {"true"}, "gradients are summed in float32"),
-              refused("--grad-reduce-in-bf16", "gradients are summed in float32; leave it out"),
+              ruled("--accumulate-allreduce-grads-in-fp32", Takes::nothing, rules::accumulate_in_fp32,
+                    "`gradient_dtype` float32; refused beside a flag that makes it bfloat16"),
+              only("--grad-reduce-in-fp32", {"true"}, "ranks' gradients are summed in float32, whatever their dtype"),
+              sets("--grad-reduce-in-bf16", "gradient_dtype", "bfloat16"),
               harmless("--attention-softmax-in-fp32", "it is float32"),
               harmless("--apply-query-key-layer-scaling", "scores are float32, and the scale is undone there"),
           }};
@@ -116,7 +117,7 @@ MegatronSection megatron_distributed_flags() {
   const std::string fsdp =
       "parameters are not sharded; leave it out, or divide experts by "
       "`--expert-model-parallel-size`";
-  const std::string threads = "ranks are threads of one process";
+  const std::string threads = "how ranks meet is decided by the launcher's environment";
   return {
       "Ranks",
       {
@@ -174,7 +175,7 @@ MegatronSection megatron_distributed_flags() {
 
 MegatronSection megatron_kernel_flags() {
   const std::string kernels = "a choice of kernels";
-  const std::string graphs = "a step is not captured as a graph";
+  const std::string graphs = "a GPU records the whole step as one graph";
   const std::string python = "there is no Python";
   return {"Kernels and the process",
           {
@@ -196,7 +197,8 @@ MegatronSection megatron_kernel_flags() {
               harmless("--te-rng-tracker", graphs),
               harmless("--enable-cuda-graph", graphs),
               harmless("--external-cuda-graph", graphs),
-              harmless("--cuda-graph-impl", graphs, Takes::one),
+              ruled("--cuda-graph-impl", Takes::one, rules::cuda_graph_impl,
+                    "none: `cuda_graph` false; else the whole step is one graph, where that can be"),
               harmless("--cuda-graph-scope", graphs, Takes::some),
               harmless("--cuda-graph-modules", graphs, Takes::some),
               harmless("--cuda-graph-warmup-steps", graphs, Takes::one),

@@ -154,6 +154,23 @@ std::string expand_layer_pattern(const std::string& text) {
 
 namespace rules {
 
+void accumulate_in_fp32(const GivenFlag& given, MegatronSettings& settings) {
+  for (const auto& [flag, narrow] : {std::pair{"--main-grads-dtype", "bf16"}, {"--gradient-dtype", "bfloat16"}})
+    if (const std::string* value = settings.value_of(flag); value && *value == narrow)
+      given.refuse(cat("contradicts ", flag, " ", narrow, "; leave one of them out"));
+  if (settings.has("--grad-reduce-in-bf16")) given.refuse("contradicts --grad-reduce-in-bf16; leave one of them out");
+  settings.set("gradient_dtype", "float32", given);
+}
+
+void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings) {
+  if (given.value() != "fp32" && given.value() != "bf16") given.refuse("gradients are fp32 or bf16");
+  settings.set("gradient_dtype", given.value() == "bf16" ? "bfloat16" : "float32", given);
+}
+
+void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("cuda_graph", given.value() == "none" ? "false" : "true", given);
+}
+
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
   if (given.values.size() != 1 || (given.value() != "aux_loss" && given.value() != "none"))
     given.refuse("load is balanced by aux_loss, or not at all (none)");
