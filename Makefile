@@ -14,7 +14,7 @@ build:  ## Build the witan binary: build/release/witan
 
 build-cuda:  ## Build the binary for NVIDIA GPUs too: build/cuda/witan
 	@scripts/setup.sh run test cuda
-	@scripts/build.sh cuda witan
+	@scripts/build.sh cuda witan cuda_bench
 
 test:  ## Build and run every test
 	@scripts/setup.sh run test
@@ -23,7 +23,7 @@ test:  ## Build and run every test
 
 test-cuda:  ## Build for NVIDIA GPUs, and run the tests that need one where there is one
 	@scripts/setup.sh run test cuda
-	@scripts/build.sh cuda witan test_cuda
+	@scripts/build.sh cuda witan test_cuda cuda_bench
 	@scripts/test_cuda.sh
 
 sanitize-cuda:  ## Run the tests of CUDA kernels under compute-sanitizer, where there is a GPU (minutes)

