@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the files that differ from origin/main (without one: from the last commit; without any: all), new ones included.
+# Prints the files that differ from origin/main (without one: from the last commit; without any: all), new ones too.
 # Arguments are patterns as git takes them: scripts/changed.sh '*.h' '*.cpp'
 set -euo pipefail
 cd "$(dirname "$0")/.."

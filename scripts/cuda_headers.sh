@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes build/cuda-headers/include, which CUDA builds compile against: the headers of cuDNN's frontend, which no toolkit
-# brings, and cudnn.h and nccl.h where the toolkit has none. Prints the folder. Does nothing where it is complete; else it
+# brings, and cudnn.h and nccl.h where the toolkit has none. Prints the folder. Does nothing where it is complete; else
 # downloads wheels from PyPI, pinned by version and hash, and takes the headers out without installing anything. That
 # needs python3 with pip.
 #

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz|cuda ...
 # Touches the network only when something is missing. Without root it prints the line to run, and stops.
-# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it lacks
-# are fetched (cuda_headers.sh).
+# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it
+# lacks are fetched (cuda_headers.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

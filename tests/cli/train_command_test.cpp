@@ -68,6 +68,18 @@ TEST_F(TrainCommandTest, AGpuThatIsNotThereIsADeviceError) {
   EXPECT_NE(said.err.find("device = cuda: "), std::string::npos) << said.err;
 }
 
+TEST_F(TrainCommandTest, WhatNoGpuTakesIsRefusedBeforeOneIsLookedFor) {
+  const Said experts = witan({"plan", "--device", "cuda", "--num-experts", "2048"});
+  EXPECT_EQ(experts.code, 3) << experts.err;
+  EXPECT_NE(experts.err.find("a GPU routes to at most 1024"), std::string::npos) << experts.err;
+  const Said chosen = witan({"plan", "--device", "cuda", "--num-experts", "128", "--moe-router-topk", "65"});
+  EXPECT_EQ(chosen.code, 3) << chosen.err;
+  EXPECT_NE(chosen.err.find("a token to at most 64"), std::string::npos) << chosen.err;
+  const Said gpu = train({"--device", "gpu"});
+  EXPECT_EQ(gpu.code, 3);
+  EXPECT_NE(gpu.err.find("did you mean cuda?"), std::string::npos) << gpu.err;
+}
+
 TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
   ASSERT_EQ(train().code, 0);
   const Said other = train({"--num-query-groups", "4"});

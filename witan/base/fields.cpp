@@ -20,6 +20,7 @@ struct ParserAssertion {};
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <charconv>
 #include <cmath>
@@ -33,6 +34,15 @@ struct ParserAssertion {};
 
 namespace witan {
 namespace {
+
+// " (did you mean X?)": other names of some choices first, whose letters are nearer to another one.
+std::string meant(std::string_view input, const std::vector<std::string>& choices) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kOthers = {
+      {{"gpu", "cuda"}, {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp64", "float64"}}};
+  for (const auto& [other, choice] : kOthers)
+    if (input == other && std::ranges::find(choices, choice) != choices.end()) return suggestion(choice, choices);
+  return suggestion(input, choices);
+}
 
 std::string joined(const std::vector<std::string>& words, const char* separator) {
   return fmt::format("{}", fmt::join(words, separator));
@@ -226,7 +236,7 @@ void Field::set(std::string_view input, std::string_view origin) const {
     **number = parsed;
   } else {
     if (!choices.empty() && std::find(choices.begin(), choices.end(), input) == choices.end())
-      refuse(cat("must be one of ", joined(choices, ", "), suggestion(input, choices)));
+      refuse(cat("must be one of ", joined(choices, ", "), meant(input, choices)));
     if (input.find('\0') != std::string_view::npos || find_invalid_utf8(input) != std::string_view::npos)
       refuse("must be UTF-8 text without zero bytes");
     *std::get<std::string*>(value) = input;

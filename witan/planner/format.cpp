@@ -71,9 +71,9 @@ std::string pools_note(const Plan& plan) {
   if (!worth_a_note(plan)) return "";
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
-      "  activations are the worst case of dropless routing, {}; rows spread evenly over the ranks would take {} of "
-      "{}.\n"
-      "  --moe-expert-capacity-factor bounds them, --recompute-granularity keeps those of one layer at a time\n",
+      "  activations are the worst case of dropless routing, {}: rows spread evenly\n"
+      "  would take {} of {}. --moe-expert-capacity-factor bounds them, --recompute-granularity keeps\n"
+      "  one layer's at a time\n",
       plan.on_gpu ? "which a GPU holds for good" : "of which a CPU touches what rows reach",
       bytes(*plan.balanced_activations), bytes(plan.ranks.front().tags.at("activations")));
 }
