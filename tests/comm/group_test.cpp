@@ -148,6 +148,64 @@ TEST(ReduceScatter, MayBeInPlace) {
   });
 }
 
+// Parts of any size: rank 1's is empty, the last one's the largest.
+std::vector<int64_t> uneven_begins(int ranks, int64_t elements) {
+  std::vector<int64_t> begins = {0};
+  for (int r = 1; r < ranks; ++r) begins.push_back(r == 2 ? begins.back() : std::min<int64_t>(r, elements));
+  begins.push_back(elements);
+  return begins;
+}
+
+TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    on_ranks(ranks, [](ThreadRank& rank) {
+      const auto group = rank.everyone();
+      for (const int64_t n : {0, 1, 5, 70001}) {
+        const auto begins = uneven_begins(rank.size(), n);
+        const Tensor x = filled<bf16>(rank, {n}, rank.rank);
+        group->reduce_scatter_uneven(rank.stream, x, begins);
+        const auto expected = expected_sum<bf16>(rank, {n});
+        const auto [begin, count] = part_of(begins, rank.rank);
+        ASSERT_TRUE(same_bits(x.data<bf16>() + begin, expected.data() + begin, static_cast<size_t>(count)));
+        group->all_gather_uneven(rank.stream, x, begins);
+        ASSERT_TRUE(same_bits(x.data<bf16>(), expected.data(), expected.size())) << n;
+      }
+    });
+  }
+}
+
+TEST(Uneven, MaximumToo) {
+  on_ranks(2, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const std::vector<int64_t> begins = {0, 2, 3};
+    const float r = static_cast<float>(rank.rank);
+    const Tensor x = rank.tensor<float>({3}, {r, 5 - r, 7 * r});
+    group->reduce_scatter_uneven(rank.stream, x, begins, Reduce::max);
+    group->all_gather_uneven(rank.stream, x, begins);
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 5, 7}));
+  });
+}
+
+TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
+  on_ranks(1, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const Tensor x = rank.stream.zeros({2, 3}, DType::f32);
+    for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{0, 5}, {1, 6}, {0, 3, 6}, {6}, {0, 7}})
+      EXPECT_EQ(test::message_of<ShapeError>([&] { group->all_gather_uneven(rank.stream, x, wrong); }),
+                "all_gather_uneven over axis data: the parts of 1 ranks must cover the 6 elements of [2, 3] in order");
+  });
+  ThreadWorld world(2, {.deadline_seconds = 20});
+  const std::string message = test::message_of<CommError>([&] {
+    world.run([&](int index) {
+      Rank rank(1);
+      const auto group = world.group(index, {0, 1}, "data");
+      group->reduce_scatter_uneven(rank.stream, rank.stream.zeros({4}, DType::f32),
+                                   std::vector<int64_t>{0, index == 0 ? 2 : 3, 4});
+    });
+  });
+  EXPECT_TRUE(message.find("reduce_scatter_uneven float32 [4] in parts ") != std::string::npos) << message;
+}
+
 // The published demonstration: splits [[2, 3], [3, 3]] of [0..4] and [10..15].
 TEST(AllToAll, PublishedExample) {
   on_ranks(2, [](ThreadRank& rank) {
@@ -257,6 +315,9 @@ TEST(Group, OneRankCopiesOrDoesNothing) {
   group.all_to_all(stream, out, count, x, count);
   EXPECT_EQ(out.data<float>()[3], x.data<float>()[3]);
   EXPECT_TRUE(std::isnan(out.data<float>()[4]));
+  group.reduce_scatter_uneven(stream, x, std::vector<int64_t>{0, 8});
+  group.all_gather_uneven(stream, x, std::vector<int64_t>{0, 8});
+  EXPECT_EQ(values(x), before);
   EXPECT_TRUE(group.sent().empty()) << "nothing is sent to oneself";
 
   const Tensor five = rank.tensor<int64_t>({1}, {5}), four = rank.tensor<int64_t>({1}, {4});

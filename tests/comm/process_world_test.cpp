@@ -54,6 +54,14 @@ Tensor own_values(AnyRank& rank, const Shape& shape, DType dtype) {
   return out;
 }
 
+// Parts of a tensor: a third for each rank, rounded down, but for the last, which has what is left.
+std::vector<int64_t> thirds(int ranks, int64_t elements) {
+  std::vector<int64_t> begins;
+  for (int r = 0; r < ranks; ++r) begins.push_back(std::min(r * (elements / 3), elements));
+  begins.push_back(elements);
+  return begins;
+}
+
 // The results of every collective on this rank, as bytes, whatever the ranks are.
 template <class AnyRank>
 std::string results(AnyRank& rank, Group& group, int64_t rows) {
@@ -70,10 +78,17 @@ std::string results(AnyRank& rank, Group& group, int64_t rows) {
       append(bytes, out);
       group.reduce_scatter(stream, in.narrow(0, me * rows, rows), in, how);  // in place
       append(bytes, in.narrow(0, me * rows, rows));
+      const Tensor uneven = own_values(rank, {rows, 3}, dtype);
+      group.reduce_scatter_uneven(stream, uneven, thirds(n, rows * 3), how);
+      const auto [begin, count] = part_of(thirds(n, rows * 3), me);
+      append(bytes, uneven.reshape({rows * 3}).narrow(0, begin, count));
     }
     const Tensor gathered = stream.zeros({rows * n, 3}, dtype);
     group.all_gather(stream, gathered, own_values(rank, {rows, 3}, dtype));
     append(bytes, gathered);
+    const Tensor pieced = own_values(rank, {rows, 3}, dtype);
+    group.all_gather_uneven(stream, pieced, thirds(n, rows * 3));
+    append(bytes, pieced);
     const Tensor swapped = stream.zeros({rows * n, 3}, dtype);
     group.all_to_all_equal(stream, swapped, own_values(rank, {rows * n, 3}, dtype));
     append(bytes, swapped);
@@ -137,6 +152,11 @@ TEST_P(ProcessBits, OfPiecesToo) {
     const Tensor out = rank.stream.zeros({300001}, DType::bf16);
     group.reduce_scatter(rank.stream, out, in);
     append(bytes, out);
+    const std::vector<int64_t> begins = thirds(group.size(), 900001);
+    const Tensor uneven = own_values(rank, {900001}, DType::f32);
+    group.reduce_scatter_uneven(rank.stream, uneven, begins);
+    const auto [begin, count] = part_of(begins, group.rank());
+    append(bytes, uneven.narrow(0, begin, count));
     return bytes;
   });
 }

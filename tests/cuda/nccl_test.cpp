@@ -89,6 +89,18 @@ TEST_P(NcclGroups, ReduceAsThreadsDo) {
             const Tensor part = gpu_in.narrow(0, rank.rank * rows, rows);  // into the rank's own part
             ends.gpu->reduce_scatter(rank.gpu, part, gpu_in, how);
             EXPECT_TRUE(same(rank.to_host(part), out, rtol));
+
+            const Tensor uneven = own_values(rank, {rows, 3}, dtype), uneven_gpu = rank.to_gpu(uneven);
+            std::vector<int64_t> begins;  // the first rank has none
+            for (int r = 0; r <= n; ++r) begins.push_back(r <= 1 ? 0 : r == n ? rows * 3 : rows * 3 * r / (n + 1));
+            const auto [begin, count] = part_of(begins, rank.rank);
+            ends.cpu->reduce_scatter_uneven(rank.stream, uneven, begins, how);
+            ends.gpu->reduce_scatter_uneven(rank.gpu, uneven_gpu, begins, how);
+            const auto own = [&](const Tensor& x) { return x.reshape({rows * 3}).narrow(0, begin, count); };
+            EXPECT_TRUE(same(own(rank.to_host(uneven_gpu)), own(uneven), rtol));
+            ends.cpu->all_gather_uneven(rank.stream, uneven, begins);
+            ends.gpu->all_gather_uneven(rank.gpu, uneven_gpu, begins);
+            EXPECT_TRUE(same(rank.to_host(uneven_gpu), uneven, rtol));
           }
     });
 }

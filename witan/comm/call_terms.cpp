@@ -1,9 +1,12 @@
 #include "witan/comm/call_terms.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstring>
 
 #include "witan/base/error.h"
+#include "witan/base/hash.h"
 
 namespace witan {
 namespace {
@@ -15,6 +18,11 @@ CallTerms without_counts(const Collective& call) {
   terms.kind = call.kind;
   terms.reduce = call.reduce;
   terms.peer = call.peer;
+  if (!call.begins.empty()) {
+    Hasher hasher;
+    hasher.update(call.begins.data(), call.begins.size_bytes());
+    terms.parts = hasher.low64();
+  }
   const Tensor& tensor = call.in.defined() ? call.in : call.out;
   terms.moves = tensor.defined();
   if (!terms.moves) return terms;
@@ -25,7 +33,8 @@ CallTerms without_counts(const Collective& call) {
 
 // The rows of an uneven exchange may differ in number from rank to rank, everything else must not.
 bool alike(const CallTerms& a, const CallTerms& b) {
-  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves) return false;
+  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves || a.parts != b.parts)
+    return false;
   if (!a.moves) return true;
   if (a.dtype != b.dtype) return false;
   if (a.kind == Kind::all_to_all && a.shape.dims() == b.shape.dims()) return a.shape.with(0, 0) == b.shape.with(0, 0);
@@ -61,6 +70,7 @@ std::string counts_disagreement(const GroupNames& names, std::span<const CallTer
 struct PackedHead {
   uint32_t kind, reduce, dtype, moves;
   int32_t peer, dims;
+  uint64_t parts;
   int64_t out_rows, counts;
   std::array<int64_t, Shape::kMostDims> sizes;
 };
@@ -80,7 +90,8 @@ std::string describe(const CallTerms& terms) {
   std::string text(name_of(terms.kind));
   if (terms.reduce == Reduce::max) text += "(max)";
   if (terms.kind == Kind::broadcast) text += cat(" from root ", terms.peer);
-  return terms.moves ? cat(text, " ", terms.dtype, " ", terms.shape) : text;
+  if (terms.moves) text += cat(" ", terms.dtype, " ", terms.shape);
+  return terms.parts == 0 ? text : fmt::format("{} in parts {:016x}", text, terms.parts);
 }
 
 std::string describe(const Collective& call) {
@@ -109,6 +120,7 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.dtype = static_cast<uint32_t>(terms.dtype);
   head.moves = terms.moves ? 1 : 0;
   head.peer = terms.peer;
+  head.parts = terms.parts;
   head.dims = terms.shape.dims();
   head.out_rows = terms.out_rows;
   head.counts = static_cast<int64_t>(terms.send_counts.size());
@@ -142,6 +154,7 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size) {
   terms.dtype = static_cast<DType>(head.dtype);
   terms.moves = head.moves == 1;
   terms.peer = head.peer;
+  terms.parts = head.parts;
   terms.out_rows = head.out_rows;
   for (int dim = 0; dim < head.dims; ++dim) {
     check(head.sizes[static_cast<size_t>(dim)] >= 0);

@@ -48,14 +48,27 @@ void perform_alone(Stream& stream, const Collective& call, const std::string& na
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_all_equal",
-      "broadcast",  "send",           "recv",       "barrier"};
+  static constexpr std::array<std::string_view, 11> kNames = {"all_reduce",
+                                                              "reduce_scatter",
+                                                              "all_gather",
+                                                              "reduce_scatter_uneven",
+                                                              "all_gather_uneven",
+                                                              "all_to_all",
+                                                              "all_to_all_equal",
+                                                              "broadcast",
+                                                              "send",
+                                                              "recv",
+                                                              "barrier"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 int64_t row_bytes(const Tensor& rows) {
   return rows.shape().with(0, 1).elements() * size_of(rows.dtype());
+}
+
+std::pair<int64_t, int64_t> part_of(std::span<const int64_t> begins, int rank) {
+  const auto r = static_cast<size_t>(rank);
+  return {begins[r], begins[r + 1] - begins[r]};
 }
 
 Group::Group(int size, int rank, std::string name) : size_(size), rank_(rank), name_(std::move(name)) {
@@ -71,6 +84,14 @@ void Group::check_rows(const Collective& call, int64_t out_parts, int64_t in_par
   require<ShapeError>(rows && out.size(0) * in_parts == in.size(0) * out_parts, name_of(call.kind), " over axis ",
                       name_, " of ", size_, " ranks: out ", out.dtype(), " ", out.shape(), " and in ", in.dtype(), " ",
                       in.shape(), " must have one dtype and row shape, and rows as ", out_parts, ":", in_parts);
+}
+
+void Group::check_begins(const Collective& call) const {
+  const auto& begins = call.begins;
+  require<ShapeError>(begins.size() == static_cast<size_t>(size_) + 1 && begins.front() == 0 &&
+                          begins.back() == call.in.elements() && std::ranges::is_sorted(begins),
+                      name_of(call.kind), " over axis ", name_, ": the parts of ", size_, " ranks must cover the ",
+                      call.in.elements(), " elements of ", call.in.shape(), " in order");
 }
 
 void Group::carry_out(Stream& stream, const Collective& call, double bytes) {
@@ -105,6 +126,20 @@ void Group::all_gather(Stream& stream, const Tensor& out, const Tensor& in) {
   const Collective call{Kind::all_gather, out, in, {}, {}};
   check_rows(call, size_, 1);
   carry_out(stream, call, static_cast<double>(in.bytes()) * (size_ - 1));
+}
+
+void Group::reduce_scatter_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins, Reduce reduce) {
+  check_tensor(stream, Kind::reduce_scatter_uneven, "inout", inout);
+  const Collective call{Kind::reduce_scatter_uneven, inout, inout, {}, {}, reduce, 0, begins};
+  check_begins(call);
+  carry_out(stream, call, static_cast<double>(inout.bytes()) * share_sent(size_));
+}
+
+void Group::all_gather_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins) {
+  check_tensor(stream, Kind::all_gather_uneven, "inout", inout);
+  const Collective call{Kind::all_gather_uneven, inout, inout, {}, {}, Reduce::sum, 0, begins};
+  check_begins(call);
+  carry_out(stream, call, static_cast<double>(inout.bytes()) * share_sent(size_));
 }
 
 void Group::all_to_all(Stream& stream, const Tensor& out, const Tensor& recv_counts, const Tensor& in,

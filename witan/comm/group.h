@@ -14,6 +14,7 @@
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
 // ranks):
 //   all_reduce 2B(n-1)/n   reduce_scatter B(n-1)/n (B of in)   all_gather B(n-1) (B of in)   all_to_all_equal B(n-1)/n
+//   reduce_scatter_uneven, all_gather_uneven B(n-1)/n (B of inout): what a rank sends when parts are even
 //   broadcast B(n-1)/n: what a rank of a ring sends on average   send B   recv, barrier 0
 //   all_to_all B(n-1)/n with B of the smaller of in and out: the rows of a balanced load, as counts live on the device
 // On a meta stream calls end after counting; a MetaGroup stands for a group whose peers do not exist.
@@ -21,8 +22,10 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "witan/tensor/tensor.h"
 
@@ -38,6 +41,8 @@ struct Collective {
     all_reduce,
     reduce_scatter,
     all_gather,
+    reduce_scatter_uneven,
+    all_gather_uneven,
     all_to_all,
     all_to_all_equal,
     broadcast,
@@ -46,14 +51,17 @@ struct Collective {
     barrier
   };
   Kind kind;
-  Tensor out, in;                   // the same tensor for all_reduce and broadcast; one of them for send and recv
-  Tensor recv_counts, send_counts;  // of all_to_all
-  Reduce reduce = Reduce::sum;      // of all_reduce and reduce_scatter
-  int peer = 0;                     // of send and recv; the root of broadcast
+  Tensor out, in;                        // the same tensor for calls on an inout; one of them for send and recv
+  Tensor recv_counts, send_counts;       // of all_to_all
+  Reduce reduce = Reduce::sum;           // of all_reduce and reduce_scatter
+  int peer = 0;                          // of send and recv; the root of broadcast
+  std::span<const int64_t> begins = {};  // [n + 1] of the uneven ones
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"
 int64_t row_bytes(const Tensor& rows);         // of one index of dim 0
+// The rank's part of an uneven call: (first element, elements).
+std::pair<int64_t, int64_t> part_of(std::span<const int64_t> begins, int rank);
 
 class Group {
  public:
@@ -71,6 +79,12 @@ class Group {
   void reduce_scatter(Stream& stream, const Tensor& out, const Tensor& in, Reduce reduce = Reduce::sum);
   // out [n R, ..] = the ranks' in [R, ..] in rank order. in may be the rank's part of out.
   void all_gather(Stream& stream, const Tensor& out, const Tensor& in);
+  // The two above in place, with parts of any size: rank r's is elements [begins[r], begins[r + 1]) of the flat inout,
+  // which begins [n + 1] covers: 0 = begins[0] <= … <= begins[n]. All ranks give the same. A reduction leaves the parts
+  // of other ranks as they are, or not.
+  void reduce_scatter_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins,
+                             Reduce reduce = Reduce::sum);
+  void all_gather_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins);
   // Rows of in [I, ..], grouped by destination rank, go to out [O, ..], grouped by source rank. send_counts and
   // recv_counts are int64 [n] on the device: rows for and from each rank. Both are given (they travel by
   // all_to_all_equal before) and checked against the peers'. Rows of out after the last received one are not written.
@@ -103,6 +117,7 @@ class Group {
   virtual void perform(Stream& stream, const Collective& call) = 0;
 
   void check_rows(const Collective& call, int64_t out_parts, int64_t in_parts) const;
+  void check_begins(const Collective& call) const;
   void carry_out(Stream& stream, const Collective& call, double bytes);
 
   int size_, rank_;

@@ -141,8 +141,10 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
   switch (call.kind) {
     case Kind::all_reduce:
     case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
       return reduce(stream, call);
     case Kind::all_gather:
+    case Kind::all_gather_uneven:
       return gather(call);
     case Kind::broadcast:
       return broadcast(call);
@@ -179,11 +181,22 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
               deadline_);
 }
 
-// Elements of a slice: a piece is one for each rank, or, of a reduce_scatter, one of each rank's part.
+// What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
+// `begin`.
+std::pair<int64_t, int64_t> ProcessGroup::scattered_to(const Collective& call, int rank) const {
+  if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank);
+  return {rank * call.out.elements(), call.out.elements()};
+}
+
+// Elements of a slice: a piece is one for each rank, or, of what is scattered, one of each rank's part.
 void ProcessGroup::reduce(Stream& stream, const Collective& call) {
   constexpr int64_t kMostParts = int64_t{1} << 20;  // bytes
-  const bool scatters = call.kind == Kind::reduce_scatter;
-  const int64_t total = scatters ? call.out.elements() : call.in.elements();
+  const bool scatters = call.kind != Kind::all_reduce;
+  int64_t total = call.in.elements();
+  if (scatters) {
+    total = 0;
+    for (int r = 0; r < size(); ++r) total = std::max(total, scattered_to(call, r).second);
+  }
   const int64_t most = std::max<int64_t>(kMostParts / size() / size_of(call.in.dtype()), 1);
   int64_t slice = 0;
   for (int64_t begin = 0; begin < total; begin += scatters ? slice : slice * size()) {
@@ -193,12 +206,14 @@ void ProcessGroup::reduce(Stream& stream, const Collective& call) {
 }
 
 void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t begin, int64_t slice) {
-  const bool scatters = call.kind == Kind::reduce_scatter;
+  const bool scatters = call.kind != Kind::all_reduce;
   const int64_t item = size_of(call.in.dtype()), total = call.in.elements();
   const auto from = [&](int r) {
-    return scatters ? r * call.out.elements() + begin : std::min(begin + r * slice, total);
+    return scatters ? scattered_to(call, r).first + begin : std::min(begin + r * slice, total);
   };
-  const auto count = [&](int r) { return scatters ? slice : from(r + 1) - from(r); };
+  const auto count = [&](int r) {
+    return scatters ? std::clamp<int64_t>(scattered_to(call, r).second - begin, 0, slice) : from(r + 1) - from(r);
+  };
   const int64_t own = count(rank());
   parts_.resize(static_cast<size_t>(size() * slice * item));
 
@@ -211,7 +226,7 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
   trade(call, out, in);
   await_data(call, channel_);
 
-  std::byte* sums = scatters ? call.out.raw() + begin * item : call.out.raw() + from(rank()) * item;
+  std::byte* sums = call.out.raw() + (call.kind == Kind::reduce_scatter ? begin : from(rank())) * item;
   reduce_detail::dispatch_any(call.in.dtype(), [&]<class T>() {
     std::vector<const T*> inputs;
     for (int peer = 0; peer < size(); ++peer)
@@ -225,13 +240,18 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
 }
 
 void ProcessGroup::gather(const Collective& call) {
-  const int64_t bytes = call.in.bytes();
+  const bool uneven = call.kind == Kind::all_gather_uneven;
+  const int64_t item = size_of(call.in.dtype()), even = call.in.elements();
+  const auto part = [&](int r) { return uneven ? part_of(call.begins, r) : std::pair{r * even, even}; };
+  const auto place = [&](int r) { return call.out.raw() + part(r).first * item; };
+  const int64_t bytes = part(rank()).second * item;
+  std::byte* mine = uneven ? place(rank()) : call.in.raw();
   std::vector<Part> out, in;
   for_others([&](int peer) {
-    out.push_back({peer, call.in.raw(), bytes});
-    in.push_back({peer, call.out.raw() + peer * bytes, bytes});
+    out.push_back({peer, mine, bytes});
+    in.push_back({peer, place(peer), part(peer).second * item});
   });
-  move_bytes(call.out.raw() + rank() * bytes, call.in.raw(), bytes);
+  move_bytes(place(rank()), mine, bytes);
   trade(call, out, in);
   await_data(call, channel_);
 }

@@ -42,6 +42,7 @@ class ProcessGroup : public HostGroup {
   void send_to_peer(const Collective& call, bool with_data);
   void recv_from_peer(const Collective& call, bool with_data);
 
+  std::pair<int64_t, int64_t> scattered_to(const Collective& call, int rank) const;
   void reduce(Stream& stream, const Collective& call);
   void reduce_piece(Stream& stream, const Collective& call, int64_t begin, int64_t slice);
   void gather(const Collective& call);

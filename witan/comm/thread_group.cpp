@@ -71,8 +71,10 @@ void ThreadGroup::move(Stream& stream, const Collective& call) {
   switch (call.kind) {
     case Kind::all_reduce:
     case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
       return reduce(stream, call);
     case Kind::all_gather:
+    case Kind::all_gather_uneven:
     case Kind::broadcast:
       return gather(stream, call);
     case Kind::all_to_all:
@@ -90,16 +92,22 @@ std::string ThreadGroup::disagreement() const {
   return witan::disagreement({name(), meeting_->ranks()}, calls);
 }
 
+// Which elements this rank sums: (first, count).
+std::pair<int64_t, int64_t> ThreadGroup::reduced_by(const Collective& call) const {
+  if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank());
+  constexpr int64_t kLine = 64;  // elements: slices do not share cache lines
+  const int64_t total = call.in.elements(), even = (total + size() - 1) / size();
+  const int64_t slice = call.kind == Kind::reduce_scatter ? call.out.elements() : (even + kLine - 1) / kLine * kLine;
+  const int64_t begin = std::min(slice * rank(), total);
+  return {begin, std::min(slice, total - begin)};
+}
+
 // The rank reduces its slice of everybody's tensor, in all_reduce straight into everybody's: one pass over memory, and
 // nobody waits in the middle.
 void ThreadGroup::reduce(Stream& stream, const Collective& call) {
-  const int64_t total = call.in.elements();
-  constexpr int64_t kLine = 64;  // elements: slices do not share cache lines
-  const int64_t even = (total + size() - 1) / size();
-  const int64_t slice = call.kind == Kind::reduce_scatter ? call.out.elements() : (even + kLine - 1) / kLine * kLine;
-  const int64_t begin = std::min(slice * rank(), total), elements = std::min(slice, total - begin);
+  const auto [begin, elements] = reduced_by(call);
   if (elements == 0) return;
-  reduce_detail::dispatch_any(call.in.dtype(), [&]<class T>() {
+  reduce_detail::dispatch_any(call.in.dtype(), [&, begin = begin, elements = elements]<class T>() {
     std::vector<const T*> inputs;
     std::vector<T*> outputs;
     for (int peer = 0; peer < size(); ++peer) {
@@ -108,6 +116,7 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
       if (call.kind == Kind::all_reduce) outputs.push_back(other.out.data<T>() + begin);
     }
     if (call.kind == Kind::reduce_scatter) outputs.push_back(call.out.data<T>());
+    if (call.kind == Kind::reduce_scatter_uneven) outputs.push_back(call.out.data<T>() + begin);
     reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, outputs, elements);
   });
 }
@@ -115,9 +124,16 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
 void ThreadGroup::gather(Stream& stream, const Collective& call) {
   if (call.kind == Kind::broadcast)
     return copy_bytes(stream, call.out.raw(), meeting_->call_of(call.peer).in.raw(), call.in.bytes());
-  const int64_t bytes = call.in.bytes();
-  for (int peer = 0; peer < size(); ++peer)
-    copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw(), bytes);
+  const int64_t bytes = call.in.bytes(), item = size_of(call.in.dtype());
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::byte* theirs = meeting_->call_of(peer).in.raw();
+    if (call.kind == Kind::all_gather) {
+      copy_bytes(stream, call.out.raw() + peer * bytes, theirs, bytes);
+    } else {
+      const auto [begin, count] = part_of(call.begins, peer);
+      copy_bytes(stream, call.out.raw() + begin * item, theirs + begin * item, count * item);
+    }
+  }
 }
 
 void ThreadGroup::exchange(Stream& stream, const Collective& call) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "witan/comm/host_group.h"
 #include "witan/comm/rendezvous.h"
@@ -31,6 +32,7 @@ class ThreadGroup : public HostGroup {
 
   std::string disagreement() const;  // empty, or how the calls of the ranks differ
 
+  std::pair<int64_t, int64_t> reduced_by(const Collective& call) const;
   void reduce(Stream& stream, const Collective& call);
   void gather(Stream& stream, const Collective& call);
   void exchange(Stream& stream, const Collective& call);

@@ -26,6 +26,7 @@ Nccl::Nccl() {
   find(group_end, "ncclGroupEnd");
   find(all_reduce, "ncclAllReduce");
   find(reduce_scatter, "ncclReduceScatter");
+  find(reduce, "ncclReduce");
   find(all_gather, "ncclAllGather");
   find(broadcast, "ncclBroadcast");
   find(send, "ncclSend");

@@ -25,6 +25,7 @@ struct Nccl {
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclAllReduce) all_reduce;
   decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclReduce) reduce;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclSend) send;

@@ -131,11 +131,14 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   switch (call.kind) {
     case Kind::all_reduce:
     case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
       return reduce(stream, call);
     case Kind::all_gather:
       return check(nccl_.all_gather(call.in.raw(), call.out.raw(), static_cast<size_t>(call.in.bytes()), ncclInt8,
                                     communicator_, native),
                    "all_gather");
+    case Kind::all_gather_uneven:
+      return gather_uneven(stream, call);
     case Kind::all_to_all_equal:
       return exchange_equal(stream, call);
     case Kind::broadcast:
@@ -156,9 +159,19 @@ void NcclGroup::reduce(Stream& stream, const Collective& call) {
   // NCCL rounds sums to bfloat16 at every rank, and its maximum prefers anything to a NaN.
   const bool as_nccl =
       !is_floating(dtype) || (call.reduce == Reduce::sum && dtype != DType::bf16 && sums_ == Sums::fast);
-  const bool scatters = call.kind == Kind::reduce_scatter;
-  if (!as_nccl) return scatters ? reduce_scatter_in_tree(stream, call) : all_reduce_in_tree(stream, call);
-  if (scatters)
+  if (!as_nccl) return call.kind == Kind::all_reduce ? all_reduce_in_tree(stream, call) : scatter_in_tree(stream, call);
+  if (call.kind == Kind::reduce_scatter_uneven)  // a reduction to each rank, all at once
+    return together("reduce_scatter_uneven", [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        const auto [begin, count] = part_of(call.begins, peer);
+        std::byte* at = call.in.raw() + begin * size_of(dtype);
+        if (count > 0)
+          check(nccl_.reduce(at, at, static_cast<size_t>(count), type_of(dtype), op_of(call.reduce), peer,
+                             communicator_, native(stream)),
+                "reduce");
+      }
+    });
+  if (call.kind == Kind::reduce_scatter)
     return check(nccl_.reduce_scatter(call.in.raw(), call.out.raw(), count_of(call.out), type_of(dtype),
                                       op_of(call.reduce), communicator_, native(stream)),
                  "reduce_scatter");
@@ -203,23 +216,48 @@ void NcclGroup::all_reduce_in_tree(Stream& stream, const Collective& call) {
   }
 }
 
-void NcclGroup::reduce_scatter_in_tree(Stream& stream, const Collective& call) {
+// A slice of every rank's part at a time.
+void NcclGroup::scatter_in_tree(Stream& stream, const Collective& call) {
   const DType dtype = call.in.dtype();
-  const int64_t rows = call.out.elements(), item = size_of(dtype);  // of each rank's part
+  const int64_t item = size_of(dtype);
+  const bool uneven = call.kind == Kind::reduce_scatter_uneven;
+  const auto part = [&](int r) {
+    const int64_t even = call.out.elements();
+    return uneven ? part_of(call.begins, r) : std::pair{r * even, even};
+  };
+  int64_t most = 0;  // of a part
+  for (int peer = 0; peer < size(); ++peer) most = std::max(most, part(peer).second);
+  std::byte* own = uneven ? call.out.raw() + part(rank()).first * item : call.out.raw();
   const cudaStream_t native = cuda::native(stream);
-  for (int64_t begin = 0, slice = 0; begin < rows; begin += slice) {
-    slice = std::min(slice_of((rows - begin) * size(), dtype), rows - begin);
+  for (int64_t begin = 0, slice = 0; begin < most; begin += slice) {
+    slice = std::min(slice_of((most - begin) * size(), dtype), most - begin);
     std::byte* parts = stream.scratch((slice + 64) * size() * item);
     const int64_t stride = (slice + 63) / 64 * 64;  // elements
-    together("reduce_scatter", [&] {
+    const auto bytes = [&](int r) { return std::clamp<int64_t>(part(r).second - begin, 0, slice) * item; };
+    together(name_of(call.kind).data(), [&] {
       for (int peer = 0; peer < size(); ++peer) {
-        send(call.in.raw() + (peer * rows + begin) * item, slice * item, peer, native);
-        recv(parts + peer * stride * item, slice * item, peer, native);
+        send(call.in.raw() + (part(peer).first + begin) * item, bytes(peer), peer, native);
+        recv(parts + peer * stride * item, bytes(rank()), peer, native);
       }
     });
     // out may be this rank's part of in, which has been sent, to itself too.
-    reduce_parts(stream, call.out.raw() + begin * item, parts, stride, size(), slice, dtype, call.reduce);
+    if (bytes(rank()) > 0)
+      reduce_parts(stream, own + begin * item, parts, stride, size(), bytes(rank()) / item, dtype, call.reduce);
   }
+}
+
+// A broadcast from each rank, all at once.
+void NcclGroup::gather_uneven(Stream& stream, const Collective& call) {
+  together("all_gather_uneven", [&] {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto [begin, count] = part_of(call.begins, peer);
+      const int64_t item = size_of(call.in.dtype());
+      std::byte* at = call.out.raw() + begin * item;
+      if (count > 0)
+        check(nccl_.broadcast(at, at, static_cast<size_t>(count * item), ncclInt8, peer, communicator_, native(stream)),
+              "broadcast");
+    }
+  });
 }
 
 void NcclGroup::exchange_equal(Stream& stream, const Collective& call) {
