@@ -61,7 +61,7 @@ double train(Stream& stream, int64_t steps) {
   const MoeConfig moe;                                    // 8 experts, top-2
   const OptimizerConfig config{.lr = 1e-2, .min_lr = 0};  // AdamW, cosine
   const Groups alone = make_meta_groups(Layout({}, 1, moe.num_experts), 0);
-  Adder model({.stream = stream, .init_std = 0.1, .output_init_std = 0.1}, moe, *alone.expert);
+  Adder model({.stream = stream, .init_std = 0.1, .output_init_std = 0.1}, moe, alone.of(Axis::expert));
   GradientBuckets gradients(stream, model.parameters(), alone, {});
   const auto optimizer = make_optimizer(config, stream, own_all(model.parameters()));
   StepState state(stream);

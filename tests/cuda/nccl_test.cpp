@@ -271,13 +271,13 @@ TEST_P(NcclGroups, LayoutsHaveThem) {
     ParallelConfig config;
     config.expert_model_parallel_size = 2;
     const Groups groups = make_groups(world, Layout(config, world.size(), 8), rank.rank, rank.gpu);
-    for (Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()}) {
+    for (Group* group : {&groups.world(), &groups.of(Axis::expert), &groups.of(Axis::expert_replicate)}) {
       const Tensor x = rank.to_gpu(rank.tensor<float>({1}, {1.0f}));
       group->all_reduce(rank.gpu, x);
       EXPECT_EQ(rank.to_host(x).to_vector<float>(), std::vector<float>{static_cast<float>(group->size())});
     }
     const Tensor x = rank.tensor<float>({1}, {2.0f});
-    groups.host->all_reduce(rank.stream, x);
+    groups.host().all_reduce(rank.stream, x);
     EXPECT_EQ(x.data<float>()[0], 2.0f * static_cast<float>(world.size()));
   });
 }

@@ -97,7 +97,8 @@ TEST(GlobalNorm, CountsOnMeta) {
   SmallModel model(meta, testing::small_specs(), groups);
   GlobalNorm global(meta, model.parameters, groups);
   EXPECT_EQ(read_norm(meta, global.compute(meta, GlobalNorm::Of::values)).norm, 0);
-  EXPECT_EQ(groups.expert->sent().at("all_gather"), 3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
+  EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather"),
+            3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST(GradientBuckets, OneBufferServesManyParameters) {
     const GradientBuckets buckets(rank.stream, model.parameters, groups, {.bucket_elements = 250});
     std::vector<std::string> order;
     for (const auto& bucket : buckets.buckets()) {
-      std::string names = bucket.group->name() + ":";
+      std::string names;
       int64_t begin = 0;
       for (Parameter* parameter : bucket.parameters) {
         names += " " + parameter->name();
@@ -79,8 +79,7 @@ TEST(GradientBuckets, OneBufferServesManyParameters) {
       order.push_back(names);
     }
     // 210 and 7 elements are less than 250, so that the embedding joins; experts hold 280 each.
-    EXPECT_EQ(order, (std::vector<std::string>{"expert_replicate: experts.down", "expert_replicate: experts.up",
-                                               "replicate: embedding norm head"}));
+    EXPECT_EQ(order, (std::vector<std::string>{" experts.down", " experts.up", " embedding norm head"}));
     EXPECT_TRUE(model.parameters[0]->gradient_ready);
   }
   EXPECT_FALSE(model.parameters[0]->gradient_ready);
@@ -91,7 +90,7 @@ void expect_sums(const Groups& groups, SmallModel& model, int micro_batches) {
   for (Parameter* parameter : model.parameters) {
     const Axis axis = parameter->spec().expert ? Axis::expert_replicate : Axis::replicate;
     std::vector<double> expected(static_cast<size_t>(parameter->elements()));
-    for (const int rank : groups.layout.mesh().ranks(groups.rank, axis))
+    for (const int rank : groups.layout().mesh().ranks(groups.rank(), axis))
       for (int64_t i = 0; i < parameter->elements(); ++i)
         expected[static_cast<size_t>(i)] +=
             micro_batches * testing::summand(parameter->name(), rank, parameter->first_element() + i);
@@ -141,7 +140,7 @@ TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
     const Groups groups = make_groups(rank.world, layout_of(2, 1), rank.rank);
     SmallModel model(rank.stream, small_specs(), groups);
     GradientBuckets buckets(rank.stream, model.parameters, groups, {.micro_batches = 2, .bucket_elements = 1});
-    const auto sent = [&] { return groups.replicate->sent().count("all_reduce"); };
+    const auto sent = [&] { return groups.world().sent().count("all_reduce"); };
     Parameter& head = model.named("head");
     write_summand(head, rank.rank);
     head.on_gradient_ready();
@@ -149,9 +148,9 @@ TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
     buckets.begin_micro_batch(1);
     head.on_gradient_ready();
     EXPECT_EQ(sent(), 1u) << "ready: no need to wait for the others";
-    EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2 * 210 * 4 * 0.5);
+    EXPECT_EQ(groups.world().sent().at("all_reduce"), 2 * 210 * 4 * 0.5);
     buckets.finish_step();
-    EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2 * (210 + 7 + 210) * 4 * 0.5);
+    EXPECT_EQ(groups.world().sent().at("all_reduce"), 2 * (210 + 7 + 210) * 4 * 0.5);
   });
 }
 
@@ -202,7 +201,7 @@ void expect_tree(int world, int64_t expert_ranks, int64_t micro_batches) {
     SmallModel model(rank.stream, small_specs(), groups);
     GradientBuckets buckets(rank.stream, model.parameters, groups,
                             {.summation = Summation::tree, .micro_batches = micro_batches, .bucket_elements = 250});
-    const int first_source = rank.rank - groups.expert->rank();
+    const int first_source = rank.rank - groups.of(Axis::expert).rank();
     for (int step = 0; step < 2; ++step) {
       for (int64_t index = 0; index < micro_batches; ++index) {
         buckets.begin_micro_batch(index);
@@ -258,8 +257,8 @@ TEST(GradientBuckets, PlansAWorldOnMeta) {
   GradientBuckets buckets(meta, model.parameters, groups, {});
   buckets.begin_micro_batch(0);
   buckets.finish_step();
-  EXPECT_EQ(groups.replicate->sent().at("all_reduce"), 2.0 * 427 * 4 * 1023 / 1024);
-  EXPECT_EQ(groups.expert_replicate->sent().at("all_reduce"), 2.0 * 70 * 4 * 127 / 128);
+  EXPECT_EQ(groups.world().sent().at("all_reduce"), 2.0 * 427 * 4 * 1023 / 1024);
+  EXPECT_EQ(groups.of(Axis::expert_replicate).sent().at("all_reduce"), 2.0 * 70 * 4 * 127 / 128);
 }
 
 }  // namespace

@@ -32,12 +32,17 @@ TEST(Groups, EachAxisSumsOverItsOwnRanks) {
 
 TEST(Groups, MetaTwinsKnowTheirPlace) {
   const Groups groups = make_meta_groups(two_by_two(), 3);
-  EXPECT_EQ(groups.replicate->size(), 4);
-  EXPECT_EQ(groups.replicate->rank(), 3);
-  EXPECT_EQ(groups.expert->size(), 2);
-  EXPECT_EQ(groups.expert->rank(), 1);
-  EXPECT_EQ(groups.expert_replicate->rank(), 1);
-  EXPECT_EQ(test::message_of<Error>([&] { groups.of(Axis::tensor); }), "this layout has no group for axis tensor");
+  EXPECT_EQ(groups.world().size(), 4);
+  EXPECT_EQ(groups.world().rank(), 3);
+  EXPECT_EQ(groups.of(Axis::expert).size(), 2);
+  EXPECT_EQ(groups.of(Axis::expert).rank(), 1);
+  EXPECT_EQ(groups.of(Axis::expert_replicate).rank(), 1);
+  EXPECT_EQ(groups.of(Axis::tensor).size(), 1) << "an axis that the layout does not use has one rank";
+  EXPECT_EQ(groups.all().size(), 4u);
+  EXPECT_EQ(test::message_of<Error>([&] {
+              groups.over({Axis::expert, Axis::expert_replicate});
+            }),
+            "this layout has no group for axis expert_replicate x expert");
 }
 
 TEST(Groups, AWorldOfOneNeedsNoPeers) {

@@ -28,7 +28,7 @@ inline std::vector<ParameterSpec> small_specs(DType dtype = DType::f32) {
 struct SmallModel {
   SmallModel(Stream& stream, const std::vector<ParameterSpec>& specs, const Groups& groups) {
     for (const ParameterSpec& spec : specs) {
-      const auto [first, count] = groups.layout.rows(spec, groups.rank);
+      const auto [first, count] = groups.layout().rows(spec, groups.rank());
       owned.push_back(std::make_unique<Parameter>(stream, spec, first, count, 1));
       parameters.push_back(owned.back().get());
     }

@@ -99,7 +99,7 @@ TEST(StateCheck, FindsEqualExperts) {
   EXPECT_EQ(without_rank(complaint([](Trained& on) {
               Tensor down = on.model.named("experts.down").value();  // [4, 7, 5]: 0 to 3, or 4 to 7
               const size_t bytes = 7 * 5 * sizeof(bf16);
-              if (on.groups.expert->rank() == 0)
+              if (on.groups.of(Axis::expert).rank() == 0)
                 std::ranges::fill_n(down.raw() + bytes, bytes, std::byte{1});
               else
                 std::ranges::fill_n(down.raw() + 2 * bytes, bytes, std::byte{1});
@@ -127,9 +127,9 @@ TEST(StateCheck, TransformersHoldWhatTheLayoutSays) {
       testing::Rank rank(1);
       Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
       const Groups groups = make_meta_groups(layout_of(8, expert_ranks, config.moe.num_experts), index);
-      Transformer model(meta, config, 1, *groups.expert);
+      Transformer model(meta, config, 1, groups.of(Axis::expert));
       StateCheck(model.parameters(), groups).after_init(meta);
-      EXPECT_EQ(groups.expert->sent().empty(), expert_ranks == 1);
+      EXPECT_EQ(groups.of(Axis::expert).sent().empty(), expert_ranks == 1);
     }
 }
 
@@ -139,7 +139,7 @@ TEST(StateCheck, CountsOnMeta) {
   const Groups groups = make_meta_groups(layout_of(8, 2), 5);
   SmallModel model(meta, small_specs(), groups);
   StateCheck(model.parameters, groups).after_init(meta);
-  EXPECT_EQ(groups.expert->sent().at("all_gather"), 2 * 4 * 8);  // two parameters, four experts held
+  EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather"), 2 * 4 * 8);  // two parameters, four experts held
 }
 
 }  // namespace

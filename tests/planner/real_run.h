@@ -41,11 +41,10 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
       std::vector<Batch> batches;
       for (int64_t j = rank; j < config.micro_batches(); j += ranks)
         batches.push_back(random_batch(config, step * config.micro_batches() + j));
-      for (Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()})
-        group->reset_sent();
+      for (Group* group : groups.all()) group->reset_sent();
       engine.step(batches, step, step - 1);
     }
-    for (const Group* group : {groups.replicate.get(), groups.expert.get(), groups.expert_replicate.get()})
+    for (const Group* group : groups.all())
       if (group->size() > 1 && !group->sent().empty()) counts[r].sent[group->name()] = group->sent();
     engine.evaluate({random_batch(config, 99)});
     GenerateOptions options;

@@ -75,7 +75,7 @@ struct Expected {
 
 Expected expected_step(Rank& rank, const RunConfig& config, const std::vector<Batch>& batches) {
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
-  Transformer model(rank.stream, config.model, static_cast<uint64_t>(config.train.seed), *groups.expert);
+  Transformer model(rank.stream, config.model, static_cast<uint64_t>(config.train.seed), groups.of(Axis::expert));
   Expected expected;
   for (Parameter* parameter : model.parameters()) {
     expected.before.push_back(values(parameter->value()));

@@ -72,10 +72,10 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     if (rank == 0)
       for (const Parameter* parameter : parameters)
         result.weights.emplace_back(static_cast<size_t>(parameter->global_shape().elements()));
-    groups.replicate->barrier(stream);
+    groups.world().barrier(stream);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& parameter = *parameters[i];
-      const bool writes = parameter.spec().expert ? groups.expert_replicate->rank() == 0 : rank == 0;
+      const bool writes = parameter.spec().expert ? groups.of(Axis::expert_replicate).rank() == 0 : rank == 0;
       if (!writes) continue;
       dispatch_floating(parameter.value().dtype(), [&]<class T>() {
         std::vector<T> own(static_cast<size_t>(parameter.elements()));

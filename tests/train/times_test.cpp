@@ -66,7 +66,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
       const RankPlan& promised = plan.ranks[static_cast<size_t>(rank)];
       Stream stream({Device::Kind::cpu}, Arena::reserve(promised.arena_bytes), pool);
       Engine engine(stream, groups, config);
-      gather_times(stream, *groups.replicate, {{"setup", 0}, {"data", 0}});
+      gather_times(stream, groups.world(), {{"setup", 0}, {"data", 0}});
       for (int64_t step = 0; step < 3; ++step) {
         std::vector<Batch> batches;
         for (int64_t j = rank; j < config.micro_batches(); j += ranks) batches.push_back(random_batch(config, j));
@@ -75,7 +75,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
         EXPECT_GT(result.times.forward_backward, result.times.reduction);
         EXPECT_GE(result.times.forward_backward, result.times.forward + result.times.backward);
         EXPECT_GE(result.times.optimizer, result.times.update);
-        gather_times(stream, *groups.replicate, named(result.times, 2));
+        gather_times(stream, groups.world(), named(result.times, 2));
       }
       engine.evaluate({random_batch(config, rank)});
       EXPECT_EQ(stream.arena().high_water(), promised.arena_bytes) << "rank " << rank << " of " << ranks;

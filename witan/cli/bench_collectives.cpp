@@ -53,7 +53,7 @@ ExitCode bench_collectives(Context& context, const State& state) {
   const int64_t arena = 3 * std::ranges::max(sizes) + (int64_t{64} << 20);
   finish_report(context, state.args.json,
                 bench_ranks("collectives", state.args, state.ranks, arena, [&](const Groups& groups, Stream& stream) {
-                  return measure_rank(*groups.replicate, stream, sizes);
+                  return measure_rank(groups.world(), stream, sizes);
                 }));
   return ExitCode::done;
 }

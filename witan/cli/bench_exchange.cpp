@@ -54,7 +54,7 @@ Tensor integers(Stream& stream, const std::vector<int64_t>& values) {
 }
 
 std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const State& s, int64_t bytes) {
-  Group& group = *groups.expert;
+  Group& group = groups.of(Axis::expert);
   const int64_t share = s.row * group.size();  // at least a row to each rank
   const int64_t rows = std::max<int64_t>(bytes / share, 1) * group.size();
   const Tensor x = stream.empty({rows, s.row / 2}, DType::bf16), pool = stream.zeros(x.shape(), DType::bf16);

@@ -53,7 +53,7 @@ std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64
     Stream stream(device, reserve_arena(device, arena_bytes + (on_gpu ? Stream::kScratchBytes : 0)), pool);
     const Groups groups = make_groups(world, layout, rank, stream);
     auto mine = body(groups, stream);
-    groups.replicate->barrier(stream);
+    groups.world().barrier(stream);
     stream.wait();
     if (rank == 0) lines = std::move(mine);
   });

@@ -66,12 +66,11 @@ cuda::Link examine_link(int from, int to, std::vector<std::string>& problems) {
 std::vector<BenchLine> measure_collectives(int devices) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   return on_ranks(Device::Kind::cuda, devices, 1, 4 * kBytes, [](const Groups& groups, Stream& stream) {
-    const int64_t n = groups.replicate->size();
+    const int64_t n = groups.world().size();
     const Tensor x = stream.zeros({kBytes / 4 / n * n}, DType::f32), y = stream.empty_like(x);
     return std::vector{
-        measure_exchange(*groups.replicate, stream, "all-reduce", [&] { groups.replicate->all_reduce(stream, x); }),
-        measure_exchange(*groups.replicate, stream, "all-to-all",
-                         [&] { groups.replicate->all_to_all_equal(stream, y, x); })};
+        measure_exchange(groups.world(), stream, "all-reduce", [&] { groups.world().all_reduce(stream, x); }),
+        measure_exchange(groups.world(), stream, "all-to-all", [&] { groups.world().all_to_all_equal(stream, y, x); })};
   });
 }
 

@@ -22,6 +22,12 @@ std::string_view name_of(Axis axis) {
   return kNames[static_cast<size_t>(axis)];
 }
 
+std::string describe(const Axes& axes) {
+  std::string text;
+  for (const Axis axis : axes) text += cat(text.empty() ? "" : " x ", axis);
+  return text.empty() ? "none" : text;
+}
+
 Mesh::Mesh(const MeshSizes& sizes) {
   const auto set = [&](Axis axis, int size) { sizes_[static_cast<size_t>(axis)] = size; };
   set(Axis::pipeline, sizes.pipeline);
@@ -73,15 +79,25 @@ int Mesh::coordinate(int rank, Axis axis) const {
   return rank / stride(contains(kDense, axis) ? kDense : kExpert, axis) % size(axis);
 }
 
-std::vector<int> Mesh::ranks(int rank, const std::vector<Axis>& axes) const {
-  check_rank(rank);
+const Mesh::View& Mesh::view_of(const Axes& axes) {
   const auto all_in = [&](const View& view) {
     return std::ranges::all_of(axes, [&](Axis axis) { return contains(view, axis); });
   };
   require<ConfigError>(all_in(kDense) || all_in(kExpert),
                        "mesh: a group runs along axes of one view; these mix dense and expert axes");
-  const View& view = all_in(kDense) ? kDense : kExpert;
+  return all_in(kDense) ? kDense : kExpert;
+}
 
+Axes Mesh::effective(const Axes& axes) const {
+  Axes effective;
+  for (const Axis axis : view_of(axes))
+    if (size(axis) > 1 && std::ranges::find(axes, axis) != axes.end()) effective.push_back(axis);
+  return effective;
+}
+
+std::vector<int> Mesh::ranks(int rank, const Axes& axes) const {
+  check_rank(rank);
+  const View& view = view_of(axes);
   std::vector<int> group = {rank};
   for (const Axis axis : view) {  // outermost first, so that the innermost ends up fastest
     if (std::ranges::find(axes, axis) == axes.end()) continue;

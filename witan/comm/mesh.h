@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,9 @@ inline std::ostream& operator<<(std::ostream& out, Axis axis) {
   return out << name_of(axis);
 }
 
+using Axes = std::vector<Axis>;          // of one view
+std::string describe(const Axes& axes);  // "replicate x shard"; of no axis "none"
+
 // Ranks along each axis. The products of both views must agree.
 struct MeshSizes {
   int pipeline = 1;
@@ -50,10 +54,12 @@ class Mesh {
   int coordinate(int rank, Axis axis) const;
 
   // The ranks that share all other coordinates of the axis's view with `rank`, in the order of their coordinate.
-  std::vector<int> ranks(int rank, Axis axis) const { return ranks(rank, std::vector<Axis>{axis}); }
+  std::vector<int> ranks(int rank, Axis axis) const { return ranks(rank, Axes{axis}); }
   // The same over several axes of one view, flattened: the order is that of the view, its innermost axis fastest,
   // whatever the order of `axes`. No axis: the rank alone. Throws ConfigError for axes of different views.
-  std::vector<int> ranks(int rank, const std::vector<Axis>& axes) const;
+  std::vector<int> ranks(int rank, const Axes& axes) const;
+  // In the order of their view, those with one rank left out. Throws ConfigError for axes of different views.
+  Axes effective(const Axes& axes) const;
 
  private:
   static constexpr int kAxesPerView = 5;
@@ -61,6 +67,7 @@ class Mesh {
   static const View kDense, kExpert;
 
   static bool contains(const View& view, Axis axis);
+  static const View& view_of(const Axes& axes);
   int stride(const View& view, Axis axis) const;
   void check_rank(int rank) const;
 

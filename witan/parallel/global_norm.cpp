@@ -21,7 +21,7 @@ std::vector<int64_t> summation_order(const std::vector<Parameter*>& parameters, 
 }  // namespace
 
 GlobalNorm::GlobalNorm(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups)
-    : expert_group_(*groups.expert),
+    : expert_group_(groups.of(Axis::expert)),
       gradients_(stream, static_cast<int64_t>(parameters.size()) * kernels::kSquareSumsColumns, MemoryTag::workspace),
       values_(stream, static_cast<int64_t>(parameters.size()) * kernels::kSquareSumsColumns, MemoryTag::workspace) {
   for (Parameter* parameter : parameters) {

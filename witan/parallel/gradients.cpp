@@ -44,17 +44,17 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
                                  const GradientOptions& options)
     : stream_(stream), options_(options) {
   constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
-  if (stream.plans_for_cuda() && groups.replicate->size() > 1)
+  if (stream.plans_for_cuda() && groups.world().size() > 1)
     side_ = std::make_unique<Stream>(stream.device(), stream.shared_arena(), stream.pool(), kSideScratch);
-  std::map<Axis, std::vector<size_t>> families;  // indices of the parameters that are reduced over one axis
+  std::map<std::pair<bool, Axes>, std::vector<size_t>> families;  // experts or not: indices of their parameters
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto axes = groups.layout.gradient_axes(parameters[i]->spec());
-    assert(axes.size() == 1);
-    families[axes.front()].push_back(i);
+    const ParameterSpec& spec = parameters[i]->spec();
+    families[{spec.expert, groups.layout().gradient_axes(spec)}].push_back(i);
   }
-  for (const auto& [axis, family] : families) {
-    const bool apart = axis == Axis::expert_replicate && options.summation == Summation::tree;
-    add_buckets(parameters, family, groups.of(axis), apart ? groups.expert->size() : 1);
+  for (const auto& [kind, family] : families) {
+    const auto& [experts, axes] = kind;
+    const bool apart = experts && options.summation == Summation::tree;
+    add_buckets(parameters, family, groups.over(axes), apart ? groups.of(Axis::expert).size() : 1);
   }
   // Backward has finished a bucket when it passes the bucket's first parameter, so the latest go first.
   std::ranges::sort(buckets_, std::greater(), &Bucket::first_parameter);

@@ -1,8 +1,10 @@
-// The groups of one rank, an end of each axis of the layout.
+// The groups of one rank: an end for every set of axes along which the layout communicates.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "witan/comm/cuda.h"
 #include "witan/comm/group.h"
@@ -11,16 +13,28 @@
 
 namespace witan {
 
-struct Groups {
-  Layout layout;
-  int rank;                                 // of the world
-  std::unique_ptr<Group> replicate;         // all ranks: what is no expert is the same on all of them
-  std::unique_ptr<Group> expert;            // ranks that share one set of experts
-  std::unique_ptr<Group> expert_replicate;  // ranks that hold the same experts
-  std::unique_ptr<Group> host;              // all ranks, for tensors on the CPU, whatever the others are for
+class Groups {
+ public:
+  // make(ranks, name) makes this rank's end of a group.
+  using Make = std::function<std::unique_ptr<Group>(const std::vector<int>& ranks, const std::string& name)>;
+  Groups(const Layout& layout, int rank, std::unique_ptr<Group> host, const Make& make);
 
-  // One of the three axes above; any other is an internal error.
-  Group& of(Axis axis) const;
+  const Layout& layout() const { return layout_; }
+  int rank() const { return rank_; }  // of the world
+
+  // The ranks along these axes of one view, flattened; axes with one rank make no difference. Layout::group_axes() says
+  // which there are; any other is an internal error.
+  Group& over(const Axes& axes) const;
+  Group& of(Axis axis) const { return over({axis}); }
+  Group& world() const { return over(layout_.world_axes()); }  // all ranks
+  Group& host() const { return *host_; }  // all ranks, for tensors on the CPU, whatever the others are for
+  std::vector<Group*> all() const;        // but for host()
+
+ private:
+  Layout layout_;
+  int rank_;
+  std::unique_ptr<Group> host_;
+  std::vector<std::pair<Axes, std::unique_ptr<Group>>> groups_;
 };
 
 // For streams on the CPU.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace witan {
 namespace {
 
@@ -25,8 +27,31 @@ std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& 
   return {{Axis::replicate, replicas}};
 }
 
-std::vector<Axis> Layout::gradient_axes(const ParameterSpec& spec) const {
-  std::vector<Axis> axes;
+Axes Layout::world_axes() const {
+  return mesh_.effective({Axis::replicate});
+}
+
+Axes Layout::data_axes() const {
+  return mesh_.effective({Axis::replicate});
+}
+
+int Layout::data_ranks() const {
+  return mesh_.size(Axis::replicate);
+}
+
+int Layout::data_rank(int rank) const {
+  return mesh_.coordinate(rank, Axis::replicate);
+}
+
+std::vector<Axes> Layout::group_axes() const {
+  std::vector<Axes> all = {{}};
+  for (const Axes& axes : {world_axes(), mesh_.effective({Axis::expert}), mesh_.effective({Axis::expert_replicate})})
+    if (std::ranges::find(all, axes) == all.end()) all.push_back(axes);
+  return all;
+}
+
+Axes Layout::gradient_axes(const ParameterSpec& spec) const {
+  Axes axes;
   for (const auto& [axis, placement] : placements(spec))
     if (placement.of_gradient() == Placement::partial()) axes.push_back(axis);
   return axes;

@@ -21,10 +21,17 @@ class Layout {
   const Mesh& mesh() const { return mesh_; }
   int world_size() const { return mesh_.world_size(); }
 
+  Axes world_axes() const;  // that divide all ranks
+  Axes data_axes() const;   // along which ranks have samples of their own
+  int data_ranks() const;   // along them together
+  int data_rank(int rank) const;
+  // Every set of axes along which ranks communicate: Mesh::effective, each once, and that of no axis.
+  std::vector<Axes> group_axes() const;
+
   // One placement for each axis of the parameter's view of the mesh that this layout uses, outermost first.
   std::vector<std::pair<Axis, Placement>> placements(const ParameterSpec& spec) const;
   // The axes on which each rank finds a summand of the parameter's gradient: over which it must be reduced.
-  std::vector<Axis> gradient_axes(const ParameterSpec& spec) const;
+  Axes gradient_axes(const ParameterSpec& spec) const;
   // The rows of dim 0 that a rank holds: (first, count).
   std::pair<int64_t, int64_t> rows(const ParameterSpec& spec, int rank) const;
 

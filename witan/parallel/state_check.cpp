@@ -34,9 +34,9 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
 
 void StateCheck::check_places(const char* stage) const {
   for (const Parameter* parameter : parameters_) {
-    const auto [first, count] = groups_.layout.rows(parameter->spec(), groups_.rank);
+    const auto [first, count] = groups_.layout().rows(parameter->spec(), groups_.rank());
     const int64_t begin = parameter->begin(), held = parameter->value().size(0);
-    require<CommError>(begin == first && held == count, "check_states after ", stage, ": rank ", groups_.rank,
+    require<CommError>(begin == first && held == count, "check_states after ", stage, ": rank ", groups_.rank(),
                        " holds rows [", begin, ", ", begin + held, ") of ", parameter->name(),
                        ", but the layout puts [", first, ", ", first + count, ") there");
   }
@@ -44,9 +44,9 @@ void StateCheck::check_places(const char* stage) const {
 
 void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor,
                                  const std::string& what) const {
-  for (const auto& [axis, placement] : groups_.layout.placements(spec)) {
+  for (const auto& [axis, placement] : groups_.layout().placements(spec)) {
     if (placement.kind != Placement::Kind::replicate) continue;
-    const std::vector<int> world_ranks = groups_.layout.mesh().ranks(groups_.rank, axis);
+    const std::vector<int> world_ranks = groups_.layout().mesh().ranks(groups_.rank(), axis);
     std::string list;
     for (const int rank : ranks_that_differ(stream, groups_.of(axis), tensor))
       list += cat(list.empty() ? "" : ", ", world_ranks[static_cast<size_t>(rank)]);
@@ -56,7 +56,7 @@ void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, cons
 }
 
 void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const {
-  Group& group = *groups_.expert;
+  Group& group = groups_.of(Axis::expert);
   const Tensor& value = parameter.value();
   const int64_t held = value.size(0);
   const Tensor all = stream.empty({held * group.size()}, DType::i64, MemoryTag::communication);

@@ -74,11 +74,11 @@ Measured step_a_few_times(const RunConfig& config, const Groups& groups, int64_t
   ThreadPool pool(static_cast<int>(config.parallel.threads));
   Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
   Engine engine(stream, groups, config);
-  const std::vector<Batch> batches = {random_batch(config, static_cast<uint64_t>(groups.rank))};
+  const std::vector<Batch> batches = {random_batch(config, static_cast<uint64_t>(groups.rank()))};
   stream.time_kernels();
   Measured measured;
   for (int64_t step = 1; step <= kSteps; ++step) {
-    groups.replicate->barrier(stream);
+    groups.world().barrier(stream);
     stream.reset_costs();
     const double start = stream.now();
     engine.step(batches, step, step - 1);
@@ -155,7 +155,7 @@ Ceilings measure_ceilings(const Load& load) {
     world.run([&](int rank) {
       const Groups groups = make_groups(world, layout, rank);
       const Measured measured = step_a_few_times(config, groups, arena);
-      const auto exchange = measure_exchange(load, *groups.replicate);
+      const auto exchange = measure_exchange(load, groups.world());
       const std::lock_guard lock(mutex);
       merge(sums, measured);
       between += measured.between / load.ranks;

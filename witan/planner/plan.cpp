@@ -52,8 +52,8 @@ class MetaRank {
   void log() {
     if (config_.log.log_params_norm) engine_.params_norm();
     if (!config_.log.megatron()) return;
-    gather_times(stream_, *groups_.replicate, {{"setup", 0}, {"data", 0}});
-    gather_times(stream_, *groups_.replicate, named({}, config_.log.timing_log_level));
+    gather_times(stream_, groups_.world(), {{"setup", 0}, {"data", 0}});
+    gather_times(stream_, groups_.world(), named({}, config_.log.timing_log_level));
   }
 
   void sample(int64_t prompt_tokens) {
@@ -67,12 +67,12 @@ class MetaRank {
 
   void reset_costs() {
     stream_.reset_costs();
-    for (Group* group : axes()) group->reset_sent();
+    for (Group* group : groups_.all()) group->reset_sent();
   }
   const KernelCosts& costs() const { return stream_.costs(); }
   SentBytes sent() const {
     SentBytes sent;
-    for (const Group* group : axes())
+    for (const Group* group : groups_.all())
       if (group->size() > 1 && !group->sent().empty()) sent[group->name()] = group->sent();
     return sent;
   }
@@ -80,10 +80,6 @@ class MetaRank {
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:
-  std::vector<Group*> axes() const {
-    return {groups_.replicate.get(), groups_.expert.get(), groups_.expert_replicate.get()};
-  }
-
   const RunConfig& config_;
   ThreadPool pool_;
   Stream stream_;
@@ -129,7 +125,7 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const StepInputs inputs(stream, batches_of(config, micro_batches));
-  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "replicate"),
+  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "world"),
                           report_sizes(config.model, micro_batches));
   return stream.arena().high_water();
 }

@@ -17,7 +17,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
     : stream_(stream),
       groups_(groups),
       config_(config),
-      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), *groups.expert),
+      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.of(Axis::expert)),
       parameters_(model_.parameters()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
@@ -72,7 +72,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   inputs_.reset();
   report_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches);
-  report_ = std::make_unique<StepReport>(stream_, *groups_.replicate,
+  report_ = std::make_unique<StepReport>(stream_, groups_.world(),
                                          report_sizes(config_.model, static_cast<int64_t>(batches.size())));
 }
 
@@ -82,7 +82,7 @@ std::string Engine::why_eager() const {
   if (config_.train.check_states) return "check_states = true looks at replicas in the midst of it";
   if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
     return "moe_grouped_gemm = false asks the host how many rows each expert has";
-  if (groups_.expert->size() > 1 && groups_.expert->peers() == nullptr)
+  if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
     return "rows of experts are exchanged over NCCL, whose counts the host reads";
   return "";
 }
@@ -100,7 +100,7 @@ void Engine::replay() {
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
-  groups_.replicate->all_reduce(stream_, inputs_->target_count());
+  groups_.world().all_reduce(stream_, inputs_->target_count());
   const Stopwatch forward_backward;
   for (int64_t i = 0; i < inputs_->micro_batches(); ++i) run_micro_batch(i);
   stream_.set_part("gradients");
@@ -121,7 +121,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
-  report_->finish(stream_, *groups_.replicate, total, step_state_.tensor());
+  report_->finish(stream_, groups_.world(), total, step_state_.tensor());
 }
 
 void Engine::run_micro_batch(int64_t index) {
@@ -134,7 +134,7 @@ void Engine::run_micro_batch(int64_t index) {
     ModelInput input = inputs_->input(index);
     input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
                          .repeatable = config_.parallel.deterministic};
-    const int64_t first = groups_.replicate->rank() * (config_.micro_batches() / config_.parallel.ranks);
+    const int64_t first = groups_.world().rank() * (config_.micro_batches() / config_.parallel.ranks);
     input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
     const Tensor& mask = inputs_->mask(index);
     const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
@@ -198,11 +198,11 @@ StepResult Engine::result_of(const StepReport::Result& report, const std::vector
 // All ranks' values, in the order of ranks.
 std::vector<double> Engine::gather(const std::vector<double>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  const Group& ranks = *groups_.replicate;
+  const Group& ranks = groups_.world();
   const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor own = all.narrow(0, ranks.rank() * count, count);
   stream_.write(own, values.data());
-  groups_.replicate->all_gather(stream_, all, own);
+  groups_.world().all_gather(stream_, all, own);
   if (stream_.is_meta()) return values;
   std::vector<double> gathered(static_cast<size_t>(all.elements()));
   stream_.read(gathered.data(), all);
@@ -235,7 +235,8 @@ double Engine::params_norm() {
 
 std::vector<StateTensor> Engine::state() const {
   // Of the ranks that hold the same rows, the first writes them.
-  const bool writes_dense = groups_.replicate->rank() == 0, writes_experts = groups_.expert_replicate->rank() == 0;
+  const bool writes_dense = groups_.world().rank() == 0,
+             writes_experts = groups_.of(Axis::expert_replicate).rank() == 0;
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_)
     tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->begin(),

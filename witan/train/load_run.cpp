@@ -20,7 +20,7 @@ Groups groups_of_one(const RunConfig& config) {
 int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work) {
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
-  Transformer model(stream, config.model, 0, *groups.expert);
+  Transformer model(stream, config.model, 0, groups.of(Axis::expert));
   work(stream, model);
   return stream.arena().high_water();
 }
@@ -88,7 +88,7 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
     : groups_(groups_of_one(run.config)),
       pool_(threads),
       stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
-      model_(stream_, run.config.model, 0, *groups_.expert) {
+      model_(stream_, run.config.model, 0, groups_.of(Axis::expert)) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())
     weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->begin()});

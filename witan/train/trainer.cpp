@@ -71,8 +71,8 @@ class RankTrainer {
                 pool_),
         groups_(make_groups(world, layout, rank, stream_, sums_of(run.config))),
         engine_(stream_, groups_, run.config),
-        saving_(world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint")),  // for saving alone
-        held_out_(held_out_batches(run.data, run.config, groups_.rank)) {
+        saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
+        held_out_(held_out_batches(run.data, run.config, groups_.rank())) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
   }
@@ -132,7 +132,7 @@ class RankTrainer {
   }
 
  private:
-  bool leads() const { return groups_.rank == 0; }
+  bool leads() const { return groups_.rank() == 0; }
 
   // A step that is a multiple of the interval, or the last one.
   bool due(int64_t interval) const {
@@ -143,7 +143,7 @@ class RankTrainer {
     LoaderOptions options;
     options.micro_batch_size = run_.config.train.micro_batch_size;
     options.global_batch_size = run_.config.train.global_batch_size;
-    options.data_parallel_rank = groups_.rank;
+    options.data_parallel_rank = groups_.rank();
     options.data_parallel_size = run_.config.parallel.ranks;
     options.batch = run_.data.batch;
     return options;
@@ -221,7 +221,7 @@ class RankTrainer {
     interval_times_ = {};
     interval_steps_ = 0;
   }
-  Group& world() { return *groups_.replicate; }
+  Group& world() { return groups_.world(); }
 
   // From here on to finish_save() the checkpoint is written while training goes on.
   void begin_save() {
