@@ -156,6 +156,15 @@ std::vector<int64_t> uneven_begins(int ranks, int64_t elements) {
   return begins;
 }
 
+std::vector<OwnedPiece> pieces_of(const Tensor& x, const std::vector<int64_t>& begins) {
+  std::vector<OwnedPiece> pieces;
+  for (int owner = 0; owner + 1 < static_cast<int>(begins.size()); ++owner) {
+    const auto [begin, count] = part_of(begins, owner);
+    pieces.push_back({x.reshape({x.elements()}).narrow(0, begin, count), owner});
+  }
+  return pieces;
+}
+
 TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [](ThreadRank& rank) {
@@ -167,7 +176,7 @@ TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
         const auto expected = expected_sum<bf16>(rank, {n});
         const auto [begin, count] = part_of(begins, rank.rank);
         ASSERT_TRUE(same_bits(x.data<bf16>() + begin, expected.data() + begin, static_cast<size_t>(count)));
-        group->all_gather_uneven(rank.stream, x, begins);
+        group->gather_pieces(rank.stream, pieces_of(x, begins));
         ASSERT_TRUE(same_bits(x.data<bf16>(), expected.data(), expected.size())) << n;
       }
     });
@@ -181,7 +190,7 @@ TEST(Uneven, MaximumToo) {
     const float r = static_cast<float>(rank.rank);
     const Tensor x = rank.tensor<float>({3}, {r, 5 - r, 7 * r});
     group->reduce_scatter_uneven(rank.stream, x, begins, Reduce::max);
-    group->all_gather_uneven(rank.stream, x, begins);
+    group->gather_pieces(rank.stream, pieces_of(x, begins));
     EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 5, 7}));
   });
 }
@@ -191,8 +200,9 @@ TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
     const auto group = rank.everyone();
     const Tensor x = rank.stream.zeros({2, 3}, DType::f32);
     for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{0, 5}, {1, 6}, {0, 3, 6}, {6}, {0, 7}})
-      EXPECT_EQ(test::message_of<ShapeError>([&] { group->all_gather_uneven(rank.stream, x, wrong); }),
-                "all_gather_uneven over axis data: the parts of 1 ranks must cover the 6 elements of [2, 3] in order");
+      EXPECT_EQ(
+          test::message_of<ShapeError>([&] { group->reduce_scatter_uneven(rank.stream, x, wrong); }),
+          "reduce_scatter_uneven over axis data: the parts of 1 ranks must cover the 6 elements of [2, 3] in order");
   });
   ThreadWorld world(2, {.deadline_seconds = 20});
   const std::string message = test::message_of<CommError>([&] {
@@ -204,6 +214,36 @@ TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
     });
   });
   EXPECT_TRUE(message.find("reduce_scatter_uneven float32 [4] in parts ") != std::string::npos) << message;
+}
+
+TEST(GatherPieces, ManyOfAnyDtypeAndOwner) {
+  on_ranks(3, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const auto r = static_cast<float>(rank.rank);
+    const Tensor a = rank.tensor<float>({2}, {r, r + 10}), b = rank.tensor<int32_t>({1}, {rank.rank}),
+                 none = rank.stream.empty({0}, DType::f64), c = rank.tensor<double>({1, 1}, {-r});
+    group->gather_pieces(rank.stream, std::vector<OwnedPiece>{{a, 2}, {b, 0}, {none, 1}, {c, 2}});
+    EXPECT_EQ(a.to_vector<float>(), (std::vector<float>{2, 12}));
+    EXPECT_EQ(b.to_vector<int32_t>(), std::vector<int32_t>{0});
+    EXPECT_EQ(c.to_vector<double>(), std::vector<double>{-2});
+    group->gather_pieces(rank.stream, {});
+    EXPECT_EQ(test::message_of<ShapeError>([&] {
+                group->gather_pieces(rank.stream, std::vector<OwnedPiece>{{a, 3}});
+              }),
+              "gather_pieces over axis data: no owner 3 among 3");
+  });
+}
+
+TEST(GatherPieces, OwnersMustBeAgreedOn) {
+  ThreadWorld world(2, {.deadline_seconds = 20});
+  const std::string message = test::message_of<CommError>([&] {
+    world.run([&](int index) {
+      Rank rank(1);
+      world.group(index, {0, 1}, "data")
+          ->gather_pieces(rank.stream, std::vector<OwnedPiece>{{rank.stream.zeros({4}, DType::f32), index}});
+    });
+  });
+  EXPECT_NE(message.find("rank 1 calls gather_pieces in parts "), std::string::npos) << message;
 }
 
 // The published demonstration: splits [[2, 3], [3, 3]] of [0..4] and [10..15].
@@ -316,7 +356,7 @@ TEST(Group, OneRankCopiesOrDoesNothing) {
   EXPECT_EQ(out.data<float>()[3], x.data<float>()[3]);
   EXPECT_TRUE(std::isnan(out.data<float>()[4]));
   group.reduce_scatter_uneven(stream, x, std::vector<int64_t>{0, 8});
-  group.all_gather_uneven(stream, x, std::vector<int64_t>{0, 8});
+  group.gather_pieces(stream, std::vector<OwnedPiece>{{x, 0}});
   EXPECT_EQ(values(x), before);
   EXPECT_TRUE(group.sent().empty()) << "nothing is sent to oneself";
 

@@ -87,7 +87,11 @@ std::string results(AnyRank& rank, Group& group, int64_t rows) {
     group.all_gather(stream, gathered, own_values(rank, {rows, 3}, dtype));
     append(bytes, gathered);
     const Tensor pieced = own_values(rank, {rows, 3}, dtype);
-    group.all_gather_uneven(stream, pieced, thirds(n, rows * 3));
+    const Tensor other = own_values(rank, {2 * rows}, DType::f32);
+    group.gather_pieces(stream, std::vector<OwnedPiece>{{pieced.narrow(0, 0, rows / 2), n - 1},
+                                                        {other, 0},
+                                                        {pieced.narrow(0, rows / 2, rows - rows / 2), 1}});
+    append(bytes, other);
     append(bytes, pieced);
     const Tensor swapped = stream.zeros({rows * n, 3}, dtype);
     group.all_to_all_equal(stream, swapped, own_values(rank, {rows * n, 3}, dtype));

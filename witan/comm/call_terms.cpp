@@ -13,16 +13,24 @@ namespace {
 
 using Kind = Collective::Kind;
 
+// How a call divides what it moves; 0: it does not.
+uint64_t hash_of_parts(const Collective& call) {
+  if (call.begins.empty() && call.pieces.empty()) return 0;
+  Hasher hasher;
+  hasher.update(call.begins.data(), call.begins.size_bytes());
+  for (const auto& [tensor, owner] : call.pieces) {
+    const std::array<int64_t, 3> piece = {tensor.elements(), static_cast<int64_t>(tensor.dtype()), owner};
+    hasher.update(piece.data(), sizeof piece);
+  }
+  return hasher.low64();
+}
+
 CallTerms without_counts(const Collective& call) {
   CallTerms terms;
   terms.kind = call.kind;
   terms.reduce = call.reduce;
   terms.peer = call.peer;
-  if (!call.begins.empty()) {
-    Hasher hasher;
-    hasher.update(call.begins.data(), call.begins.size_bytes());
-    terms.parts = hasher.low64();
-  }
+  terms.parts = hash_of_parts(call);
   const Tensor& tensor = call.in.defined() ? call.in : call.out;
   terms.moves = tensor.defined();
   if (!terms.moves) return terms;

@@ -16,7 +16,7 @@ struct CallTerms {
   Collective::Kind kind = Collective::Kind::barrier;
   Reduce reduce = Reduce::sum;
   int peer = 0;
-  uint64_t parts = 0;  // a hash of begins
+  uint64_t parts = 0;  // a hash of begins, or of the sizes and owners of pieces
   DType dtype = DType::f32;
   Shape shape;           // of in, or of out where there is no in
   bool moves = false;    // there is either

@@ -14,7 +14,7 @@
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
 // ranks):
 //   all_reduce 2B(n-1)/n   reduce_scatter B(n-1)/n (B of in)   all_gather B(n-1) (B of in)   all_to_all_equal B(n-1)/n
-//   reduce_scatter_uneven, all_gather_uneven B(n-1)/n (B of inout): what a rank sends when parts are even
+//   reduce_scatter_uneven B(n-1)/n, gather_pieces B(n-1)/n (B of all pieces): what a rank sends when parts are even
 //   broadcast B(n-1)/n: what a rank of a ring sends on average   send B   recv, barrier 0
 //   all_to_all B(n-1)/n with B of the smaller of in and out: the rows of a balanced load, as counts live on the device
 // On a meta stream calls end after counting; a MetaGroup stands for a group whose peers do not exist.
@@ -35,6 +35,12 @@ class PeerMemory;
 
 enum class Reduce : uint8_t { sum, max };  // the maximum of a NaN and anything is NaN
 
+// A tensor of which one rank of a group has the values, and all want them.
+struct OwnedPiece {
+  Tensor tensor;
+  int owner;
+};
+
 // One call, as its rank made it: what back ends perform, and compare across ranks.
 struct Collective {
   enum class Kind : uint8_t {
@@ -42,7 +48,7 @@ struct Collective {
     reduce_scatter,
     all_gather,
     reduce_scatter_uneven,
-    all_gather_uneven,
+    gather_pieces,
     all_to_all,
     all_to_all_equal,
     broadcast,
@@ -51,11 +57,12 @@ struct Collective {
     barrier
   };
   Kind kind;
-  Tensor out, in;                        // the same tensor for calls on an inout; one of them for send and recv
-  Tensor recv_counts, send_counts;       // of all_to_all
-  Reduce reduce = Reduce::sum;           // of all_reduce and reduce_scatter
-  int peer = 0;                          // of send and recv; the root of broadcast
-  std::span<const int64_t> begins = {};  // [n + 1] of the uneven ones
+  Tensor out, in;                           // the same tensor for calls on an inout; one of them for send and recv
+  Tensor recv_counts, send_counts;          // of all_to_all
+  Reduce reduce = Reduce::sum;              // of all_reduce and reduce_scatter
+  int peer = 0;                             // of send and recv; the root of broadcast
+  std::span<const int64_t> begins = {};     // [n + 1] of reduce_scatter_uneven
+  std::span<const OwnedPiece> pieces = {};  // of gather_pieces
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"
@@ -79,12 +86,13 @@ class Group {
   void reduce_scatter(Stream& stream, const Tensor& out, const Tensor& in, Reduce reduce = Reduce::sum);
   // out [n R, ..] = the ranks' in [R, ..] in rank order. in may be the rank's part of out.
   void all_gather(Stream& stream, const Tensor& out, const Tensor& in);
-  // The two above in place, with parts of any size: rank r's is elements [begins[r], begins[r + 1]) of the flat inout,
-  // which begins [n + 1] covers: 0 = begins[0] <= … <= begins[n]. All ranks give the same. A reduction leaves the parts
-  // of other ranks as they are, or not.
+  // reduce_scatter in place, with parts of any size: rank r's is elements [begins[r], begins[r + 1]) of the flat inout,
+  // which begins [n + 1] covers: 0 = begins[0] <= … <= begins[n]. All ranks give the same. The parts of other ranks are
+  // undefined after it.
   void reduce_scatter_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins,
                              Reduce reduce = Reduce::sum);
-  void all_gather_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins);
+  // Every piece as its owner has it, on all ranks, in one call. All ranks give the same pieces in the same order.
+  void gather_pieces(Stream& stream, std::span<const OwnedPiece> pieces);
   // Rows of in [I, ..], grouped by destination rank, go to out [O, ..], grouped by source rank. send_counts and
   // recv_counts are int64 [n] on the device: rows for and from each rank. Both are given (they travel by
   // all_to_all_equal before) and checked against the peers'. Rows of out after the last received one are not written.

@@ -144,8 +144,9 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
     case Kind::reduce_scatter_uneven:
       return reduce(stream, call);
     case Kind::all_gather:
-    case Kind::all_gather_uneven:
       return gather(call);
+    case Kind::gather_pieces:
+      return gather_pieces(call);
     case Kind::broadcast:
       return broadcast(call);
     case Kind::all_to_all:
@@ -240,18 +241,25 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
 }
 
 void ProcessGroup::gather(const Collective& call) {
-  const bool uneven = call.kind == Kind::all_gather_uneven;
-  const int64_t item = size_of(call.in.dtype()), even = call.in.elements();
-  const auto part = [&](int r) { return uneven ? part_of(call.begins, r) : std::pair{r * even, even}; };
-  const auto place = [&](int r) { return call.out.raw() + part(r).first * item; };
-  const int64_t bytes = part(rank()).second * item;
-  std::byte* mine = uneven ? place(rank()) : call.in.raw();
+  const int64_t bytes = call.in.bytes();
   std::vector<Part> out, in;
   for_others([&](int peer) {
-    out.push_back({peer, mine, bytes});
-    in.push_back({peer, place(peer), part(peer).second * item});
+    out.push_back({peer, call.in.raw(), bytes});
+    in.push_back({peer, call.out.raw() + peer * bytes, bytes});
   });
-  move_bytes(place(rank()), mine, bytes);
+  move_bytes(call.out.raw() + rank() * bytes, call.in.raw(), bytes);
+  trade(call, out, in);
+  await_data(call, channel_);
+}
+
+void ProcessGroup::gather_pieces(const Collective& call) {
+  std::vector<Part> out, in;
+  for_others([&](int peer) {
+    for (const auto& [tensor, owner] : call.pieces) {
+      if (owner == rank()) out.push_back({peer, tensor.raw(), tensor.bytes()});
+      if (owner == peer) in.push_back({peer, tensor.raw(), tensor.bytes()});
+    }
+  });
   trade(call, out, in);
   await_data(call, channel_);
 }

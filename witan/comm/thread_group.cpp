@@ -74,9 +74,10 @@ void ThreadGroup::move(Stream& stream, const Collective& call) {
     case Kind::reduce_scatter_uneven:
       return reduce(stream, call);
     case Kind::all_gather:
-    case Kind::all_gather_uneven:
     case Kind::broadcast:
       return gather(stream, call);
+    case Kind::gather_pieces:
+      return gather_pieces(stream, call);
     case Kind::all_to_all:
       return exchange(stream, call);
     case Kind::all_to_all_equal:
@@ -124,15 +125,15 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
 void ThreadGroup::gather(Stream& stream, const Collective& call) {
   if (call.kind == Kind::broadcast)
     return copy_bytes(stream, call.out.raw(), meeting_->call_of(call.peer).in.raw(), call.in.bytes());
-  const int64_t bytes = call.in.bytes(), item = size_of(call.in.dtype());
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::byte* theirs = meeting_->call_of(peer).in.raw();
-    if (call.kind == Kind::all_gather) {
-      copy_bytes(stream, call.out.raw() + peer * bytes, theirs, bytes);
-    } else {
-      const auto [begin, count] = part_of(call.begins, peer);
-      copy_bytes(stream, call.out.raw() + begin * item, theirs + begin * item, count * item);
-    }
+  const int64_t bytes = call.in.bytes();
+  for (int peer = 0; peer < size(); ++peer)
+    copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw(), bytes);
+}
+
+void ThreadGroup::gather_pieces(Stream& stream, const Collective& call) {
+  for (size_t i = 0; i < call.pieces.size(); ++i) {
+    const auto& [tensor, owner] = call.pieces[i];
+    copy_bytes(stream, tensor.raw(), meeting_->call_of(owner).pieces[i].tensor.raw(), tensor.bytes());
   }
 }
 

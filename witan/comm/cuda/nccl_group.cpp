@@ -137,8 +137,8 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
       return check(nccl_.all_gather(call.in.raw(), call.out.raw(), static_cast<size_t>(call.in.bytes()), ncclInt8,
                                     communicator_, native),
                    "all_gather");
-    case Kind::all_gather_uneven:
-      return gather_uneven(stream, call);
+    case Kind::gather_pieces:
+      return gather_pieces(stream, call);
     case Kind::all_to_all_equal:
       return exchange_equal(stream, call);
     case Kind::broadcast:
@@ -246,17 +246,14 @@ void NcclGroup::scatter_in_tree(Stream& stream, const Collective& call) {
   }
 }
 
-// A broadcast from each rank, all at once.
-void NcclGroup::gather_uneven(Stream& stream, const Collective& call) {
-  together("all_gather_uneven", [&] {
-    for (int peer = 0; peer < size(); ++peer) {
-      const auto [begin, count] = part_of(call.begins, peer);
-      const int64_t item = size_of(call.in.dtype());
-      std::byte* at = call.out.raw() + begin * item;
-      if (count > 0)
-        check(nccl_.broadcast(at, at, static_cast<size_t>(count * item), ncclInt8, peer, communicator_, native(stream)),
+// A broadcast of each piece, all at once.
+void NcclGroup::gather_pieces(Stream& stream, const Collective& call) {
+  together("gather_pieces", [&] {
+    for (const auto& [tensor, owner] : call.pieces)
+      if (tensor.bytes() > 0)
+        check(nccl_.broadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclInt8, owner,
+                              communicator_, native(stream)),
               "broadcast");
-    }
   });
 }
 
