@@ -41,7 +41,7 @@ StateTensor counted(Stream& stream, std::string name, const Shape& global, int64
   const int64_t row = rows == 0 ? 0 : shape.elements() / rows;
   for (int64_t i = 0; i < shape.elements(); ++i)
     local.data<T>()[i] = static_cast<T>(static_cast<float>(first * row + i + salt));
-  return {std::move(name), std::move(local), global, first, writes};
+  return {std::move(name), std::move(local), global, rows_of(global, first, rows), writes};
 }
 
 // The rows of `count` that `rank` of `size` holds: as even as whole rows allow, the first ranks more.

@@ -81,9 +81,9 @@ TEST(Load, SaysWhichTensorDoesNotFitAndHow) {
   EXPECT_THAT(message_of<ShapeError>([&] { load_tensors(checkpoint, {strided}, Extra::allow); }),
               HasSubstr("must be a contiguous tensor"));
   StateTensor outside = counted<float>(stream, "embedding.weight", {5, 3}, 0, 3, 0);
-  outside.first_row = 3;
+  outside.region = Region(9, 9);
   EXPECT_THAT(message_of<ShapeError>([&] { load_tensors(checkpoint, {outside}, Extra::allow); }),
-              HasSubstr("rows 3 to 6 are not rows of the global [5, 3]"));
+              HasSubstr("[3, 3] does not hold elements [9, 18) of the global [5, 3]"));
 }
 
 TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {

@@ -111,14 +111,15 @@ TEST(Save, CleansWhatDeadRunsLeft) {
 
 TEST(Save, RefusesRowsThatNobodyOrSeveralWrite) {
   const TempFolder folder;
-  EXPECT_THAT(save_error<CheckpointError>(folder.path(), 3,
-                                          [](CheckpointContent& content, int rank) {
-                                            if (rank == 1) content.tensors[1].writes = false;
-                                          }),
-              AllOf(HasSubstr("cannot save step 5"), HasSubstr("tensor \"layers.0.experts.up_proj\": rows 3 to 5")));
+  EXPECT_THAT(
+      save_error<CheckpointError>(folder.path(), 3,
+                                  [](CheckpointContent& content, int rank) {
+                                    if (rank == 1) content.tensors[1].writes = false;
+                                  }),
+      AllOf(HasSubstr("cannot save step 5"), HasSubstr("tensor \"layers.0.experts.up_proj\": elements 18 to 30")));
   EXPECT_THAT(save_error<CheckpointError>(folder.path(), 3,
                                           [](CheckpointContent& content, int) { content.tensors[0].writes = true; }),
-              HasSubstr("tensor \"embedding.weight\": the row 0 is in two parts"));
+              HasSubstr("tensor \"embedding.weight\": the element 0 is in two parts"));
   EXPECT_THAT(save_error<CheckpointError>(folder.path(), 2,
                                           [](CheckpointContent& content, int rank) {
                                             if (rank == 1) content.tensors[2].global_shape = {6, 3};
@@ -126,9 +127,9 @@ TEST(Save, RefusesRowsThatNobodyOrSeveralWrite) {
               HasSubstr("ranks disagree about \"adam.m/embedding.weight\": float32 [5, 3] and float32 [6, 3]"));
   EXPECT_THAT(save_error<Error>(folder.path(), 2,
                                 [](CheckpointContent& content, int rank) {
-                                  if (rank == 1) content.tensors[2].first_row = 4;
+                                  if (rank == 1) content.tensors[2].region = Region(12, 6);
                                 }),
-              HasSubstr("rows 4 to 6 are not rows of the global [5, 3] (rank 1)"));
+              HasSubstr("does not hold elements [12, 18) of the global [5, 3] (rank 1)"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

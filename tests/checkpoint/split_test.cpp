@@ -21,12 +21,12 @@ StateTensor whole(Stream& stream, int64_t first, int64_t rows) {
   const Tensor local = stream.empty(kGlobal.with(0, rows), DType::f32);
   for (int64_t i = 0; i < local.elements(); ++i)
     local.data<float>()[i] = std::bit_cast<float>(static_cast<uint32_t>(first * kGlobal[1] + i) * 0x3FFFu);
-  return {kName, local, kGlobal, first};
+  return {kName, local, kGlobal, rows_of(kGlobal, first, rows)};
 }
 StateTensor halves(Stream& stream, int64_t first, int64_t rows) {
   const Tensor value = stream.empty(kGlobal.with(0, rows), DType::bf16);
   const Tensor remainder = testing::split_into(stream, value, whole(stream, first, rows).local);
-  return {kName, value, kGlobal, first, true, remainder};
+  return {kName, value, kGlobal, rows_of(kGlobal, first, rows), true, remainder};
 }
 
 using Make = StateTensor (*)(Stream&, int64_t first, int64_t rows);
@@ -100,10 +100,10 @@ TEST(Split, AWeightIsThatOfItsMaster) {
 TEST(Split, RefusesHalvesThatDoNotFit) {
   testing::Rank rank(1, 1 << 20);
   const auto refusal = [&](const Tensor& upper, const Tensor& lower) {
-    return message_of<ShapeError>([&] { check_state({"m", upper, {2}, 0, true, lower}); });
+    return message_of<ShapeError>([&] { check_state({"m", upper, {2}, {0, 2}, true, lower}); });
   };
   const auto of = [&](int64_t n, DType dtype) { return rank.stream.empty({n}, dtype); };
-  check_state({"m", of(2, DType::bf16), {2}, 0, true, of(2, DType::bf16)});
+  check_state({"m", of(2, DType::bf16), {2}, {0, 2}, true, of(2, DType::bf16)});
   const std::string start = "checkpoint: \"m\" must be two halves of 16 bits and of one shape, got ";
   EXPECT_EQ(refusal(of(2, DType::bf16), of(2, DType::f32)), start + "bfloat16 [2] and float32 [2]");
   EXPECT_EQ(refusal(of(2, DType::bf16), of(3, DType::bf16)), start + "bfloat16 [2] and bfloat16 [3]");

@@ -136,6 +136,10 @@ TEST(HeaderBombs, Manifests) {
   refuse("rows that are nowhere", R"({"format":"witan-checkpoint","version":1,"step":1,"shards":[],"files":[],)"
                                   R"("scalars":{},"tensors":{"w":{"dtype":"F32","shape":[9223372036854775807],)"
                                   R"("parts":[{"shard":0,"first_row":0,"rows":9223372036854775807}]}}})");
+  refuse("runs that are nowhere", R"({"format":"witan-checkpoint","version":2,"step":1,"shards":[],"files":[],)"
+                                  R"("scalars":{},"tensors":{"w":{"dtype":"F32","shape":[1152921504606846976],)"
+                                  R"("parts":[{"shard":0,"first":0,"length":1,"runs":1152921504606846976,)"
+                                  R"("distance":1152921504606846976}]}}})");
 }
 
 TEST(HeaderBombs, RowsAndConfigurations) {

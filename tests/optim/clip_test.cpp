@@ -14,28 +14,54 @@ using testing::values;
 TEST(Clip, EachExpertIsAPieceOfItsOwn) {
   Rank rank;
   const int64_t n = kernels::kChunkElements + 1;
-  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {"p", {3, n}})), 4);
-  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {.name = "e", .shape = {3, 1, n}, .expert = true})), 6);
-  EXPECT_EQ(chunks_of(*parameter_with_gradient(rank, {"one", {1}})), 1);
+  EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {"p", {3, n}}), 3 * n), 4);
+  EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {.name = "e", .shape = {3, 1, n}, .expert = true}), 3 * n), 6);
+  EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {"one", {1}}), 1), 1);
   const Parameter none(rank.stream, {.name = "none", .shape = {4, 2, 2}, .expert = true}, 2, 0, 1);
-  EXPECT_EQ(chunks_of(none), 0);
+  EXPECT_EQ(chunks_before(none, 0), 0);
 }
 
 // An expert's sums are the same bits alone and beside others.
 TEST(Clip, SumsDoNotDependOnTheNeighbours) {
   Rank rank;
   const auto experts = parameter_with_gradient(rank, {.name = "e", .shape = {3, 100, 1000}, .expert = true});
-  const Tensor sums = rank.poisoned({chunks_of(*experts), 2}, DType::f64);
+  const Tensor sums = rank.poisoned({6, 2}, DType::f64);
   const auto sum = [&](const Tensor& to, const Parameter& parameter, const Tensor& gradient) {
-    const std::vector items = {square_sums_of(parameter, gradient, 0)};
+    std::vector<kernels::SquareSumsItem> items;
+    add_square_sums(items, parameter, gradient, 0, parameter.elements(), 0);
     kernels::square_sums_all(rank.stream, to, items, {});
   };
   sum(sums, *experts, experts->gradient());
   Parameter alone(rank.stream, experts->spec(), 1, 1, 1);
   alone.bind_gradient(experts->gradient().narrow(0, 1, 1));
-  const Tensor one = rank.poisoned({chunks_of(alone), 2}, DType::f64);
+  const Tensor one = rank.poisoned({2, 2}, DType::f64);
   sum(one, alone, alone.gradient());
   EXPECT_EQ(values(one), values(sums.narrow(0, 2, 2)));
+}
+
+// Wherever a parameter is cut between chunks, each chunk's sums are the same bits.
+TEST(Clip, SumsDoNotDependOnWhoOwnsWhat) {
+  Rank rank;
+  constexpr int64_t n = kernels::kChunkElements;
+  for (const bool experts : {false, true}) {
+    const auto parameter = parameter_with_gradient(rank, {.name = "p", .shape = {3, 2 * n + 5}, .expert = experts});
+    const int64_t all = parameter->elements(), rows = chunks_before(*parameter, all);
+    const auto sums_of = [&](const std::vector<int64_t>& cuts) {
+      const Tensor sums = rank.poisoned({rows, 2}, DType::f64);
+      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        std::vector<kernels::SquareSumsItem> items;
+        add_square_sums(items, *parameter, parameter->gradient(), cuts[i], cuts[i + 1] - cuts[i],
+                        chunks_before(*parameter, cuts[i]));
+        EXPECT_LE(items.size(), static_cast<size_t>(kMostSquareSums));
+        kernels::square_sums_all(rank.stream, sums, items, {});
+      }
+      return values(sums);
+    };
+    const auto whole = sums_of({0, all});
+    EXPECT_EQ(rows, experts ? 9 : 7);
+    EXPECT_EQ(sums_of({0, n, n, 2 * n, all}), whole);
+    if (experts) EXPECT_EQ(sums_of({0, 2 * n, 2 * n + 5 + n, all}), whole);
+  }
 }
 
 TEST(Clip, ScalesTheStepAndReadsTheNorm) {

@@ -18,7 +18,7 @@ std::vector<std::string> state_of(const Optimizer& optimizer) {
   std::vector<std::string> lines;
   optimizer.visit([&](const OptimizerTensor& state) {
     lines.push_back(cat(state.name, " ", state.tensor.dtype(), state.remainder.defined() ? " and 16 bits " : " ",
-                        state.tensor.shape(), " of ", state.parameter.shape, " from ", state.first_row));
+                        state.tensor.shape(), " of ", state.parameter.shape, " at ", state.region));
   });
   return lines;
 }
@@ -27,25 +27,25 @@ TEST(Optimizer, StateIsNamedForCheckpoints) {
   Rank rank;
   const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
   Parameter narrow(rank.stream, {.name = "narrow", .shape = {8, 2, 2}, .dtype = DType::bf16, .expert = true}, 4, 2, 1);
-  const auto adam = make_optimizer({}, rank.stream, {{wide.get(), 0, 3}, {&narrow, 0, 2}});
-  EXPECT_EQ(state_of(*adam),
-            (std::vector<std::string>{"adam.m/wide float32 [3, 2] of [3, 2] from 0",
-                                      "adam.v/wide float32 [3, 2] of [3, 2] from 0",
-                                      "master/narrow bfloat16 and 16 bits [2, 2, 2] of [8, 2, 2] from 4",
-                                      "adam.m/narrow float32 [2, 2, 2] of [8, 2, 2] from 4",
-                                      "adam.v/narrow float32 [2, 2, 2] of [8, 2, 2] from 4"}));
+  const auto adam = make_optimizer({}, rank.stream, {{wide.get(), 0, 6}, {&narrow, 0, 8}});
+  EXPECT_EQ(
+      state_of(*adam),
+      (std::vector<std::string>{
+          "adam.m/wide float32 [6] of [3, 2] at [0, 6)", "adam.v/wide float32 [6] of [3, 2] at [0, 6)",
+          "master/narrow bfloat16 and 16 bits [8] of [8, 2, 2] at [16, 24)",
+          "adam.m/narrow float32 [8] of [8, 2, 2] at [16, 24)", "adam.v/narrow float32 [8] of [8, 2, 2] at [16, 24)"}));
   OptimizerConfig config;
   config.optimizer = "sgd";
-  EXPECT_EQ(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 1, 2}})),
-            (std::vector<std::string>{"sgd.momentum/wide float32 [2, 2] of [3, 2] from 1"}));
+  EXPECT_EQ(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 2, 4}})),
+            (std::vector<std::string>{"sgd.momentum/wide float32 [4] of [3, 2] at [2, 6)"}));
   config.sgd_momentum = 0;
-  EXPECT_TRUE(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 3}})).empty());
+  EXPECT_TRUE(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 6}})).empty());
 }
 
 TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
   Rank rank;
   Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, 0, 64, 1);
-  const auto adam = make_optimizer({}, rank.stream, {{&narrow, 0, 64}});
+  const auto adam = make_optimizer({}, rank.stream, {{&narrow, 0, 512}});
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer), 64 * 8 * (4 + 4 + 2));
 }
 
@@ -64,19 +64,19 @@ TEST(Optimizer, NormsDecayOnlyWhereTheyAreToldTo) {
     config.decay_norms_and_biases = all;
     StepState step(rank.stream);
     step.set(0.5, 1, 1);
-    make_optimizer(config, rank.stream, {{matrix.get(), 0, 2}, {norm.get(), 0, 2}})->update(rank.stream, step);
+    make_optimizer(config, rank.stream, {{matrix.get(), 0, 4}, {norm.get(), 0, 2}})->update(rank.stream, step);
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values(matrix->value())[i], 0.75 * matrix_before[i], 1e-7);
     for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(values(norm->value())[i], (all ? 0.75 : 1) * norm_before[i], 1e-7);
   }
 }
 
-TEST(Optimizer, UpdatesOnlyTheRowsItOwns) {
+TEST(Optimizer, UpdatesOnlyWhatItOwns) {
   Rank rank;
   const auto parameter = parameter_with_gradient(rank, {"p", {4, 3}});
   const auto before = values(parameter->value());
   StepState step(rank.stream);
   step.set(0.1, 1, 1);
-  make_optimizer({}, rank.stream, {{parameter.get(), 1, 2}})->update(rank.stream, step);
+  make_optimizer({}, rank.stream, {{parameter.get(), 3, 6}})->update(rank.stream, step);
   const auto after = values(parameter->value());
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(after[i] != before[i], i >= 3 && i < 9) << i;
 }
@@ -128,13 +128,13 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
   EXPECT_EQ(run(3, rank, *part, *second, 4), expected);
 }
 
-TEST(Optimizer, RefusesRowsThatAreNotThere) {
+TEST(Optimizer, RefusesElementsThatAreNotThere) {
   Rank rank;
   Parameter parameter(rank.stream, {"p", {8, 2}}, 4, 3, 1);
   EXPECT_EQ(test::message_of<ShapeError>([&] {
-              make_optimizer({}, rank.stream, {{&parameter, 2, 2}});
+              make_optimizer({}, rank.stream, {{&parameter, 4, 3}});
             }),
-            "optimizer: p has no rows [2, 4): this rank holds [3, 2]");
+            "optimizer: p has no elements [4, 7): this rank holds [3, 2]");
   OptimizerConfig config;
   config.optimizer = "lion";
   EXPECT_EQ(test::message_of<ConfigError>([&] { make_optimizer(config, rank.stream, {}); }),
@@ -146,7 +146,7 @@ TEST(Optimizer, RunsOnMeta) {
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   Parameter parameter(meta, {"p", {1000, 1000}, DType::bf16}, 0, 1000, 1);
   parameter.bind_gradient(meta.empty({1000, 1000}, DType::f32, MemoryTag::gradients));
-  const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000}});
+  const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000000}});
   StepState step(meta);
   step.set(1, 1, 1);
   adam->update(meta, step);

@@ -79,5 +79,22 @@ TEST(ParallelConfig, KeysAreBounded) {
                ConfigError);
 }
 
+TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
+  ParallelConfig config;
+  config.num_distributed_optimizer_instances = 2;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
+            "num_distributed_optimizer_instances = 2 needs use_distributed_optimizer = true");
+  config.use_distributed_optimizer = true;
+  config.validate(4, 8);
+  config.num_distributed_optimizer_instances = 4;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(6, 8); }),
+            "num_distributed_optimizer_instances = 4: 6 ranks do not form so many equal groups; the nearest that works "
+            "is 3");
+  config.num_distributed_optimizer_instances = 2;
+  config.deterministic = true;
+  config.validate_tree(8, 8, 2);
+  EXPECT_THROW(config.validate_tree(6, 8, 2), ConfigError);
+}
+
 }  // namespace
 }  // namespace witan

@@ -40,7 +40,8 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
       for (Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
-      GlobalNorm global(rank.stream, model.parameters, groups);
+      const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+      GlobalNorm global(rank.stream, ownership, groups);
       const Norm2 values = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values));
       const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
       const std::lock_guard lock(mutex);
@@ -74,7 +75,8 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
     GradientBuckets buckets(rank.stream, model.parameters, groups, {});
     buckets.finish_step();
     if (rank.rank == 2) model.named("experts.up").gradient().data<float>()[3] = NAN;
-    GlobalNorm global(rank.stream, model.parameters, groups);
+    const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+    GlobalNorm global(rank.stream, ownership, groups);
     StepState step(rank.stream);
     step.set(1, 1, 1);
     clip(rank.stream, step, global.compute(rank.stream, GlobalNorm::Of::gradients), 1);
@@ -86,7 +88,8 @@ TEST(GlobalNorm, ADenseModelNeedsNoCommunication) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(layout_of(4, 1, 0), 1);  // a group that would throw if it were used
   SmallModel model(rank.stream, {{.name = "p", .shape = {5}, .init = {Initialization::Kind::ones}}}, groups);
-  GlobalNorm global(rank.stream, model.parameters, groups);
+  const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+  GlobalNorm global(rank.stream, ownership, groups);
   EXPECT_EQ(read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values)).norm, std::sqrt(5.0));
 }
 
@@ -95,9 +98,10 @@ TEST(GlobalNorm, CountsOnMeta) {
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Groups groups = make_meta_groups(layout_of(8, 4), 5);
   SmallModel model(meta, testing::small_specs(), groups);
-  GlobalNorm global(meta, model.parameters, groups);
+  const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+  GlobalNorm global(meta, ownership, groups);
   EXPECT_EQ(read_norm(meta, global.compute(meta, GlobalNorm::Of::values)).norm, 0);
-  EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather"),
+  EXPECT_EQ(groups.of(Axis::expert).sent().at("gather_pieces"),
             3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
 }
 

@@ -18,7 +18,7 @@ using testing::write_summand;
 
 std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
   std::vector<int64_t> sizes;
-  for (const auto& bucket : plan_buckets(elements, GradientOptions::kBucketElements)) {
+  for (const auto& bucket : plan_buckets(elements, BucketPlan::kElements)) {
     sizes.push_back(0);
     for (const size_t i : bucket) sizes.back() += elements[i];
   }

@@ -41,7 +41,7 @@ struct Trained {
 void check_all(Trained& trained) {
   Stream& stream = trained.rank.stream;
   trained.check.after_init(stream);
-  trained.check.after_reduction(stream);
+  trained.check.after_reduction(stream, own_all(trained.model.parameters));
   trained.check.after_update(stream, *trained.optimizer);
 }
 

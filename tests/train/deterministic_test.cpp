@@ -1,6 +1,8 @@
 // deterministic = true: the same bits in every layout.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "train/run_support.h"
 
 namespace witan {
@@ -44,6 +46,24 @@ TEST_P(Deterministic, EveryLayoutGivesTheBitsOfOneRank) {
     config.parallel.ranks = ranks;
     config.parallel.expert_model_parallel_size = expert;
     expect_same_bits(one, run_engine(config, kSteps));
+  }
+}
+
+TEST_P(Deterministic, DistributedOptimizersToo) {
+  const auto config_of = [&](int ranks, int expert, int instances) {
+    RunConfig config = testing::sharded_config(ranks, expert, instances);
+    config.model.dtype = GetParam();
+    config.parallel.deterministic = true;
+    return config;
+  };
+  constexpr int64_t kFew = kSteps < 20 ? kSteps : 20;  // the matrices are large
+  RunConfig alone = config_of(1, 1, 1);
+  alone.parallel.use_distributed_optimizer = false;
+  const Trajectory one = run_engine(alone, kFew);
+  for (const auto& [ranks, expert, instances] :
+       std::vector<std::array<int, 3>>{{2, 1, 1}, {2, 2, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {8, 8, 4}, {8, 4, 8}}) {
+    SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert, ", ", instances, " optimizers"));
+    expect_same_bits(one, run_engine(config_of(ranks, expert, instances), kFew));
   }
 }
 

@@ -50,6 +50,27 @@ TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
   }
 }
 
+// Who owns what changes no bit, unless instances sum apart.
+TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
+  for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {4, 2}, {3, 1}}) {
+    SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert));
+    RunConfig divided = testing::sharded_config(ranks, expert, 1);
+    divided.train.global_batch_size = 24;
+    RunConfig whole = divided;
+    whole.parallel.use_distributed_optimizer = false;
+    const Trajectory a = run_engine(whole, 6), b = run_engine(divided, 6);
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(a.norms, b.norms);
+    EXPECT_EQ(a.weights, b.weights);
+    EXPECT_LT(b.arena_high_water, a.arena_high_water);
+  }
+  RunConfig config = testing::sharded_config(8, 2, 2);
+  config.model.dtype = "float64";
+  RunConfig alone = config;
+  alone.parallel = {1, 1, 1};
+  expect_equal(run_engine(alone, 20), run_engine(config, 20), 1e-9, "two optimizers of four ranks each");
+}
+
 TEST(Layouts, EveryRunRepeatsToTheBitInFloat32) {
   RunConfig config = small_config();
   for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {4, 2}, {8, 8}}) {

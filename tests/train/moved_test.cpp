@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "support/temp_folder.h"
@@ -29,7 +30,7 @@ void on_engines(const RunConfig& config,
     ThreadPool pool(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
     Engine engine(stream, groups, config);
-    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, Axis::replicate), "checkpoint"));
+    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"));
     body(engine, saving, rank);
   });
 }
@@ -87,14 +88,44 @@ TEST(Moved, EveryLayoutLoadsWhatEveryOtherSaved) {
           load_tensors(saving.world(), saving.stream(), saved, engine.state());
           for (const StateTensor& tensor : engine.state()) {
             const std::vector<std::byte> found = bytes_of(tensor);
-            const size_t row =
-                found.size() / static_cast<size_t>(std::max<int64_t>(row_count(tensor.local.shape()), 1));
-            const std::byte* expected = whole.at(tensor.name).data() + static_cast<size_t>(tensor.first_row) * row;
+            const std::byte* expected = whole.at(tensor.name).data() + tensor.region.first() * size_of(tensor.dtype());
             ASSERT_TRUE(std::equal(found.begin(), found.end(), expected))
                 << tensor.name << " on rank " << rank << " of " << readers << ", experts divided by " << divided;
           }
         });
       }
+    }
+  }
+}
+
+// Distributed optimizers and whole ones load what the others saved.
+TEST(Moved, OwnersOfPartsToo) {
+  for (const auto& [ranks, expert, instances] : std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 1}, {4, 1, 2}}) {
+    const TempFolder folder;
+    RunConfig config = testing::sharded_config(ranks, expert, instances);
+    config.model.num_layers = 1;
+    config.model.dtype = "bfloat16";
+    save_after_a_step(config, folder.path());
+    const Checkpoint saved = open_checkpoint(folder / "step-1");
+    std::map<std::string, std::vector<std::byte>> whole;
+    RunConfig one = config;
+    one.parallel = {1, 1, 1};
+    on_engines(one, [&](Engine& engine, BackgroundSave& saving, int) {
+      load_tensors(saving.world(), saving.stream(), saved, engine.state());
+      for (const StateTensor& tensor : engine.state()) whole[tensor.name] = bytes_of(tensor);
+    });
+    for (const auto& [readers, divided, of] : std::vector<std::array<int, 3>>{{2, 1, 1}, {4, 4, 1}, {8, 2, 2}}) {
+      RunConfig other = config;
+      other.parallel = testing::sharded_config(readers, divided, of).parallel;
+      on_engines(other, [&, readers = readers](Engine& engine, BackgroundSave& saving, int rank) {
+        load_tensors(saving.world(), saving.stream(), saved, engine.state());
+        for (const StateTensor& tensor : engine.state()) {
+          const std::vector<std::byte> found = bytes_of(tensor);
+          const std::byte* expected = whole.at(tensor.name).data() + tensor.region.first() * size_of(tensor.dtype());
+          ASSERT_TRUE(std::equal(found.begin(), found.end(), expected))
+              << tensor.name << " on rank " << rank << " of " << readers;
+        }
+      });
     }
   }
 }

@@ -75,7 +75,8 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     groups.world().barrier(stream);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& parameter = *parameters[i];
-      const bool writes = parameter.spec().expert ? groups.of(Axis::expert_replicate).rank() == 0 : rank == 0;
+      const bool writes =
+          parameter.spec().expert ? groups.over({Axis::expert_replicate, Axis::expert_shard}).rank() == 0 : rank == 0;
       if (!writes) continue;
       dispatch_floating(parameter.value().dtype(), [&]<class T>() {
         std::vector<T> own(static_cast<size_t>(parameter.elements()));
@@ -103,6 +104,17 @@ inline RunConfig small_config() {
   config.train.sample_tokens = 4;
   config.optimizer.lr_warmup_iters = 3;
   config.parallel = {1, 1, 1};
+  return config;
+}
+
+// With a distributed optimizer, and matrices of several chunks, so that owners share them.
+inline RunConfig sharded_config(int ranks, int expert_ranks, int instances) {
+  RunConfig config = small_config();
+  config.model.vocab_size = 6007;
+  config.model.mlp.ffn_hidden_size = 1100;
+  config.parallel = {ranks, expert_ranks, 1};
+  config.parallel.use_distributed_optimizer = true;
+  config.parallel.num_distributed_optimizer_instances = instances;
   return config;
 }
 

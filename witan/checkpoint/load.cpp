@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <unordered_map>
 
@@ -48,43 +49,77 @@ void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked) 
                             clipped(name), "\" first: it is of another model or optimizer; ", kSameModel));
 }
 
-struct Copy {
-  const StateTensor* to;
-  int64_t first;  // element
-  const std::byte* from;
-  size_t bytes;
+// A part of a file that a tensor has elements in.
+struct Source {
+  Region region;
+  std::span<const std::byte> bytes;
+};
+struct Filling {
+  const StateTensor* state;
+  std::vector<Source> sources;
 };
 
-// The rows of every part that this rank's rows meet.
-std::vector<Copy> find_copies(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Shards& shards) {
-  std::vector<Copy> copies;
+// The parts that this rank's tensors meet, their shards opened and verified.
+std::vector<Filling> find_sources(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Shards& shards) {
+  std::vector<Filling> fillings;
   for (const StateTensor& state : into) {
     const auto& [name, entry] = entry_of(checkpoint, state);
-    const int64_t begin = state.first_row, end = begin + row_count(state.local.shape());
-    const int64_t row = end > begin ? state.local.elements() / (end - begin) : 0;
-    const int64_t row_bytes = row * size_of(entry.dtype);
-    if (row == 0) continue;
-    for (const Manifest::Part& part : entry.parts) {
-      const int64_t from = std::max(begin, part.first_row), to = std::min(end, part.first_row + part.rows);
-      if (from >= to) continue;
-      const auto bytes = shards.bytes_of(name, entry, part);
-      copies.push_back({&state, (from - begin) * row, bytes.data() + (from - part.first_row) * row_bytes,
-                        static_cast<size_t>((to - from) * row_bytes)});
-    }
+    Filling& filling = fillings.emplace_back(Filling{&state, {}});
+    for (const Manifest::Part& part : entry.parts)
+      if (part.region.first() < state.region.end() && state.region.first() < part.region.end())
+        filling.sources.push_back({part.region, shards.bytes_of(name, entry, part)});
   }
-  return copies;
+  return fillings;
 }
 
-void perform(const std::vector<Copy>& copies) {
-  for (const Copy& copy : copies) {
-    const StateTensor& to = *copy.to;
-    const auto bytes = static_cast<int64_t>(copy.bytes), width = size_of(to.dtype());
-    if (to.remainder.defined())
-      split_from_host(to.local, to.remainder, copy.first, copy.from, bytes / width);
-    else
-      copy_from_host(to.local, copy.first * width, copy.from, bytes);
-    release_pages({copy.from, copy.bytes});
+// Elements [first, first + count) of the tensor, from the host.
+void put(const StateTensor& state, int64_t first, const std::byte* from, int64_t count) {
+  if (state.remainder.defined())
+    split_from_host(state.local, state.remainder, first, from, count);
+  else
+    copy_from_host(state.local, first * size_of(state.dtype()), from, count * size_of(state.dtype()));
+}
+
+// A stretch of what is being filled, and where its elements are.
+struct Stretch {
+  int64_t at, count;
+  const std::byte* from;
+};
+
+std::vector<Stretch> stretches_of(const Filling& filling, int64_t begin, int64_t end) {
+  const int64_t width = size_of(filling.state->dtype());
+  std::vector<Stretch> stretches;
+  int64_t before = 0;  // elements of the pieces before
+  for (const Region& piece : filling.state->region.slice(begin, end)) {
+    for (const Source& source : filling.sources)
+      for_overlaps(piece, source.region, [&](int64_t here, int64_t there, int64_t count) {
+        stretches.push_back({before + here, count, source.bytes.data() + there * width});
+      });
+    before += piece.elements();
   }
+  return stretches;
+}
+
+// In bounded pieces: what lies scattered in files is put together on the host, so that a GPU gets few copies.
+void fill(const Filling& filling) {
+  constexpr int64_t kPieceBytes = int64_t{8} << 20;
+  const StateTensor& state = *filling.state;
+  const int64_t width = size_of(state.dtype()), total = state.region.elements();
+  std::vector<std::byte> staged;
+  for (int64_t begin = 0, end; begin < total; begin = end) {
+    end = std::min(total, begin + kPieceBytes / width);
+    const std::vector<Stretch> stretches = stretches_of(filling, begin, end);
+    if (stretches.size() == 1) {
+      put(state, begin, stretches[0].from, end - begin);
+      release_pages({stretches[0].from, static_cast<size_t>((end - begin) * width)});
+      continue;
+    }
+    staged.resize(static_cast<size_t>((end - begin) * width));
+    for (const auto& [at, count, from] : stretches)
+      std::memcpy(staged.data() + at * width, from, static_cast<size_t>(count * width));
+    put(state, begin, staged.data(), end - begin);
+  }
+  for (const Source& source : filling.sources) release_pages(source.bytes);
 }
 
 }  // namespace
@@ -93,7 +128,7 @@ void load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& 
   const std::vector<int32_t> asked = asked_for(checkpoint, into);
   if (extra == Extra::refuse) refuse_extra(checkpoint, asked);
   Shards shards(checkpoint.folder, checkpoint.manifest);
-  perform(find_copies(checkpoint, into, shards));
+  for (const Filling& filling : find_sources(checkpoint, into, shards)) fill(filling);
 }
 
 void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, const std::vector<StateTensor>& into,
@@ -107,9 +142,9 @@ void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, co
     together(world, stream, [&] { refuse_extra(checkpoint, anyone.span<int32_t>()); });
   }
   Shards shards(checkpoint.folder, checkpoint.manifest);
-  std::vector<Copy> copies;
-  together(world, stream, [&] { copies = find_copies(checkpoint, into, shards); });
-  perform(copies);
+  std::vector<Filling> fillings;
+  together(world, stream, [&] { fillings = find_sources(checkpoint, into, shards); });
+  for (const Filling& filling : fillings) fill(filling);
 }
 
 }  // namespace witan

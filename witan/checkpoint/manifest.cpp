@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -13,7 +14,8 @@ namespace witan {
 namespace {
 
 constexpr const char* kFormat = "witan-checkpoint";
-constexpr int64_t kVersion = 1;  // frozen: a reader of version 1 must never meet another meaning under this number
+constexpr int64_t kVersion = 2;      // frozen: a reader of a version must never meet another meaning under its number
+constexpr int64_t kRowsVersion = 1;  // in which parts were rows; still read
 constexpr size_t kMostFileName = 255;
 constexpr size_t kMostTensorName = 1024;
 constexpr size_t kHashDigits = 32;
@@ -41,8 +43,7 @@ Json json_of(const std::vector<Manifest::File>& files) {
 Json json_of(const Manifest::Entry& entry) {
   Json shape = Json::array(), parts = Json::array();
   for (int i = 0; i < entry.shape.dims(); ++i) shape.push_back(entry.shape[i]);
-  for (const auto& part : entry.parts)
-    parts.push_back({{"shard", part.shard}, {"first_row", part.first_row}, {"rows", part.rows}});
+  for (const auto& part : entry.parts) parts.push_back(json_of(part));
   return {{"dtype", safetensors_name(entry.dtype)}, {"shape", std::move(shape)}, {"parts", std::move(parts)}};
 }
 
@@ -59,15 +60,22 @@ std::vector<Manifest::File> parse_files(const Json& list, std::string_view where
   return files;
 }
 
-Manifest::Entry parse_entry(const Json& value, std::string_view where) {
+Region region_of_rows(const Json& part, const Shape& shape, std::string_view where) {
+  const int64_t all = shape.dims() == 0 ? 1 : shape[0], first = integer_member(part, "first_row", where, 0, all);
+  return rows_of(shape, first, integer_member(part, "rows", where, 1, all - first));
+}
+
+Manifest::Entry parse_entry(const Json& value, int64_t version, std::string_view where) {
   require<CheckpointError>(value.is_object(), where, ": expected an object, found ", value.type_name());
   Manifest::Entry entry;
   entry.dtype = dtype_from_safetensors(text_member(value, "dtype", where), where);
   entry.shape = shape_member(value, "shape", entry.dtype, where);
   for (const Json& part : array_member(value, "parts", where)) {
     require<CheckpointError>(part.is_object(), where, ": a part must be an object, found ", part.type_name());
-    entry.parts.push_back({static_cast<size_t>(integer_member(part, "shard", where)),
-                           integer_member(part, "first_row", where), integer_member(part, "rows", where, 1)});
+    const auto shard = static_cast<size_t>(integer_member(part, "shard", where));
+    const Region region = version == kRowsVersion ? region_of_rows(part, entry.shape, where)
+                                                  : region_member(part, entry.shape.elements(), where);
+    if (region.elements() > 0) entry.parts.push_back({shard, region});
   }
   return entry;
 }
@@ -85,18 +93,13 @@ void check_files(const Manifest& manifest, std::string_view where) {
 }
 
 void check_parts(const Manifest::Entry& entry, size_t shards, const std::string& where) {
-  const int64_t rows = row_count(entry.shape);
-  int64_t at = 0;
+  std::vector<Region> regions;
   for (const auto& part : entry.parts) {
     require<CheckpointError>(part.shard < shards, where, ": shard ", part.shard, " is not one of the ", shards);
-    require<CheckpointError>(part.first_row <= at, where, ": rows ", at, " to ", part.first_row, " (of ", rows,
-                             ") are in no part");
-    require<CheckpointError>(part.first_row == at, where, ": the row ", part.first_row, " is in two parts");
-    require<CheckpointError>(part.rows > 0 && part.rows <= rows - at, where, ": a part of ", part.rows, " rows at row ",
-                             at, " passes the end, ", rows);
-    at += part.rows;
+    regions.push_back(part.region);
   }
-  require<CheckpointError>(at == rows, where, ": rows ", at, " to ", rows, " are in no part");
+  const std::string fault = gap_or_overlap(std::move(regions), entry.shape.elements());
+  require<CheckpointError>(fault.empty(), where, ": ", fault);
 }
 
 // The text of a sealed object, its hash checked.
@@ -115,13 +118,72 @@ Json unseal(std::string_view text, std::string_view where) {
 
 }  // namespace
 
-int64_t row_count(const Shape& shape) {
-  return shape.dims() == 0 ? 1 : shape[0];
+Json json_of(const Manifest::Part& part) {
+  const Region& region = part.region;
+  Json json = {{"shard", part.shard}, {"first", region.first()}, {"length", region.length()}};
+  if (region.contiguous()) return json;
+  json["runs"] = region.runs();
+  json["distance"] = region.distance();
+  return json;
 }
 
-std::string part_name(const std::string& name, const Manifest::Entry& entry, const Manifest::Part& part) {
-  if (part.rows == row_count(entry.shape)) return name;
-  return cat(name, '[', part.first_row, ':', part.first_row + part.rows, ']');
+Region region_member(const Json& part, int64_t elements, std::string_view where) {
+  require<CheckpointError>(elements > 0, where, ": a tensor without elements has no parts");
+  const auto number = [&](const char* key, int64_t least) { return integer_member(part, key, where, least, elements); };
+  const int64_t first = number("first", 0), length = number("length", 1);
+  const bool one = !part.contains("runs");
+  const int64_t runs = one ? 1 : number("runs", 1), distance = one ? 0 : number("distance", length);
+  // Neither sum nor product passes 63 bits.
+  const bool fits = length <= elements - first && (runs == 1 || runs - 1 <= (elements - first - length) / distance);
+  require<CheckpointError>(fits, where, ": a part of ", runs, " x ", length, " elements from ", first,
+                           " on passes the end, ", elements);
+  return {first, length, runs, distance};
+}
+
+std::string part_name(const std::string& name, const Shape& global, const Region& region) {
+  if (region.elements() == global.elements()) return name;
+  if (!region.contiguous())
+    return cat(name, '[', region.first(), '+', region.length(), 'x', region.runs(), '/', region.distance(), ']');
+  const int64_t row = global.elements() / global[0];
+  if (region.first() % row == 0 && region.length() % row == 0)
+    return cat(name, '[', region.first() / row, ':', region.end() / row, ']');
+  return cat(name, '[', region.first(), '+', region.length(), ']');
+}
+
+Shape part_shape(const Shape& global, const Region& region) {
+  if (region.elements() == global.elements()) return global;
+  const int64_t row = global.elements() / global[0];
+  const bool rows = region.contiguous() && region.first() % row == 0 && region.length() % row == 0;
+  return rows ? global.with(0, region.length() / row) : Shape{region.elements()};
+}
+
+std::string gap_or_overlap(std::vector<Region> regions, int64_t elements) {
+  std::ranges::sort(regions, {},
+                    [](const Region& r) { return std::tuple(r.contiguous(), r.distance(), r.runs(), r.first()); });
+  std::vector<Region> pieces;  // each of one run
+  for (size_t i = 0; i < regions.size();) {
+    const Region& one = regions[i++];
+    if (one.contiguous()) {
+      pieces.push_back(one);
+      continue;
+    }
+    int64_t filled = one.length();
+    for (; filled < one.distance() && i < regions.size(); filled += regions[i++].length())
+      if (regions[i].runs() != one.runs() || regions[i].distance() != one.distance() ||
+          regions[i].first() != one.first() + filled)
+        break;
+    if (filled != one.distance())
+      return cat("what lies between the runs of the part ", one, " is not filled by parts that are cut alike");
+    pieces.emplace_back(one.first(), one.distance() * one.runs());
+  }
+  std::ranges::sort(pieces, {}, &Region::first);
+  int64_t at = 0;
+  for (const Region& piece : pieces) {
+    if (piece.first() > at) return cat("elements ", at, " to ", piece.first(), " (of ", elements, ") are in no part");
+    if (piece.first() < at) return cat("the element ", piece.first(), " is in two parts");
+    at = piece.end();
+  }
+  return at == elements ? "" : cat("elements ", at, " to ", elements, " are in no part");
 }
 
 void check_manifest(const Manifest& manifest, std::string_view where) {
@@ -154,14 +216,15 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   require<CheckpointError>(format == kFormat, where, ": the format is \"", clipped(format), "\", expected \"", kFormat,
                            '"');
   const int64_t version = integer_member(content, "version", where);
-  require<CheckpointError>(version == kVersion, where, ": version ", version, " of the format, this program reads ",
-                           kVersion, ": use the program that wrote it, or a newer one");
+  require<CheckpointError>(version == kVersion || version == kRowsVersion, where, ": version ", version,
+                           " of the format, this program reads ", kRowsVersion, " and ", kVersion,
+                           ": use the program that wrote it, or a newer one");
   Manifest manifest;
   manifest.step = integer_member(content, "step", where);
   manifest.shards = parse_files(array_member(content, "shards", where), where);
   manifest.files = parse_files(array_member(content, "files", where), where);
   for (const auto& [name, entry] : object_member(content, "tensors", where).items())
-    manifest.tensors.emplace(name, parse_entry(entry, cat(where, ": tensor \"", clipped(name), '"')));
+    manifest.tensors.emplace(name, parse_entry(entry, version, cat(where, ": tensor \"", clipped(name), '"')));
   manifest.scalars = object_member(content, "scalars", where);
   check_manifest(manifest, where);
   return manifest;

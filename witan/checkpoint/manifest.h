@@ -11,7 +11,7 @@
 
 #include "witan/base/json.h"
 #include "witan/checkpoint/safetensors.h"
-#include "witan/tensor/shape.h"
+#include "witan/tensor/region.h"
 
 namespace witan {
 
@@ -23,13 +23,13 @@ struct Manifest {
     FileDigest digest;
   };
   struct Part {
-    size_t shard = 0;  // index of shards
-    int64_t first_row = 0, rows = 0;
+    size_t shard = 0;    // index of shards
+    Region region = {};  // of the flat global tensor
   };
   struct Entry {
     DType dtype = DType::f32;
     Shape shape;              // global
-    std::vector<Part> parts;  // by first_row; together exactly the rows of the tensor
+    std::vector<Part> parts;  // by their first element; together exactly the elements of the tensor
   };
 
   int64_t step = 0;
@@ -39,10 +39,21 @@ struct Manifest {
   Json scalars = Json::object();
 };
 
-// Rows of dim 0; 1 for a scalar.
-int64_t row_count(const Shape& shape);
-// How a shard names a part: NAME when it is the whole tensor, else NAME[first:end].
-std::string part_name(const std::string& name, const Manifest::Entry& entry, const Manifest::Part& part);
+// A part as the manifest, and the reports that it is made of, say it.
+Json json_of(const Manifest::Part& part);
+// Its region, of a tensor of so many elements. Throws CheckpointError for what is none.
+Region region_member(const Json& part, int64_t elements, std::string_view where);
+
+// How a shard names a part: NAME when it is the whole tensor, NAME[first:end] for whole rows of dim 0, else
+// NAME[first+length] or NAME[first+lengthxruns/distance] in elements.
+std::string part_name(const std::string& name, const Shape& global, const Region& region);
+// The shape that it has there: rows keep theirs, other parts are flat.
+Shape part_shape(const Shape& global, const Region& region);
+
+// Whether the regions hold each of `elements` elements exactly once; else how they do not. Regions of several runs must
+// be cut alike: those with the same runs and distance, one after the other, fill what is between two runs. Takes time
+// for the regions alone, however many elements or runs they say they have; their ends must not pass `elements`.
+std::string gap_or_overlap(std::vector<Region> regions, int64_t elements);
 
 // Throws CheckpointError("WHERE: …") unless the manifest keeps what its comments say.
 void check_manifest(const Manifest& manifest, std::string_view where);

@@ -28,24 +28,24 @@ struct LocalShard {
   Json report = Json::object();                                 // for rank 0
 };
 
+Json sizes_of(const StateTensor& state) {
+  Json sizes = Json::array();
+  for (int i = 0; i < state.global_shape.dims(); ++i) sizes.push_back(state.global_shape[i]);
+  return sizes;
+}
+
 LocalShard local_shard(const std::vector<StateTensor>& tensors) {
   LocalShard shard;
   Json parts = Json::array();
   for (const StateTensor& state : tensors) {
     check_state(state);
     if (!state.writes) continue;
-    const int64_t rows = row_count(state.local.shape());
-    Json sizes = Json::array();
-    for (int i = 0; i < state.global_shape.dims(); ++i) sizes.push_back(state.global_shape[i]);
-    parts.push_back({{"name", state.name},
-                     {"dtype", safetensors_name(state.dtype())},
-                     {"shape", std::move(sizes)},
-                     {"first_row", state.first_row},
-                     {"rows", rows}});
-    if (rows == 0) continue;
-    const Manifest::Entry entry{state.dtype(), state.global_shape, {}};
-    const std::string name = part_name(state.name, entry, {0, state.first_row, rows});
-    shard.infos.push_back({name, state.dtype(), state.local.shape()});
+    Json part = json_of(Manifest::Part{0, state.region});  // the shard's number is rank 0's to give
+    part.update({{"name", state.name}, {"dtype", safetensors_name(state.dtype())}, {"shape", sizes_of(state)}});
+    parts.push_back(std::move(part));
+    if (state.region.elements() == 0) continue;
+    const std::string name = part_name(state.name, state.global_shape, state.region);
+    shard.infos.push_back({name, state.dtype(), part_shape(state.global_shape, state.region)});
     shard.tensors[name] = &state;
   }
   shard.report = {{"parts", std::move(parts)}, {"bytes", shard.infos.empty() ? 0 : safetensors_bytes(shard.infos)}};
@@ -65,8 +65,8 @@ void add_part(Manifest& manifest, const Json& part, std::string_view where) {
   auto& entry = manifest.tensors.try_emplace(name, Manifest::Entry{dtype, shape, {}}).first->second;
   require<CheckpointError>(entry.dtype == dtype && entry.shape == shape, where, ": ranks disagree about \"", name,
                            "\": ", entry.dtype, " ", entry.shape, " and ", dtype, " ", shape);
-  const int64_t rows = integer_member(part, "rows", where);
-  if (rows > 0) entry.parts.push_back({manifest.shards.size() - 1, integer_member(part, "first_row", where), rows});
+  if (integer_member(part, "length", where) > 0)
+    entry.parts.push_back({manifest.shards.size() - 1, region_member(part, shape.elements(), where)});
 }
 
 // The manifest as all ranks' reports make it; the shards have no hashes yet.
@@ -83,7 +83,8 @@ Manifest draft_manifest(const CheckpointContent& content, const std::vector<std:
     if (bytes > 0) manifest.shards.push_back({shard_name(static_cast<int>(rank)), {bytes, {}}});
     for (const Json& part : array_member(report, "parts", where)) add_part(manifest, part, where);
   }
-  for (auto& [name, entry] : manifest.tensors) std::ranges::stable_sort(entry.parts, {}, &Manifest::Part::first_row);
+  for (auto& [name, entry] : manifest.tensors)
+    std::ranges::stable_sort(entry.parts, {}, [](const Manifest::Part& part) { return part.region.first(); });
   check_manifest(manifest, where);
   return manifest;
 }
@@ -118,10 +119,11 @@ FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& sh
   SafetensorsWriter writer(temporary / shard_name(rank), shard.infos);
   for (const TensorInfo& info : writer.order()) {
     const StateTensor& state = *shard.tensors.at(info.name);
+    const Tensor local = state.local.reshape(info.shape);
     if (state.remainder.defined())
-      writer.write(state.local, state.remainder);
+      writer.write(local, state.remainder.reshape(info.shape));
     else
-      writer.write(state.local);
+      writer.write(local);
   }
   return writer.finish();
 }

@@ -57,9 +57,9 @@ const SafetensorsFile& Shards::open(size_t shard) {
 std::span<const std::byte> Shards::bytes_of(const std::string& name, const Manifest::Entry& entry,
                                             const Manifest::Part& part) {
   const SafetensorsFile& file = open(part.shard);
-  const std::string key = part_name(name, entry, part);
+  const std::string key = part_name(name, entry.shape, part.region);
   const SafetensorsFile::Entry* found = file.find(key);
-  const Shape shape = entry.shape.dims() == 0 ? entry.shape : entry.shape.with(0, part.rows);
+  const Shape shape = part_shape(entry.shape, part.region);
   require<CheckpointError>(found && found->info.dtype == entry.dtype && found->info.shape == shape,
                            (folder_ / manifest_.shards[part.shard].name).string(), ": the manifest expects \"",
                            clipped(key), "\", ", entry.dtype, " ", shape, ", in it, and it is not");

@@ -25,7 +25,7 @@ class Shards {
   // The manifest must outlive it.
   Shards(fs::path folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
 
-  // The bytes of a part, [part.rows, ..] of the tensor. Throws CheckpointError as open_verified does, and when the
+  // The bytes of a part, in the order of its region. Throws CheckpointError as open_verified does, and when the
   // shard does not hold the part.
   std::span<const std::byte> bytes_of(const std::string& name, const Manifest::Entry& entry,
                                       const Manifest::Part& part);

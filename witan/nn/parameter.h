@@ -8,6 +8,7 @@
 
 #include "witan/autograd/tape.h"
 #include "witan/base/torch_random.h"
+#include "witan/tensor/region.h"
 
 namespace witan {
 
@@ -46,6 +47,7 @@ class Parameter final : public Leaf {
   const Shape& global_shape() const { return spec_.shape; }
   int64_t begin() const { return begin_; }                           // of dim 0
   int64_t first_element() const { return begin_ * row_elements(); }  // in the flat global tensor
+  Region region() const { return {first_element(), elements()}; }    // of the flat global tensor, that this rank holds
   int64_t elements() const { return value_.elements(); }             // held by this rank
 
   const Tensor& value() override { return value_; }

@@ -15,12 +15,16 @@ struct Norm2 {
   double zeros = 0;
 };
 
-// How many rows of sums a parameter's local part yields. An expert is a piece of its own, so that its sums do not
-// depend on which other experts are on its rank.
-int64_t chunks_of(const Parameter& parameter);
+// How many rows of sums the elements of a parameter's flat local part before `element` yield, a chunk each; `element`
+// is a boundary between chunks. An expert is a piece of its own, so that its sums do not depend on which other experts
+// are on its rank.
+int64_t chunks_before(const Parameter& parameter, int64_t element);
 
-// The sums of `tensor`, the parameter's value or gradient, into rows from first_row: chunks_of(parameter) of them.
-kernels::SquareSumsItem square_sums_of(const Parameter& parameter, const Tensor& tensor, int64_t first_row);
+// Adds the sums of elements [first, first + elements) of `tensor`, the parameter's value or gradient, into rows from
+// first_row. Both ends are boundaries between chunks.
+void add_square_sums(std::vector<kernels::SquareSumsItem>& items, const Parameter& parameter, const Tensor& tensor,
+                     int64_t first, int64_t elements, int64_t first_row);
+inline constexpr int kMostSquareSums = 3;  // items that it adds
 
 // Scales this step's gradients down to max_norm (0: never), or skips the step when their norm is not finite.
 // total [2] float64, the same on every rank.

@@ -9,10 +9,10 @@ namespace witan {
 Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
                      const std::vector<std::string>& prefixes) {
   for (const Owned& part : owned) {
-    const Tensor& whole = part.parameter->value();
-    require<ShapeError>(part.first_row >= 0 && part.rows >= 0 && part.first_row + part.rows <= whole.size(0),
-                        "optimizer: ", part.parameter->name(), " has no rows [", part.first_row, ", ",
-                        part.first_row + part.rows, "): this rank holds ", whole.shape());
+    const int64_t held = part.parameter->elements();
+    require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
+                        "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
+                        part.first + part.elements, "): this rank holds ", part.parameter->value().shape());
     Shard& shard = shards_.emplace_back();
     shard.owned = part;
     const bool decays = part.parameter->spec().weight_decay || config.decay_norms_and_biases;
@@ -33,9 +33,16 @@ void Optimizer::update(Stream& stream, const StepState& step) {
 void Optimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
   for (const Shard& shard : shards_) {
     const Parameter& parameter = *shard.owned.parameter;
-    const int64_t first_row = parameter.begin() + shard.owned.first_row;
+    const int64_t first = shard.owned.first;
+    const auto regions = parameter.region().slice(first, first + shard.owned.elements);
     const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
-      visitor({prefix + "/" + parameter.name(), tensor, parameter.spec(), first_row, remainder});
+      int64_t begin = 0;
+      for (const Region& region : regions) {
+        const auto piece = [&](const Tensor& whole) { return whole.narrow(0, begin, region.elements()); };
+        visitor({prefix + "/" + parameter.name(), piece(tensor), parameter.spec(), region,
+                 remainder.defined() ? piece(remainder) : Tensor()});
+        begin += region.elements();
+      }
     };
     if (shard.remainder.defined()) show("master", shard.value(), shard.remainder);
     for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor, {});

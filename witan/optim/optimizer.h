@@ -12,21 +12,20 @@
 
 namespace witan {
 
-// A shard whose update is this rank's business: whole rows of dim 0 of the parameter's local part, so that matrices,
-// checkpoints and experts are never cut across.
+// A shard whose update is this rank's business: elements [first, first + elements) of the flat local part of a
+// parameter. Algorithms that need whole matrices are given whole parameters.
 struct Owned {
   Parameter* parameter;
-  int64_t first_row, rows;
+  int64_t first, elements;
 };
 
-// A piece of optimizer state as checkpoints see it: rows [first_row, first_row + tensor.size(0)) of a global tensor of
-// the parameter's shape.
+// A piece of optimizer state as checkpoints see it: a part of a global tensor of the parameter's shape.
 struct OptimizerTensor {
   std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
-  Tensor tensor;                   // [rows, ..]; of a master: the value itself, which is its upper half
+  Tensor tensor;                   // flat; of a master: the value itself, which is its upper half
   const ParameterSpec& parameter;  // whose shape is the global one
-  int64_t first_row;
-  Tensor remainder = {};  // of a master: its lower half (base/split_float.h)
+  Region region;                   // where the elements of the tensor stand in it
+  Tensor remainder = {};           // of a master: its lower half (base/split_float.h)
 };
 
 class Optimizer {
@@ -44,20 +43,24 @@ class Optimizer {
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const;
 
  protected:
-  // A shard's tensors, all of them [rows, ..].
+  // A shard's tensors, all of them flat.
   struct Shard {
     Owned owned;
     Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
     std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
 
-    Tensor value() const { return owned.parameter->value().narrow(0, owned.first_row, owned.rows); }
-    Tensor gradient() const { return owned.parameter->gradient().narrow(0, owned.first_row, owned.rows); }
+    Tensor value() const { return part_of(owned.parameter->value()); }
+    Tensor gradient() const { return part_of(owned.parameter->gradient()); }
+    Tensor part_of(const Tensor& whole) const {
+      return whole.reshape({whole.elements()}).narrow(0, owned.first, owned.elements);
+    }
     double weight_decay = 0;
   };
 
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for rows that a parameter does not have.
+  // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for elements that a parameter does not
+  // have.
   Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
             const std::vector<std::string>& prefixes);
 

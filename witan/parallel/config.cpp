@@ -9,12 +9,11 @@
 namespace witan {
 namespace {
 
-// Of the sizes that divide both, the one nearest to `wanted`; the smaller of two.
-int64_t nearest_expert_ranks(int64_t wanted, int world, int64_t num_experts) {
-  const int64_t common = std::gcd<int64_t>(world, num_experts);
+// Of the divisors of `of`, the one nearest to `wanted`; the smaller of two.
+int64_t nearest_divisor(int64_t wanted, int64_t of) {
   int64_t nearest = 1;
-  for (int64_t size = 1; size <= common; ++size)
-    if (common % size == 0 && std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
+  for (int64_t size = 1; size <= of; ++size)
+    if (of % size == 0 && std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
   return nearest;
 }
 
@@ -26,6 +25,11 @@ Fields ParallelConfig::fields() {
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
           .between(0, 1 << 20),
+      Field{"use_distributed_optimizer", &use_distributed_optimizer,
+            "ZeRO-1: ranks with the same parameters divide the optimizer's state and work among them"},
+      Field{"num_distributed_optimizer_instances", &num_distributed_optimizer_instances,
+            "groups of ranks that each hold the whole optimizer, divided; divides the ranks"}
+          .between(1, 1 << 20),
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
       Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
       Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}
@@ -39,11 +43,17 @@ Fields ParallelConfig::fields() {
 }
 
 void ParallelConfig::validate(int world, int64_t num_experts) const {
+  const int64_t instances = num_distributed_optimizer_instances;
+  require<ConfigError>(instances == 1 || use_distributed_optimizer, "num_distributed_optimizer_instances = ", instances,
+                       " needs use_distributed_optimizer = true");
+  require<ConfigError>(
+      instances <= world && world % instances == 0, "num_distributed_optimizer_instances = ", instances, ": ", world,
+      " ranks do not form so many equal groups; the nearest that works is ", nearest_divisor(instances, world));
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
   const auto refuse_unless = [&](bool possible, const std::string& why) {
     require<ConfigError>(possible, "expert_model_parallel_size = ", size, ": ", why, "; the nearest that works is ",
-                         nearest_expert_ranks(size, world, num_experts));
+                         nearest_divisor(size, std::gcd<int64_t>(world, num_experts)));
   };
   if (num_experts == 0) {
     require<ConfigError>(size == 1, "expert_model_parallel_size = ", size,
@@ -63,6 +73,12 @@ void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_r
                        "deterministic = true sums micro-batches in a binary tree, ", "and the ", per_rank,
                        " of each of ", world, " ranks are no part of one: let ranks divide ",
                        "global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
+  require<ConfigError>(!use_distributed_optimizer || num_distributed_optimizer_instances == 1 ||
+                           power_of_two(world / num_distributed_optimizer_instances),
+                       "deterministic = true sums ranks in a binary tree, and the ",
+                       world / num_distributed_optimizer_instances,
+                       " ranks of each of num_distributed_optimizer_instances = ", num_distributed_optimizer_instances,
+                       " are no part of one: make them a power of two, or take 1 instance");
   const int experts = expert_ranks(world, num_experts);
   require<ConfigError>(experts == world || power_of_two(experts), "deterministic = true sums ranks in a binary tree, ",
                        "and expert_model_parallel_size = ", experts, " of ", world,

@@ -13,6 +13,8 @@ struct ParallelConfig {
   std::string device = "auto";             // auto | cpu | cuda
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
+  bool use_distributed_optimizer = false;  // ZeRO-1: replicas divide the optimizer's state and work
+  int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
 
   bool processes = false;  // ranks are processes, as a launcher says: no key
 

@@ -8,7 +8,7 @@
 
 #include "witan/kernels/device_table.h"
 #include "witan/optim/clip.h"
-#include "witan/parallel/groups.h"
+#include "witan/parallel/ownership.h"
 
 namespace witan {
 
@@ -16,22 +16,33 @@ class GlobalNorm {
  public:
   enum class Of : uint8_t { gradients, values };
 
-  // Parameters and groups must outlive it.
-  GlobalNorm(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups);
+  // Ownership and groups must outlive it.
+  GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups);
 
   // total [2] float64 on the device: the sum of squares and the number of zeros, for clip() and read_norm();
-  // overwritten by the next call. Communicates over the expert axis: a call of all its ranks.
+  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard and expert axes.
   const Tensor& compute(Stream& stream, Of what);
 
  private:
+  // Parameters of one kind: their rows of sums lie by rank of the group that divides them, `rows[r]` from `begin[r]`
+  // on.
+  struct Family {
+    bool experts;
+    Group& group;
+    int expert_ranks;  // of which the group has one after the other for each owner
+    std::vector<int64_t> begin, rows;
+  };
+  Family family_of(bool experts, Group& group, int expert_ranks, int64_t& rows) const;
+  int64_t rows_of(size_t parameter, int owner) const;
+  std::vector<int64_t> summation_order() const;
   std::vector<kernels::SquareSumsItem> items_of(Of what) const;
 
-  std::vector<Parameter*> dense_, experts_;
-  Group& expert_group_;
-  Tensor sums_;   // [C, 2] float64: rows of dense parameters, then of experts by expert rank
-  Tensor order_;  // [C] int64: in which they are added
+  const Ownership& ownership_;
+  int64_t rows_ = 0;  // of sums
+  Family dense_, experts_;
+  Tensor sums_;   // [rows, 2] float64
+  Tensor order_;  // [rows] int64: in which they are added
   Tensor total_;  // [2] float64
-  int64_t dense_chunks_ = 0, expert_chunks_ = 0;  // of this rank
   kernels::DeviceTable gradients_, values_;
 };
 

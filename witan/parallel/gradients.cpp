@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <map>
-#include <ranges>
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/elementwise.h"
@@ -26,38 +24,14 @@ int64_t level_count(const GradientOptions& options) {
 
 }  // namespace
 
-std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements) {
-  std::vector<std::vector<size_t>> buckets;
-  int64_t held = bucket_elements;  // of the last bucket: closed, so the first parameter opens one
-  for (size_t i = elements.size(); i-- > 0;) {
-    if (held >= bucket_elements) {
-      buckets.emplace_back();
-      held = 0;
-    }
-    buckets.back().push_back(i);
-    held += elements[i];
-  }
-  return buckets;
-}
-
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
                                  const GradientOptions& options)
     : stream_(stream), options_(options) {
   constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
   if (stream.plans_for_cuda() && groups.world().size() > 1)
     side_ = std::make_unique<Stream>(stream.device(), stream.shared_arena(), stream.pool(), kSideScratch);
-  std::map<std::pair<bool, Axes>, std::vector<size_t>> families;  // experts or not: indices of their parameters
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const ParameterSpec& spec = parameters[i]->spec();
-    families[{spec.expert, groups.layout().gradient_axes(spec)}].push_back(i);
-  }
-  for (const auto& [kind, family] : families) {
-    const auto& [experts, axes] = kind;
-    const bool apart = experts && options.summation == Summation::tree;
-    add_buckets(parameters, family, groups.over(axes), apart ? groups.of(Axis::expert).size() : 1);
-  }
-  // Backward has finished a bucket when it passes the bucket's first parameter, so the latest go first.
-  std::ranges::sort(buckets_, std::greater(), &Bucket::first_parameter);
+  for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements))
+    buckets_.push_back(make_bucket(plan, parameters, groups));
   for (size_t i = 0; i < buckets_.size(); ++i)
     for (Parameter* parameter : buckets_[i].parameters)
       parameter->gradient_ready = [this, i](Parameter&) { on_ready(buckets_[i]); };
@@ -69,24 +43,20 @@ GradientBuckets::~GradientBuckets() {
     for (Parameter* parameter : bucket.parameters) parameter->gradient_ready = nullptr;
 }
 
-void GradientBuckets::add_buckets(const std::vector<Parameter*>& parameters, const std::vector<size_t>& family,
-                                  Group& group, int64_t sources) {
-  std::vector<int64_t> elements;
-  for (const size_t i : family) elements.push_back(parameters[i]->elements());
-  for (const std::vector<size_t>& members : plan_buckets(elements, options_.bucket_elements)) {
-    Bucket& bucket = buckets_.emplace_back();
-    bucket.group = &group;
-    bucket.sources = sources;
-    bucket.first_parameter = family[members.back()];
-    int64_t total = 0;
-    // In the model's order: what lies side by side there is side by side here, and can be written at once.
-    for (const size_t member : members | std::views::reverse) {
-      bucket.parameters.push_back(parameters[family[member]]);
-      total += elements[member];
-    }
-    bucket.levels = stream_.empty({level_count(options_), sources, total}, options_.dtype, MemoryTag::gradients);
-    bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, total);
-  }
+GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
+                                                     const Groups& groups) const {
+  Bucket bucket;
+  bucket.first_parameter = plan.parameters.front();
+  for (const size_t i : plan.parameters) bucket.parameters.push_back(parameters[i]);
+  bucket.group = &groups.over(groups.layout().gradient_axes(bucket.parameters.front()->spec()));
+  bucket.shards = &groups.of(Layout::shard_axis(plan.experts));
+  bucket.replicas = &groups.of(Layout::replicate_axis(plan.experts));
+  bucket.begins = plan.begins;
+  if (plan.experts && options_.summation == Summation::tree) bucket.sources = groups.of(Axis::expert).size();
+  const int64_t total = plan.begins.back();
+  bucket.levels = stream_.empty({level_count(options_), bucket.sources, total}, options_.dtype, MemoryTag::gradients);
+  bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, total);
+  return bucket;
 }
 
 // Gradients are in this level from now on, kept apart by so many sources.
@@ -151,10 +121,19 @@ void GradientBuckets::finish_micro_batch(Bucket& bucket) {
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   const Stopwatch reduction;
+  reduce(bucket);
+  reduction_s_ += reduction.seconds();
+}
+
+// Over ranks. Owners' parts are summed over them first, which are neighbours in the order of all: the same tree.
+void GradientBuckets::reduce(const Bucket& bucket) {
   const bool beside = side_ && bucket.group->size() > 1;
   if (beside) side_->follow(stream_);
-  bucket.group->all_reduce(beside ? *side_ : stream_, bucket.buffer);
-  reduction_s_ += reduction.seconds();
+  Stream& on = beside ? *side_ : stream_;
+  if (bucket.shards->size() == 1) return bucket.group->all_reduce(on, bucket.buffer);
+  bucket.shards->reduce_scatter_uneven(on, bucket.buffer, bucket.begins);
+  const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
+  if (count > 0) bucket.replicas->all_reduce(on, bucket.buffer.narrow(0, begin, count));
 }
 
 void GradientBuckets::write_zeros(const Bucket& bucket) {

@@ -1,11 +1,11 @@
 // Gradient buffers, and their reduction over exactly the axes on which they are Partial.
 //
-// A family is the parameters that are reduced over the same group: those of experts over expert_replicate, all others
-// over all ranks. Buffers of a family lie in buckets, each one allocation, so that one all-reduce serves many
-// parameters. Buckets take parameters in reverse order, as backward finishes them, and are reduced in one order that is
-// fixed by the parameters alone: every rank makes the same calls, whatever its backward does first. On a GPU they run
-// on a stream of their own, beside the backward, which the end of the step waits for. Reductions are sums; losses carry
-// the global denominators already.
+// Gradients of parameters that are reduced over the same ranks, of experts or of all others, lie in buckets
+// (ownership.h), each one allocation, so that one collective serves many parameters. Buckets take parameters in reverse
+// order, as backward finishes them, and are reduced in one order that is fixed by the parameters alone: every rank
+// makes the same calls, whatever its backward does first. On a GPU they run on a stream of their own, beside the
+// backward, which the end of the step waits for. Reductions are sums; losses carry the global denominators already.
+// With a distributed optimizer a rank ends with the sums of what it owns, and the rest of its gradients is undefined.
 //
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree over their index in the global batch
 // (Summation::tree): the first largest power of two of them, plus the rest. Of a tree, this rank's micro-batches are a
@@ -19,23 +19,17 @@
 #include <span>
 #include <vector>
 
-#include "witan/parallel/groups.h"
+#include "witan/parallel/ownership.h"
 
 namespace witan {
-
-// Megatron-LM's rule: from the last parameter to the first, a bucket closes once it holds `bucket_elements` or more.
-// Each bucket is the indices of its parameters, in that order.
-std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
 
 enum class Summation : uint8_t { in_place, tree };
 
 struct GradientOptions {
-  static constexpr int64_t kBucketElements = 40'000'000;  // Megatron-LM's default
-
   DType dtype = DType::f32;  // of gradients: float32, or float64 for float64 values
   Summation summation = Summation::in_place;
   int64_t micro_batches = 1;  // of this rank in a step
-  int64_t bucket_elements = kBucketElements;
+  int64_t bucket_elements = BucketPlan::kElements;
 };
 
 class GradientBuckets {
@@ -59,23 +53,26 @@ class GradientBuckets {
   struct Bucket {
     std::vector<Parameter*> parameters;  // in the order of the buffer, which is the model's
     size_t first_parameter = 0;          // the least index in the model of any of them
-    Group* group = nullptr;
-    int64_t sources = 1;  // ranks whose rows its gradients are kept apart by
-    Tensor levels;        // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
-    Tensor buffer;        // [sum of elements]: the first of them, which the step ends with
-    size_t waiting = 0;   // parameters that are not ready yet
+    Group* group = nullptr;              // all ranks that find summands of its gradients; of which,
+    Group* shards = nullptr;    // where several own parts of it, these do, and get the sums of their own part alone,
+    Group* replicas = nullptr;  // and these own the same part
+    std::vector<int64_t> begins = {};  // [owners + 1]: elements of the buffer
+    int64_t sources = 1;               // ranks whose rows its gradients are kept apart by
+    Tensor levels;       // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
+    Tensor buffer;       // [sum of elements]: the first of them, which the step ends with
+    size_t waiting = 0;  // parameters that are not ready yet
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of their reduction
 
  private:
-  void add_buckets(const std::vector<Parameter*>& parameters, const std::vector<size_t>& family, Group& group,
-                   int64_t sources);
+  Bucket make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters, const Groups& groups) const;
   void bind(const Bucket& bucket, int64_t level, int64_t sources);
   void on_ready(Bucket& bucket);
   void finish_micro_batch(Bucket& bucket);
   void write_zeros(const Bucket& bucket);
   void sum_levels(const Bucket& bucket);
   void sum_sources(const Bucket& bucket);
+  void reduce(const Bucket& bucket);
   bool last() const { return micro_batch_ + 1 == options_.micro_batches; }
 
   Stream& stream_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace witan {
 namespace {
@@ -10,9 +11,18 @@ namespace {
 MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts) {
   config.validate(world, num_experts);
   MeshSizes sizes;
-  sizes.replicate = world;
   sizes.expert = config.expert_ranks(world, num_experts);
+  sizes.replicate = world;
   sizes.expert_replicate = world / sizes.expert;
+  if (config.use_distributed_optimizer) {
+    const auto instances = static_cast<int>(config.num_distributed_optimizer_instances);
+    sizes.shard = world / instances;
+    sizes.replicate = instances;
+    // Fewer where experts have fewer replicas than there are instances.
+    const int of_experts = std::gcd(sizes.expert_replicate, instances);
+    sizes.expert_shard = sizes.expert_replicate / of_experts;
+    sizes.expert_replicate = of_experts;
+  }
   return sizes;
 }
 
@@ -23,30 +33,33 @@ Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
 
 std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& spec) const {
   constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
-  if (spec.expert) return {{Axis::expert_replicate, replicas}, {Axis::expert, Placement::shard(0)}};
-  return {{Axis::replicate, replicas}};
+  if (spec.expert)
+    return {{Axis::expert_replicate, replicas}, {Axis::expert_shard, replicas}, {Axis::expert, Placement::shard(0)}};
+  return {{Axis::replicate, replicas}, {Axis::shard, replicas}};
 }
 
 Axes Layout::world_axes() const {
-  return mesh_.effective({Axis::replicate});
+  return mesh_.effective({Axis::replicate, Axis::shard});
 }
 
 Axes Layout::data_axes() const {
-  return mesh_.effective({Axis::replicate});
+  return mesh_.effective({Axis::replicate, Axis::shard});
 }
 
 int Layout::data_ranks() const {
-  return mesh_.size(Axis::replicate);
+  return mesh_.size(Axis::replicate) * mesh_.size(Axis::shard);
 }
 
 int Layout::data_rank(int rank) const {
-  return mesh_.coordinate(rank, Axis::replicate);
+  return mesh_.coordinate(rank, Axis::replicate) * mesh_.size(Axis::shard) + mesh_.coordinate(rank, Axis::shard);
 }
 
 std::vector<Axes> Layout::group_axes() const {
   std::vector<Axes> all = {{}};
-  for (const Axes& axes : {world_axes(), mesh_.effective({Axis::expert}), mesh_.effective({Axis::expert_replicate})})
-    if (std::ranges::find(all, axes) == all.end()) all.push_back(axes);
+  for (const Axes& wanted : {world_axes(), Axes{Axis::replicate}, Axes{Axis::shard}, Axes{Axis::expert},
+                             Axes{Axis::expert_replicate}, Axes{Axis::expert_shard},
+                             Axes{Axis::expert_replicate, Axis::expert_shard}, Axes{Axis::expert_shard, Axis::expert}})
+    if (const Axes axes = mesh_.effective(wanted); std::ranges::find(all, axes) == all.end()) all.push_back(axes);
   return all;
 }
 
@@ -54,7 +67,7 @@ Axes Layout::gradient_axes(const ParameterSpec& spec) const {
   Axes axes;
   for (const auto& [axis, placement] : placements(spec))
     if (placement.of_gradient() == Placement::partial()) axes.push_back(axis);
-  return axes;
+  return mesh_.effective(axes);
 }
 
 std::pair<int64_t, int64_t> Layout::rows(const ParameterSpec& spec, int rank) const {
@@ -68,13 +81,19 @@ std::pair<int64_t, int64_t> Layout::rows(const ParameterSpec& spec, int rank) co
 }
 
 std::string Layout::describe(std::span<const ParameterSpec> parameters) const {
-  std::string text =
-      fmt::format("{} ranks: replicate {}; of experts: expert_replicate {} x expert {}\n", world_size(),
-                  mesh_.size(Axis::replicate), mesh_.size(Axis::expert_replicate), mesh_.size(Axis::expert));
+  const auto sizes = [&](std::initializer_list<Axis> axes) {
+    std::string text;
+    for (const Axis axis : axes)
+      if (mesh_.size(axis) > 1 || axis == *axes.begin())
+        text += cat(text.empty() ? "" : " x ", axis, " ", mesh_.size(axis));
+    return text;
+  };
+  std::string text = fmt::format("{} ranks: {}; of experts: {}\n", world_size(), sizes({Axis::replicate, Axis::shard}),
+                                 sizes({Axis::expert_replicate, Axis::expert_shard, Axis::expert}));
   for (const ParameterSpec& spec : parameters) {
     std::string where;
     for (const auto& [axis, placement] : placements(spec))
-      where += cat(where.empty() ? "" : ", ", axis, " ", placement);
+      if (mesh_.size(axis) > 1) where += cat(where.empty() ? "" : ", ", axis, " ", placement);
     text += fmt::format("{:<48} {:<20} {}\n", spec.name, cat(spec.shape), where);
   }
   return text;

@@ -25,6 +25,11 @@ class Layout {
   Axes data_axes() const;   // along which ranks have samples of their own
   int data_ranks() const;   // along them together
   int data_rank(int rank) const;
+  // Ranks that divide the optimizer's work on the same parameters, of experts or of all others, and which one this is.
+  int owners(bool experts) const { return mesh_.size(shard_axis(experts)); }
+  int owner(bool experts, int rank) const { return mesh_.coordinate(rank, shard_axis(experts)); }
+  static Axis shard_axis(bool experts) { return experts ? Axis::expert_shard : Axis::shard; }
+  static Axis replicate_axis(bool experts) { return experts ? Axis::expert_replicate : Axis::replicate; }
   // Every set of axes along which ranks communicate: Mesh::effective, each once, and that of no axis.
   std::vector<Axes> group_axes() const;
 

@@ -1,10 +1,132 @@
 #include "witan/parallel/ownership.h"
 
+#include <algorithm>
+#include <map>
+#include <ranges>
+
+#include "witan/kernels/optimizer.h"
+
 namespace witan {
+namespace {
+
+// The boundary between two chunks that is nearest to element `at` of the flat local part.
+int64_t nearest_cut(const Parameter& parameter, int64_t at) {
+  const Shape& local = parameter.value().shape();
+  const int64_t piece = parameter.spec().expert ? parameter.elements() / local[0] : parameter.elements();
+  const int64_t piece_begin = at / piece * piece;
+  const int64_t before = piece_begin + (at - piece_begin) / kernels::kChunkElements * kernels::kChunkElements;
+  const int64_t after = std::min(before + kernels::kChunkElements, piece_begin + piece);
+  return at - before <= after - at ? before : after;
+}
+
+// [owners + 1] of a buffer that holds these parameters one after the other.
+std::vector<int64_t> cut_at_chunks(const std::vector<const Parameter*>& parameters, int owners) {
+  int64_t total = 0;
+  for (const Parameter* parameter : parameters) total += parameter->elements();
+  std::vector<int64_t> begins = {0};
+  int64_t begin = 0;  // of the parameter
+  auto parameter = parameters.begin();
+  for (int owner = 1; owner < owners; ++owner) {
+    const int64_t even = total / owners * owner + total % owners * owner / owners;
+    while (parameter != parameters.end() && begin + (*parameter)->elements() <= even)
+      begin += (*parameter++)->elements();
+    begins.push_back(parameter == parameters.end() ? total : begin + nearest_cut(**parameter, even - begin));
+  }
+  begins.push_back(total);
+  return begins;
+}
+
+}  // namespace
+
+std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements) {
+  std::vector<std::vector<size_t>> buckets;
+  int64_t held = bucket_elements;  // of the last bucket: closed, so the first parameter opens one
+  for (size_t i = elements.size(); i-- > 0;) {
+    if (held >= bucket_elements) {
+      buckets.emplace_back();
+      held = 0;
+    }
+    buckets.back().push_back(i);
+    held += elements[i];
+  }
+  return buckets;
+}
+
+std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                       int64_t bucket_elements) {
+  std::vector<BucketPlan> plans;
+  for (const bool experts : {false, true}) {
+    std::vector<size_t> family;  // parameters that are reduced over the same axes
+    std::vector<int64_t> elements;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i]->spec().expert != experts) continue;
+      family.push_back(i);
+      elements.push_back(parameters[i]->elements());
+    }
+    for (const std::vector<size_t>& members : plan_buckets(elements, bucket_elements)) {
+      BucketPlan& plan = plans.emplace_back();
+      plan.experts = experts;
+      std::vector<const Parameter*> held;
+      // In the model's order: what lies side by side there is side by side here, and can be written at once.
+      for (const size_t member : members | std::views::reverse) {
+        plan.parameters.push_back(family[member]);
+        held.push_back(parameters[family[member]]);
+      }
+      plan.begins = cut_at_chunks(held, layout.owners(experts));
+    }
+  }
+  std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.parameters.front(); });
+  return plans;
+}
+
+Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& layout, int rank, int64_t bucket_elements)
+    : parameters_(parameters),
+      dense_owners_(layout.owners(false)),
+      dense_owner_(layout.owner(false, rank)),
+      expert_owners_(layout.owners(true)),
+      expert_owner_(layout.owner(true, rank)),
+      ranges_(parameters.size()) {
+  for (const BucketPlan& plan : plan_gradients(parameters, layout, bucket_elements)) {
+    int64_t begin = 0;
+    for (const size_t i : plan.parameters) {
+      const int64_t end = begin + parameters[i]->elements();
+      for (size_t owner = 0; owner + 1 < plan.begins.size(); ++owner) {
+        const int64_t first = std::clamp(plan.begins[owner], begin, end),
+                      last = std::clamp(plan.begins[owner + 1], begin, end);
+        ranges_[i].push_back({first - begin, last - first});
+      }
+      begin = end;
+    }
+  }
+}
+
+std::vector<Owned> Ownership::owned() const {
+  std::vector<Owned> owned;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Range mine = range(i, owner_of_rank(parameters_[i]->spec().expert));
+    if (mine.elements > 0) owned.push_back({parameters_[i], mine.first, mine.elements});
+  }
+  return owned;
+}
+
+void Ownership::gather_values(Stream& stream, const Groups& groups) const {
+  for (const bool experts : {false, true}) {
+    if (owners(experts) == 1) continue;
+    std::vector<OwnedPiece> pieces;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i]->spec().expert != experts) continue;
+      const Tensor flat = parameters_[i]->value().reshape({parameters_[i]->elements()});
+      for (int owner = 0; owner < owners(experts); ++owner)
+        if (const Range part = range(i, owner); part.elements > 0)
+          pieces.push_back({flat.narrow(0, part.first, part.elements), owner});
+    }
+    groups.of(experts ? Axis::expert_shard : Axis::shard).gather_pieces(stream, pieces);
+  }
+}
 
 std::vector<Owned> own_all(const std::vector<Parameter*>& parameters) {
   std::vector<Owned> owned;
-  for (Parameter* parameter : parameters) owned.push_back({parameter, 0, parameter->value().size(0)});
+  for (Parameter* parameter : parameters) owned.push_back({parameter, 0, parameter->elements()});
   return owned;
 }
 

@@ -1,13 +1,65 @@
-// Who updates what.
+// Which gradients share a buffer, and who updates what: pure functions of the parameters and the layout, the same on
+// all ranks.
+//
+// With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard axis, for experts those
+// of expert_shard, hold the same parameters, and each updates a part of every bucket. Parts are as even as they can be
+// with cuts at the chunks that the gradient norm is summed in (kernels/optimizer.h), so that its bits do not depend on
+// them. Without one, every rank updates all that it holds: gradients are identical on replicas, and so the updates are.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/groups.h"
 
 namespace witan {
 
-// Every rank updates all that it holds, replicas alike: gradients are identical on them, and so the updates are.
+// Megatron-LM's rule: from the last parameter to the first, a bucket closes once it holds `bucket_elements` or more.
+// Each bucket is the indices of its parameters, in that order.
+std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
+
+struct BucketPlan {
+  static constexpr int64_t kElements = 40'000'000;  // Megatron-LM's default
+
+  std::vector<size_t> parameters;  // indices in the model, in the order of the buffer, which is the model's
+  bool experts = false;            // whose parameters they are; a bucket has no others
+  std::vector<int64_t> begins;     // [owners + 1]: elements [begins[o], begins[o + 1]) of the buffer are owner o's
+};
+// In the order of their reduction: backward has finished a bucket when it passes the first parameter, so the latest go
+// first.
+std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                       int64_t bucket_elements = BucketPlan::kElements);
+
+class Ownership {
+ public:
+  // Elements [first, first + elements) of the flat local part of a parameter.
+  struct Range {
+    int64_t first = 0, elements = 0;
+  };
+
+  // Parameters must outlive it.
+  Ownership(const std::vector<Parameter*>& parameters, const Layout& layout, int rank,
+            int64_t bucket_elements = BucketPlan::kElements);
+
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  int owners(bool experts) const { return experts ? expert_owners_ : dense_owners_; }
+  // Of owner `owner`: a coordinate on the shard axis of the parameter's view.
+  Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
+  // This rank's, in the order of the model; parameters of which it owns nothing are left out.
+  std::vector<Owned> owned() const;
+  // Values as their owners have them, on all ranks: a call of all ranks of both shard axes.
+  void gather_values(Stream& stream, const Groups& groups) const;
+
+ private:
+  int owner_of_rank(bool experts) const { return experts ? expert_owner_ : dense_owner_; }
+
+  std::vector<Parameter*> parameters_;
+  int dense_owners_, dense_owner_, expert_owners_, expert_owner_;
+  std::vector<std::vector<Range>> ranges_;  // of each parameter, by owner
+};
+
+// One rank that owns everything: for loops without a layout.
 std::vector<Owned> own_all(const std::vector<Parameter*>& parameters);
 
 }  // namespace witan

@@ -11,24 +11,27 @@ namespace witan {
 void StateCheck::after_init(Stream& stream) const {
   check_places("init");
   for (const Parameter* parameter : parameters_) {
-    check_identical(stream, parameter->spec(), parameter->value(), "init: the value of " + parameter->name());
+    check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
+                    "init: the value of " + parameter->name());
     if (parameter->spec().expert && parameter->spec().init.random()) check_experts_differ(stream, *parameter, "init");
   }
 }
 
-void StateCheck::after_reduction(Stream& stream) const {
-  for (Parameter* parameter : parameters_)
-    check_identical(stream, parameter->spec(), parameter->gradient(),
-                    "reduction: the gradient of " + parameter->name());
+void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned) const {
+  for (const auto& [parameter, first, elements] : owned)
+    check_identical(stream, parameter->spec(),
+                    parameter->gradient().reshape({parameter->elements()}).narrow(0, first, elements),
+                    Among::owners_of_it, "reduction: the gradient of " + parameter->name());
 }
 
 void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const {
   check_places("the update");
   for (const Parameter* parameter : parameters_)
-    check_identical(stream, parameter->spec(), parameter->value(), "the update: the value of " + parameter->name());
+    check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
+                    "the update: the value of " + parameter->name());
   optimizer.visit([&](const OptimizerTensor& state) {
     const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
-    check_identical(stream, state.parameter, own, "the update: " + state.name);
+    check_identical(stream, state.parameter, own, Among::owners_of_it, "the update: " + state.name);
   });
 }
 
@@ -42,10 +45,11 @@ void StateCheck::check_places(const char* stage) const {
   }
 }
 
-void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor,
+void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                                  const std::string& what) const {
   for (const auto& [axis, placement] : groups_.layout().placements(spec)) {
     if (placement.kind != Placement::Kind::replicate) continue;
+    if (among == Among::owners_of_it && axis == Layout::shard_axis(spec.expert)) continue;
     const std::vector<int> world_ranks = groups_.layout().mesh().ranks(groups_.rank(), axis);
     std::string list;
     for (const int rank : ranks_that_differ(stream, groups_.of(axis), tensor))

@@ -18,14 +18,17 @@ class StateCheck {
 
   // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
   // stage, the tensor, and the ranks of the world that differ from the others.
-  void after_init(Stream& stream) const;       // values, places, and that no two experts are equal
-  void after_reduction(Stream& stream) const;  // gradients
+  void after_init(Stream& stream) const;  // values, places, and that no two experts are equal
+  void after_reduction(Stream& stream, const std::vector<Owned>& owned) const;  // gradients of what this rank owns
   // values, places and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
 
  private:
   void check_places(const char* stage) const;
-  void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, const std::string& what) const;
+  // Which ranks hold the same: of values all replicas, of what is divided among owners those that own the same part.
+  enum class Among : uint8_t { replicas, owners_of_it };
+  void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
+                       const std::string& what) const;
   void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
 
   std::vector<Parameter*> parameters_;

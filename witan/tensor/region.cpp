@@ -61,6 +61,14 @@ std::vector<Region> Region::slice(int64_t begin, int64_t end) const {
   return pieces;
 }
 
+Region rows_of(const Shape& global, int64_t first_row, int64_t rows) {
+  const int64_t all = global.dims() == 0 ? 1 : global[0];
+  require<ShapeError>(first_row >= 0 && rows >= 0 && first_row <= all - rows, "region: rows ", first_row, " to ",
+                      first_row + rows, " are not rows of the global ", global);
+  const int64_t row = all == 0 ? 0 : global.elements() / all;
+  return {first_row * row, rows * row};
+}
+
 std::ostream& operator<<(std::ostream& out, const Region& region) {
   if (region.contiguous()) return out << '[' << region.first() << ", " << region.end() << ')';
   return out << '(' << region.first() << " + i * " << region.distance() << ", " << region.length() << ") x "

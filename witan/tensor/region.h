@@ -9,6 +9,8 @@
 #include <ostream>
 #include <vector>
 
+#include "witan/tensor/shape.h"
+
 namespace witan {
 
 class Region {
@@ -44,6 +46,10 @@ class Region {
  private:
   int64_t first_ = 0, length_ = 0, runs_ = 0, distance_ = 0;
 };
+
+// Rows [first_row, first_row + rows) of dim 0 of a global tensor; a scalar (no dims) is one row. Throws ShapeError for
+// rows that it does not have.
+Region rows_of(const Shape& global, int64_t first_row, int64_t rows);
 
 // [first, end) of one run; (first + i * distance, length) x runs of several
 std::ostream& operator<<(std::ostream& out, const Region& region);

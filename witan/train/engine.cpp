@@ -19,13 +19,14 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       config_(config),
       model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.of(Axis::expert)),
       parameters_(model_.parameters()),
+      ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
                   .summation = config.parallel.deterministic ? Summation::tree : Summation::in_place,
-                  .micro_batches = config.micro_batches() / config.parallel.ranks}),
-      norm_(stream, parameters_, groups),
+                  .micro_batches = config.micro_batches() / groups.layout().data_ranks()}),
+      norm_(stream, ownership_, groups),
       step_state_(stream),
-      optimizer_(make_optimizer(config.optimizer, stream, own_all(parameters_))),
+      optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
       state_check_(parameters_, groups),
       one_(root_gradient(1)),
       balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
@@ -107,7 +108,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   gradients_.finish_step();
   times_.forward_backward = forward_backward.seconds();
   times_.reduction = gradients_.reduction_seconds();
-  if (config_.train.check_states) state_check_.after_reduction(stream_);
+  if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
 
   stream_.set_part("optimizer");
   if (mode == Mode::eager && before_update_) before_update_();
@@ -116,8 +117,9 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
+  times_.update = optimizer.seconds() - times_.clip;
+  ownership_.gather_values(stream_, groups_);
   times_.optimizer = optimizer.seconds();
-  times_.update = times_.optimizer - times_.clip;
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
@@ -134,7 +136,8 @@ void Engine::run_micro_batch(int64_t index) {
     ModelInput input = inputs_->input(index);
     input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
                          .repeatable = config_.parallel.deterministic};
-    const int64_t first = groups_.world().rank() * (config_.micro_batches() / config_.parallel.ranks);
+    const Layout& layout = groups_.layout();
+    const int64_t first = layout.data_rank(groups_.rank()) * (config_.micro_batches() / layout.data_ranks());
     input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
     const Tensor& mask = inputs_->mask(index);
     const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
@@ -234,16 +237,18 @@ double Engine::params_norm() {
 }
 
 std::vector<StateTensor> Engine::state() const {
-  // Of the ranks that hold the same rows, the first writes them.
-  const bool writes_dense = groups_.world().rank() == 0,
-             writes_experts = groups_.of(Axis::expert_replicate).rank() == 0;
+  // Of the ranks that hold the same, the first writes it.
+  const auto first_along = [&](const Axes& axes) { return groups_.over(axes).rank() == 0; };
+  const bool writes_dense = first_along(groups_.layout().data_axes()),
+             writes_experts = first_along({Axis::expert_replicate, Axis::expert_shard});
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_)
-    tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->begin(),
+    tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region(),
                        parameter->spec().expert ? writes_experts : writes_dense});
+  const bool owns_dense = first_along({Axis::replicate}), owns_experts = first_along({Axis::expert_replicate});
   optimizer_->visit([&](const OptimizerTensor& piece) {
-    tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.first_row,
-                       piece.parameter.expert ? writes_experts : writes_dense, piece.remainder});
+    tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
+                       piece.parameter.expert ? owns_experts : owns_dense, piece.remainder});
   });
   return tensors;
 }

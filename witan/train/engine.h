@@ -94,6 +94,7 @@ class Engine {
   RunConfig config_;
   Transformer model_;
   std::vector<Parameter*> parameters_;
+  Ownership ownership_;
   GradientBuckets gradients_;
   GlobalNorm norm_;
   StepState step_state_;

@@ -91,7 +91,7 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
       model_(stream_, run.config.model, 0, groups_.of(Axis::expert)) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())
-    weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->begin()});
+    weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
   load_tensors(run.checkpoint, weights, Extra::allow);
 }
 

@@ -107,8 +107,8 @@ void MegatronRecorder::interval(const TrainState& state, const megatron_log::Mem
     const ParameterCounts counts = count_parameters(config_.model);
     print_(megatron_log::format_parameters(static_cast<double>(counts.megatron_layers),
                                            static_cast<double>(counts.megatron_embeddings)));
-    print_(megatron_log::format_theoretical_memory(
-        megatron_weight_and_optimizer_bytes(config_.model, config_.parallel.ranks, false)));
+    print_(megatron_log::format_theoretical_memory(megatron_weight_and_optimizer_bytes(
+        config_.model, config_.parallel.ranks, config_.parallel.use_distributed_optimizer)));
     print_(megatron_log::format_memory(0, state.step, memory));
     memory_told_ = true;
   }

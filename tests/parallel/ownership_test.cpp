@@ -1,0 +1,111 @@
+#include "witan/parallel/ownership.h"
+
+#include <array>
+
+#include "parallel_support.h"
+#include "support/message_of.h"
+#include "witan/kernels/optimizer.h"
+#include "witan/parallel/gradients.h"
+
+namespace witan {
+namespace {
+
+using testing::on_ranks;
+using testing::SmallModel;
+using testing::ThreadRank;
+
+Layout divided(int world, int64_t expert_ranks, int64_t instances) {
+  ParallelConfig config;
+  config.expert_model_parallel_size = expert_ranks;
+  config.use_distributed_optimizer = true;
+  config.num_distributed_optimizer_instances = instances;
+  return {config, world, 8};
+}
+
+// Some of several chunks, some of few elements.
+std::vector<ParameterSpec> large_specs() {
+  return {{.name = "a", .shape = {5, 60000}},
+          {.name = "norm", .shape = {3}},
+          {.name = "experts", .shape = {8, 300, 301}, .expert = true},
+          {.name = "b", .shape = {700, 211}}};
+}
+
+TEST(Ownership, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {
+  testing::Rank rank;
+  for (const auto& [world, experts] :
+       std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 2}, {16, 1}}) {
+    const Layout layout = divided(world, experts, 1);
+    const Groups groups = make_meta_groups(layout, 0);
+    SmallModel model(rank.stream, large_specs(), groups);
+    const Ownership ownership(model.parameters, layout, 0, 200'000);
+    for (size_t i = 0; i < model.parameters.size(); ++i) {
+      const Parameter& parameter = *model.parameters[i];
+      const bool expert = parameter.spec().expert;
+      const int64_t piece = parameter.elements() / (expert ? parameter.value().size(0) : 1);
+      int64_t at = 0;
+      for (int owner = 0; owner < ownership.owners(expert); ++owner) {
+        const auto [first, elements] = ownership.range(i, owner);
+        if (elements == 0) continue;
+        EXPECT_EQ(first, at) << parameter.name() << " of owner " << owner << " in " << world;
+        EXPECT_EQ(first % piece % kernels::kChunkElements, 0);
+        at += elements;
+      }
+      EXPECT_EQ(at, parameter.elements());
+    }
+  }
+}
+
+TEST(Ownership, IsAsEvenAsChunksAllow) {
+  testing::Rank rank;
+  const Layout layout = divided(4, 1, 1);
+  SmallModel model(rank.stream, {{.name = "w", .shape = {40, kernels::kChunkElements}}}, make_meta_groups(layout, 0));
+  for (int owner = 0; owner < 4; ++owner)
+    EXPECT_EQ(Ownership(model.parameters, layout, owner).range(0, owner).elements, 10 * kernels::kChunkElements);
+  const Layout three = divided(3, 1, 1);
+  for (int owner = 0; owner < 3; ++owner)
+    EXPECT_NEAR(static_cast<double>(Ownership(model.parameters, three, owner).owned()[0].elements),
+                40.0 / 3 * kernels::kChunkElements, kernels::kChunkElements);
+}
+
+// Gradients are summed where they are owned, and values come back to everybody.
+TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
+  for (const auto& [world, experts, instances] :
+       std::vector<std::array<int, 3>>{{2, 1, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {4, 4, 1}})
+    on_ranks(world, [&, world = world, experts = experts, instances = instances](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, divided(world, experts, instances), rank.rank);
+      SmallModel model(rank.stream, large_specs(), groups);
+      const Ownership ownership(model.parameters, groups.layout(), groups.rank(), 200'000);
+      GradientBuckets buckets(rank.stream, model.parameters, groups, {.bucket_elements = 200'000});
+      for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, rank.rank);
+      buckets.finish_step();
+      for (const auto& [parameter, first, elements] : ownership.owned())
+        for (int64_t i = first; i < first + elements; i += 997) {
+          double sum = 0;
+          for (const int peer :
+               groups.layout().mesh().ranks(rank.rank, groups.layout().gradient_axes(parameter->spec())))
+            sum += testing::summand(parameter->name(), peer, parameter->first_element() + i);
+          ASSERT_NEAR(parameter->gradient().data<float>()[i], sum, 1e-5) << parameter->name() << " " << i;
+        }
+      for (Parameter* parameter : model.parameters) std::ranges::fill(parameter->value().span<float>(), -1.0f);
+      for (const auto& [parameter, first, elements] : ownership.owned())
+        for (int64_t i = first; i < first + elements; ++i)
+          parameter->value().data<float>()[i] = static_cast<float>(parameter->first_element() + i);
+      ownership.gather_values(rank.stream, groups);
+      for (const Parameter* parameter : model.parameters)
+        for (int64_t i = 0; i < parameter->elements(); ++i)
+          ASSERT_EQ(parameter->value().data<float>()[i], static_cast<float>(parameter->first_element() + i))
+              << parameter->name();
+    });
+}
+
+TEST(Ownership, WithoutADistributedOptimizerEveryRankOwnsAll) {
+  testing::Rank rank;
+  const Groups groups = make_meta_groups(testing::layout_of(4, 2), 1);
+  SmallModel model(rank.stream, testing::small_specs(), groups);
+  const auto owned = Ownership(model.parameters, groups.layout(), 1).owned();
+  ASSERT_EQ(owned.size(), model.parameters.size());
+  for (size_t i = 0; i < owned.size(); ++i) EXPECT_EQ(owned[i].elements, model.parameters[i]->elements());
+}
+
+}  // namespace
+}  // namespace witan
