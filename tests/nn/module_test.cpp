@@ -123,7 +123,7 @@ TEST(Module, ExpertStacksAreDealtOutEvenly) {
     const Stack stack(builder);
     const Parameter& part = *stack.parameters()[0];
     EXPECT_TRUE(part.spec().expert);
-    EXPECT_EQ(part.begin(), 2 * r);
+    EXPECT_EQ(part.region(), Region(12 * r, 12));
     const auto mine = values(part.value());
     together.insert(together.end(), mine.begin(), mine.end());
   }

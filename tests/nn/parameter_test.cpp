@@ -14,7 +14,7 @@ ParameterSpec normal_spec(const std::string& name, const Shape& shape, double st
 }
 
 std::vector<double> initial(Rank& rank, const ParameterSpec& spec, uint64_t seed) {
-  return values(Parameter(rank.stream, spec, 0, spec.shape[0], seed).value());
+  return values(Parameter(rank.stream, spec, spec.whole(), seed).value());
 }
 
 TEST(Parameter, InitialValuesDependOnSeedNameAndPositionAlone) {
@@ -29,19 +29,61 @@ TEST(Parameter, InitialValuesDependOnSeedNameAndPositionAlone) {
   for (const size_t i : {size_t{0}, size_t{1}, size_t{16384}, size_t{29999}}) EXPECT_EQ(values_now[i], rng.normal(i));
 }
 
+ParameterSpec::Part rows(const ParameterSpec& spec, int64_t first, int64_t count) {
+  return {rows_of(spec.shape, first, count), spec.shape.with(0, count)};
+}
+
 TEST(Parameter, APartIsASliceOfTheWhole) {
   Rank rank;
   const auto spec = normal_spec("w", {8, 3, 5});
   const auto whole = initial(rank, spec, 9);
   for (const int64_t begin : {0, 2, 6}) {
-    const Parameter part(rank.stream, spec, begin, 2, 9);
+    const Parameter part(rank.stream, spec, rows(spec, begin, 2), 9);
     EXPECT_EQ(part.value().shape(), Shape({2, 3, 5}));
     EXPECT_EQ(part.global_shape(), Shape({8, 3, 5}));
-    EXPECT_EQ(part.begin(), begin);
-    EXPECT_EQ(part.first_element(), begin * 15);
+    EXPECT_EQ(part.region(), Region(begin * 15, 30));
     EXPECT_EQ(part.elements(), 30);
     EXPECT_EQ(values(part.value()), std::vector<double>(whole.begin() + begin * 15, whole.begin() + (begin + 2) * 15));
   }
+}
+
+// Columns, rows, and the gate and up halves of a stack of experts: every part of every cut is the whole's values there.
+TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
+  Rank rank;
+  struct Case {
+    Shape shape;
+    Cut cut;
+    int experts;
+  };
+  for (const auto& [shape, cut, experts] : std::vector<Case>{{{6, 8}, {.dim = 1}, 1},
+                                                             {{12, 5}, {.dim = 0}, 1},
+                                                             {{8, 5}, {.dim = 0, .blocks = 2}, 1},
+                                                             {{4, 8, 3}, {.dim = 1, .blocks = 2}, 2},
+                                                             {{4, 3, 8}, {.dim = 2}, 4}}) {
+    ParameterSpec spec = normal_spec("w", shape);
+    spec.cut = cut;
+    spec.expert = experts > 1;
+    const auto whole = initial(rank, spec, 9);
+    std::vector<int> seen(whole.size());
+    for (int expert = 0; expert < experts; ++expert)
+      for (const int cutters : {1, 2, 4}) {
+        for (int r = 0; r < cutters; ++r) {
+          const ParameterSpec::Part part = spec.part(experts, expert, cutters, r);
+          const auto found = values(Parameter(rank.stream, spec, part, 9).value());
+          EXPECT_EQ(part.shape[cut.dim], shape[cut.dim] / cutters);
+          for (size_t i = 0; i < found.size(); ++i) {
+            const auto at = static_cast<size_t>(part.region.global(static_cast<int64_t>(i)));
+            ASSERT_EQ(found[i], whole[at]) << shape << " " << i;
+            ++seen[at];
+          }
+        }
+      }
+    EXPECT_EQ(seen, std::vector<int>(whole.size(), 3)) << shape;
+  }
+  ParameterSpec halves = normal_spec("w", {8, 5});
+  halves.cut = {.dim = 0, .blocks = 2};
+  EXPECT_EQ(test::message_of<ShapeError>([&] { halves.part(1, 0, 3, 0); }),
+            "w: dim 0 of [8, 5] cannot be cut into 3 equal parts of each of its 2 blocks");
 }
 
 TEST(Parameter, NormalValuesHaveTheirDeviation) {
@@ -86,14 +128,14 @@ TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
   };
   expected.normal(35, into(first));
   expected.uniform(96, 0.5, into(second));
-  EXPECT_EQ(values(Parameter(rank.stream, embedding, 0, 5, 1, &whole).value()), first);
-  EXPECT_EQ(values(Parameter(rank.stream, linear, 0, 8, 1, &whole).value()), second);
+  EXPECT_EQ(values(Parameter(rank.stream, embedding, embedding.whole(), 1, &whole).value()), first);
+  EXPECT_EQ(values(Parameter(rank.stream, linear, linear.whole(), 1, &whole).value()), second);
   for (const int64_t begin : {0, 2, 6}) {
     TorchRandom part(5);
-    const Parameter some(rank.stream, embedding, begin / 2, 2, 1, &part);
+    const Parameter some(rank.stream, embedding, rows(embedding, begin / 2, 2), 1, &part);
     const auto at = first.begin() + begin / 2 * 7;
     EXPECT_EQ(values(some.value()), std::vector<double>(at, at + 14));
-    const Parameter experts(rank.stream, linear, begin, 2, 1, &part);
+    const Parameter experts(rank.stream, linear, rows(linear, begin, 2), 1, &part);
     EXPECT_EQ(values(experts.value()),
               std::vector<double>(second.begin() + begin * 12, second.begin() + (begin + 2) * 12));
   }
@@ -101,13 +143,13 @@ TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
 
 TEST(Parameter, IsChargedToWeights) {
   Rank rank;
-  const Parameter parameter(rank.stream, normal_spec("w", {128, 8}), 0, 128, 1);
+  const Parameter parameter(rank.stream, normal_spec("w", {128, 8}), {{0, 1024}, {128, 8}}, 1);
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::weights), 128 * 8 * 8);
 }
 
 TEST(Parameter, GradientsMustFit) {
   Rank rank;
-  Parameter parameter(rank.stream, normal_spec("w", {4, 6}, 1, DType::bf16), 1, 2, 1);
+  Parameter parameter(rank.stream, normal_spec("w", {4, 6}, 1, DType::bf16), {{6, 12}, {2, 6}}, 1);
   EXPECT_EQ(test::message_of<ShapeError>([&] {
               parameter.bind_gradient(rank.stream.empty({4, 6}, DType::f32));
             }),
@@ -122,14 +164,14 @@ TEST(Parameter, GradientsMustFit) {
 TEST(Parameter, PartsOutsideTheWholeAreRefused) {
   Rank rank;
   EXPECT_EQ(test::message_of<ShapeError>([&] {
-              Parameter(rank.stream, normal_spec("w", {4, 6}), 3, 2, 1);
+              Parameter(rank.stream, normal_spec("w", {4, 6}), {{18, 12}, {2, 6}}, 1);
             }),
             "w: rows [3, 5) of [4, 6]");
 }
 
 TEST(Parameter, SaysWhenItsGradientIsReady) {
   Rank rank;
-  Parameter parameter(rank.stream, normal_spec("w", {2}), 0, 2, 1);
+  Parameter parameter(rank.stream, normal_spec("w", {2}), {{0, 2}, {2}}, 1);
   parameter.on_gradient_ready();  // nobody listens
   std::string heard;
   parameter.gradient_ready = [&](Parameter& p) { heard += p.name(); };

@@ -17,7 +17,7 @@ TEST(Clip, EachExpertIsAPieceOfItsOwn) {
   EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {"p", {3, n}}), 3 * n), 4);
   EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {.name = "e", .shape = {3, 1, n}, .expert = true}), 3 * n), 6);
   EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {"one", {1}}), 1), 1);
-  const Parameter none(rank.stream, {.name = "none", .shape = {4, 2, 2}, .expert = true}, 2, 0, 1);
+  const Parameter none(rank.stream, {.name = "none", .shape = {4, 2, 2}, .expert = true}, {Region(), {0, 2, 2}}, 1);
   EXPECT_EQ(chunks_before(none, 0), 0);
 }
 
@@ -32,7 +32,7 @@ TEST(Clip, SumsDoNotDependOnTheNeighbours) {
     kernels::square_sums_all(rank.stream, to, items, {});
   };
   sum(sums, *experts, experts->gradient());
-  Parameter alone(rank.stream, experts->spec(), 1, 1, 1);
+  Parameter alone(rank.stream, experts->spec(), experts->spec().part(3, 1, 1, 0), 1);
   alone.bind_gradient(experts->gradient().narrow(0, 1, 1));
   const Tensor one = rank.poisoned({2, 2}, DType::f64);
   sum(one, alone, alone.gradient());

@@ -13,8 +13,8 @@ namespace witan::testing {
 // One parameter whose gradient is bound and holds normal values.
 inline std::unique_ptr<Parameter> parameter_with_gradient(Rank& rank, ParameterSpec spec,
                                                           DType gradient_dtype = DType::f32) {
-  const int64_t rows = spec.shape[0];
-  auto parameter = std::make_unique<Parameter>(rank.stream, std::move(spec), 0, rows, 1);
+  const auto whole = spec.whole();
+  auto parameter = std::make_unique<Parameter>(rank.stream, std::move(spec), whole, 1);
   parameter->bind_gradient(rank.normal(parameter->value().shape(), gradient_dtype, "gradient of " + parameter->name()));
   parameter->gradient_written = true;
   return parameter;

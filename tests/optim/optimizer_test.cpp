@@ -26,7 +26,8 @@ std::vector<std::string> state_of(const Optimizer& optimizer) {
 TEST(Optimizer, StateIsNamedForCheckpoints) {
   Rank rank;
   const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
-  Parameter narrow(rank.stream, {.name = "narrow", .shape = {8, 2, 2}, .dtype = DType::bf16, .expert = true}, 4, 2, 1);
+  Parameter narrow(rank.stream, {.name = "narrow", .shape = {8, 2, 2}, .dtype = DType::bf16, .expert = true},
+                   {{16, 8}, {2, 2, 2}}, 1);
   const auto adam = make_optimizer({}, rank.stream, {{wide.get(), 0, 6}, {&narrow, 0, 8}});
   EXPECT_EQ(
       state_of(*adam),
@@ -44,7 +45,7 @@ TEST(Optimizer, StateIsNamedForCheckpoints) {
 
 TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
   Rank rank;
-  Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, 0, 64, 1);
+  Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, {{0, 512}, {64, 8}}, 1);
   const auto adam = make_optimizer({}, rank.stream, {{&narrow, 0, 512}});
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer), 64 * 8 * (4 + 4 + 2));
 }
@@ -130,7 +131,7 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
 
 TEST(Optimizer, RefusesElementsThatAreNotThere) {
   Rank rank;
-  Parameter parameter(rank.stream, {"p", {8, 2}}, 4, 3, 1);
+  Parameter parameter(rank.stream, {"p", {8, 2}}, {{8, 6}, {3, 2}}, 1);
   EXPECT_EQ(test::message_of<ShapeError>([&] {
               make_optimizer({}, rank.stream, {{&parameter, 4, 3}});
             }),
@@ -144,7 +145,7 @@ TEST(Optimizer, RefusesElementsThatAreNotThere) {
 TEST(Optimizer, RunsOnMeta) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
-  Parameter parameter(meta, {"p", {1000, 1000}, DType::bf16}, 0, 1000, 1);
+  Parameter parameter(meta, {"p", {1000, 1000}, DType::bf16}, {{0, 1000000}, {1000, 1000}}, 1);
   parameter.bind_gradient(meta.empty({1000, 1000}, DType::f32, MemoryTag::gradients));
   const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000000}});
   StepState step(meta);

@@ -25,7 +25,7 @@ std::vector<ParameterSpec> uneven_specs() {
 
 // The same gradients on every layout: a pure function of the position in the global tensor.
 double gradient_at(const Parameter& parameter, int64_t i) {
-  const double value = testing::summand(parameter.name(), 0, parameter.first_element() + i);
+  const double value = testing::summand(parameter.name(), 0, parameter.region().global(i));
   return std::abs(value) < 0.1 ? 0 : value;
 }
 
@@ -56,7 +56,7 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   double squares = 0, none = 0;
   testing::Rank rank;
   for (const ParameterSpec& spec : uneven_specs()) {
-    const Parameter whole(rank.stream, spec, 0, spec.shape[0], 1);
+    const Parameter whole(rank.stream, spec, spec.whole(), 1);
     for (int64_t i = 0; i < whole.elements(); ++i) {
       const double g = static_cast<float>(gradient_at(whole, i));
       squares += g * g;

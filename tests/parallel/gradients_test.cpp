@@ -93,7 +93,7 @@ void expect_sums(const Groups& groups, SmallModel& model, int micro_batches) {
     for (const int rank : groups.layout().mesh().ranks(groups.rank(), axis))
       for (int64_t i = 0; i < parameter->elements(); ++i)
         expected[static_cast<size_t>(i)] +=
-            micro_batches * testing::summand(parameter->name(), rank, parameter->first_element() + i);
+            micro_batches * testing::summand(parameter->name(), rank, parameter->region().global(i));
     EXPECT_TRUE(testing::close(values(parameter->gradient()), expected, 1e-13, 1e-13)) << parameter->name();
   }
 }
@@ -188,7 +188,7 @@ void write_found(Parameter& parameter, int64_t index, int64_t micro_batches, int
   for (int64_t part = 0; part < parameter.gradient_parts(); ++part) {
     const int64_t of = parameter.spec().expert ? (first_source + part) * micro_batches + index : index;
     for (int64_t i = 0; i < parameter.elements(); ++i)
-      parameter.gradient_part(part).data<float>()[i] = found(parameter, of, parameter.first_element() + i);
+      parameter.gradient_part(part).data<float>()[i] = found(parameter, of, parameter.region().global(i));
   }
   parameter.gradient_written = true;
 }
@@ -219,7 +219,7 @@ void expect_tree(int world, int64_t expert_ranks, int64_t micro_batches) {
         ASSERT_EQ(parameter->gradient_parts(), 1);
         for (int64_t i = 0; i < parameter->elements(); ++i)
           ASSERT_EQ(parameter->gradient().data<float>()[i],
-                    tree(*parameter, 0, world * micro_batches, parameter->first_element() + i))
+                    tree(*parameter, 0, world * micro_batches, parameter->region().global(i)))
               << parameter->name() << " " << i;
       }
     }

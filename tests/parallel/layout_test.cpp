@@ -28,9 +28,9 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
     const Layout layout({}, world, 8);
     std::vector<int> holders(8);
     for (int rank = 0; rank < world; ++rank) {
-      const auto [first, count] = layout.rows(kExperts, rank);
-      for (int64_t row = first; row < first + count; ++row) ++holders[static_cast<size_t>(row)];
-      EXPECT_EQ(layout.rows(kNorm, rank), (std::pair<int64_t, int64_t>{0, 32}));
+      const auto [region, shape] = layout.part(kExperts, rank);
+      for (int64_t row = 0; row < shape[0]; ++row) ++holders[static_cast<size_t>(region.first() / 512 + row)];
+      EXPECT_EQ(layout.part(kNorm, rank).region, Region(0, 32));
     }
     EXPECT_EQ(holders, std::vector<int>(8, layout.mesh().size(Axis::expert_replicate))) << world;
   }

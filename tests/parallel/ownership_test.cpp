@@ -83,17 +83,17 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
           double sum = 0;
           for (const int peer :
                groups.layout().mesh().ranks(rank.rank, groups.layout().gradient_axes(parameter->spec())))
-            sum += testing::summand(parameter->name(), peer, parameter->first_element() + i);
+            sum += testing::summand(parameter->name(), peer, parameter->region().global(i));
           ASSERT_NEAR(parameter->gradient().data<float>()[i], sum, 1e-5) << parameter->name() << " " << i;
         }
       for (Parameter* parameter : model.parameters) std::ranges::fill(parameter->value().span<float>(), -1.0f);
       for (const auto& [parameter, first, elements] : ownership.owned())
         for (int64_t i = first; i < first + elements; ++i)
-          parameter->value().data<float>()[i] = static_cast<float>(parameter->first_element() + i);
+          parameter->value().data<float>()[i] = static_cast<float>(parameter->region().global(i));
       ownership.gather_values(rank.stream, groups);
       for (const Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
-          ASSERT_EQ(parameter->value().data<float>()[i], static_cast<float>(parameter->first_element() + i))
+          ASSERT_EQ(parameter->value().data<float>()[i], static_cast<float>(parameter->region().global(i)))
               << parameter->name();
     });
 }

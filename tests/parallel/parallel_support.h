@@ -28,8 +28,7 @@ inline std::vector<ParameterSpec> small_specs(DType dtype = DType::f32) {
 struct SmallModel {
   SmallModel(Stream& stream, const std::vector<ParameterSpec>& specs, const Groups& groups) {
     for (const ParameterSpec& spec : specs) {
-      const auto [first, count] = groups.layout().rows(spec, groups.rank());
-      owned.push_back(std::make_unique<Parameter>(stream, spec, first, count, 1));
+      owned.push_back(std::make_unique<Parameter>(stream, spec, groups.layout().part(spec, groups.rank()), 1));
       parameters.push_back(owned.back().get());
     }
   }
@@ -54,7 +53,7 @@ inline void write_summand(Parameter& parameter, int rank) {
     T* to = parameter.gradient().data<T>();
     for (int64_t i = 0; i < parameter.elements(); ++i) {
       const T before = parameter.gradient_written ? to[i] : T(0.0f);
-      to[i] = static_cast<T>(before + summand(parameter.name(), rank, parameter.first_element() + i));
+      to[i] = static_cast<T>(before + summand(parameter.name(), rank, parameter.region().global(i)));
     }
   });
   parameter.gradient_written = true;

@@ -111,10 +111,10 @@ TEST(StateCheck, FindsEqualExperts) {
 TEST(StateCheck, FindsExpertsInTheWrongPlace) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(layout_of(2, 2), 1);
-  Parameter misplaced(rank.stream, {.name = "experts", .shape = {8, 2, 2}, .expert = true}, 0, 4, 1);
+  Parameter misplaced(rank.stream, {.name = "experts", .shape = {8, 2, 2}, .expert = true}, {{0, 16}, {4, 2, 2}}, 1);
   const StateCheck check({&misplaced}, groups);
   EXPECT_EQ(test::message_of<CommError>([&] { check.after_init(rank.stream); }),
-            "check_states after init: rank 1 holds rows [0, 4) of experts, but the layout puts [4, 8) there");
+            "check_states after init: rank 1 holds elements [0, 16) of experts, but the layout puts [16, 32) there");
 }
 
 // The model cuts its experts itself; the layout must agree for every rank.

@@ -81,8 +81,9 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
       dispatch_floating(parameter.value().dtype(), [&]<class T>() {
         std::vector<T> own(static_cast<size_t>(parameter.elements()));
         stream.read(own.data(), parameter.value());
-        std::ranges::transform(own, result.weights[i].begin() + parameter.first_element(),
-                               [](T value) { return static_cast<double>(value); });
+        for (int64_t j = 0; j < parameter.elements(); ++j)
+          result.weights[i][static_cast<size_t>(parameter.region().global(j))] =
+              static_cast<double>(own[static_cast<size_t>(j)]);
       });
     }
   });

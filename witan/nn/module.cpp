@@ -20,17 +20,17 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                  Initialization init, bool weight_decay) {
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, weight_decay, false};
-  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), 0, shape[0], builder.seed,
-                                             builder.torch.get(), name == "weight" ? builder.place : Tensor()));
+  const auto part = spec.whole();
+  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
+                                             name == "weight" ? builder.place : Tensor()));
   return *own_.back();
 }
 
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                         Initialization init) {
-  const int64_t count = shape[0] / builder.expert_ranks;
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true};
-  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), count * builder.expert_rank, count,
-                                             builder.seed, builder.torch.get()));
+  const auto part = spec.part(builder.expert_ranks, builder.expert_rank, 1, 0);
+  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get()));
   return *own_.back();
 }
 

@@ -9,15 +9,31 @@
 
 namespace witan {
 
-Parameter::Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
+ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const {
+  Part part = whole();
+  if (expert && expert_ranks > 1) {
+    require<ShapeError>(shape[0] % expert_ranks == 0, name, ": ", shape[0], " experts cannot be dealt out to ",
+                        expert_ranks, " ranks evenly");
+    const int64_t count = shape[0] / expert_ranks;
+    part = {rows_of(shape, count * expert_rank, count), shape.with(0, count)};
+  }
+  if (!cut.any() || cut_ranks == 1) return part;
+  const int64_t size = shape[cut.dim], pieces = cut.blocks * cut_ranks;
+  require<ShapeError>(size % pieces == 0, name, ": dim ", cut.dim, " of ", shape, " cannot be cut into ", cut_ranks,
+                      " equal parts", cut.blocks > 1 ? cat(" of each of its ", cut.blocks, " blocks") : "");
+  int64_t block = size / cut.blocks;  // elements between two pieces of a rank
+  for (int dim = cut.dim + 1; dim < shape.dims(); ++dim) block *= shape[dim];
+  return {part.region.divided(block, cut_ranks, cut_rank), part.shape.with(cut.dim, size / cut_ranks)};
+}
+
+Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
                      TorchRandom* torch, Tensor place)
     : spec_(std::move(spec)),
-      begin_(begin),
-      value_(place.defined() ? std::move(place)
-                             : stream.empty(spec_.shape.with(0, count), spec_.dtype, MemoryTag::weights)) {
-  assert(value_.shape() == spec_.shape.with(0, count) && value_.dtype() == spec_.dtype && value_.contiguous());
-  require<ShapeError>(begin >= 0 && begin + count <= spec_.shape[0], name(), ": rows [", begin, ", ", begin + count,
-                      ") of ", spec_.shape);
+      region_(part.region),
+      value_(place.defined() ? std::move(place) : stream.empty(part.shape, spec_.dtype, MemoryTag::weights)) {
+  assert(value_.shape() == part.shape && value_.dtype() == spec_.dtype && value_.contiguous());
+  require<ShapeError>(region_.elements() == part.shape.elements() && region_.end() <= spec_.shape.elements(), name(),
+                      ": elements ", region_, " of ", spec_.shape, " as ", part.shape);
   if (stream.is_meta()) return;
   const auto kind = spec_.init.kind;
   if (kind == Initialization::Kind::torch_normal || kind == Initialization::Kind::torch_uniform) {
@@ -48,11 +64,11 @@ void Parameter::initialize(Stream& stream, uint64_t seed) {
   dispatch_floating(value_.dtype(), [&]<class T>() {
     // Elements [from, from + count), to values[0 … count).
     const auto fill = [&](T* values, int64_t from, int64_t count) {
-      stream.pool().for_ranges(count, kGrain, [&, first = first_element() + from](int64_t begin, int64_t end) {
+      stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
           if (spec_.init.kind == Initialization::Kind::normal)
-            value = rng.normal(static_cast<uint64_t>(first + i)) * spec_.init.std;
+            value = rng.normal(static_cast<uint64_t>(region_.global(from + i))) * spec_.init.std;
           values[i] = T(value);
         }
       });
@@ -70,14 +86,15 @@ void Parameter::initialize(Stream& stream, uint64_t seed) {
 }
 
 void Parameter::draw(Stream& stream, TorchRandom& random) {
-  const int64_t mine = first_element(), end = mine + elements(), all = spec_.shape.elements();
+  const int64_t all = spec_.shape.elements();
   dispatch_floating(value_.dtype(), [&]<class T>() {
     std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(elements()) : 0);
     T* to = stream.is_cuda() ? staged.data() : value_.data<T>();
     const auto keep = [&](int64_t first, std::span<const float> values) {
-      const int64_t last = first + static_cast<int64_t>(values.size());
-      for (int64_t i = std::max(first, mine); i < std::min(last, end); ++i)
-        to[i - mine] = T(values[static_cast<size_t>(i - first)]);
+      const Region drawn(first, static_cast<int64_t>(values.size()));
+      for_overlaps(drawn, region_, [&](int64_t from, int64_t mine, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) to[mine + i] = T(values[static_cast<size_t>(from + i)]);
+      });
     };
     if (spec_.init.kind == Initialization::Kind::torch_normal)
       random.normal(all, keep);

@@ -23,32 +23,47 @@ struct Initialization {
   bool random() const { return kind != Kind::zeros && kind != Kind::ones; }
 };
 
+// How a matrix is divided among ranks that multiply parts of it: along `dim`, each of `blocks` equal blocks of that dim
+// by itself (gate and up in one matrix are two).
+struct Cut {
+  int dim = -1;  // -1: it is not
+  int64_t blocks = 1;
+
+  bool any() const { return dim >= 0; }
+  bool operator==(const Cut&) const = default;
+};
+
 struct ParameterSpec {
   std::string name;  // "layers.0.attention.q_proj.weight": unique in the model, and its name in checkpoints
   Shape shape;       // the global tensor
   DType dtype = DType::f32;
   Initialization init = {};
   bool weight_decay = true;  // Megatron's rule: matrices yes, norms and biases no
-  // An expert parameter is cut along dim 0, its experts, over the expert axis, and replicated over expert_replicate;
-  // any other is replicated over the whole world.
-  bool expert = false;
+  bool expert = false;       // a stack of experts along dim 0, which the expert axis divides
+  Cut cut = {};              // by the tensor axis, of an expert by the expert tensor axis
+
+  // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
+  // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim does not divide evenly.
+  struct Part {
+    Region region;
+    Shape shape;
+  };
+  Part whole() const { return {{0, shape.elements()}, shape}; }
+  Part part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const;
 };
 
 class Parameter final : public Leaf {
  public:
-  // This rank's part: dim 0 from `begin`, `count` long; the whole tensor for a replicated parameter. Allocates and
-  // initialises the value. `torch` is needed by the kinds that draw from it.
+  // This rank's part. Allocates and initialises the value. `torch` is needed by the kinds that draw from it.
   // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
-  Parameter(Stream& stream, ParameterSpec spec, int64_t begin, int64_t count, uint64_t seed,
+  Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
 
   const std::string& name() const { return spec_.name; }
   const ParameterSpec& spec() const { return spec_; }
   const Shape& global_shape() const { return spec_.shape; }
-  int64_t begin() const { return begin_; }                           // of dim 0
-  int64_t first_element() const { return begin_ * row_elements(); }  // in the flat global tensor
-  Region region() const { return {first_element(), elements()}; }    // of the flat global tensor, that this rank holds
-  int64_t elements() const { return value_.elements(); }             // held by this rank
+  const Region& region() const { return region_; }        // of the flat global tensor, that this rank holds
+  int64_t elements() const { return value_.elements(); }  // held by this rank
 
   const Tensor& value() override { return value_; }
   const Tensor& value() const { return value_; }
@@ -70,12 +85,11 @@ class Parameter final : public Leaf {
   std::function<void(Parameter&)> gradient_ready;
 
  private:
-  int64_t row_elements() const { return spec_.shape[0] == 0 ? 0 : spec_.shape.elements() / spec_.shape[0]; }
   void initialize(Stream& stream, uint64_t seed);
   void draw(Stream& stream, TorchRandom& random);
 
   ParameterSpec spec_;
-  int64_t begin_;
+  Region region_;
   Tensor value_;
   std::vector<Tensor> gradients_ = std::vector<Tensor>(1);  // parts; one, undefined, until it is bound
 };

@@ -70,14 +70,10 @@ Axes Layout::gradient_axes(const ParameterSpec& spec) const {
   return mesh_.effective(axes);
 }
 
-std::pair<int64_t, int64_t> Layout::rows(const ParameterSpec& spec, int rank) const {
-  int64_t first = 0, count = spec.shape[0];
-  for (const auto& [axis, placement] : placements(spec)) {
-    if (placement.kind != Placement::Kind::shard) continue;
-    count /= mesh_.size(axis);
-    first += count * mesh_.coordinate(rank, axis);
-  }
-  return {first, count};
+ParameterSpec::Part Layout::part(const ParameterSpec& spec, int rank) const {
+  const Axis cut = spec.expert ? Axis::expert_tensor : Axis::tensor;
+  return spec.part(mesh_.size(Axis::expert), mesh_.coordinate(rank, Axis::expert), mesh_.size(cut),
+                   mesh_.coordinate(rank, cut));
 }
 
 std::string Layout::describe(std::span<const ParameterSpec> parameters) const {

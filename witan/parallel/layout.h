@@ -37,8 +37,8 @@ class Layout {
   std::vector<std::pair<Axis, Placement>> placements(const ParameterSpec& spec) const;
   // The axes on which each rank finds a summand of the parameter's gradient: over which it must be reduced.
   Axes gradient_axes(const ParameterSpec& spec) const;
-  // The rows of dim 0 that a rank holds: (first, count).
-  std::pair<int64_t, int64_t> rows(const ParameterSpec& spec, int rank) const;
+  // What a rank holds of a parameter.
+  ParameterSpec::Part part(const ParameterSpec& spec, int rank) const;
 
   // A table for people: the mesh, then a line per parameter.
   std::string describe(std::span<const ParameterSpec> parameters) const;

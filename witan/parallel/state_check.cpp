@@ -37,11 +37,10 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
 
 void StateCheck::check_places(const char* stage) const {
   for (const Parameter* parameter : parameters_) {
-    const auto [first, count] = groups_.layout().rows(parameter->spec(), groups_.rank());
-    const int64_t begin = parameter->begin(), held = parameter->value().size(0);
-    require<CommError>(begin == first && held == count, "check_states after ", stage, ": rank ", groups_.rank(),
-                       " holds rows [", begin, ", ", begin + held, ") of ", parameter->name(),
-                       ", but the layout puts [", first, ", ", first + count, ") there");
+    const auto [region, shape] = groups_.layout().part(parameter->spec(), groups_.rank());
+    require<CommError>(parameter->region() == region && parameter->value().shape() == shape, "check_states after ",
+                       stage, ": rank ", groups_.rank(), " holds elements ", parameter->region(), " of ",
+                       parameter->name(), ", but the layout puts ", region, " there");
   }
 }
 
