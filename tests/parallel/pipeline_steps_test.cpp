@@ -1,0 +1,142 @@
+#include "witan/parallel/pipeline_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "parallel/pipeline_support.h"
+
+namespace witan {
+namespace {
+
+using testing::for_pipelines;
+using testing::Passes;
+using testing::text_of;
+using Kind = PipelineStep::Kind;
+
+std::string steps_text(const Pipeline& pipeline, int stage) {
+  std::string text;
+  const auto all = pipeline_steps(pipeline);
+  for (const auto& [kind, work, peer] : all[static_cast<size_t>(stage)]) {
+    text += text.empty() ? "" : " ";
+    if (kind == Kind::recv) text += std::to_string(peer) + ">";
+    text += text_of(pipeline, work);
+    if (kind == Kind::send) text += ">" + std::to_string(peer);
+  }
+  return text;
+}
+
+// Runs all stages, each on its own clock, with transfers in which whoever comes first waits for the other. Returns when
+// the last is done; -1 when stages wait for each other for ever.
+double run(const Pipeline& pipeline, const std::vector<std::vector<PipelineStep>>& steps,
+           const std::function<double(const Work&)>& duration_of) {
+  std::vector<size_t> next(steps.size());
+  std::vector<double> clock(steps.size());
+  const auto meet = [&](int stage, const PipelineStep& step) {
+    const auto s = static_cast<size_t>(stage), p = static_cast<size_t>(step.peer);
+    if (next[p] == steps[p].size()) return false;
+    const PipelineStep& other = steps[p][next[p]];
+    if (other.kind == Kind::compute || other.kind == step.kind || other.peer != stage) return false;
+    const auto& [sender, sent] = step.kind == Kind::send ? std::pair(stage, step) : std::pair(step.peer, other);
+    const Work& taken = step.kind == Kind::send ? other.work : step.work;
+    EXPECT_EQ(target_of(pipeline, {sender, sent.work})->work, taken) << "an input is taken for another";
+    clock[s] = clock[p] = std::max(clock[s], clock[p]);
+    ++next[p];
+    return true;
+  };
+  for (bool any = true; any;) {
+    any = false;
+    for (size_t s = 0; s < steps.size(); ++s)
+      for (; next[s] < steps[s].size(); ++next[s], any = true) {
+        const PipelineStep& step = steps[s][next[s]];
+        if (step.kind != Kind::compute) {
+          if (!meet(static_cast<int>(s), step)) break;
+        } else {
+          clock[s] += duration_of(step.work);
+        }
+      }
+  }
+  for (size_t s = 0; s < steps.size(); ++s)
+    if (next[s] != steps[s].size()) return -1;
+  return *std::max_element(clock.begin(), clock.end());
+}
+
+// Worked out by hand: forwards take one unit and backwards two, transfers are at times 1, 2, 4, 7, 7 and 10.
+TEST(PipelineSteps, OfTwoStagesReadSo) {
+  const Pipeline pipeline{.stages = 2, .micro_batches = 3};
+  EXPECT_EQ(steps_text(pipeline, 0), "F0 F0>1 F1 F1>1 1>B0 B0 F2 F2>1 1>B1 B1 1>B2 B2");
+  EXPECT_EQ(steps_text(pipeline, 1), "0>F0 F0 0>F1 B0 B0>0 F1 B1 0>F2 B1>0 F2 B2 B2>0");
+}
+
+TEST(PipelineSteps, ComputeInTheOrderOfTheScheduleWithInputsBeforeAndOutputsAfter) {
+  for_pipelines([](const Pipeline& pipeline) {
+    const auto all = pipeline_steps(pipeline);
+    for (int stage = 0; stage < pipeline.stages; ++stage) {
+      std::vector<Work> computed;
+      std::set<Work> received, sent;
+      for (const auto& [kind, work, peer] : all[static_cast<size_t>(stage)]) {
+        const bool done = std::ranges::find(computed, work) != computed.end();
+        if (kind == Kind::recv) {
+          ASSERT_TRUE(!done && received.insert(work).second);
+          ASSERT_EQ(source_of(pipeline, {stage, work})->stage, peer);
+        } else if (kind == Kind::send) {
+          ASSERT_TRUE(done && sent.insert(work).second);
+          ASSERT_EQ(target_of(pipeline, {stage, work})->stage, peer);
+        } else {
+          ASSERT_EQ(received.contains(work), source_of(pipeline, {stage, work}).has_value());
+          computed.push_back(work);
+        }
+      }
+      ASSERT_EQ(computed, schedule_of(pipeline, stage));
+      for (const Work& work : computed) ASSERT_EQ(sent.contains(work), target_of(pipeline, {stage, work}).has_value());
+    }
+  });
+}
+
+TEST(PipelineSteps, NeitherWaitForEverNorLoseTimeToWaiting) {
+  for_pipelines([](const Pipeline& pipeline) {
+    const double time = run(pipeline, pipeline_steps(pipeline),
+                            [](const Work& w) { return static_cast<double>(testing::units_of(w)); });
+    const auto work = static_cast<double>(testing::work_of_stage(pipeline));
+    ASSERT_NEAR(time, work * (1 + bubble_over_work(pipeline)), 1e-9 * work);
+  });
+}
+
+TEST(PipelineSteps, DoNotWaitForEverAtAnySpeed) {
+  std::mt19937 random(7);
+  for_pipelines([&](const Pipeline& pipeline) {
+    if (pipeline.micro_batches % 5 != 0) return;
+    const auto steps = pipeline_steps(pipeline);
+    std::exponential_distribution<double> some(1);  // stages that sprint, and stages that stall
+    ASSERT_GT(run(pipeline, steps, [&](const Work&) { return some(random); }), 0);
+  });
+}
+
+TEST(PipelineSteps, HoldOneOutputAndFewInputs) {
+  for_pipelines([](const Pipeline& pipeline) {
+    const bool even = pipeline.chunks == 1 || pipeline.micro_batches % pipeline.stages == 0;
+    const auto all = pipeline_steps(pipeline);
+    for (int stage = 0; stage < pipeline.stages; ++stage) {
+      int inputs = 0, outputs = 0;
+      std::set<Work> received, unsent;
+      for (const auto& [kind, work, peer] : all[static_cast<size_t>(stage)]) {
+        if (kind == Kind::recv) received.insert(work);
+        if (kind == Kind::send) unsent.erase(work);
+        if (kind != Kind::compute) continue;
+        outputs = std::max(outputs, static_cast<int>(unsent.size()));  // that wait while others are computed
+        inputs = std::max(inputs, static_cast<int>(received.size()));
+        received.erase(work);
+        if (target_of(pipeline, {stage, work})) unsent.insert(work);
+      }
+      ASSERT_LE(outputs, 1);
+      ASSERT_LE(inputs, even ? 4 : pipeline.stages + 4);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace witan

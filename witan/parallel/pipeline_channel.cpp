@@ -1,0 +1,71 @@
+#include "witan/parallel/pipeline_channel.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using Kind = PipelineStep::Kind;
+
+// Removes the tensor; an undefined one where there is none.
+Tensor taken_from(std::map<Work, Tensor>& tensors, const Work& work) {
+  auto node = tensors.extract(work);
+  return node.empty() ? Tensor() : std::move(node.mapped());
+}
+
+}  // namespace
+
+PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const Shape& shape, DType dtype)
+    : group_(group), pipeline_(pipeline), shape_(shape), dtype_(dtype) {
+  pipeline.validate();
+  require<ConfigError>(pipeline.stages == group.size(), "pipeline: ", pipeline.stages, " stages on axis ", group.name(),
+                       " of ", group.size(), " ranks; the nearest that works is ", group.size());
+  steps_ = std::move(pipeline_steps(pipeline)[static_cast<size_t>(group.rank())]);
+}
+
+void PipelineChannel::run(Stream& stream, StageModel& model) {
+  std::map<Work, Tensor> received, unsent;
+  for (const auto& [kind, work, peer] : steps_) {
+    switch (kind) {
+      case Kind::compute:
+        if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())
+          unsent.emplace(work, std::move(output));
+        break;
+      case Kind::send:
+        group_.send(stream, taken_from(unsent, work), peer);
+        break;
+      case Kind::recv: {
+        const Tensor input = stream.empty(shape_, dtype_);
+        group_.recv(stream, input, peer);
+        received.emplace(work, input);
+      }
+    }
+  }
+}
+
+Tensor PipelineChannel::compute(StageModel& model, const Work& work, Tensor input) const {
+  const bool forward = work.pass == Work::Pass::forward;
+  Tensor output = forward ? model.forward(work.micro_batch, work.chunk, std::move(input))
+                          : model.backward(work.micro_batch, work.chunk, std::move(input));
+  check_output(work, output);
+  return output;
+}
+
+// A peer must not find out what this stage can.
+void PipelineChannel::check_output(const Work& work, const Tensor& output) const {
+  const bool wanted = target_of(pipeline_, {group_.rank(), work}).has_value();
+  const bool fits =
+      wanted ? output.defined() && output.dtype() == dtype_ && output.shape() == shape_ : !output.defined();
+  if (fits) return;
+  const auto found = output.defined() ? cat(output.dtype(), " ", output.shape()) : std::string("nothing");
+  const auto expected = wanted ? cat(dtype_, " ", shape_) : std::string("nothing");
+  throw ShapeError(cat("pipeline: ", work.pass == Work::Pass::forward ? "forward" : "backward", " of micro-batch ",
+                       work.micro_batch, " through chunk ", work.chunk, " of stage ", group_.rank(), " must return ",
+                       expected, ", got ", found));
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// The order in which a stage computes, sends and receives, such that no stage ever waits for ever: pure, the same on
+// every rank.
+//
+// Group::send and recv are a rendezvous: a stage that sends is held up until its peer receives. So the steps of all
+// stages are cut out of one sequence in which every transfer stands once, for both of its ends. Whatever the speed of
+// the stages, the first transfer of the sequence that is not done waits for computations alone: there is no deadlock,
+// with no thread and no buffer beside the tensors that are sent and received anyhow. That holds on every back end whose
+// calls keep their order, and collectives within stages do not disturb it, as all ranks of a stage compute the same
+// work between the same transfers.
+//
+// The sequence is that of a simulation in which backward takes twice as long as forward: a transfer stands at the first
+// moment at which its data are there and neither end computes. A stage does not wait to send: until its peer is free
+// too it goes on with other work, and keeps its output. At these speeds the rendezvous costs nothing: a step takes the
+// time that bubble_over_work() says.
+#pragma once
+
+#include <vector>
+
+#include "witan/parallel/schedule.h"
+
+namespace witan {
+
+struct PipelineStep {
+  // compute: the work. send: its output, to a peer. recv: its input, from a peer.
+  enum class Kind : uint8_t { compute, send, recv };
+  Kind kind;
+  Work work;
+  int peer = 0;  // the stage on the other side
+  bool operator==(const PipelineStep&) const = default;
+};
+
+// By stage. The pipeline is valid.
+std::vector<std::vector<PipelineStep>> pipeline_steps(const Pipeline& pipeline);
+
+}  // namespace witan
