@@ -110,8 +110,8 @@ std::function<void(const Work&)> delays(int stage, int most) {
 
 TEST(PipelineChannel, GivesTheResultOfOneRankAtAnySpeed) {
   for (int stages = 1; stages <= 6; ++stages)
-    for (int chunks = 1; chunks <= (stages == 1 ? 1 : 3); ++chunks)
-      for (const int64_t micro_batches : {1, 5, 12}) {
+    for (int chunks = 1; chunks <= (stages == 1 ? 1 : 2); ++chunks)
+      for (const int64_t micro_batches : {1, 7}) {
         const Pipeline pipeline{stages, chunks, micro_batches};
         SCOPED_TRACE(testing::text_of(pipeline));
         on_ranks(stages, [&](ThreadRank& rank) {

@@ -1,0 +1,54 @@
+// Which layers each stage of a pipeline holds: pure arithmetic, the same on every rank.
+//
+// The model is cut into stages x chunks runs of layers; in the order of layers they are chunk 0 of stages 0 … p-1, then
+// chunk 1 of stages 0 … p-1, and so on. The first holds the embedding too, the last the final norm and the head.
+//
+// Keys and results are Megatron-LM's where it has a result. It has none where layers do not divide by stages and
+// chunks; here the layers that are left over go one each to the chunks before the last: that one has the head, and the
+// first stages have the most micro-batches in flight.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace witan {
+
+struct StageSplit {
+  int64_t num_layers = 1;
+  int64_t pipeline_model_parallel_size = 1;
+  // How many chunks a stage has: one of the two, or neither for one chunk.
+  int64_t num_layers_per_virtual_pipeline_stage = 0;  // of a chunk
+  int64_t num_virtual_stages_per_pipeline_rank = 0;   // chunks of a stage
+  // Layers of all chunks of the first and the last stage; 0: as of any other.
+  int64_t decoder_first_pipeline_num_layers = 0;
+  int64_t decoder_last_pipeline_num_layers = 0;
+  // The embedding, the loss counts as a layer of its chunk.
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
+};
+
+struct LayerRange {
+  int64_t first, last;  // [first, last)
+  int64_t size() const { return last - first; }
+  bool operator==(const LayerRange&) const = default;
+};
+
+class Stages {
+ public:
+  // Throws ConfigError for a split that is impossible; it names the nearest that works. Every chunk has a layer, or
+  // what counts as one.
+  explicit Stages(const StageSplit& split);
+
+  int stages() const { return stages_; }
+  int chunks() const { return chunks_; }  // of each stage
+  LayerRange layers(int stage, int chunk) const;
+  bool has_embedding(int stage, int chunk) const { return stage == 0 && chunk == 0; }
+  bool has_head(int stage, int chunk) const { return stage == stages_ - 1 && chunk == chunks_ - 1; }
+  int stage_of(int64_t layer) const;
+
+ private:
+  int stages_, chunks_;
+  std::vector<int64_t> begins_;  // by place in the order of layers; the number of layers at the end
+};
+
+}  // namespace witan
