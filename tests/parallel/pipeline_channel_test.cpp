@@ -50,7 +50,7 @@ class Layers : public StageModel {
     EXPECT_EQ(x.defined(), layer > 0);
     const double in = x.defined() ? x.data<double>()[0] : static_cast<double>(micro_batch);
     if (layer == 0) x = stream_.empty(kShape, DType::f64);
-    const Tensor y = filled(forward_of(layer, in));
+    Tensor y = filled(forward_of(layer, in));
     activations_[{micro_batch, chunk}] = x;
     if (!is_last(layer)) return y;
     losses[micro_batch] = y.data<double>()[0];
@@ -75,7 +75,7 @@ class Layers : public StageModel {
   int layer_of(int chunk) const { return chunk * pipeline_.stages + stage_; }
   bool is_last(int layer) const { return layer == pipeline_.stages * pipeline_.chunks - 1; }
   Tensor filled(double value) {
-    const Tensor out = stream_.empty(kShape, DType::f64);
+    Tensor out = stream_.empty(kShape, DType::f64);
     std::ranges::fill(out.span<double>(), value);
     return out;
   }
@@ -267,12 +267,9 @@ TEST(PipelineChannel, RefusesOutputsThatDoNotFitBeforeTheyAreSent) {
             }),
             "rank 0: pipeline: forward of micro-batch 0 through chunk 0 of stage 0 must return float64 [2, 3, 4], got "
             "nothing");
-  EXPECT_EQ(message_of<ConfigError>([&] {
-              on_ranks(3, [&](ThreadRank& rank) {
-                PipelineChannel(*rank.everyone("pipeline"), pipeline, kShape, DType::f64);
-              });
-            }),
-            "rank 0: pipeline: 2 stages on axis pipeline of 3 ranks; the nearest that works is 3");
+  MetaGroup three(3, 0, "pipeline");
+  EXPECT_EQ(message_of<ConfigError>([&] { PipelineChannel(three, pipeline, kShape, DType::f64); }),
+            "pipeline: 2 stages on axis pipeline of 3 ranks; the nearest that works is 3");
 }
 
 TEST(PipelineChannel, RunsOnProcesses) {

@@ -2,9 +2,9 @@
 // order of pipeline_steps.h. The same on every back end: threads and processes exchange inline; on GPUs the transfers
 // are on the stream, between the kernels of the work, and may be captured into a graph.
 //
-// Nothing is copied to be sent. What is sent is held until its peer takes it, one output at most where a stage has
-// several chunks; what is received is held until its work is due. Both come from the stream's arena, so that a run on
-// the meta device plans them.
+// Nothing is copied to be sent. With one chunk to a stage no output waits for its peer, and two inputs at most for
+// their work; with several chunks two outputs and four inputs, and about as many as there are stages where those do not
+// divide the micro-batches. All come from the stream's arena, so that a run on the meta device plans them.
 #pragma once
 
 #include <vector>

@@ -10,6 +10,7 @@ namespace witan {
 namespace {
 
 using Kind = PipelineStep::Kind;
+using Pass = Work::Pass;
 
 class Simulation {
  public:
@@ -24,7 +25,7 @@ class Simulation {
     }
     std::vector<std::vector<PipelineStep>> steps;
     for (Stage& stage : stages_) {
-      assert(stage.next == stage.schedule.size() && stage.unsent.empty() && stage.received.empty());
+      assert(stage.done == stage.schedule.size() && stage.unsent.empty() && stage.received.empty());
       steps.push_back(std::move(stage.steps));
     }
     return steps;
@@ -33,59 +34,70 @@ class Simulation {
  private:
   struct Stage {
     std::vector<Work> schedule;
-    size_t next = 0;  // of the schedule
-    bool computes = false;
-    int64_t done_at = 0;       // where it computes
-    std::vector<Work> unsent;  // work whose output is still here
-    std::set<Work> received;   // work whose input is here already
+    size_t begun = 0, done = 0;  // of the schedule
+    int64_t done_at = 0;         // the end of what is begun
+    std::vector<Work> unsent;    // work whose output is still here
+    std::set<Work> received;     // work whose input is here already
     std::vector<PipelineStep> steps;
+    bool computes() const { return done < begun; }
   };
 
-  static int64_t duration_of(const Work& work) { return work.pass == Work::Pass::forward ? 1 : 2; }
   Stage& at(int stage) { return stages_[static_cast<size_t>(stage)]; }
+
+  // Whether the stage's next work has its input, if it needs one.
+  bool is_ready(int s) {
+    Stage& stage = at(s);
+    if (stage.begun == stage.schedule.size()) return false;
+    const Work& work = stage.schedule[stage.begun];
+    return !source_of(pipeline_, {s, work}) || stage.received.contains(work);
+  }
+
+  void begin_work(int s) {
+    Stage& stage = at(s);
+    const Work& work = stage.schedule[stage.begun++];
+    stage.received.erase(work);
+    stage.done_at = std::max(stage.done_at, now_) + (work.pass == Pass::forward ? 1 : 2);
+    stage.steps.push_back({Kind::compute, work});
+  }
 
   // Stages that can compute begin to. Whether any computes.
   bool start() {
     bool any = false;
     for (int s = 0; s < pipeline_.stages; ++s) {
       Stage& stage = at(s);
-      if (!stage.computes && stage.next < stage.schedule.size()) {
-        const Work& work = stage.schedule[stage.next];
-        if (!source_of(pipeline_, {s, work}) || stage.received.erase(work) > 0) {
-          stage.computes = true;
-          stage.done_at = now_ + duration_of(work);
-          stage.steps.push_back({Kind::compute, work});
-          ++stage.next;
-        }
+      if (!stage.computes() && is_ready(s)) {
+        begin_work(s);
+        const bool turns = stage.schedule[stage.begun - 1].pass == Pass::forward &&
+                           stage.begun < stage.schedule.size() && stage.schedule[stage.begun].pass == Pass::backward;
+        if (turns && is_ready(s)) begin_work(s);
       }
-      any = any || stage.computes;
+      any = any || stage.computes();
     }
     return any;
   }
 
-  // Time goes on to the next end of a computation.
+  // Time goes on to the next moment at which a stage is done with what it began.
   void finish() {
-    int64_t soonest = INT64_MAX;
+    now_ = INT64_MAX;
     for (const Stage& stage : stages_)
-      if (stage.computes) soonest = std::min(soonest, stage.done_at);
-    now_ = soonest;
+      if (stage.computes()) now_ = std::min(now_, stage.done_at);
     for (int s = 0; s < pipeline_.stages; ++s) {
       Stage& stage = at(s);
-      if (!stage.computes || stage.done_at > now_) continue;
-      stage.computes = false;
-      const Work& work = stage.schedule[stage.next - 1];
-      if (target_of(pipeline_, {s, work})) stage.unsent.push_back(work);
+      if (stage.done_at > now_) continue;
+      for (; stage.computes(); ++stage.done)
+        if (const Work& work = stage.schedule[stage.done]; target_of(pipeline_, {s, work}))
+          stage.unsent.push_back(work);
     }
   }
 
   // All that both ends have time for.
   void transfer() {
     for (int s = 0; s < pipeline_.stages; ++s) {
-      if (at(s).computes) continue;
+      if (at(s).computes()) continue;
       auto& unsent = at(s).unsent;
       for (auto work = unsent.begin(); work != unsent.end();) {
         const StageWork target = *target_of(pipeline_, {s, *work});
-        if (at(target.stage).computes) {
+        if (at(target.stage).computes()) {
           ++work;
           continue;
         }

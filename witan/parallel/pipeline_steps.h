@@ -10,8 +10,11 @@
 //
 // The sequence is that of a simulation in which backward takes twice as long as forward: a transfer stands at the first
 // moment at which its data are there and neither end computes. A stage does not wait to send: until its peer is free
-// too it goes on with other work, and keeps its output. At these speeds the rendezvous costs nothing: a step takes the
-// time that bubble_over_work() says.
+// too it goes on with other work, and keeps its output. A forward and the backward that follows it are not interrupted
+// where the inputs of both are there, so that neighbours meet once for each such pair, however long either takes.
+//
+// What the rendezvous costs against transfers that hold nobody up: nothing with one chunk to a stage, whatever the
+// ratio of backward to forward; with several some percent of a step, the less the more micro-batches there are.
 #pragma once
 
 #include <vector>

@@ -15,9 +15,9 @@
 // chunk, v m of which are work: the rest, (p - 1) / (v m) of the work for m >= p, is the bubble.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 namespace witan {
@@ -40,7 +40,10 @@ struct Work {
   Pass pass = Pass::forward;
   int64_t micro_batch = 0;
   int chunk = 0;
-  auto operator<=>(const Work&) const = default;
+  bool operator==(const Work&) const = default;
+  bool operator<(const Work& other) const {
+    return std::tie(pass, micro_batch, chunk) < std::tie(other.pass, other.micro_batch, other.chunk);
+  }
 };
 
 // Work of a stage.

@@ -149,7 +149,7 @@ Stages::Stages(const StageSplit& split) {
 
 LayerRange Stages::layers(int stage, int chunk) const {
   assert(stage >= 0 && stage < stages_ && chunk >= 0 && chunk < chunks_);
-  const auto at = static_cast<size_t>(chunk * stages_ + stage);
+  const auto at = static_cast<size_t>(chunk) * static_cast<size_t>(stages_) + static_cast<size_t>(stage);
   return {begins_[at], begins_[at + 1]};
 }
 
