@@ -14,7 +14,7 @@
 
 namespace witan {
 
-// What a stage computes. Tensors are those of PipelineChannel, x and dy the stage's own to keep or to drop.
+// What a stage computes. Tensors have the shape and dtype of the channel; x and dy are the stage's to keep or to drop.
 class StageModel {
  public:
   virtual ~StageModel() = default;
