@@ -164,7 +164,7 @@ void embeddings(Bench& on, bool as_words) {
   const std::string size = cat(" ", T, "x", D, as_words ? ", words" : ", uniform");
   on.line("embedding forward" + size, 2 * rows + number, [&] {
     return [&s, w = on.normal({V, D}, kHalf), ids = on.ids(as_words), y = on.empty({T, D}, kHalf)] {
-      twin::embedding_forward(s, y, ids, w);
+      twin::embedding_forward(s, y, ids, w, 0);
     };
   });
   for (const DType gradient : {kHalf, kSingle})
@@ -174,7 +174,7 @@ void embeddings(Bench& on, bool as_words) {
       on.line(cat("embedding backward", size, " ", gradient, adds ? ", added" : ""), moved, [&] {
         return [&s, write, dw = s.zeros({V, D}, gradient), order = on.empty({V + 1 + T}, DType::i32),
                 dy = on.normal({T, D}, kHalf),
-                ids = on.ids(as_words)] { twin::embedding_backward(s, dw, write, order, dy, ids); };
+                ids = on.ids(as_words)] { twin::embedding_backward(s, dw, write, order, dy, ids, 0); };
       });
     }
 }

@@ -24,15 +24,15 @@ class Embeddings : public CudaTest {
     }
     return ids;
   }
-  void expect_backward(const Tensor& ids, int64_t V, int64_t D, DType gradient, DType dtype) {
+  void expect_backward(const Tensor& ids, int64_t V, int64_t D, DType gradient, DType dtype, int64_t begin = 0) {
     const int64_t T = ids.elements();
     const Tensor dy = host.normal({T, D}, dtype, "dy"), dw = host.poisoned({V, D}, gradient),
                  dw_gpu = poisoned({V, D}, gradient);
     const Tensor ids_gpu = to_gpu(ids), dy_gpu = to_gpu(dy), again = poisoned({V, D}, gradient);
     for (const Write write : {Write::overwrite, Write::accumulate}) {
-      kernels::embedding_backward(host.stream, dw, write, host.stream.empty({V + 1 + T}, DType::i32), dy, ids);
+      kernels::embedding_backward(host.stream, dw, write, host.stream.empty({V + 1 + T}, DType::i32), dy, ids, begin);
       for (const Tensor& out : {dw_gpu, again})
-        kernels::embedding_backward(gpu(), out, write, poisoned({V + 1 + T}, DType::i32), dy_gpu, ids_gpu);
+        kernels::embedding_backward(gpu(), out, write, poisoned({V + 1 + T}, DType::i32), dy_gpu, ids_gpu, begin);
       EXPECT_TRUE(agree(dw_gpu, dw, 0, 0))
           << "T " << T << " V " << V << " D " << D << " " << dtype << " into " << gradient;
       EXPECT_EQ(values(to_host(dw_gpu)), values(to_host(again)));
@@ -62,6 +62,25 @@ TEST_F(Embeddings, BackwardSumsTokensInOrder) {
                                     {6000, 131, 520},
                                     {500, 40000, 24}})
         expect_backward(ids_of(T, V), V, D, gradient, dtype);
+}
+
+// Rows [begin, begin + n) of a table that is divided by rows; most tokens' rows are elsewhere, before or behind.
+TEST_F(Embeddings, PartsOfATable) {
+  for (const DType dtype : kDTypes)
+    for (const auto& [T, V, D, begin, n] : std::vector<std::array<int64_t, 5>>{{0, 5, 8, 2, 3},
+                                                                               {77, 300, 37, 250, 50},
+                                                                               {6000, 131, 520, 40, 50},
+                                                                               {6000, 128, 64, 0, 64},
+                                                                               {500, 40000, 24, 30000, 10000},
+                                                                               {100, 10, 8, 10, 0}}) {
+      SCOPED_TRACE(cat(dtype, " T ", T, " rows from ", begin));
+      const Tensor ids = ids_of(T, V), w = host.normal({n, D}, dtype, "w"), y = host.stream.empty({T, D}, dtype);
+      kernels::embedding_forward(host.stream, y, ids, w, begin);
+      const Tensor on_gpu = poisoned({T, D}, dtype);
+      kernels::embedding_forward(gpu(), on_gpu, to_gpu(ids), to_gpu(w), begin);
+      EXPECT_TRUE(agree(on_gpu, y, 0, 0));
+      for (const DType gradient : {DType::f32, dtype}) expect_backward(ids, n, D, gradient, dtype, begin);
+    }
 }
 
 // So many rows that a warp writes several.

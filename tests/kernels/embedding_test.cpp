@@ -17,10 +17,10 @@ std::vector<int32_t> random_ids(int64_t T, int64_t V) {
   return ids;
 }
 
-void backward(Rank& rank, const Tensor& dw, Write write, const Tensor& dy, const Tensor& ids) {
+void backward(Rank& rank, const Tensor& dw, Write write, const Tensor& dy, const Tensor& ids, int64_t begin = 0) {
   const Tensor order = rank.stream.empty({dw.size(0) + 1 + ids.elements()}, DType::i32);
   std::ranges::fill(order.span<int32_t>(), -77);  // a workspace comes with whatever was there
-  kernels::embedding_backward(rank.stream, dw, write, order, dy, ids);
+  kernels::embedding_backward(rank.stream, dw, write, order, dy, ids, begin);
 }
 
 TEST(Embedding, CopiesRows) {
@@ -72,6 +72,34 @@ TEST(Embedding, UnnamedRowsAreZeroedOrLeftAlone) {
   dw.data<float>()[7] = 9;
   backward(rank, dw, Write::accumulate, dy, ids);
   EXPECT_EQ(values(dw), accumulated);
+}
+
+// Rows [begin, begin + n) of a table of 7: what they are in the whole one, and zeros for ids that others hold.
+TEST(Embedding, PartsOfATableAreThoseOfTheWhole) {
+  Rank rank;
+  constexpr int64_t V = 7, D = 5, T = 200;
+  const Tensor ids = rank.tensor({T}, random_ids(T, V));
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const Tensor w = rank.normal({V, D}, dtype, "w"), dy = rank.normal({T, D}, dtype, "dy");
+    const Tensor y = rank.poisoned({T, D}, dtype), dw = rank.poisoned({V, D}, DType::f32);
+    kernels::embedding_forward(rank.stream, y, ids, w);
+    backward(rank, dw, Write::overwrite, dy, ids);
+    for (const auto& [begin, n] : std::vector<std::pair<int64_t, int64_t>>{{0, 7}, {0, 3}, {3, 3}, {6, 1}, {4, 0}}) {
+      SCOPED_TRACE(cat(dtype, ", rows [", begin, ", ", begin + n, ")"));
+      auto expected = values(y);
+      for (int64_t t = 0; t < T; ++t)
+        if (const int64_t row = ids.data<int32_t>()[t] - begin; row < 0 || row >= n)
+          std::fill_n(expected.begin() + t * D, D, 0.0);
+      const Tensor part = rank.poisoned({T, D}, dtype), gradient = rank.poisoned({n, D}, DType::f32);
+      kernels::embedding_forward(rank.stream, part, ids, w.narrow(0, begin, n), begin);
+      EXPECT_EQ(values(part), expected);
+      backward(rank, gradient, Write::overwrite, dy, ids, begin);
+      EXPECT_EQ(values(gradient), values(dw.narrow(0, begin, n)));
+      backward(rank, gradient, Write::accumulate, dy, ids, begin);
+      for (int64_t i = 0; i < n * D; ++i)
+        EXPECT_EQ(gradient.data<float>()[i], 2 * dw.data<float>()[begin * D + i]) << i;
+    }
+  }
 }
 
 TEST(Embedding, ThreadsDoNotChangeABit) {

@@ -2,6 +2,8 @@
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/thread_world.h"
+#include "witan/ops/redistribute.h"
 
 namespace witan {
 namespace {
@@ -35,6 +37,29 @@ TEST(Embedding, NoTokensGiveAGradientOfZero) {
   EXPECT_EQ(values(tape.gradient(w)), std::vector<double>(6, 0.0));
 }
 
+// Rows of a table of 10, as uneven as can be: the ranks' outputs sum to the whole one's, and each finds the gradient of
+// its own rows.
+TEST(Embedding, ATableDividedAmongRanksIsTheWholeOne) {
+  constexpr int64_t V = 10, D = 3;
+  for (const std::vector<int64_t>& bounds : {std::vector<int64_t>{0, 5, 10}, {0, 7, 7, 10}, {0, 1, 4, 4, 10}}) {
+    testing::on_ranks(static_cast<int>(bounds.size()) - 1, [&](testing::ThreadRank& rank) {
+      const auto group = rank.everyone("tensor");
+      const Tensor table = rank.normal({V, D}, DType::f64, "w"), dy = rank.normal({2, 6, D}, DType::f64, "dy");
+      const Tensor ids = rank.tensor<int32_t>({2, 6}, {0, 9, 3, 3, 7, 1, 4, 6, 9, 0, 2, 5});
+      const int64_t begin = bounds[static_cast<size_t>(rank.rank)],
+                    rows = bounds[static_cast<size_t>(rank.rank) + 1] - begin;
+      Tape tape(rank.stream);
+      const Var whole = tape.input(table), mine = tape.input(table.narrow(0, begin, rows));
+      const Var expected = ops::embedding(tape, ids, whole);
+      const Var y = ops::redistribute(tape, ops::embedding(tape, ids, mine, {begin, V}), *group, Placement::partial(),
+                                      Placement::replicate());
+      EXPECT_EQ(values(y.value()), values(expected.value()));
+      tape.backward({{expected, dy}, {y, dy}});
+      EXPECT_EQ(values(tape.gradient(mine)), values(tape.gradient(whole).narrow(0, begin, rows)));
+    });
+  }
+}
+
 TEST(Embedding, WrongInputsAreNamed) {
   Rank rank;
   Tape tape(rank.stream);
@@ -45,6 +70,16 @@ TEST(Embedding, WrongInputsAreNamed) {
       }),
       "embedding: id 5 at index 1 is not in the vocabulary of 5 entries: was the text encoded with another tokenizer?");
   EXPECT_THROW(ops::embedding(tape, rank.tensor<int32_t>({1}, {-1}), w), DataError);
+  ops::embedding(tape, rank.tensor<int32_t>({3}, {4, 5, 8}), w, {4, 9});
+  EXPECT_EQ(
+      message_of<DataError>([&] {
+        ops::embedding(tape, rank.tensor<int32_t>({3}, {4, 5, 9}), w, {4, 9});
+      }),
+      "embedding: id 9 at index 2 is not in the vocabulary of 9 entries: was the text encoded with another tokenizer?");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::embedding(tape, rank.tensor<int32_t>({1}, {0}), w, {5, 9});
+            }),
+            "embedding: rows [5, 10) are not within the vocabulary of 9 entries");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::embedding(tape, rank.tensor<int64_t>({1}, {0}), w); }),
             "embedding: ids must be contiguous int32 of at most 4 dims, got int64 [1]");
   EXPECT_EQ(message_of<ShapeError>([&] {

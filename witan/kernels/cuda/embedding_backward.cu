@@ -1,4 +1,5 @@
-// The gradient of a table: tokens are sorted by id, every row of the table is written once, by one warp.
+// The gradient of a table: tokens are sorted by row, every row of the table is written once, by one warp. Tokens of
+// rows that the table lacks are sorted behind all others, as if they named row V.
 //
 // A row's tokens are summed in blocks of 64. Full blocks are summed first, by blocks of their own, so that an id that
 // most tokens have keeps no single warp busy for long; what is left of a row is its writer's.
@@ -14,28 +15,31 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kBlock = 64;  // tokens summed together
 
-// What the kernels read: tokens in order of their ids, and where each id's begin.
+// What the kernels read: tokens in order of their rows, and where each row's begin.
 struct Sorted {
-  const int32_t* ids;     // [T], ascending
-  const int32_t* tokens;  // [T], ascending within an id
+  const uint32_t* rows;   // [T], ascending; V: none
+  const int32_t* tokens;  // [T], ascending within a row
   const int32_t* begin;   // [V + 1]
   int64_t T, V;
 };
 
-__global__ void __launch_bounds__(kThreads) number_tokens_kernel(int32_t* tokens, int64_t T) {
+__global__ void __launch_bounds__(kThreads)
+    number_tokens_kernel(int32_t* tokens, uint32_t* rows, const int32_t* ids, uint32_t begin, int64_t T, uint32_t V) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (t < T) tokens[t] = static_cast<int32_t>(t);
+  if (t >= T) return;
+  tokens[t] = static_cast<int32_t>(t);
+  rows[t] = min(static_cast<uint32_t>(ids[t]) - begin, V);  // ids before `begin` come out too large
 }
 
-// begin[v] = how many of the sorted ids are less than v
+// begin[v] = how many of the sorted rows are less than v
 __global__ void __launch_bounds__(kThreads)
-    find_begins_kernel(int32_t* begin, const int32_t* ids, int64_t T, int64_t V) {
+    find_begins_kernel(int32_t* begin, const uint32_t* rows, int64_t T, int64_t V) {
   const int64_t v = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (v > V) return;
   int64_t low = 0, high = T;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    if (ids[middle] < v)
+    if (rows[middle] < v)
       low = middle + 1;
     else
       high = middle;
@@ -56,8 +60,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (threadIdx.x < kBlock && i < sorted.T) {
-    const int32_t v = sorted.ids[i];
-    if ((i - sorted.begin[v]) % kBlock == 0 && i + kBlock <= sorted.begin[v + 1]) begin = i;
+    const uint32_t v = sorted.rows[i];
+    if (v < sorted.V && (i - sorted.begin[v]) % kBlock == 0 && i + kBlock <= sorted.begin[v + 1]) begin = i;
   }
   __syncthreads();
   if (begin < 0) return;
@@ -148,7 +152,7 @@ template <int N, class G, class T>
 __global__ void __launch_bounds__(kThreads, 3) write_rows_kernel(G* dw, bool adds, const Acc<T>* partials, const T* dy,
                                                                  Sorted sorted, int rows, int64_t D, int64_t columns) {
   const int lane = threadIdx.x % 32;
-  // Rows far apart, for ids near each other are often frequent together.
+  // Rows far apart, for those near each other are often frequent together.
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t apart = static_cast<int64_t>(gridDim.x) * kWarps, mine = first + lane * apart;
   int32_t begins = 0, ends = 0;
@@ -168,29 +172,29 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// Sorts the tokens by id, stably, and finds where each id's begin. Takes the beginning of scratch; `used` says how
+// Sorts the tokens by row, stably, and finds where each row's begin. Takes the beginning of scratch; `used` says how
 // much.
-Sorted sort_tokens(Stream& stream, const Tensor& order, const Tensor& ids, int64_t V, int64_t& used) {
+Sorted sort_tokens(Stream& stream, const Tensor& order, const Tensor& ids, int64_t first_id, int64_t V, int64_t& used) {
   const int64_t T = ids.elements();
-  const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(V - 1, 1)));
+  const int bits = std::bit_width(static_cast<uint64_t>(V));
   int32_t* const begin = ptr<int32_t>(order);
   int32_t* const tokens = begin + V + 1;
-  const int32_t* const from = ptr<const int32_t>(ids);
-  const auto sort = [&](void* memory, size_t& bytes, int32_t* sorted, const int32_t* numbers) {
-    return cub::DeviceRadixSort::SortPairs(memory, bytes, from, sorted, numbers, tokens, static_cast<int>(T), 0, bits,
+  const auto sort = [&](void* memory, size_t& bytes, const uint32_t* rows, uint32_t* sorted, const int32_t* numbers) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, rows, sorted, numbers, tokens, static_cast<int>(T), 0, bits,
                                            native(stream));
   };
   size_t bytes = 0;
-  witan::cuda::check(sort(nullptr, bytes, nullptr, nullptr), "sorting tokens by id");
-  const int64_t ids_bytes = aligned(T * 4);
-  used = 2 * ids_bytes + aligned(static_cast<int64_t>(bytes));
+  witan::cuda::check(sort(nullptr, bytes, nullptr, nullptr, nullptr), "sorting tokens by id");
+  const int64_t numbers_bytes = aligned(T * 4);
+  used = 3 * numbers_bytes + aligned(static_cast<int64_t>(bytes));
   std::byte* const scratch = stream.scratch(used);
-  auto* const sorted = reinterpret_cast<int32_t*>(scratch);
-  auto* const numbers = reinterpret_cast<int32_t*>(scratch + ids_bytes);
+  auto* const rows = reinterpret_cast<uint32_t*>(scratch);
+  auto* const sorted = reinterpret_cast<uint32_t*>(scratch + numbers_bytes);
+  auto* const numbers = reinterpret_cast<int32_t*>(scratch + 2 * numbers_bytes);
   if (T > 0) {
-    number_tokens_kernel<<<static_cast<unsigned>((T + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(numbers,
-                                                                                                                T);
-    witan::cuda::check(sort(scratch + 2 * ids_bytes, bytes, sorted, numbers), "sorting tokens by id");
+    number_tokens_kernel<<<static_cast<unsigned>((T + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+        numbers, rows, ptr<const int32_t>(ids), static_cast<uint32_t>(first_id), T, static_cast<uint32_t>(V));
+    witan::cuda::check(sort(scratch + 3 * numbers_bytes, bytes, rows, sorted, numbers), "sorting tokens by id");
   }
   find_begins_kernel<<<static_cast<unsigned>(V / kThreads + 1), kThreads, 0, native(stream)>>>(begin, sorted, T, V);
   return {sorted, tokens, begin, T, V};
@@ -222,10 +226,10 @@ void write_table(Stream& stream, const Tensor& dw, bool adds, const Tensor& dy, 
 }  // namespace
 
 void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Tensor& order, const Tensor& dy,
-                        const Tensor& ids) {
+                        const Tensor& ids, int64_t begin) {
   if (dw.elements() == 0) return;
   int64_t used = 0;
-  const Sorted sorted = sort_tokens(stream, order, ids, dw.size(0), used);
+  const Sorted sorted = sort_tokens(stream, order, ids, begin, dw.size(0), used);
   const bool adds = write == Write::accumulate;
   dispatch_device(dw.dtype(), [&]<class G>() {
     dispatch_device(dy.dtype(), [&]<class T>() {
