@@ -41,6 +41,16 @@ class CrossEntropyOnGpu : public testing::CudaTest {
     kernels::cross_entropy_backward(stream, dlogits, dloss, c.logits, r.lse, c.targets, c.weights);
     return r;
   }
+  // The columns [begin, end), packed.
+  Tensor columns_of(const Tensor& logits, int64_t begin, int64_t end) {
+    const int64_t T = logits.size(0), V = logits.size(1);
+    const Tensor out = host.stream.empty({T, end - begin}, logits.dtype());
+    dispatch_floating(logits.dtype(), [&]<class E>() {
+      for (int64_t t = 0; t < T; ++t)
+        std::copy_n(logits.data<E>() + t * V + begin, end - begin, out.data<E>() + t * (end - begin));
+    });
+    return out;
+  }
   Case to_gpu(const Case& c) {
     return {CudaTest::to_gpu(c.logits), CudaTest::to_gpu(c.weights), CudaTest::to_gpu(c.targets)};
   }
@@ -105,6 +115,66 @@ TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
     EXPECT_EQ(values(to_host(in_place.dlogits)), values(to_host(apart.dlogits)));
     EXPECT_EQ(values(to_host(in_place.lse)), values(to_host(apart.lse)));
   }
+}
+
+// Columns of logits that ranks hold between them, as unevenly as can be. One part has the bits of the whole.
+TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t T : {0, 1, 700})
+      for (const std::vector<int64_t>& bounds :
+           {std::vector<int64_t>{0, 1003}, {0, 600, 1003}, {0, 0, 1, 1003}, {0, 1003, 1003}}) {
+        const int64_t V = bounds.back(), n = static_cast<int64_t>(bounds.size()) - 1;
+        SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "] in ", n, " parts"));
+        const Case whole = make(dtype, T, V), on_gpu = to_gpu(whole);
+        const Tensor dloss = host.normal({1}, whole.weights.dtype(), "dloss");
+        const Results expected = run(host.stream, whole, dloss, host.poisoned({T, V}, dtype));
+        const Tensor parts = poisoned({n, 2, T}, whole.weights.dtype());
+        const auto part = [&](int64_t r) { return parts.narrow(0, r, 1).reshape({2, T}); };
+        std::vector<Tensor> columns;
+        for (int64_t r = 0; r < n; ++r) {
+          const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
+          columns.push_back(CudaTest::to_gpu(columns_of(whole.logits, begin, end)));
+          kernels::cross_entropy_part(gpu(), part(r), columns.back(), on_gpu.targets, on_gpu.weights, begin);
+        }
+        const Tensor loss = poisoned({1}, parts.dtype()), losses = poisoned({T}, parts.dtype()),
+                     lse = poisoned({T}, parts.dtype());
+        kernels::cross_entropy_combine(gpu(), loss, losses, lse, parts, on_gpu.weights);
+        const double narrow = dtype == DType::f64 ? 1e-12 : 1e-5;
+        EXPECT_TRUE(agree(lse, expected.lse, narrow, narrow));
+        EXPECT_TRUE(agree(losses, expected.losses, narrow, narrow));
+        EXPECT_TRUE(agree(loss, expected.loss, narrow * 10, narrow));
+        for (int64_t r = 0; r < n; ++r) {
+          const Tensor& in = columns[static_cast<size_t>(r)];
+          const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
+          kernels::cross_entropy_backward(gpu(), in, CudaTest::to_gpu(dloss), in, lse, on_gpu.targets, on_gpu.weights,
+                                          begin);
+          EXPECT_TRUE(agree(in, columns_of(expected.dlogits, begin, end), near_zero(dtype), tolerance(dtype)));
+        }
+        if (n > 1) continue;
+        const Results alone = run(gpu(), on_gpu, CudaTest::to_gpu(dloss), poisoned({T, V}, dtype));
+        EXPECT_EQ(values(to_host(lse)), values(to_host(alone.lse)));
+        EXPECT_EQ(values(to_host(losses)), values(to_host(alone.losses)));
+        EXPECT_EQ(values(to_host(loss)), values(to_host(alone.loss)));
+        EXPECT_EQ(values(to_host(columns[0])), values(to_host(alone.dlogits)));
+      }
+}
+
+// A rank whose columns are all masked knows nothing, which is no NaN.
+TEST_F(CrossEntropyOnGpu, PartsOfMaskedColumns) {
+  const Tensor parts = poisoned({2, 2, 1}, DType::f32), weights = CudaTest::to_gpu(host.tensor<float>({1}, {1})),
+               targets = CudaTest::to_gpu(host.tensor<int32_t>({1}, {0}));
+  const Tensor finite = CudaTest::to_gpu(host.tensor<float>({1, 2}, {2, 2})),
+               masked = CudaTest::to_gpu(
+                   host.tensor<float>({1, 2}, std::vector<float>(2, -std::numeric_limits<float>::infinity())));
+  const auto loss_of = [&](const Tensor& first, const Tensor& second) {
+    const Tensor loss = poisoned({1}, DType::f32), losses = poisoned({1}, DType::f32), lse = poisoned({1}, DType::f32);
+    kernels::cross_entropy_part(gpu(), parts.narrow(0, 0, 1).reshape({2, 1}), first, targets, weights, 0);
+    kernels::cross_entropy_part(gpu(), parts.narrow(0, 1, 1).reshape({2, 1}), second, targets, weights, 2);
+    kernels::cross_entropy_combine(gpu(), loss, losses, lse, parts, weights);
+    return values(to_host(loss))[0];
+  };
+  EXPECT_NEAR(loss_of(finite, masked), std::log(2.0), 1e-6);
+  EXPECT_TRUE(std::isnan(loss_of(masked, masked)));
 }
 
 // Rows that begin at any address, and gradients that begin at another.

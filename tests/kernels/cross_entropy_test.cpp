@@ -124,6 +124,90 @@ TEST(CrossEntropy, NanLogitsReachTheLoss) {
   EXPECT_TRUE(std::isnan(values(c.loss)[0]));
 }
 
+// The columns [begin, end) of the logits, packed.
+Tensor columns_of(Rank& rank, const Tensor& logits, int64_t begin, int64_t end) {
+  const int64_t T = logits.size(0), V = logits.size(1);
+  const Tensor out = rank.stream.empty({T, end - begin}, logits.dtype());
+  dispatch_floating(logits.dtype(), [&]<class E>() {
+    for (int64_t t = 0; t < T; ++t)
+      std::copy(logits.data<E>() + t * V + begin, logits.data<E>() + t * V + end, out.data<E>() + t * (end - begin));
+  });
+  return out;
+}
+
+// Parts of the columns as ranks with these bounds find them, combined.
+void forward_in_parts(Rank& rank, Case& c, const std::vector<int64_t>& bounds) {
+  const int64_t T = c.logits.size(0), n = static_cast<int64_t>(bounds.size()) - 1;
+  const Tensor parts = rank.poisoned({n, 2, T}, c.weights.dtype());
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
+    kernels::cross_entropy_part(rank.stream, parts.narrow(0, r, 1).reshape({2, T}),
+                                columns_of(rank, c.logits, begin, end), c.targets, c.weights, begin);
+  }
+  kernels::cross_entropy_combine(rank.stream, c.loss, c.losses, c.lse, parts, c.weights);
+}
+
+TEST(CrossEntropy, PartsCombineToTheWhole) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t T : {0, 1, 6})
+      for (const auto& bounds :
+           std::vector<std::vector<int64_t>>{{0, 17}, {0, 9, 17}, {0, 0, 1, 17}, {0, 5, 5, 16, 17}, {0, 17, 17}}) {
+        SCOPED_TRACE(cat(dtype, " T=", T, " in ", bounds.size() - 1, " parts"));
+        Case whole(rank, dtype, T, 17), divided(rank, dtype, T, 17);
+        for (Case* c : {&whole, &divided}) {
+          if (T < 2) continue;
+          dispatch_floating(c->weights.dtype(), [&]<class A>() { c->weights.data<A>()[1] = A(0.0f); });
+          dispatch_floating(dtype, [&]<class E>() { c->logits.data<E>()[20] = E(std::nanf("")); });
+          c->targets.data<int32_t>()[1] = -1;
+        }
+        whole.forward(rank);
+        forward_in_parts(rank, divided, bounds);
+        const double tolerance = bounds.size() == 2    ? 0
+                                 : dtype == DType::f64 ? 1e-14
+                                                       : 1e-6;  // one part: the same bits
+        EXPECT_TRUE(close(divided.lse, whole.lse, tolerance, tolerance));
+        EXPECT_TRUE(close(divided.losses, whole.losses, tolerance, tolerance));
+        EXPECT_TRUE(close(divided.loss, whole.loss, tolerance * 6, tolerance));
+      }
+}
+
+TEST(CrossEntropy, GradientsOfColumnsAreThoseOfTheWhole) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Case c(rank, dtype, 6, 17);
+    c.forward(rank);
+    const Tensor dlogits = c.backward(rank, 1);
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 9}, {9, 17}, {3, 4}, {5, 5}}) {
+      const Tensor in = columns_of(rank, c.logits, begin, end), out = rank.poisoned(in.shape(), dtype);
+      const auto expected = values(columns_of(rank, dlogits, begin, end));
+      for (const Tensor& to : {out, in}) {
+        kernels::cross_entropy_backward(rank.stream, to, {}, in, c.lse, c.targets, c.weights, begin);
+        EXPECT_EQ(values(to), expected) << dtype << " columns [" << begin << ", " << end << ")";
+      }
+    }
+  }
+}
+
+// A rank whose columns are all masked knows nothing, which is no NaN; only when all are there is no loss.
+TEST(CrossEntropy, PartsOfMaskedColumns) {
+  Rank rank;
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  Case c(rank, DType::f32, 1, 4);
+  c.weights.data<float>()[0] = 1;
+  c.targets.data<int32_t>()[0] = 0;
+  std::ranges::copy(std::vector<float>{2, 2, kMasked, kMasked}, c.logits.data<float>());
+  forward_in_parts(rank, c, {0, 2, 4});
+  EXPECT_NEAR(values(c.loss)[0], std::log(2.0), 1e-6);
+  std::ranges::fill(c.logits.span<float>(), kMasked);
+  forward_in_parts(rank, c, {0, 2, 4});
+  EXPECT_TRUE(std::isnan(values(c.loss)[0]));
+  c.logits.data<float>()[3] = std::nanf("");
+  c.logits.data<float>()[0] = 1;
+  forward_in_parts(rank, c, {0, 2, 4});
+  EXPECT_TRUE(std::isnan(values(c.loss)[0]));
+}
+
 TEST(CrossEntropy, ThreadsDoNotChangeABit) {
   const auto run = [](int threads) {
     Rank rank(threads);

@@ -2,7 +2,10 @@
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/thread_world.h"
+#include "witan/comm/meta.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/redistribute.h"
 
 namespace witan {
 namespace {
@@ -96,6 +99,112 @@ TEST(CrossEntropy, MetaEndsAtTheSameAddresses) {
   EXPECT_EQ(planned.peak, real.peak);
 }
 
+// All ranks move the same element of the whole logits, of which each takes its columns.
+TEST(CrossEntropy, GradientsOfDividedLogitsMatchDifferences) {
+  testing::on_ranks(3, [](testing::ThreadRank& rank) {
+    const auto group = rank.everyone("tensor");
+    const Tensor targets = rank.tensor<int32_t>({4}, {2, 0, -1, 5});
+    const Tensor weights = rank.tensor<double>({4}, {0.25, 1, 0, -2});
+    gradcheck(
+        rank, "cross_entropy",
+        [&](Tape& tape, const std::vector<Var>& in) {
+          const Var mine = ops::redistribute(tape, in[0], *group, Placement::replicate(), Placement::shard(1));
+          return std::vector{ops::cross_entropy(tape, mine, targets, weights, {2 * group->rank(), 6}, *group).loss};
+        },
+        {rank.normal({4, 6}, DType::f64, "logits")});
+  });
+}
+
+struct DividedLoss {
+  std::vector<double> loss, token_losses, gradient;
+  int64_t peak;
+};
+
+// The columns [begin, end) of logits [T, V] that an op makes; `group` null: without any other rank.
+DividedLoss divided_loss(Rank& rank, DType dtype, int64_t begin, int64_t end, int64_t V, Group* group,
+                         LossGradient gradient) {
+  constexpr int64_t T = 5;
+  const Tensor whole = rank.normal({T, V}, dtype, "logits", 3), mine = rank.stream.empty({T, end - begin}, dtype);
+  dispatch_floating(dtype, [&]<class E>() {
+    for (int64_t t = 0; t < T; ++t)
+      std::copy_n(whole.data<E>() + t * V + begin, end - begin, mine.data<E>() + t * (end - begin));
+  });
+  const Tensor targets = rank.tensor<int32_t>({T}, {0, 10, -1, 6, 3});
+  const Tensor weights = rank.normal({T}, accumulator(dtype), "weights");
+  dispatch_floating(weights.dtype(), [&]<class A>() { weights.data<A>()[2] = A(0.0f); });
+  Tape tape(rank.stream);
+  const Var in = tape.input(mine);
+  Var logits = ops::scale(tape, in, 2);
+  const auto [loss, losses] =
+      group ? ops::cross_entropy(tape, std::move(logits), targets, weights, {begin, V}, *group, gradient)
+            : ops::cross_entropy(tape, std::move(logits), targets, weights, gradient);
+  tape.backward({{loss, {}}});
+  return {values(loss.value()), values(losses), values(tape.gradient(in)),
+          rank.stream.arena().peak(MemoryTag::activations)};
+}
+
+// Columns divided as unevenly as can be.
+TEST(CrossEntropy, DividedLogitsLoseWhatTheWholeOnesDo) {
+  constexpr int64_t V = 11;
+  for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const std::vector<int64_t>& bounds : {std::vector<int64_t>{0, 6, 11}, {0, 11, 11, 11}, {0, 3, 6, 6, 11}})
+        testing::on_ranks(static_cast<int>(bounds.size()) - 1, [&](testing::ThreadRank& rank) {
+          const auto group = rank.everyone("tensor");
+          const int64_t begin = bounds[static_cast<size_t>(rank.rank)],
+                        end = bounds[static_cast<size_t>(rank.rank) + 1];
+          const DividedLoss whole = divided_loss(rank, dtype, 0, V, V, nullptr, gradient),
+                            mine = divided_loss(rank, dtype, begin, end, V, group.get(), gradient);
+          const double tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+          EXPECT_TRUE(testing::close(mine.token_losses, whole.token_losses, tolerance, tolerance));
+          EXPECT_TRUE(testing::close(mine.loss, whole.loss, 6 * tolerance, tolerance));
+          std::vector<double> columns;
+          for (int64_t t = 0; t < 5; ++t)
+            columns.insert(columns.end(), whole.gradient.begin() + t * V + begin, whole.gradient.begin() + t * V + end);
+          EXPECT_TRUE(testing::close(mine.gradient, columns, tolerance, dtype == DType::bf16 ? 1e-2 : 10 * tolerance));
+          // Every rank has the same bits.
+          const auto n = static_cast<int64_t>(bounds.size()) - 1;
+          const Tensor losses =
+                           rank.tensor<double>({6}, {mine.loss[0], mine.token_losses[0], mine.token_losses[1],
+                                                     mine.token_losses[2], mine.token_losses[3], mine.token_losses[4]}),
+                       all = rank.stream.empty({n * 6}, DType::f64);
+          group->all_gather(rank.stream, all, losses);
+          for (int64_t i = 0; i < n * 6; ++i) EXPECT_EQ(all.data<double>()[i], losses.data<double>()[i % 6]);
+        });
+}
+
+TEST(CrossEntropy, OneRankOfAGroupComputesAsWithoutOne) {
+  MetaGroup alone(1, 0, "tensor");
+  for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      Rank rank, other;
+      const DividedLoss with = divided_loss(rank, dtype, 0, 11, 11, &alone, gradient),
+                        without = divided_loss(other, dtype, 0, 11, 11, nullptr, gradient);
+      EXPECT_EQ(with.loss, without.loss);
+      EXPECT_EQ(with.token_losses, without.token_losses);
+      EXPECT_EQ(with.gradient, without.gradient);
+      EXPECT_EQ(with.peak, without.peak);
+    }
+}
+
+// One collective of two numbers for each token, and the logits' memory for their gradient.
+TEST(CrossEntropy, DividedLogitsArePlannedOnMeta) {
+  Rank rank(1);
+  for (const LossGradient gradient : {LossGradient::any, LossGradient::one}) {
+    Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+    MetaGroup group(4, 1, "tensor");
+    Tape tape(meta);
+    const Var in = tape.input(meta.empty({kTokens, kVocabulary / 4}, DType::bf16));
+    const Var loss =
+        ops::cross_entropy(tape, ops::scale(tape, in, 2), meta.empty({kTokens}, DType::i32),
+                           meta.empty({kTokens}, DType::f32), {kVocabulary / 4, kVocabulary}, group, gradient)
+            .loss;
+    tape.backward({{loss, {}}});
+    EXPECT_EQ(group.sent(), (std::map<std::string, double>{{"all_gather", 3 * 2 * kTokens * 4}}));
+    EXPECT_LT(meta.arena().peak(MemoryTag::activations), 3 * kTokens * kVocabulary / 4 * 2 + 32 * kTokens * 4);
+  }
+}
+
 TEST(CrossEntropy, WrongInputsAreNamed) {
   Rank rank;
   Tape tape(rank.stream);
@@ -114,6 +223,19 @@ TEST(CrossEntropy, WrongInputsAreNamed) {
               ops::cross_entropy(tape, logits, rank.tensor<int32_t>({2}, {0, 3}), weights);
             }),
             "cross_entropy: target 3 at index 1 is not one of the 3 logits, and its weight is not 0");
+  MetaGroup two(2, 1, "tensor"), alone(1, 0, "tensor");
+  EXPECT_EQ(message_of<DataError>([&] {
+              ops::cross_entropy(tape, logits, rank.tensor<int32_t>({2}, {-1, 0}), weights, {2, 5}, two);
+            }),
+            "cross_entropy: target -1 at index 0 is not one of the 5 logits, and its weight is not 0");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::cross_entropy(tape, logits, targets, weights, {3, 5}, two);
+            }),
+            "cross_entropy: columns [3, 6) are not within the vocabulary of 5 entries");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::cross_entropy(tape, logits, targets, weights, {0, 5}, alone);
+            }),
+            "cross_entropy: the only rank of axis tensor holds 3 of 5 columns");
 }
 
 TEST(CrossEntropy, NoTokensLoseNothing) {

@@ -10,9 +10,9 @@ void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& los
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights) {
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin) {
   const Cost cost{12.0 * static_cast<double>(logits.elements()), bytes_of(dlogits, logits, lse, targets, weights)};
-  WITAN_LAUNCH(stream, cross_entropy_backward, cost, dlogits, dloss, logits, lse, targets, weights);
+  WITAN_LAUNCH(stream, cross_entropy_backward, cost, dlogits, dloss, logits, lse, targets, weights, begin);
 }
 
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
@@ -20,6 +20,18 @@ void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const T
   const Cost cost{25.0 * static_cast<double>(logits.elements()),
                   bytes_of(out.losses, out.lse, out.dlogits, logits, targets, weights)};
   WITAN_LAUNCH(stream, cross_entropy_fused, cost, out, logits, targets, weights);
+}
+
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, int64_t begin) {
+  const Cost cost{13.0 * static_cast<double>(logits.elements()), bytes_of(part, logits, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_part, cost, part, logits, targets, weights, begin);
+}
+
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights) {
+  const Cost cost{7.0 * static_cast<double>(parts.elements()), bytes_of(losses, lse, parts, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_combine, cost, loss, losses, lse, parts, weights);
 }
 
 }  // namespace witan::kernels

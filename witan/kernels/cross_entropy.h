@@ -15,10 +15,10 @@ void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& logits, const Tensor& targets, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_forward)
 
-// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [v = targets[t]]);  dlogits may be logits itself, and
-// dloss undefined: 1
+// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [begin + v = targets[t]]);  dlogits may be logits
+// itself, and dloss undefined: 1. The logits are those of the ids [begin, begin + V), lse is over all.
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights);
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin = 0);
 WITAN_KERNEL_TWINS(cross_entropy_backward)
 
 // Both at once for dloss = 1, which every loss has that is a root of the backward by itself: where a row fits on a
@@ -30,5 +30,17 @@ struct CrossEntropyOutputs {
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
                          const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_fused)
+
+// The forward of logits that n ranks hold in columns: each rank finds its part [2, T] A of every token from the logits
+// of the ids [begin, begin + V), none perhaps, and combines the parts [n, 2, T] of all of them. n = 1 gives the bits of
+// cross_entropy_forward.
+// part[0,t] = log sum_v exp(logits[t,v])   part[1,t] = logits[t, targets[t] - begin], or 0 where that is not a column
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, int64_t begin);
+WITAN_KERNEL_TWINS(cross_entropy_part)
+// lse[t] = log sum_r exp(parts[r,0,t])   losses[t] = lse[t] - sum_r parts[r,1,t]   loss = sum_t weights[t] losses[t]
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights);
+WITAN_KERNEL_TWINS(cross_entropy_combine)
 
 }  // namespace witan::kernels

@@ -9,13 +9,17 @@
 namespace witan::kernels::cpu {
 namespace {
 
+template <class A>
+constexpr A kLowest = -std::numeric_limits<A>::infinity();
+
 // log sum_v exp(in[v]), shifted by the largest. A NaN is no maximum, but comes through the sum.
 template <class A, class T>
 A log_sum_exp(const T* in, int64_t V) {
-  A largest = -std::numeric_limits<A>::infinity();
+  A largest = kLowest<A>;
 #pragma omp simd reduction(max : largest)
   for (int64_t v = 0; v < V; ++v) largest = A(in[v]) > largest ? A(in[v]) : largest;
-  constexpr int64_t kBlock = 4096;  // keeps the rounding of a large vocabulary's sum small
+  if (largest == kLowest<A>) largest = 0;  // from which -inf can be subtracted
+  constexpr int64_t kBlock = 4096;         // keeps the rounding of a large vocabulary's sum small
   A total = 0;
   for (int64_t first = 0; first < V; first += kBlock) {
     A block = 0;
@@ -26,30 +30,53 @@ A log_sum_exp(const T* in, int64_t V) {
   return largest + std::log(total);
 }
 
+// each(t, log_sum, at_target) for every token, in any order; zeros where the weight is 0. at_target is 0 where the
+// target is not among the ids [begin, begin + V).
+template <class A, class T, class Each>
+void for_tokens(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t begin,
+                const Each& each) {
+  for_rows(stream, logits, [&, V = logits.size(1)](int64_t t) {
+    if (weights.data<A>()[t] == A(0)) return each(t, A(0), A(0));
+    const T* in = logits.data<T>() + t * V;
+    const int64_t target = targets.data<int32_t>()[t] - begin;
+    each(t, log_sum_exp<A>(in, V), target >= 0 && target < V ? A(in[target]) : A(0));
+  });
+}
+
+template <class A>
+void sum_losses(const Tensor& loss, const Tensor& losses, const Tensor& weights) {
+  double sum = 0;
+  for (int64_t t = 0; t < losses.elements(); ++t)
+    sum += static_cast<double>(weights.data<A>()[t]) * static_cast<double>(losses.data<A>()[t]);
+  *loss.data<A>() = A(sum);
+}
+
+// log sum_r exp(of_ranks[r apart])
+template <class A>
+A log_sum_exp_of_ranks(const A* of_ranks, int64_t n, int64_t apart) {
+  A largest = kLowest<A>, total = 0;
+  for (int64_t r = 0; r < n; ++r) largest = of_ranks[r * apart] > largest ? of_ranks[r * apart] : largest;
+  if (largest == kLowest<A>) largest = 0;
+  for (int64_t r = 0; r < n; ++r) total += fast_exp(of_ranks[r * apart] - largest);
+  return largest + std::log(total);
+}
+
 }  // namespace
 
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights) {
-  const int64_t T_ = logits.size(0), V = logits.size(1);
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    A *token_loss = losses.data<A>(), *log_sum = lse.data<A>();
-    const A* weight = weights.data<A>();
-    for_rows(stream, logits, [&](int64_t t) {
-      token_loss[t] = log_sum[t] = A(0);
-      if (weight[t] == A(0)) return;
-      const T* in = logits.data<T>() + t * V;
-      log_sum[t] = log_sum_exp<A>(in, V);
-      token_loss[t] = log_sum[t] - A(in[targets.data<int32_t>()[t]]);
+    for_tokens<A, T>(stream, logits, targets, weights, 0, [&](int64_t t, A log_sum, A at_target) {
+      lse.data<A>()[t] = log_sum;
+      losses.data<A>()[t] = log_sum - at_target;
     });
-    double sum = 0;
-    for (int64_t t = 0; t < T_; ++t) sum += static_cast<double>(weight[t]) * static_cast<double>(token_loss[t]);
-    *loss.data<A>() = A(sum);
+    sum_losses<A>(loss, losses, weights);
   });
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights) {
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const A seed = dloss.defined() ? *dloss.data<A>() : A(1);
@@ -61,11 +88,12 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
         return;
       }
       const A scale = seed * weights.data<A>()[t], log_sum = lse.data<A>()[t];
-      const int64_t target = targets.data<int32_t>()[t];
-      const A at_target = fast_exp(A(in[target]) - log_sum) - A(1);
+      const int64_t target = targets.data<int32_t>()[t] - begin;
+      const bool here = target >= 0 && target < V;
+      const A at_target = here ? fast_exp(A(in[target]) - log_sum) - A(1) : A(0);
 #pragma omp simd
       for (int64_t v = 0; v < V; ++v) store(out[v], scale * fast_exp(A(in[v]) - log_sum));
-      store(out[target], scale * at_target);
+      if (here) store(out[target], scale * at_target);
     });
   });
 }
@@ -73,7 +101,37 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
                          const Tensor& weights) {
   cpu::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights);
-  cpu::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights);
+  cpu::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, 0);
+}
+
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, int64_t begin) {
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    A *log_sums = part.data<A>(), *at_targets = log_sums + logits.size(0);
+    for_tokens<A, T>(stream, logits, targets, weights, begin, [&](int64_t t, A log_sum, A at_target) {
+      log_sums[t] = log_sum;
+      at_targets[t] = at_target;
+    });
+  });
+}
+
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights) {
+  const int64_t n = parts.size(0), T_ = parts.size(2);
+  dispatch_floating(weights.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, weights.reshape({T_, 1}), [&](int64_t t) {
+      lse.data<A>()[t] = losses.data<A>()[t] = A(0);
+      if (weights.data<A>()[t] == A(0)) return;
+      const A *log_sums = parts.data<A>() + t, *at_targets = log_sums + T_;
+      A at_target = 0;
+      for (int64_t r = 0; r < n; ++r) at_target += at_targets[r * 2 * T_];
+      lse.data<A>()[t] = log_sum_exp_of_ranks(log_sums, n, 2 * T_);
+      losses.data<A>()[t] = lse.data<A>()[t] - at_target;
+    });
+    sum_losses<A>(loss, losses, weights);
+  });
 }
 
 }  // namespace witan::kernels::cpu

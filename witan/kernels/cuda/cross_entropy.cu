@@ -36,14 +36,18 @@ __device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row
   total.add(x);
 }
 
-template <class T>
+// What a token's logits come to: its loss, or the target's logit, 0 where that is not among the ids [begin, begin + V).
+enum class Found { loss, at_target };
+
+template <Found kFound, class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    forward_kernel(Acc<T>* losses, Acc<T>* lse, const T* logits, const int32_t* targets, const Acc<T>* weights, int V) {
+    forward_kernel(Acc<T>* lse, Acc<T>* found, const T* logits, const int32_t* targets, const Acc<T>* weights, int V,
+                   int begin) {
   using A = Acc<T>;
   __shared__ A shared[kWarps];
   const int64_t t = blockIdx.x;
   if (weights[t] == A(0)) {
-    if (threadIdx.x == 0) losses[t] = lse[t] = 0;
+    if (threadIdx.x == 0) lse[t] = found[t] = 0;
     return;
   }
   const T* row = logits + t * V;
@@ -60,7 +64,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   const A log_sum = total.over_block(shared);
   if (threadIdx.x != 0) return;
   lse[t] = log_sum;
-  losses[t] = log_sum - convert<A>(row[targets[t]]);
+  const int target = targets[t] - begin;
+  const A at_target = target >= 0 && target < V ? convert<A>(row[target]) : A(0);
+  found[t] = kFound == Found::loss ? log_sum - at_target : at_target;
+}
+
+// A thread for each token.
+template <class A>
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(A* losses, A* lse, const A* parts, const A* weights, int64_t ranks, int64_t tokens) {
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (t >= tokens) return;
+  LogSumExp<A> total;
+  A at_target = 0;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const A log_sum[1] = {parts[2 * r * tokens + t]};
+    total.add(log_sum);
+    at_target += parts[(2 * r + 1) * tokens + t];
+  }
+  const A log_sum = total.most + log(total.sum);
+  const bool counts = weights[t] != A(0);
+  lse[t] = counts ? log_sum : A(0);
+  losses[t] = counts ? log_sum - at_target : A(0);
 }
 
 constexpr int kSumThreads = 1024;
@@ -96,7 +121,7 @@ __device__ __forceinline__ void write_packs(T* out, const T* row, const RowCut<T
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kernel(T* dlogits, const Acc<T>* dloss, const T* logits, const Acc<T>* lse, const int32_t* targets,
-                    const Acc<T>* weights, int V) {
+                    const Acc<T>* weights, int V, int begin) {
   using A = Acc<T>;
   const int64_t t = blockIdx.x;
   const T* row = logits + t * V;
@@ -107,13 +132,26 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);
     return;
   }
-  const Gradient<T> gradient{dloss ? *dloss * weights[t] : weights[t], lse[t], targets[t]};  // no dloss: 1
+  const Gradient<T> gradient{dloss ? *dloss * weights[t] : weights[t], lse[t], targets[t] - begin};  // no dloss: 1
   int pack = threadIdx.x;
   for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
     write_packs<kFlight>(out, row, cut, pack, gradient);
   for (; pack < cut.packs; pack += kThreads) write_packs<1>(out, row, cut, pack, gradient);
   for (int i = threadIdx.x; i < cut.loose; i += kThreads)
     out[cut.single(i)] = gradient.at(row[cut.single(i)], cut.single(i));
+}
+
+template <Found kFound>
+void launch_forward(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t begin,
+                    void* lse, void* found) {
+  const int64_t T = logits.size(0);
+  if (T == 0) return;
+  dispatch_device(logits.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    forward_kernel<kFound><<<static_cast<unsigned>(T), kThreads, 0, native(stream)>>>(
+        static_cast<A*>(lse), static_cast<A*>(found), ptr<E>(logits), ptr<int32_t>(targets), ptr<A>(weights),
+        static_cast<int>(logits.size(1)), static_cast<int>(begin));
+  });
 }
 
 }  // namespace
@@ -128,26 +166,36 @@ void sum_losses(Stream& stream, const Tensor& loss, const Tensor& losses, const 
 
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights) {
-  const int64_t T = logits.size(0);
-  const auto V = static_cast<int>(logits.size(1));
-  dispatch_device(logits.dtype(), [&]<class E>() {
-    using A = Acc<E>;
-    if (T > 0)
-      forward_kernel<<<static_cast<unsigned>(T), kThreads, 0, native(stream)>>>(
-          ptr<A>(losses), ptr<A>(lse), ptr<E>(logits), ptr<int32_t>(targets), ptr<A>(weights), V);
-  });
+  launch_forward<Found::loss>(stream, logits, targets, weights, 0, lse.raw(), losses.raw());
   sum_losses(stream, loss, losses, weights);
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights) {
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin) {
   if (logits.elements() == 0) return;
   dispatch_device(logits.dtype(), [&]<class E>() {
     using A = Acc<E>;
     backward_kernel<<<static_cast<unsigned>(logits.size(0)), kThreads, 0, native(stream)>>>(
         ptr<E>(dlogits), ptr<A>(dloss), ptr<E>(logits), ptr<A>(lse), ptr<int32_t>(targets), ptr<A>(weights),
-        static_cast<int>(logits.size(1)));
+        static_cast<int>(logits.size(1)), static_cast<int>(begin));
   });
+}
+
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, int64_t begin) {
+  launch_forward<Found::at_target>(stream, logits, targets, weights, begin, part.raw(), part.raw() + part.bytes() / 2);
+}
+
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights) {
+  const int64_t T = losses.elements();
+  dispatch_device(weights.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    if (T > 0)
+      combine_kernel<<<static_cast<unsigned>((T + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+          ptr<A>(losses), ptr<A>(lse), ptr<A>(parts), ptr<A>(weights), parts.size(0), T);
+  });
+  sum_losses(stream, loss, losses, weights);
 }
 
 }  // namespace witan::kernels::cuda

@@ -35,7 +35,8 @@ struct LogSumExp {
   }
   // Of all threads of the block.
   __device__ __forceinline__ A over_block(A* shared) const {
-    const A all = block_max(most, shared);
+    A all = block_max(most, shared);
+    if (all == -std::numeric_limits<A>::infinity()) all = 0;  // from which -inf can be subtracted
     return all + log(block_sum(sum * quick_exp(most - all), shared));
   }
 };

@@ -162,7 +162,7 @@ void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const T
   const int64_t T = logits.size(0);
   if (T == 0 || !fits(stream, logits, out.dlogits)) {
     cuda::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights);
-    cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights);
+    cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, 0);
     return;
   }
   witan::cuda::check(cudaFuncSetAttribute(fused_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
