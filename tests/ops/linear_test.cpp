@@ -46,6 +46,28 @@ TEST(Linear, NoRowsAreFine) {
   EXPECT_EQ(values(tape.gradient(w)), std::vector<double>(12, 0.0));
 }
 
+TEST(AddBias, GradientsMatchDifferences) {
+  Rank rank;
+  for (const Shape& shape : {Shape{3, 5}, Shape{2, 3, 4}, Shape{6}})
+    gradcheck(rank, "add_bias",
+              [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::add_bias(tape, in[0], in[1])}; },
+              {rank.normal(shape, DType::f64, "x"), rank.normal({shape.last()}, DType::f64, "bias")});
+}
+
+TEST(AddBias, AddsARowToEach) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.tensor<float>({2, 2}, {1, 2, 3, 4})),
+            none = tape.input(rank.stream.empty({0, 2}, DType::f32)),
+            bias = tape.input(rank.tensor<float>({2}, {10, 20}));
+  EXPECT_EQ(values(ops::add_bias(tape, x, bias).value()), (std::vector<double>{11, 22, 13, 24}));
+  EXPECT_EQ(ops::add_bias(tape, none, bias).shape(), (Shape{0, 2}));
+  EXPECT_EQ(message_of<ShapeError>([&] { ops::add_bias(tape, x, tape.input(rank.normal({3}, DType::f32, "b"))); }),
+            "add_bias: bias must be [N=2], got [3]");
+  EXPECT_EQ(message_of<ShapeError>([&] { ops::add_bias(tape, x, tape.input(rank.normal({2}, DType::bf16, "b"))); }),
+            "add_bias: bias is bfloat16 but x is float32");
+}
+
 TEST(WideLinear, GradientsMatchDifferences) {
   Rank rank;
   const auto wide = [](Tape& tape, const std::vector<Var>& in) {

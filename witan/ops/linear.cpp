@@ -1,5 +1,6 @@
 #include "witan/ops/linear.h"
 
+#include "witan/kernels/elementwise.h"
 #include "witan/kernels/gemm.h"
 #include "witan/kernels/norm.h"
 #include "witan/kernels/wide_linear.h"
@@ -22,12 +23,15 @@ void check_shapes(const char* op, const Var& x, const Var& w) {
   require<ShapeError>(w.shape().dims() == 2 && w.size(1) == K, op, ": w must be [N, K=", K, "], got ", w.shape());
 }
 
+void check_bias(const char* op, const Var& x, const Var& bias, int64_t N) {
+  require<ShapeError>(bias.shape() == Shape{N}, op, ": bias must be [N=", N, "], got ", bias.shape());
+  require<ShapeError>(bias.dtype() == x.dtype(), op, ": bias is ", bias.dtype(), " but x is ", x.dtype());
+}
+
 void check_linear(const Var& x, const Var& w, const Var& bias) {
   check_shapes("linear", x, w);
   require<ShapeError>(w.dtype() == x.dtype(), "linear: w is ", w.dtype(), " but x is ", x.dtype());
-  if (!bias.defined()) return;
-  require<ShapeError>(bias.shape() == Shape{w.size(0)}, "linear: bias must be [N=", w.size(0), "], got ", bias.shape());
-  require<ShapeError>(bias.dtype() == x.dtype(), "linear: bias is ", bias.dtype(), " but x is ", x.dtype());
+  if (bias.defined()) check_bias("linear", x, bias, w.size(0));
 }
 
 void check_wide_linear(const Var& x, const Var& w) {
@@ -63,6 +67,21 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
         b.write(x, [&](const Tensor& dx, Write how) {
           kernels::gemm(b.stream(), as_matrix(dx), how, dy, Transpose::no, b.value(w), Transpose::no);
         });
+      });
+}
+
+Var add_bias(Tape& tape, const Var& x, const Var& bias) {
+  require<ShapeError>(x.shape().dims() >= 1 && is_floating(x.dtype()) && x.value().contiguous(),
+                      "add_bias: x must be [.., N], floating and contiguous, got ", x.dtype(), " ", x.shape());
+  check_bias("add_bias", x, bias, x.shape().last());
+  Stream& s = tape.stream();
+  const Tensor y = s.empty_like(x.value());
+  kernels::repeat_row(s, as_matrix(y), bias.value());
+  kernels::add(s, y, y, x.value());
+  return tape.record(
+      "add_bias", y, {x, bias}, [x = tape.slot(x), bias = tape.slot(bias)](Backward& b, const Tensor& dy) {
+        b.write(bias, [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, as_matrix(dy)); });
+        b.add(x, dy);
       });
 }
 

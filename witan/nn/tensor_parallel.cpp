@@ -1,0 +1,43 @@
+#include "witan/nn/tensor_parallel.h"
+
+#include "witan/autograd/recompute.h"
+#include "witan/ops/linear.h"
+#include "witan/ops/redistribute.h"
+
+namespace witan {
+namespace {
+
+void check(const TensorAxis& axis) {
+  require<ShapeError>(axis.residual == Placement::replicate() || axis.residual == Placement::shard(1),
+                      "tensor parallel over axis ", axis.group.name(),
+                      ": the residual stream must be Replicate or Shard(1), got ", axis.residual);
+}
+
+}  // namespace
+
+Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
+  check(axis);
+  const Placement whole = Placement::replicate(Placement::Uses::own);
+  const auto gather = [&group = axis.group, from = axis.residual, whole](Tape& on, const std::vector<Var>& in) {
+    return ops::redistribute(on, in[0], group, from, whole);
+  };
+  const bool again = axis.keeps == TensorAxis::Keeps::own && axis.residual.kind == Placement::Kind::shard;
+  return again && axis.group.size() > 1 ? rematerialised(tape, {x}, gather) : gather(tape, {x});
+}
+
+Var from_divided_layer(Tape& tape, const Var& y, const TensorAxis& axis) {
+  check(axis);
+  return ops::redistribute(tape, y, axis.group, Placement::partial(), axis.residual);
+}
+
+Var column_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
+  return ops::linear(tape, to_divided_layer(tape, x, axis), w, bias);
+}
+
+Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
+  if (axis.group.size() == 1) return ops::linear(tape, x, w, bias);
+  const Var y = from_divided_layer(tape, ops::linear(tape, x, w, {}), axis);
+  return bias.defined() ? ops::add_bias(tape, y, bias) : y;
+}
+
+}  // namespace witan
