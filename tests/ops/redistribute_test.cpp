@@ -51,7 +51,7 @@ std::vector<double> global_values(const Locals& locals, const Shape& global, Pla
 }
 
 TEST(Redistribute, IsTheIdentityOfTheGlobalTensorAndSoIsItsAdjoint) {
-  for (const int ranks : {2, 3}) {
+  for (const int ranks : {2, 3, 4}) {
     const Shape global = {2L * ranks, 1L * ranks, 3L * ranks};
     for (const Placement from : kPlacements) {
       for (const Placement to : kPlacements) {
@@ -101,6 +101,39 @@ TEST(Redistribute, UsesTheCollectivesItsHeaderLists) {
   EXPECT_EQ(calls_of(rows, columns), (Calls{"all_to_all_equal", "all_to_all_equal"}));
   EXPECT_EQ(calls_of(all, own), (Calls{"", "all_reduce"}));
   EXPECT_EQ(calls_of(own, all), (Calls{"", ""}));
+  for (const Placement from : {rows, columns, all, own}) EXPECT_EQ(calls_of(from, partial), (Calls{"", ""}));
+}
+
+// Outermost parts lie side by side as they are. Of other dims the whole tensor is packed, or unpacked, once, as are
+// parts that only this rank needs.
+TEST(Redistribute, CopiesAtMostOnce) {
+  constexpr double kPart = 3.0 * 4 * 5 * 2, kWhole = 2 * kPart;
+  const auto copied = [](int64_t batch, Placement from, Placement to) {
+    Rank rank(1);
+    Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+    MetaGroup group(2, 1, "tensor");
+    Tape tape(meta);
+    const Shape whole = {batch, 8 * 3 / batch, 5};
+    const Var x = tape.input(meta.empty(local_shape(whole, from, 2), DType::bf16));
+    const Var y = ops::redistribute(tape, x, group, from, to);
+    const auto bytes = [&] {
+      double sum = 0;
+      for (const auto& [part, kernels] : meta.costs())
+        for (const auto& [kernel, cost] : kernels) sum += cost.bytes / 2;  // read and written
+      meta.reset_costs();
+      return sum;
+    };
+    const double forward = bytes();
+    tape.backward({{y, meta.empty(y.shape(), DType::bf16)}});
+    return std::pair(forward, bytes());
+  };
+  const Placement own = Placement::replicate(Placement::Uses::own), tokens = Placement::shard(1);
+  EXPECT_EQ(copied(3, tokens, own), std::pair(kWhole, kWhole));
+  EXPECT_EQ(copied(3, Placement::partial(), tokens), std::pair(kWhole, kWhole));
+  EXPECT_EQ(copied(1, tokens, own), std::pair(0.0, 0.0));
+  EXPECT_EQ(copied(1, Placement::partial(), tokens), std::pair(0.0, 0.0));
+  EXPECT_EQ(copied(3, own, tokens), std::pair(kPart, (kPart + kWhole) / 2));
+  EXPECT_EQ(copied(3, Placement::partial(), Placement::replicate()), std::pair(kWhole, 0.0));
 }
 
 TEST(Redistribute, OneRankOrOnePlacementIsXItself) {

@@ -1,0 +1,146 @@
+// Every collective that sums or moves is a linear map of what the ranks hold between them, and its adjoint is another
+// one: <A x, g> = <x, A^T g>, the products taken over all ranks. Ops rely on it (ops/redistribute.h).
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/thread_world.h"
+#include "witan/comm/group.h"
+
+namespace witan {
+namespace {
+
+using testing::on_ranks;
+using testing::ThreadRank;
+
+// Fills out, which comes poisoned, from in.
+using Map = std::function<void(ThreadRank&, Group&, const Tensor& out, const Tensor& in)>;
+
+double product(const Tensor& a, const Tensor& b) {
+  double sum = 0;
+  for (int64_t i = 0; i < a.elements(); ++i) sum += a.data<double>()[i] * b.data<double>()[i];
+  return sum;
+}
+
+// `in` and `out` say how many elements a rank of n holds.
+void expect_adjoint(const char* name, const Map& map, const Map& adjoint, const std::function<int64_t(int, int)>& in,
+                    const std::function<int64_t(int, int)>& out) {
+  for (const int n : {2, 3, 4}) {
+    SCOPED_TRACE(cat(name, " on ", n, " ranks"));
+    std::vector<double> forward(static_cast<size_t>(n)), backward(static_cast<size_t>(n));
+    on_ranks(n, [&](ThreadRank& rank) {
+      const auto group = rank.everyone();
+      const auto r = static_cast<size_t>(rank.rank);
+      const Tensor x = rank.own_normal({in(rank.rank, n)}, DType::f64, "x"),
+                   g = rank.own_normal({out(rank.rank, n)}, DType::f64, "g"), y = rank.poisoned(g.shape(), DType::f64),
+                   dx = rank.poisoned(x.shape(), DType::f64);
+      map(rank, *group, y, x);
+      adjoint(rank, *group, dx, g);
+      forward[r] = product(y, g);
+      backward[r] = product(x, dx);
+    });
+    const double expected = std::accumulate(forward.begin(), forward.end(), 0.0);
+    EXPECT_NEAR(std::accumulate(backward.begin(), backward.end(), 0.0), expected, 1e-12 * (1 + std::abs(expected)));
+    EXPECT_GT(std::abs(expected), 1e-3) << "zeros prove nothing";
+  }
+}
+
+constexpr int64_t kPart = 35;
+int64_t part(int, int) {
+  return kPart;
+}
+int64_t whole(int, int n) {
+  return n * kPart;
+}
+
+void all_reduce(ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+  rank.stream.copy(out, in);
+  group.all_reduce(rank.stream, out);
+}
+void all_gather(ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+  group.all_gather(rank.stream, out, in);
+}
+void reduce_scatter(ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+  group.reduce_scatter(rank.stream, out, in);
+}
+void all_to_all_equal(ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+  group.all_to_all_equal(rank.stream, out, in);
+}
+
+TEST(Adjoint, AllReduceIsItsOwn) {
+  expect_adjoint("all_reduce", all_reduce, all_reduce, part, part);
+}
+
+TEST(Adjoint, AllGatherAndReduceScatterAreEachOthers) {
+  expect_adjoint("all_gather", all_gather, reduce_scatter, part, whole);
+  expect_adjoint("reduce_scatter", reduce_scatter, all_gather, whole, part);
+}
+
+TEST(Adjoint, AllToAllOfEqualPartsIsItsOwn) {
+  expect_adjoint("all_to_all_equal", all_to_all_equal, all_to_all_equal, whole, whole);
+}
+
+// Rank r sends (2 r + 3 p) % 4 rows to rank p: none at times.
+int64_t sends(int from, int to) {
+  return (2 * from + 3 * to) % 4;
+}
+
+TEST(Adjoint, AllToAllIsTheReversedExchange) {
+  const auto exchange = [](bool reversed) {
+    return [reversed](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+      std::vector<int64_t> to, from;
+      for (int peer = 0; peer < group.size(); ++peer) {
+        to.push_back(sends(rank.rank, peer));
+        from.push_back(sends(peer, rank.rank));
+      }
+      if (reversed) std::swap(to, from);
+      const int64_t n = group.size();
+      group.all_to_all(rank.stream, out, rank.tensor({n}, from), in, rank.tensor({n}, to));
+    };
+  };
+  const auto sum = [](bool received) {
+    return [received](int rank, int n) {
+      int64_t rows = 0;
+      for (int peer = 0; peer < n; ++peer) rows += received ? sends(peer, rank) : sends(rank, peer);
+      return rows;
+    };
+  };
+  expect_adjoint("all_to_all", exchange(false), exchange(true), sum(false), sum(true));
+}
+
+// What others than the root hold does not matter to a broadcast, so their gradient is 0 and the root's is the sum.
+TEST(Adjoint, BroadcastSumsAtItsRoot) {
+  constexpr int kRoot = 1;
+  const Map broadcast = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+    rank.stream.copy(out, in);
+    group.broadcast(rank.stream, out, kRoot);
+  };
+  const Map sum_at_root = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+    all_reduce(rank, group, out, in);
+    if (group.rank() != kRoot) rank.stream.zero(out);
+  };
+  expect_adjoint("broadcast", broadcast, sum_at_root, part, part);
+}
+
+// Along a pipeline: each rank sends to the next, and the first receives nothing.
+TEST(Adjoint, SendIsTheOppositeSend) {
+  const auto shift = [](int by) {
+    return [by](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+      const int to = group.rank() + by, from = group.rank() - by;
+      const auto exists = [&](int peer) { return peer >= 0 && peer < group.size(); };
+      const auto send = [&] {
+        if (exists(to)) group.send(rank.stream, in, to);
+      };
+      if (group.rank() % 2 == 0) send();
+      if (exists(from))
+        group.recv(rank.stream, out, from);
+      else
+        rank.stream.zero(out);
+      if (group.rank() % 2 == 1) send();
+    };
+  };
+  expect_adjoint("send", shift(1), shift(-1), part, part);
+}
+
+}  // namespace
+}  // namespace witan
