@@ -6,6 +6,7 @@
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "witan/comm/meta.h"
+#include "witan/ops/elementwise.h"
 
 namespace witan {
 namespace {
@@ -134,6 +135,45 @@ TEST(Redistribute, CopiesAtMostOnce) {
   EXPECT_EQ(copied(1, Placement::partial(), tokens), std::pair(0.0, 0.0));
   EXPECT_EQ(copied(3, own, tokens), std::pair(kPart, (kPart + kWhole) / 2));
   EXPECT_EQ(copied(3, Placement::partial(), Placement::replicate()), std::pair(kWhole, 0.0));
+}
+
+// The same values whether sums, of the gradient too, take the place of what is summed or are copies.
+TEST(Redistribute, SumsTakeThePlaceOfWhatNobodyElseHolds) {
+  constexpr int64_t kElements = 1000;
+  on_ranks(3, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const Tensor input = rank.own_normal({kElements}, DType::f64, "x"),
+                 dz = rank.own_normal({kElements}, DType::f64, "dz");
+    const auto run = [&](bool hold) {
+      Tape tape(rank.stream);
+      rank.stream.reset_costs();
+      const Var x = tape.input(input);
+      Var summand = ops::scale(tape, x, 2), held;
+      if (hold) held = summand;
+      const auto before = values(summand.value());
+      const Var y = ops::redistribute(tape, std::move(summand), *group, Placement::partial(),
+                                      Placement::replicate(Placement::Uses::own));
+      if (hold) {
+        EXPECT_EQ(values(held.value()), before);
+      }
+      const Var z = ops::scale(tape, y, 3);
+      tape.backward({{z, dz}});
+      double copied = 0;
+      for (const auto& [part, kernels] : rank.stream.costs())
+        if (kernels.contains("take_part")) copied += kernels.at("take_part").bytes / 2;
+      return std::tuple(values(z.value()), values(tape.gradient(x)), copied);
+    };
+    const auto [z, dx, copied] = run(false);
+    const auto [z_held, dx_held, copied_held] = run(true);
+    EXPECT_EQ(z, z_held);
+    EXPECT_EQ(dx, dx_held);
+    EXPECT_EQ(copied, 0);
+    EXPECT_EQ(copied_held, kElements * 8) << "forward; the gradient is nobody else's";
+    const Tensor sum = rank.tensor<double>({kElements}, values(dz));
+    group->all_reduce(rank.stream, sum);
+    for (double& value : sum.span<double>()) value *= 6;
+    EXPECT_TRUE(testing::close(dx, values(sum), 1e-14, 1e-14));
+  });
 }
 
 TEST(Redistribute, OneRankOrOnePlacementIsXItself) {

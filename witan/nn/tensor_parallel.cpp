@@ -25,9 +25,9 @@ Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
   return again && axis.group.size() > 1 ? rematerialised(tape, {x}, gather) : gather(tape, {x});
 }
 
-Var from_divided_layer(Tape& tape, const Var& y, const TensorAxis& axis) {
+Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis) {
   check(axis);
-  return ops::redistribute(tape, y, axis.group, Placement::partial(), axis.residual);
+  return ops::redistribute(tape, std::move(y), axis.group, Placement::partial(), axis.residual);
 }
 
 Var column_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {

@@ -34,8 +34,8 @@ struct TensorAxis {
 // x of the residual stream, whole, for the rank's own part of a layer. Layers that use it more than once call this
 // once.
 Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis);
-// The sum of the ranks' y [B, S, D], in the residual stream.
-Var from_divided_layer(Tape& tape, const Var& y, const TensorAxis& axis);
+// The sum of the ranks' y [B, S, D], in the residual stream; move y in.
+Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis);
 
 // y = x w^T + bias with x of the residual stream, w [N/n, K] and bias [N/n] or undefined: the rank's rows -> [B, S,
 // N/n]

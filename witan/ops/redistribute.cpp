@@ -12,14 +12,15 @@ class Mover {
  public:
   Mover(Stream& stream, Group& group) : stream_(stream), group_(group), n_(group.size()) {}
 
-  Tensor move(const Tensor& x, Placement from, Placement to) {
+  // `spare`: nobody else needs x, which may be overwritten.
+  Tensor move(const Tensor& x, Placement from, Placement to, bool spare) {
     if (from.kind == to.kind && from.dim == to.dim) return x;
     switch (from.kind) {
       case Kind::shard:
         if (to.kind == Kind::shard) return exchange(x, from.dim, to.dim);
         return to.kind == Kind::replicate ? gather(x, from.dim) : place(x, from.dim);
       case Kind::partial:
-        return to.kind == Kind::replicate ? all_reduce(x) : reduce_scatter(x, to.dim);
+        return to.kind == Kind::replicate ? all_reduce(x, spare) : reduce_scatter(x, to.dim);
       default:
         return to.kind == Kind::shard ? slice(x, to.dim) : first_rank_keeps(x);
     }
@@ -86,9 +87,9 @@ class Mover {
     return y;
   }
 
-  Tensor all_reduce(const Tensor& x) {
-    const Tensor y = stream_.empty_like(x);
-    kernels::take_part(stream_, y.reshape({1, y.elements()}), x.reshape({1, 1, x.elements()}), 0);
+  Tensor all_reduce(const Tensor& x, bool spare) {
+    const Tensor y = spare ? x : stream_.empty_like(x);
+    if (!spare) kernels::take_part(stream_, y.reshape({1, y.elements()}), x.reshape({1, 1, x.elements()}), 0);
     group_.all_reduce(stream_, y);
     return y;
   }
@@ -112,14 +113,14 @@ void check_dim(const Var& x, const Group& group, Placement placement, bool divid
 
 }  // namespace
 
-Var redistribute(Tape& tape, const Var& x, Group& group, Placement from, Placement to) {
+Var redistribute(Tape& tape, Var x, Group& group, Placement from, Placement to) {
   check_dim(x, group, from, false);
   check_dim(x, group, to, from != to);
   if (from == to || group.size() == 1) return x;
   require<ShapeError>(x.value().contiguous(), "redistribute: x ", x.shape(), " must be contiguous");
-  const Tensor y = Mover(tape.stream(), group).move(x.value(), from, to);
+  const Tensor y = Mover(tape.stream(), group).move(x.value(), from, to, x.unique());
   return tape.record("redistribute", y, {x}, [x = tape.slot(x), &group, from, to](Backward& b, const Tensor& dy) {
-    b.add(x, Mover(b.stream(), group).move(dy, to.of_gradient(), from.of_gradient()));
+    b.add(x, Mover(b.stream(), group).move(dy, to.of_gradient(), from.of_gradient(), dy.unique()));
   });
 }
 

@@ -28,9 +28,10 @@ namespace witan::ops {
 //   Replicate             Partial               rank 0 keeps it  identity
 //   Replicate(own uses)   Partial               rank 0 keeps it  rank 0 keeps it
 //
-// Local shapes: a Shard(d) holds 1/n of dim d. x itself when nothing changes or the group has one rank.
-// Throws ShapeError when a dim does not divide by n or does not exist.
-Var redistribute(Tape& tape, const Var& x, Group& group, Placement from, Placement to);
+// Local shapes: a Shard(d) holds 1/n of dim d. x itself when nothing changes or the group has one rank. Sums of all
+// ranks are written over x, and over the gradient, where nobody else holds them: move x in. Throws ShapeError when a
+// dim does not divide by n or does not exist.
+Var redistribute(Tape& tape, Var x, Group& group, Placement from, Placement to);
 
 // The uneven all-to-all of Group::all_to_all as an op: rows [R, D] grouped by destination rank -> [capacity, D] grouped
 // by source rank. send_counts, recv_counts [n] int64 on the device. Rows of the result after the last received one are
