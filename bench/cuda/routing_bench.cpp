@@ -131,6 +131,11 @@ void cross_entropy(Bench& bench, int64_t T, int64_t V) {
   const std::string sizes = cat(" [", T, ", ", V, "]");
   const auto forward = [&] { kernels::cross_entropy_forward(s, loss, losses, lse, logits, targets, weights); };
   bench.run("cross entropy forward" + sizes, bytes_of(logits), forward);
+  const Tensor part = s.empty({2, T}, DType::f32), parts = s.zeros({4, 2, T}, DType::f32);
+  bench.run("cross entropy part" + sizes, bytes_of(logits),
+            [&] { kernels::cross_entropy_part(s, part, logits, targets, weights, 0); });
+  bench.run("cross entropy combine of 4" + sizes, bytes_of(parts, weights, losses, lse),
+            [&] { kernels::cross_entropy_combine(s, loss, losses, lse, parts, weights); });
   const Tensor dloss = s.empty({1}, DType::f32);
   const float one = 1;
   s.write(dloss, &one);
@@ -194,6 +199,7 @@ int main(int argc, char** argv) {
   routing(bench, 32768, 64, 8, 2048);
   routing(bench, 16384, 256, 8, 1024);
   cross_entropy(bench, 16384, 128256);
+  cross_entropy(bench, 16384, 64128);  // of two ranks
   optimizer(bench, 4, 500'000'000, DType::bf16);
   optimizer(bench, 300, 5'000'000, DType::bf16);
   optimizer(bench, 4, 250'000'000, DType::f32);

@@ -22,10 +22,10 @@ struct Case {
     for (int64_t t = 0; t < T; ++t) targets.data<int32_t>()[t] = static_cast<int32_t>((t * 7 + 3) % V);
   }
   void forward(Rank& rank) { kernels::cross_entropy_forward(rank.stream, loss, losses, lse, logits, targets, weights); }
-  Tensor backward(Rank& rank, double seed, Tensor to = {}) {
+  Tensor backward(Rank& rank, double seed, const Tensor& to = {}) {
     const Tensor dloss = rank.stream.empty({1}, weights.dtype());
     dispatch_floating(dloss.dtype(), [&]<class A>() { *dloss.data<A>() = A(seed); });
-    const Tensor dlogits = to.defined() ? to : rank.poisoned(logits.shape(), logits.dtype());
+    Tensor dlogits = to.defined() ? to : rank.poisoned(logits.shape(), logits.dtype());
     kernels::cross_entropy_backward(rank.stream, dlogits, dloss, logits, lse, targets, weights);
     return dlogits;
   }
@@ -127,7 +127,7 @@ TEST(CrossEntropy, NanLogitsReachTheLoss) {
 // The columns [begin, end) of the logits, packed.
 Tensor columns_of(Rank& rank, const Tensor& logits, int64_t begin, int64_t end) {
   const int64_t T = logits.size(0), V = logits.size(1);
-  const Tensor out = rank.stream.empty({T, end - begin}, logits.dtype());
+  Tensor out = rank.stream.empty({T, end - begin}, logits.dtype());
   dispatch_floating(logits.dtype(), [&]<class E>() {
     for (int64_t t = 0; t < T; ++t)
       std::copy(logits.data<E>() + t * V + begin, logits.data<E>() + t * V + end, out.data<E>() + t * (end - begin));

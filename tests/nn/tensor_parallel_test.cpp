@@ -52,7 +52,7 @@ Tensor cut(Rank& rank, const Tensor& x, int dim, int64_t begin, int64_t end, int
   for (int i = 0; i < x.shape().dims(); ++i)
     if (i != dim) (i < dim ? before : inner) *= x.size(i);
   const int64_t size = x.size(dim) / blocks;
-  const Tensor out = rank.stream.empty(x.shape().with(dim, blocks * (end - begin)), x.dtype());
+  Tensor out = rank.stream.empty(x.shape().with(dim, blocks * (end - begin)), x.dtype());
   for (int64_t a = 0; a < before; ++a)
     std::copy_n(x.data<double>() + (a * size + begin) * inner, (end - begin) * inner,
                 out.data<double>() + a * (end - begin) * inner);
