@@ -62,7 +62,8 @@ Var with_gradient(Tape& tape, const kernels::CrossEntropyOutputs& out, const Var
                      });
 }
 
-CrossEntropy of_columns(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights, const Columns& columns,
+// Nobody but the caller may hold logits that are to be written over.
+CrossEntropy of_columns(Tape& tape, Var&& logits, const Tensor& targets, const Tensor& weights, const Columns& columns,
                         LossGradient gradient) {
   Stream& s = tape.stream();
   // A GPU is not waited for.

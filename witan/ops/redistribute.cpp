@@ -36,13 +36,14 @@ class Mover {
   // The same with the parts outermost: a row of one tensor for each rank.
   Tensor parts_first(const Tensor& x, int dim) {
     const Tensor blocks = cut(x, dim, n_);
-    const Tensor y = stream_.empty({n_, blocks.size(0), blocks.size(2)}, x.dtype());
+    Tensor y = stream_.empty({n_, blocks.size(0), blocks.size(2)}, x.dtype());
     kernels::swap_blocks(stream_, y, blocks);
     return y;
   }
   // Its inverse: parts [n, ..] as one tensor of `shape`, side by side along dim.
   Tensor side_by_side(const Tensor& parts, int dim, const Shape& shape) {
-    const Tensor y = stream_.empty(shape, parts.dtype()), blocks = cut(y, dim, n_);
+    Tensor y = stream_.empty(shape, parts.dtype());
+    const Tensor blocks = cut(y, dim, n_);
     kernels::swap_blocks(stream_, blocks, parts.reshape({n_, blocks.size(0), blocks.size(2)}));
     return y;
   }
@@ -62,7 +63,7 @@ class Mover {
   }
 
   Tensor reduce_scatter(const Tensor& x, int dim) {
-    const Tensor y = stream_.empty(divided(x, dim), x.dtype());
+    Tensor y = stream_.empty(divided(x, dim), x.dtype());
     group_.reduce_scatter(stream_, flat(y), flat(packed(x, dim) ? x : parts_first(x, dim)));
     return y;
   }
@@ -76,19 +77,21 @@ class Mover {
   }
 
   Tensor slice(const Tensor& x, int dim) {
-    const Tensor y = stream_.empty(divided(x, dim), x.dtype()), blocks = cut(x, dim, n_);
+    Tensor y = stream_.empty(divided(x, dim), x.dtype());
+    const Tensor blocks = cut(x, dim, n_);
     kernels::take_part(stream_, y.reshape({blocks.size(0), blocks.size(2)}), blocks, group_.rank());
     return y;
   }
 
   Tensor place(const Tensor& x, int dim) {
-    const Tensor y = stream_.empty(whole(x, dim), x.dtype()), blocks = cut(y, dim, n_);
+    Tensor y = stream_.empty(whole(x, dim), x.dtype());
+    const Tensor blocks = cut(y, dim, n_);
     kernels::place_part(stream_, blocks, x.reshape({blocks.size(0), blocks.size(2)}), group_.rank());
     return y;
   }
 
   Tensor all_reduce(const Tensor& x, bool spare) {
-    const Tensor y = spare ? x : stream_.empty_like(x);
+    Tensor y = spare ? x : stream_.empty_like(x);
     if (!spare) kernels::take_part(stream_, y.reshape({1, y.elements()}), x.reshape({1, 1, x.elements()}), 0);
     group_.all_reduce(stream_, y);
     return y;
