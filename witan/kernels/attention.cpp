@@ -1,13 +1,35 @@
 #include "witan/kernels/attention.h"
 
+#include <array>
+
 namespace witan::kernels {
 namespace {
 
-// Query-key pairs of all rows and heads: Sq queries, the first of which sees `past` keys and itself. Documents make it
-// fewer, which no shape tells.
-double causal_pairs(const Tensor& q, int64_t past) {
-  const double Sq = static_cast<double>(q.size(1));
-  return static_cast<double>(q.size(0) * q.size(2)) * Sq * (static_cast<double>(past) + (Sq + 1) / 2);
+struct Run {
+  int64_t begin, size;
+};
+
+std::array<Run, 2> runs_of(const Positions& positions, int64_t tokens) {
+  const int64_t in_first = std::min(tokens, positions.split);
+  return {Run{positions.first, in_first}, Run{positions.second, tokens - in_first}};
+}
+
+// Sum over a query's position in `queries` of the positions in `keys` that are not after it.
+double causal_pairs(const Run& queries, const Run& keys) {
+  const auto up_to = [&](int64_t queries_from_first_key) {  // of queries at keys.begin + 0, 1, ..
+    const double all = static_cast<double>(std::max<int64_t>(queries_from_first_key, 0));
+    const double size = static_cast<double>(keys.size), rising = std::min(all, size);
+    return rising * (rising + 1) / 2 + (all - rising) * size;
+  };
+  return up_to(queries.begin + queries.size - keys.begin) - up_to(queries.begin - keys.begin);
+}
+
+// Query-key pairs of all rows and heads. Documents make it fewer, which no shape tells.
+double causal_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block) {
+  double pairs = 0;
+  for (const Run& of_queries : runs_of(block.queries, q.size(1)))
+    for (const Run& of_keys : runs_of(block.keys, keys)) pairs += causal_pairs(of_queries, of_keys);
+  return static_cast<double>(q.size(0) * q.size(2)) * pairs;
 }
 
 double head_size(const Tensor& q) {
@@ -18,22 +40,29 @@ double head_size(const Tensor& q) {
 
 // Two products of hd multiply-adds for each pair.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  const Cost cost{4 * causal_pairs(in.q, 0) * head_size(in.q), bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids)};
+  const Cost cost{4 * causal_pairs(in.q, in.k.size(1), in.block) * head_size(in.q),
+                  bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
   WITAN_LAUNCH(stream, attention_forward, cost, y, lse, in);
 }
 
 // Five products: s again, dy v^T, and one for each gradient.
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  const Cost cost{10 * causal_pairs(in.q, 0) * head_size(in.q),
-                  bytes_of(to.dq, to.dk, to.dv, dy, y, lse, in.q, in.k, in.v, in.sequence_ids)};
+  const Cost cost{10 * causal_pairs(in.q, in.k.size(1), in.block) * head_size(in.q),
+                  bytes_of(to.dq, to.dk, to.dv, dy, y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
   WITAN_LAUNCH(stream, attention_backward, cost, to, dy, y, lse, in);
+}
+
+// Four operations an element, and a few a row.
+void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part) {
+  const Cost cost{4 * static_cast<double>(y.elements()), 2 * bytes_of(y, lse) + bytes_of(y_part, lse_part)};
+  WITAN_LAUNCH(stream, attention_merge, cost, y, lse, y_part, lse_part);
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                       int64_t past, double scale) {
   const int64_t keys = past + q.size(1), key_bytes = k_cache.size(2) * k_cache.size(3) * size_of(k_cache.dtype());
-  const Cost cost{4 * causal_pairs(q, past) * head_size(q),
+  const Cost cost{4 * causal_pairs(q, keys, {.queries = {past}}) * head_size(q),
                   bytes_of(y, q) + 2 * static_cast<double>(q.size(0) * keys * key_bytes)};
   WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale);
 }

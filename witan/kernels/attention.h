@@ -7,7 +7,14 @@
 // ids[b,j] == ids[b,i]. Any ids are right; ids that never fall along a row (packed documents, numbered in order) are
 // fast, because tiles without a visible pair are skipped.
 // A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
+//
+// Where the keys of a sequence are too many for one place, they are met block by block: `block` says which queries and
+// which keys of the sequence a call is about, attention_merge joins the results of several, and attention_backward,
+// given y and lse of them all, forms each block's share of the gradients.
 #pragma once
+
+#include <algorithm>
+#include <limits>
 
 #include "witan/kernels/dropout.h"
 
@@ -21,30 +28,65 @@ struct AttentionHints {
   bool repeatable = false;
 };
 
+// Where the tokens of a row stand in their sequence: at one run of positions, or at two that rise.
+struct Positions {
+  int64_t first = 0;                                    // of token 0
+  int64_t split = std::numeric_limits<int64_t>::max();  // the token that begins the second run
+  int64_t second = 0;                                   // its position
+
+  bool operator==(const Positions&) const = default;
+  int64_t at(int64_t token) const { return token < split ? first + token : second + token - split; }
+  // How many of the row's first `tokens` tokens stand before `position`: as positions rise, these are its first ones.
+  int64_t before(int64_t position, int64_t tokens) const {
+    return std::clamp<int64_t>(position - first, 0, std::min(tokens, split)) +
+           std::clamp<int64_t>(position - second, 0, std::max<int64_t>(tokens - split, 0));
+  }
+};
+
+// Some queries of a sequence against some of its keys: then k, v, dk, dv are [B, Sk, G, hd], and position i attends to
+// positions j <= i wherever in their tensors the two are. By default all against all.
+struct AttentionBlock {
+  Positions queries = {}, keys = {};
+  Tensor key_ids = {};          // [B, Sk] int32, with sequence_ids [B, S] those of the queries; undefined: these too
+  int64_t sequence_length = 0;  // of the whole sequence, which dropout counts by; 0: S
+};
+
 struct AttentionInputs {
   Tensor q, k, v;
   Tensor sequence_ids;
   double scale = 1;
   Dropout dropout = {};  // of probabilities
   AttentionHints hints = {};
+  AttentionBlock block = {};
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
 // y[b,i,h,:] = sum_j m[i,j] p[i,j] v[b,j,g,:]
 // where m is 1 or, with dropout, what kernels/dropout.h multiplies element ((b H + h) S + i) S4 + j by, S4 = S rounded
-// up to a multiple of 4: 0, or 1 / (1 - p). Backward draws it again.
+// up to a multiple of 4: 0, or 1 / (1 - p). Backward draws it again. In a block i and j are positions, and S that of
+// the whole sequence; its runs of keys must then begin and end at multiples of 4, in their tensor and in the sequence.
+// A query that sees no key of its block has y = 0 and lse = -infinity.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_forward)
 
 // With delta[i] = dy[i,:] . y[i,:], which is sum_j m[i,j] p[i,j] (dy[i,:] . v[j,:]):
 //   ds = p * (m * dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = (m * p)^T dy
 // dk and dv sum the H / G query heads of their group. Overwrites dq, dk and dv.
+// Of a block: y and lse are of the whole sequence, and so of all keys that a query sees; dq is what these keys give, dk
+// and dv what these queries give.
 struct AttentionGradients {
   Tensor dq, dk, dv;
 };
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_backward)
+
+// Joins two results of the same queries, over keys of which none is in both:
+//   l = log(exp lse + exp lse_part),  y = exp(lse - l) y + exp(lse_part - l) y_part,  lse = l
+// y, y_part [B, S, H, hd]   lse, lse_part [B, H, S]. y and both lse in the accumulator dtype of y_part; y and lse are
+// overwritten. A query without keys (lse = -infinity) in one of the two keeps the other's bits.
+void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part);
+WITAN_KERNEL_TWINS(attention_merge)
 
 // For generation: y, q [B, Sq, H, hd] are positions past .. past + Sq - 1 of their rows; k_cache, v_cache
 // [B, Smax, G, hd] already hold the keys and values of positions 0 .. past + Sq - 1, and what follows is not read

@@ -92,9 +92,13 @@ void finish(const Forward& f, const Group& group, const Running<A>& run) {
     const A sum = run.sum[static_cast<size_t>(lane)], inverse = A(1) / sum;
     const A* from = run.y + lane * padded;
     T* to = f.y.data<T>() + group.query_offset(r);
+    if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
+    if (sum == 0) {  // no key was seen, and maybe none was met
+      std::fill_n(to, f.heads.hd, T(A(0)));
+      continue;
+    }
 #pragma omp simd
     for (int64_t d = 0; d < f.heads.hd; ++d) to[d] = T(from[d] * inverse);
-    if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
   }
 }
 
@@ -105,7 +109,7 @@ std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begi
   std::vector<Running<A>> runs;
   for (int64_t first = begin; first < end; first += kQueries<A>) {
     A *q_transposed = scratch.take(kQueries<A> * padded), *y = scratch.take(kQueries<A> * padded);
-    runs.push_back({QueryTile<A>(group, f.in.sequence_ids, first), q_transposed, y});
+    runs.push_back({QueryTile<A>(group, f.in, first), q_transposed, y});
     runs.back().top.fill(std::numeric_limits<A>::lowest());
     if (f.mask) runs.back().dropout.emplace(*f.mask, group, runs.back().tile);
     unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
@@ -124,7 +128,7 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   A *k = scratch.take(kKeys * padded), *v = scratch.take(kKeys * padded), *s = scratch.take(kKeys * Q);
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
-  const int64_t keys = runs.back().tile.last_position + 1;
+  const int64_t keys = runs.back().tile.keys;
   for (int64_t key = 0; key < keys; key += kKeys) {
     bool unpacked = false;
     for (Running<A>& run : runs) {
@@ -163,15 +167,39 @@ void run_forward(Stream& stream, const Forward& f) {
 }  // namespace
 
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  Forward f{Heads(in.q, in.k, 0), y, lse, in, std::nullopt};
+  Forward f{Heads(in.q, in.k, in.block), y, lse, in, std::nullopt};
   if (in.dropout.on()) f.mask.emplace(in.dropout);
   run_forward(stream, f);
+}
+
+void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part) {
+  constexpr int64_t kGrain = 64;
+  const int64_t S = y.size(1), H = y.size(2), hd = y.size(3);
+  dispatch_floating(y_part.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(y.size(0) * S * H, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {  // of y, [B, S, H]
+        const int64_t at = (row / (S * H) * H + row % H) * S + row / H % S;
+        A& sum = lse.data<A>()[at];
+        const A part = lse_part.data<A>()[at];
+        if (part == -std::numeric_limits<A>::infinity()) continue;
+        const A top = std::max(sum, part), joined = top + std::log(std::exp(sum - top) + std::exp(part - top));
+        const A keep = std::exp(sum - joined), take = std::exp(part - joined);
+        A* to = y.data<A>() + row * hd;
+        const T* from = y_part.data<T>() + row * hd;
+#pragma omp simd
+        for (int64_t d = 0; d < hd; ++d) to[d] = keep * to[d] + take * A(from[d]);
+        sum = joined;
+      }
+    });
+  });
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                       int64_t past, double scale) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
-  run_forward(stream, {Heads(q, k_cache, past), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}, std::nullopt});
+  const AttentionBlock block{.queries = {past}};
+  run_forward(stream, {Heads(q, k_cache, block), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}, std::nullopt});
 }
 
 }  // namespace witan::kernels::cpu

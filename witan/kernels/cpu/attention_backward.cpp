@@ -58,7 +58,8 @@ class QueryOperands {
 #pragma omp simd reduction(+ : dot)
       for (int64_t d = 0; d < call.heads.hd; ++d) dot += g[d] * A(y[d]);
       delta[static_cast<size_t>(lane)] = dot;
-      lse[static_cast<size_t>(lane)] = call.lse.data<A>()[group.lse_offset(tile.first + lane)];
+      const A log_sum = call.lse.data<A>()[group.lse_offset(tile.first + lane)];
+      lse[static_cast<size_t>(lane)] = log_sum == -std::numeric_limits<A>::infinity() ? A(0) : log_sum;
     }
     std::fill_n(dq, kQueries<A> * padded_, A(0));
   }
@@ -133,10 +134,10 @@ class PartRun {
   static constexpr int64_t Q = kQueries<A>;
 
   void run_queries(int64_t first) {
-    const QueryTile<A> tile(part_.group, call_.in.sequence_ids, first);
+    const QueryTile<A> tile(part_.group, call_.in, first);
     if (call_.mask) dropout_.emplace(*call_.mask, part_.group, tile);
     bool read = false;
-    for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.last_position + 1); key += kKeys) {
+    for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.keys); key += kKeys) {
       const int64_t n = tile.keys_from(key, std::min(key + kKeys, part_.last_key));
       const Sight sight = tile.sight(key, n);
       if (sight == Sight::none) continue;
@@ -144,6 +145,7 @@ class PartRun {
       add_pairs(tile, key, n, sight);
     }
     if (!part_.queries) return;
+    if (!read) std::fill_n(query_.dq, tile.count * P_, A(0));
     for (int64_t lane = 0; lane < tile.count; ++lane)
       write_row(call_.to.dq.data<T>() + part_.group.query_offset(first + lane), query_.dq + lane * P_,
                 A(call_.in.scale), call_.heads.hd);
@@ -191,7 +193,7 @@ void run_backward(Stream& stream, const BackwardCall& call) {
   const int64_t groups = h.groups();
   if (whole_groups_pay(groups, stream.pool().threads())) {
     stream.pool().run(groups, [&](int64_t i) {
-      PartRun<T>(call, {Group(h, i), 0, h.rows(), 0, h.S, true, true}).run();
+      PartRun<T>(call, {Group(h, i), 0, h.rows(), 0, h.capacity, true, true}).run();
     });
     return;
   }
@@ -199,13 +201,14 @@ void run_backward(Stream& stream, const BackwardCall& call) {
   stream.pool().run(groups * parts, [&](int64_t task) {
     const int64_t i = task / parts, first = (parts - 1 - task % parts) * rows;  // the longest first
     const int64_t last = std::min(first + rows, h.rows());
-    PartRun<T>(call, {Group(h, i), first, last, 0, h.position_of(last - 1) + 1, true, false}).run();
+    PartRun<T>(call, {Group(h, i), first, last, 0, h.keys_of(last - 1), true, false}).run();
   });
-  const int64_t key_parts = (h.S + kKeysPerPart - 1) / kKeysPerPart;
+  const int64_t key_parts = (h.capacity + kKeysPerPart - 1) / kKeysPerPart;
   stream.pool().run(groups * key_parts, [&](int64_t task) {
     const int64_t i = task / key_parts, first = task % key_parts * kKeysPerPart;
-    const int64_t first_row = first * h.rep / Q * Q;  // the first tile that may see a key
-    PartRun<T>(call, {Group(h, i), first_row, h.rows(), first, std::min(first + kKeysPerPart, h.S), false, true}).run();
+    const int64_t first_row = h.first_row_of(first) / Q * Q;  // the first tile that may see a key
+    PartRun<T>(call, {Group(h, i), first_row, h.rows(), first, std::min(first + kKeysPerPart, h.capacity), false, true})
+        .run();
   });
 }
 
@@ -213,7 +216,7 @@ void run_backward(Stream& stream, const BackwardCall& call) {
 
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  BackwardCall call{Heads(in.q, in.k, 0), to, dy, y, lse, in, std::nullopt};
+  BackwardCall call{Heads(in.q, in.k, in.block), to, dy, y, lse, in, std::nullopt};
   if (in.dropout.on()) call.mask.emplace(in.dropout);
   if (call.heads.empty()) return;
   dispatch_floating(in.q.dtype(), [&]<class T>() { run_backward<T>(stream, call); });

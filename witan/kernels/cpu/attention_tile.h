@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -26,9 +27,10 @@ struct Heads {
   int64_t B, S, H, G, hd;  // S: queries of a row
   int64_t capacity;        // keys that a row has memory for
   int64_t rep;             // query heads per key head
-  int64_t past;            // position of the first query
+  Positions queries, keys;
+  int64_t length;  // of the whole sequence
 
-  Heads(const Tensor& q, const Tensor& k, int64_t past_)
+  Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block)
       : B(q.size(0)),
         S(q.size(1)),
         H(q.size(2)),
@@ -36,12 +38,17 @@ struct Heads {
         hd(q.size(3)),
         capacity(k.size(1)),
         rep(H / G),
-        past(past_) {}
+        queries(block.queries),
+        keys(block.keys),
+        length(block.sequence_length > 0 ? block.sequence_length : S) {}
 
   int64_t groups() const { return B * G; }
   int64_t rows() const { return S * rep; }
-  int64_t position_of(int64_t r) const { return past + r / rep; }
-  bool empty() const { return B * rows() * hd == 0; }
+  bool empty() const { return B * (rows() + capacity) * hd == 0; }
+  // How many keys row r may see by position: its first ones.
+  int64_t keys_of(int64_t r) const { return keys.before(queries.at(r / rep) + 1, capacity); }
+  // The first row that may see key j, or rows().
+  int64_t first_row_of(int64_t j) const { return queries.before(keys.at(j), S) * rep; }
 
   // hd rounded up to whole vectors: the row size of tiles in scratch memory, whose last columns are zeros.
   template <class A>
@@ -60,6 +67,10 @@ struct Group {
   // Row r in q, y, dq, dy [B, S, H, hd], and in lse [B, H, S].
   int64_t query_offset(int64_t r) const { return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * heads.hd; }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
+  // The same in the lse of the whole sequence, which dropout numbers rows by.
+  int64_t whole_offset(int64_t r) const {
+    return (b * heads.H + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
+  }
   // Key j in k, v, dk, dv [B, capacity, G, hd].
   int64_t key_offset(int64_t j) const { return ((b * heads.capacity + j) * heads.G + g) * heads.hd; }
 
@@ -140,48 +151,53 @@ template <class A>
 struct QueryTile {
   int64_t first = 0, count = 0;  // rows
   int64_t lanes = 0;             // count rounded up to whole vectors; what is beyond is not computed
-  int64_t first_position = 0, last_position = 0;
-  std::array<int32_t, kQueries<A>> position{}, id{};
+  int64_t keys = 0, shared = 0;  // the most and the least of the lanes' limits
+  std::array<int32_t, kQueries<A>> limit{}, id{};  // by position a lane may see the keys before its limit
   int32_t least_id = 0, most_id = 0;
-  const int32_t* ids = nullptr;  // of the batch row's positions; null: all equal
+  const int32_t* key_ids = nullptr;  // of the batch row's keys; null: all equal
 
-  QueryTile(const Group& group, const Tensor& sequence_ids, int64_t first_row)
+  QueryTile(const Group& group, const AttentionInputs& in, int64_t first_row)
       : first(first_row), count(std::min(kQueries<A>, group.heads.rows() - first_row)) {
     const Heads& heads = group.heads;
     lanes = (count + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
-    first_position = heads.position_of(first), last_position = heads.position_of(first + count - 1);
-    if (sequence_ids.defined()) ids = sequence_ids.data<int32_t>() + group.b * heads.S;
-    for (size_t lane = 0; lane < position.size(); ++lane) {
-      const int64_t p = heads.position_of(first + std::min(static_cast<int64_t>(lane), count - 1));
-      position[lane] = static_cast<int32_t>(p);
-      id[lane] = ids ? ids[p] : 0;
+    shared = heads.keys_of(first), keys = heads.keys_of(first + count - 1);
+    const int32_t* ids = nullptr;
+    if (in.sequence_ids.defined()) {
+      const Tensor& of_keys = in.block.key_ids.defined() ? in.block.key_ids : in.sequence_ids;
+      ids = in.sequence_ids.data<int32_t>() + group.b * heads.S;
+      key_ids = of_keys.data<int32_t>() + group.b * heads.capacity;
+    }
+    for (size_t lane = 0; lane < limit.size(); ++lane) {
+      const int64_t r = first + std::min(static_cast<int64_t>(lane), count - 1);
+      limit[lane] = static_cast<int32_t>(heads.keys_of(r));
+      id[lane] = ids ? ids[r / heads.rep] : 0;
     }
     const auto [least, most] = std::ranges::minmax(id);
     least_id = least, most_id = most;
   }
 
   // How many keys from `begin` on, below `end`, some lane may see by position; 0 or less: none.
-  int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, last_position + 1) - begin; }
+  int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, keys) - begin; }
 
   // By sequence: may lanes see keys [begin, begin + n)?
   Sight sight(int64_t begin, int64_t n) const {
-    if (!ids) return Sight::all;
-    int32_t least = ids[begin], most = ids[begin];
-    for (int64_t j = begin; j < begin + n; ++j) least = std::min(least, ids[j]), most = std::max(most, ids[j]);
+    if (!key_ids) return Sight::all;
+    int32_t least = key_ids[begin], most = key_ids[begin];
+    for (int64_t j = begin; j < begin + n; ++j) least = std::min(least, key_ids[j]), most = std::max(most, key_ids[j]);
     if (most < least_id || least > most_id) return Sight::none;
     return least == most && least_id == most_id ? Sight::all : Sight::some;
   }
 
   // s^T [n, kQueries]: minus infinity where a lane may not see key begin + j.
   void hide(A* s, int64_t begin, int64_t n, Sight sight) const {
-    const int64_t from = sight == Sight::all ? std::max<int64_t>(0, first_position + 1 - begin) : 0;
+    const int64_t from = sight == Sight::all ? std::max<int64_t>(0, shared - begin) : 0;
     for (int64_t j = from; j < n; ++j) {
       const auto key = static_cast<int32_t>(begin + j);
-      const int32_t key_id = ids ? ids[key] : 0;
+      const int32_t key_id = key_ids ? key_ids[key] : 0;
       A* row = s + j * kQueries<A>;
 #pragma omp simd
       for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane)
-        row[lane] = position[lane] >= key && id[lane] == key_id ? row[lane] : -std::numeric_limits<A>::infinity();
+        row[lane] = key < limit[lane] && id[lane] == key_id ? row[lane] : -std::numeric_limits<A>::infinity();
     }
   }
 };
@@ -191,11 +207,12 @@ template <class A>
 class TileDropout {
  public:
   TileDropout(const DropoutMask& mask, const Group& group, const QueryTile<A>& tile)
-      : mask_(&mask), lanes_(tile.lanes) {
-    const int64_t blocks = (group.heads.S + 3) / 4;  // of a query's probabilities
+      : mask_(&mask), lanes_(tile.lanes), keys_(group.heads.keys) {
+    assert(keys_.first % 4 == 0 && (keys_.split >= group.heads.capacity || (keys_.split | keys_.second) % 4 == 0));
+    const int64_t blocks = (group.heads.length + 3) / 4;  // of a query's probabilities
     for (size_t lane = 0; lane < row_.size(); ++lane) {
       const int64_t r = tile.first + std::min(static_cast<int64_t>(lane), tile.count - 1);
-      row_[lane] = static_cast<uint64_t>(group.lse_offset(r) * blocks);
+      row_[lane] = static_cast<uint64_t>(group.whole_offset(r) * blocks);
     }
   }
 
@@ -204,7 +221,7 @@ class TileDropout {
     std::array<uint64_t, kQueries<A>> index;
     for (int64_t j = 0; j < n; j += 4) {
       for (size_t lane = 0; lane < index.size(); ++lane)
-        index[lane] = row_[lane] + static_cast<uint64_t>((begin + j) / 4);
+        index[lane] = row_[lane] + static_cast<uint64_t>(keys_.at(begin + j) / 4);
       mask_->template draw<kQueries<A>>(factors + j * kQueries<A>, index);
     }
   }
@@ -220,6 +237,7 @@ class TileDropout {
  private:
   const DropoutMask* mask_;
   int64_t lanes_;
+  Positions keys_;
   std::array<uint64_t, kQueries<A>> row_;  // first block of each lane's probabilities
 };
 

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(const AttentionCall<T> 
 }
 
 template <class T>
-void forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in, int64_t past) {
-  AttentionCall<T> call(in, past);
+void forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
+  AttentionCall<T> call(in);
   if (call.heads.empty()) return;
   call.y = ptr<T>(y);
   call.lse = ptr<Acc<T>>(lse);
@@ -50,7 +50,7 @@ template <class T>
 void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y, const Tensor& lse,
               const AttentionInputs& in) {
   using A = Acc<T>;
-  AttentionCall<T> call(in, 0);
+  AttentionCall<T> call(in);
   const Heads& heads = call.heads;
   if (heads.empty()) return;
   call.y = ptr<T>(y), call.lse = ptr<A>(lse), call.dy = ptr<T>(dy);
@@ -59,7 +59,7 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
                           static_cast<const T*>(call.dk), static_cast<const T*>(call.dv)})
     call.packed = call.packed && packs<T>(tensor, heads.hd);
   // Groups whose delta fits: all of them, but for batches of many millions of tokens.
-  const int64_t group_bytes = heads.rows * static_cast<int64_t>(sizeof(A));
+  const int64_t group_bytes = std::max(heads.rows, 1) * static_cast<int64_t>(sizeof(A));
   const int64_t at_once = std::min(heads.groups(), Stream::kScratchBytes / group_bytes);
   require<DeviceError>(at_once > 0, "attention: a sequence of ", heads.S, " tokens with ", heads.rep,
                        " query heads per key head is too long for the backward");
@@ -67,7 +67,7 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
   for (; call.first_group < heads.groups(); call.first_group += at_once) {
     const int64_t groups = std::min(at_once, heads.groups() - call.first_group), rows = groups * heads.rows;
     const int64_t blocks = (rows + kThreads / 32 - 1) / (kThreads / 32);
-    delta_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(call, rows);
+    if (rows > 0) delta_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(call, rows);
     launch_backward(stream, call, groups);
   }
 }
@@ -75,7 +75,7 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
 }  // namespace
 
 void own::attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  dispatch_device(y.dtype(), [&]<class T>() { forward<T>(stream, y, lse, in, 0); });
+  dispatch_device(y.dtype(), [&]<class T>() { forward<T>(stream, y, lse, in); });
 }
 
 void own::attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
@@ -100,7 +100,7 @@ void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Te
                       int64_t past, double scale) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
   dispatch_device(y.dtype(), [&]<class T>() {
-    forward<T>(stream, y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}, past);
+    forward<T>(stream, y, Tensor(), {q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}});
   });
 }
 

@@ -19,6 +19,7 @@ void launch_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, i
 template <class T>
 void launch_tiles(Stream& stream, void (*kernel)(AttentionCall<T>, int64_t, int), const AttentionCall<T>& call,
                   int64_t groups, int64_t tiles, int threads, int bytes) {
+  if (groups * tiles == 0) return;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                      "attention's shared memory");
   kernel<<<static_cast<unsigned>(groups * tiles), threads, static_cast<size_t>(bytes), native(stream)>>>(

@@ -21,8 +21,8 @@ void backward(Stream& stream, const AttentionCall<T>& call, int64_t groups) {
     constexpr int kBytes = (4 * Q::kElements + 2 * Q::kScores) * static_cast<int>(sizeof(T));
     launch_tiles(stream, plain::dq_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.rows, Q::R),
                  plain::kThreads, kBytes);
-    launch_tiles(stream, plain::dkv_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.S, Q::R), plain::kThreads,
-                 kBytes);
+    launch_tiles(stream, plain::dkv_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.capacity, Q::R),
+                 plain::kThreads, kBytes);
   });
 }
 

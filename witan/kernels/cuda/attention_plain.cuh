@@ -135,26 +135,26 @@ __device__ __forceinline__ T dropout_factor(const DropoutMask& mask, int64_t row
 template <class T, int R>
 struct RowState {
   T top[R], sum[R], rescale[R];
-  int position[R], id[R];
+  int keys[R], id[R];
 };
 
 // Row by row, a warp each: s [R, R] becomes p = exp(s - top), times the mask; top, sum and rescale follow.
 template <class T, int R, bool kDropout>
 __device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const AttentionCall<T>& call,
                                              const DropoutMask& mask, int64_t group, int first_row, int first_key,
-                                             const int32_t* ids) {
+                                             const int32_t* key_ids) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, key = first_key + lane;
-  const int blocks = (call.heads.S + 3) / 4;
   for (int r = warp; r < R; r += kWarps) {
-    const RowSight sight{state.position[r], state.id[r]};
-    const bool seen = lane < R && sight.sees(key, ids);
+    const RowSight sight{state.keys[r], state.id[r]};
+    const bool seen = lane < R && sight.sees(key, key_ids);
     const T score = seen ? s[r * (R + 1) + lane] * call.scale : -static_cast<T>(INFINITY);
     const T before = state.top[r], top = max(before, warp_max(score));
     T p = seen ? exp(score - top) : T(0);
     const T sum = warp_sum(p), rescale = before == top ? T(1) : exp(before - top);
     if constexpr (kDropout)
       if (seen)
-        p *= dropout_factor<T>(mask, call.heads.lse(group, min(first_row + r, call.heads.rows - 1)) * blocks, key);
+        p *= dropout_factor<T>(mask, call.heads.mask_row(group, min(first_row + r, call.heads.rows - 1)),
+                               call.heads.keys.at(key));
     if (lane < R) s[r * (R + 1) + lane] = p;
     __syncwarp();
     if (lane == 0) state.top[r] = top, state.sum[r] = state.sum[r] * rescale + sum, state.rescale[r] = rescale;
@@ -173,21 +173,21 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   const BlockTask task = block_task(call, groups, tiles, true);
   const int64_t group = task.group;
   const int first_row = task.tile * R, last_row = min(first_row + R, heads.rows) - 1;
-  const int32_t* ids = call.ids_of(group);
-  const int keys = heads.position(last_row) + 1, key_tiles = (keys + R - 1) / R;
-  const IdRange queries = id_range(ids, heads.position(first_row), keys);
+  const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
+  const int keys = heads.keys_of(last_row), key_tiles = (keys + R - 1) / R;
+  const IdRange queries = row_ids(heads, ids, first_row, last_row);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
   load_queries<T, D>(q, call, call.q, group, first_row);
   if (threadIdx.x < R) {
     const RowSight sight = row_sight(heads, ids, first_row + threadIdx.x);
-    state.position[threadIdx.x] = sight.position, state.id[threadIdx.x] = sight.id;
+    state.keys[threadIdx.x] = sight.keys, state.id[threadIdx.x] = sight.id;
     state.top[threadIdx.x] = -static_cast<T>(INFINITY), state.sum[threadIdx.x] = 0;
   }
   Product<T, D> y = {};
-  for (int n = next_key_tile(ids, queries, 0, key_tiles, R, keys); n < key_tiles;
-       n = next_key_tile(ids, queries, n + 1, key_tiles, R, keys)) {
+  for (int n = next_key_tile(key_ids, queries, 0, key_tiles, R, keys); n < key_tiles;
+       n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
     __syncthreads();  // the last tile has been used
     load_keys<T, D>(k, call, call.k, group, n * R, keys);
     load_keys<T, D>(v, call, call.v, group, n * R, keys);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 #pragma unroll
       for (int b = 0; b < Q::kPer; ++b) s[(i + kSide * a) * (R + 1) + j + kSide * b] = score[a][b];
     __syncthreads();
-    softmax_step<T, R, kDropout>(s, state, call, mask, group, first_row, n * R, ids);
+    softmax_step<T, R, kDropout>(s, state, call, mask, group, first_row, n * R, key_ids);
     __syncthreads();
 #pragma unroll
     for (int a = 0; a < Q::kPer; ++a)
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   store_product<T, D>(
       y, heads.hd,
       [&](int r) { return first_row + r <= last_row ? call.y + heads.query(group, first_row + r) : nullptr; },
-      [&](int r) { return T(1) / state.sum[r]; });
+      [&](int r) { return state.sum[r] == 0 ? T(0) : T(1) / state.sum[r]; });
   if (call.lse && threadIdx.x < R && first_row + static_cast<int>(threadIdx.x) <= last_row)
     call.lse[heads.lse(group, first_row + threadIdx.x)] = state.top[threadIdx.x] + log(state.sum[threadIdx.x]);
 }
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 template <class T, int R>
 struct PairState {
   T lse[R], delta[R];
-  int position[R], id[R];
+  int keys[R], id[R];
   int64_t mask_row[R];
 };
 
@@ -236,17 +236,17 @@ __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const At
   const Heads& heads = call.heads;
   const RowSight sight = row_sight(heads, ids, first_row + r);
   const int64_t at = heads.lse(group, min(first_row + r, heads.rows - 1));
-  state.position[r] = first_row + r < heads.rows ? sight.position : -1;  // rows past the last see nothing
+  state.keys[r] = first_row + r < heads.rows ? sight.keys : 0;  // rows past the last see nothing
   state.id[r] = sight.id;
   state.lse[r] = call.lse[at];
   state.delta[r] = call.delta[at - call.first_group * heads.rows];
-  state.mask_row[r] = at * ((heads.S + 3) / 4);
+  state.mask_row[r] = heads.mask_row(group, min(first_row + r, heads.rows - 1));
 }
 
 template <class T, int D, bool kDropout>
 __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy, const T* k, const T* v,
                                            const PairState<T, Tile<T, D>::R>& state, const AttentionCall<T>& call,
-                                           const DropoutMask& mask, int first_key, const int32_t* ids) {
+                                           const DropoutMask& mask, int first_key, const int32_t* key_ids) {
   using Q = Tile<T, D>;
   const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
   T s[Q::kPer][Q::kPer], dp[Q::kPer][Q::kPer];
@@ -257,10 +257,10 @@ __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy,
 #pragma unroll
     for (int b = 0; b < Q::kPer; ++b) {
       const int r = i + kSide * a, key = first_key + j + kSide * b, at = r * (Q::R + 1) + j + kSide * b;
-      const bool seen = RowSight{state.position[r], state.id[r]}.sees(key, ids);
+      const bool seen = RowSight{state.keys[r], state.id[r]}.sees(key, key_ids);
       const T probability = seen ? exp(s[a][b] * call.scale - state.lse[r]) : T(0);
       T m = 1;
-      if constexpr (kDropout) m = seen ? dropout_factor<T>(mask, state.mask_row[r], key) : T(0);
+      if constexpr (kDropout) m = seen ? dropout_factor<T>(mask, state.mask_row[r], call.heads.keys.at(key)) : T(0);
       p[at] = probability * m;
       ds[at] = probability * (m * dp[a][b] - state.delta[r]);
     }
@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   const BlockTask task = block_task(call, groups, tiles, true);
   const int64_t group = task.group;
   const int first_row = task.tile * R, last_row = min(first_row + R, heads.rows) - 1;
-  const int32_t* ids = call.ids_of(group);
-  const int keys = heads.position(last_row) + 1, key_tiles = (keys + R - 1) / R;
-  const IdRange queries = id_range(ids, heads.position(first_row), keys);
+  const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
+  const int keys = heads.keys_of(last_row), key_tiles = (keys + R - 1) / R;
+  const IdRange queries = row_ids(heads, ids, first_row, last_row);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
@@ -289,13 +289,13 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   load_queries<T, D>(dy, call, call.dy, group, first_row);
   load_pair_state(state, call, group, first_row, ids);
   Product<T, D> dq = {};
-  for (int n = next_key_tile(ids, queries, 0, key_tiles, R, keys); n < key_tiles;
-       n = next_key_tile(ids, queries, n + 1, key_tiles, R, keys)) {
+  for (int n = next_key_tile(key_ids, queries, 0, key_tiles, R, keys); n < key_tiles;
+       n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
     __syncthreads();
     load_keys<T, D>(k, call, call.k, group, n * R, keys);
     load_keys<T, D>(v, call, call.v, group, n * R, keys);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, n * R, ids);
+    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, n * R, key_ids);
     __syncthreads();
     add_product<T, D>(dq, ds, 1, R + 1, k);
   }
@@ -317,24 +317,24 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> ca
   const Heads& heads = call.heads;
   const BlockTask task = block_task(call, groups, tiles, false);
   const int64_t group = task.group;
-  const int first_key = task.tile * R, end_key = min(first_key + R, heads.S);
-  const int32_t* ids = call.ids_of(group);
-  const IdRange keys = id_range(ids, first_key, end_key);
+  const int first_key = task.tile * R, end_key = min(first_key + R, heads.capacity);
+  const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
+  const IdRange keys = id_range(key_ids, first_key, end_key);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
   load_keys<T, D>(k, call, call.k, group, first_key, end_key);
   load_keys<T, D>(v, call, call.v, group, first_key, end_key);
   Product<T, D> dk = {}, dv = {};
-  for (int row = first_key * heads.rep / R * R; row < heads.rows; row += R) {
+  for (int row = heads.first_row_of(first_key) / R * R; row < heads.rows; row += R) {
     const int last = min(row + R, heads.rows) - 1;
-    if (!id_range(ids, heads.position(row), heads.position(last) + 1).meets(keys)) continue;
+    if (!row_ids(heads, ids, row, last).meets(keys)) continue;
     __syncthreads();
     load_queries<T, D>(q, call, call.q, group, row);
     load_queries<T, D>(dy, call, call.dy, group, row);
     load_pair_state(state, call, group, row, ids);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, ids);
+    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, key_ids);
     __syncthreads();
     add_product<T, D>(dk, ds, R + 1, 1, q);
     add_product<T, D>(dv, p, R + 1, 1, dy);

@@ -18,8 +18,8 @@ void launch_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, i
     launch_tiles(stream, tensor::dq_kernel<D, kDropout>, call, groups, tiles_of(call.heads.rows, Q::kRows), Q::kThreads,
                  Q::kBytes);
     using K = tensor::DkvTile<D>;
-    launch_tiles(stream, tensor::dkv_kernel<D, kDropout>, call, groups, tiles_of(call.heads.S, K::kKeys), K::kThreads,
-                 K::kTileBytes);
+    launch_tiles(stream, tensor::dkv_kernel<D, kDropout>, call, groups, tiles_of(call.heads.capacity, K::kKeys),
+                 K::kThreads, K::kTileBytes);
   });
 }
 

@@ -149,9 +149,9 @@ struct WarpRows {
   int first_row, last_row;  // of the block
   int row[2];
   RowSight sight[2];
-  int least_position;  // of the warp
-  IdRange ids;         // of the block
-  int keys;            // that the block sees
+  int shared;   // by position every row of the warp sees the first so many keys,
+  int keys;     // and some row of the block these
+  IdRange ids;  // of the block
 
   __device__ __forceinline__ WarpRows(const Heads& heads, const int32_t* id, int tile, int rows_per_tile)
       : first_row(tile * rows_per_tile), last_row(min(first_row + rows_per_tile, heads.rows) - 1) {
@@ -161,9 +161,9 @@ struct WarpRows {
       row[half] = first_row + warp * 16 + lane / 4 + 8 * half;
       sight[half] = row_sight(heads, id, row[half]);
     }
-    least_position = heads.position(min(first_row + warp * 16, last_row));
-    keys = heads.position(last_row) + 1;
-    ids = id_range(id, heads.position(first_row), keys);
+    shared = heads.keys_of(min(first_row + warp * 16, last_row));
+    keys = heads.keys_of(last_row);
+    ids = row_ids(heads, id, first_row, last_row);
   }
   __device__ __forceinline__ bool busy() const {
     return first_row + static_cast<int>(threadIdx.x) / 32 * 16 <= last_row;
@@ -172,33 +172,33 @@ struct WarpRows {
 
 // Minus infinity for keys from `first` on that their rows do not see.
 template <int N>
-__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* ids, int first) {
-  if (first + N - 1 <= rows.least_position && (!ids || id_range(ids, first, first + N).equals(rows.ids))) return;
+__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first) {
+  if (first + N <= rows.shared && (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids))) return;
 #pragma unroll
   for (int n = 0; n < N / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int key = first + n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2;
-      if (!rows.sight[e / 2].sees(key, ids)) s[n][e] = -INFINITY;
+      if (!rows.sight[e / 2].sees(key, key_ids)) s[n][e] = -INFINITY;
     }
 }
 
 // The first blocks of the probabilities of a lane's two rows.
 __device__ __forceinline__ void mask_rows(int64_t (&to)[2], const Call& call, int64_t group, const WarpRows& rows) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half)
-    to[half] = call.heads.lse(group, min(rows.row[half], rows.last_row)) * ((call.heads.S + 3) / 4);
+  for (int half = 0; half < 2; ++half) to[half] = call.heads.mask_row(group, min(rows.row[half], rows.last_row));
 }
 
 // x [16, N], of keys from `first` on, times the mask.
 template <int N>
-__device__ __forceinline__ void drop(Sums<N>& x, const DropoutMask& mask, const int64_t (&row)[2], int first) {
+__device__ __forceinline__ void drop(Sums<N>& x, const DropoutMask& mask, const int64_t (&row)[2], const Runs& keys,
+                                     int first) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = first + n * 8 + static_cast<int>(threadIdx.x % 4) * 2;
-      const float2 factors = dropout_factors(mask, row[half], key);
+      const float2 factors = dropout_factors(mask, row[half], keys.at(key));
       x[n][2 * half] *= factors.x, x[n][2 * half + 1] *= factors.y;
     }
 }
@@ -211,6 +211,7 @@ class Pipeline {
   __device__ __forceinline__ Pipeline(const Load& load, int first, int end) : load_(load), end_(end) {
     if (first < end_) load_(first, 0);
     commit_copies();
+    if (first >= end_) wait_copies<0>();  // nobody else would, and a block outlives its copies
   }
   // The buffer that holds its tile. `following` is the tile after it, or the end.
   __device__ __forceinline__ int next(int following) {

@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
   const Heads& heads = call.heads;
   const BlockTask task = block_task(call, groups, tiles, true);
   const int64_t group = task.group;
-  const int32_t* ids = call.ids_of(group);
-  const WarpRows rows(heads, ids, task.tile, F::kRows);
+  const int32_t* key_ids = call.key_ids_of(group);
+  const WarpRows rows(heads, call.ids_of(group), task.tile, F::kRows);
   const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
   DropoutMask mask{};
   int64_t mask_row[2]{};
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t at = heads.lse(group, min(rows.row[half], rows.last_row));
-    lse[half] = call.lse[at] * kLog2e;
+    lse[half] = call.lse[at] == -INFINITY ? 0.f : call.lse[at] * kLog2e;
     delta[half] = call.delta[at - call.first_group * heads.rows];
   }
 
@@ -60,14 +60,14 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
   };
   load_queries<D, F::kRows, F::kThreads>(q, call, call.q, group, rows.first_row);
   load_queries<D, F::kRows, F::kThreads>(dy, call, call.dy, group, rows.first_row);
-  int n = next_key_tile(ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
+  int n = next_key_tile(key_ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
   Pipeline pipeline(load, n, key_tiles);
 
   const int at = static_cast<int>(threadIdx.x) / 32 * 16 * kStride<D>;
   Sums<D> out;
   clear<D>(out);
   while (n < key_tiles) {
-    const int following = next_key_tile(ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
     const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s, dp;
@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
       clear<F::kKeys>(dp);
       add_scores<F::kKeys, D>(s, q + at, k);
       add_scores<F::kKeys, D>(dp, dy + at, k + F::kKeyElements);
-      if constexpr (kDropout) drop<F::kKeys>(dp, mask, mask_row, n * F::kKeys);
+      if constexpr (kDropout) drop<F::kKeys>(dp, mask, mask_row, heads.keys, n * F::kKeys);
       scale_scores<F::kKeys>(s, call.scale * kLog2e);
-      hide<F::kKeys>(s, rows, ids, n * F::kKeys);
+      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
       score_gradients<F::kKeys>(dp, s, lse, delta);
       add_product<D, F::kKeys, D>(out, dp, k);
     }
@@ -107,7 +107,7 @@ template <int R>
 struct TileRows {
   int64_t mask_row[R];
   float lse[R], delta[R];  // lse in units of log2
-  int position[R], id[R];  // position -1: past the last
+  int keys[R], id[R];      // by position a row may see the keys before `keys`: none past the last row
 };
 
 template <int R>
@@ -119,16 +119,17 @@ __device__ __forceinline__ void load_rows(TileRows<R>& to, const Call& call, int
   const int row = first + i;
   const RowSight sight = row_sight(heads, ids, row);
   const int64_t at = heads.lse(group, min(row, heads.rows - 1));
-  to.mask_row[i] = at * ((heads.S + 3) / 4);
+  to.mask_row[i] = heads.mask_row(group, min(row, heads.rows - 1));
   to.lse[i] = call.lse[at] * kLog2e;
   to.delta[i] = call.delta[at - call.first_group * heads.rows];
-  to.position[i] = row < heads.rows ? sight.position : -1;
+  to.keys[i] = row < heads.rows ? sight.keys : 0;
   to.id[i] = sight.id;
 }
 
 // Two keys of a lane: g and g + 8 of its warp's.
 struct LaneKeys {
   int key[2], id[2];
+  int mask_position[2];  // by which dropout counts
 };
 
 // s^T and dp^T [16 keys, R rows] -> m p and ds, transposed, ds without `scale`.
@@ -140,9 +141,9 @@ __device__ __forceinline__ void pair_gradients(Sums<R>& s, Sums<R>& dp, const Ti
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int r = n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2, key = keys.key[e / 2];
-      const bool seen = all_seen || (key <= rows.position[r] && keys.id[e / 2] == rows.id[r]);
+      const bool seen = all_seen || (key < rows.keys[r] && keys.id[e / 2] == rows.id[r]);
       const float p = seen ? exp2_fast(s[n][e] * scale - rows.lse[r]) : 0.f;
-      const float m = kDropout ? dropout_factor(mask, rows.mask_row[r], key) : 1.f;
+      const float m = kDropout ? dropout_factor(mask, rows.mask_row[r], keys.mask_position[e / 2]) : 1.f;
       s[n][e] = m * p;
       dp[n][e] = p * (m * dp[n][e] - rows.delta[r]);
     }
@@ -159,9 +160,9 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
   const Heads& heads = call.heads;
   const BlockTask task = block_task(call, groups, tiles, false);
   const int64_t group = task.group;
-  const int first_key = task.tile * F::kKeys, end_key = min(first_key + F::kKeys, heads.S);
-  const int32_t* ids = call.ids_of(group);
-  const IdRange key_ids = id_range(ids, first_key, end_key);
+  const int first_key = task.tile * F::kKeys, end_key = min(first_key + F::kKeys, heads.capacity);
+  const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
+  const IdRange of_keys = id_range(key_ids, first_key, end_key);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
@@ -170,16 +171,15 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     keys.key[half] = first_key + slab + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-    keys.id[half] = ids ? ids[min(keys.key[half], heads.S - 1)] : 0;
+    keys.id[half] = key_ids ? key_ids[min(keys.key[half], heads.capacity - 1)] : 0;
+    keys.mask_position[half] = heads.keys.at(keys.key[half]);
   }
 
-  const auto rows_ids = [&](int n) {
-    return id_range(ids, heads.position(n * R), heads.position(min((n + 1) * R, heads.rows) - 1) + 1);
-  };
+  const auto ids_of_tile = [&](int n) { return row_ids(heads, ids, n * R, min((n + 1) * R, heads.rows) - 1); };
   const int row_tiles = (heads.rows + R - 1) / R;
   const auto next_tile = [&](int n) {
     if (ids)
-      while (n < row_tiles && !rows_ids(n).meets(key_ids)) ++n;
+      while (n < row_tiles && !ids_of_tile(n).meets(of_keys)) ++n;
     return n;
   };
   const auto load = [&](int n, int buffer) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
   };
   load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, group, first_key, end_key);
   load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, group, first_key, end_key);
-  int n = next_tile(first_key * heads.rep / R);  // the first that may see a key
+  int n = next_tile(heads.first_row_of(first_key) / R);  // the first that may see a key
   Pipeline pipeline(load, n, row_tiles);
 
   Sums<F::kColumns> dk, dv;
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
     const int following = next_tile(n + 1);
     const int buffer = pipeline.next(following);
     const T *q = buffers + buffer * 2 * F::kQueryElements, *dy = q + F::kQueryElements;
-    const bool all_seen = heads.position(n * R) >= first_key + F::kKeys - 1 && (n + 1) * R <= heads.rows &&
-                          (!ids || rows_ids(n).equals(key_ids));
+    const bool all_seen = heads.keys_of(n * R) >= first_key + F::kKeys && (n + 1) * R <= heads.rows &&
+                          (!ids || ids_of_tile(n).equals(of_keys));
     Sums<R> s, dp;
     clear<R>(s);
     clear<R>(dp);

@@ -44,7 +44,8 @@ __device__ __forceinline__ void finish(const Call& call, int64_t group, const Wa
   for (int half = 0; half < 2; ++half) {
     const float total = row_sum(sum[half]);
     if (rows.row[half] > rows.last_row) continue;
-    store_row<D>(call.y + call.heads.query(group, rows.row[half]), out, half, 1 / total, 0, call.heads.hd, call.packed);
+    const float factor = total == 0 ? 0.f : 1 / total;  // no key was seen
+    store_row<D>(call.y + call.heads.query(group, rows.row[half]), out, half, factor, 0, call.heads.hd, call.packed);
     if (call.lse && threadIdx.x % 4 == 0)
       call.lse[call.heads.lse(group, rows.row[half])] = top[half] * kLn2 + logf(total);
   }
@@ -58,8 +59,8 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads) forward_kernel(const
 
   const BlockTask task = block_task(call, groups, tiles, true);
   const int64_t group = task.group;
-  const int32_t* ids = call.ids_of(group);
-  const WarpRows rows(call.heads, ids, task.tile, F::kRows);
+  const int32_t* key_ids = call.key_ids_of(group);
+  const WarpRows rows(call.heads, call.ids_of(group), task.tile, F::kRows);
   const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
   DropoutMask mask{};
   int64_t mask_row[2]{};
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads) forward_kernel(const
     load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, group, n * F::kKeys, rows.keys);
   };
   load_queries<D, F::kRows, F::kThreads>(q, call, call.q, group, rows.first_row);
-  int n = next_key_tile(ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
+  int n = next_key_tile(key_ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
   Pipeline pipeline(load, n, key_tiles);
 
   const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
@@ -83,16 +84,16 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads) forward_kernel(const
   clear<D>(out);
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   while (n < key_tiles) {
-    const int following = next_key_tile(ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
     const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s;
       clear<F::kKeys>(s);
       add_scores<F::kKeys, D>(s, my_q, k);
       scale_scores<F::kKeys>(s, scale);
-      hide<F::kKeys>(s, rows, ids, n * F::kKeys);
+      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
       softmax_step<F::kKeys, D>(s, out, top, sum);
-      if constexpr (kDropout) drop<F::kKeys>(s, mask, mask_row, n * F::kKeys);
+      if constexpr (kDropout) drop<F::kKeys>(s, mask, mask_row, call.heads.keys, n * F::kKeys);
       add_product<D, F::kKeys, D>(out, s, k + F::kKeyElements);
     }
     n = following;
