@@ -1,6 +1,7 @@
 #include "witan/data/batch.h"
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 
 #include "witan/base/error.h"
@@ -19,6 +20,18 @@ void mark_documents(std::span<const int32_t> tokens, size_t row, const BatchOpti
     if (ends && options.reset_position_ids) position = 0;
     if (ends && options.reset_attention_mask) ++id;
   }
+}
+
+// [B, S] -> [B, sum of sizes]
+template <class T>
+std::vector<T> columns_of(const std::vector<T>& from, const Batch& batch, const std::vector<Columns>& runs) {
+  std::vector<T> to;
+  for (int64_t b = 0; b < batch.sequences; ++b)
+    for (const auto& [begin, size] : runs) {
+      const auto first = from.begin() + b * batch.sequence_length + begin;
+      to.insert(to.end(), first, first + size);
+    }
+  return to;
 }
 
 }  // namespace
@@ -55,6 +68,23 @@ Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const
   }
   batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
   return batch;
+}
+
+Batch take_columns(const Batch& batch, const std::vector<Columns>& runs) {
+  int64_t length = 0;
+  for (const auto& [begin, size] : runs) {
+    assert(begin >= 0 && size >= 0 && begin + size <= batch.sequence_length);
+    length += size;
+  }
+  Batch taken{.sequences = batch.sequences,
+              .sequence_length = length,
+              .tokens = columns_of(batch.tokens, batch, runs),
+              .targets = columns_of(batch.targets, batch, runs),
+              .positions = columns_of(batch.positions, batch, runs),
+              .sequence_ids = columns_of(batch.sequence_ids, batch, runs),
+              .loss_mask = columns_of(batch.loss_mask, batch, runs)};
+  taken.loss_tokens = std::count(taken.loss_mask.begin(), taken.loss_mask.end(), 1.0f);
+  return taken;
 }
 
 }  // namespace witan

@@ -38,4 +38,11 @@ void validate(const BatchOptions& options);
 // for what the dataset finds.
 Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
+// Some columns of a batch, those of each run after those of the one before: what a rank holds of sequences that are
+// divided among several. loss_tokens are those of the columns. The runs lie within the sequence.
+struct Columns {
+  int64_t begin = 0, size = 0;
+};
+Batch take_columns(const Batch& batch, const std::vector<Columns>& runs);
+
 }  // namespace witan
