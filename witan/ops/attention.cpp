@@ -4,33 +4,30 @@
 #include "witan/ops/dropout.h"
 
 namespace witan::ops {
-namespace {
 
-void check_shapes(const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids) {
-  require<ShapeError>(q.shape().dims() == 4, "attention: q must be [B, S, H, hd], got ", q.shape());
-  require<ShapeError>(k.shape().dims() == 4, "attention: k must be [B, S, G, hd], got ", k.shape());
+void check_attention(const char* op, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
+                     const kernels::Dropout& dropout) {
+  require<ShapeError>(q.shape().dims() == 4, op, ": q must be [B, S, H, hd], got ", q.shape());
+  require<ShapeError>(k.shape().dims() == 4, op, ": k must be [B, S, G, hd], got ", k.shape());
   const int64_t B = q.size(0), S = q.size(1), H = q.size(2), hd = q.size(3), G = k.size(2);
-  require<ShapeError>(k.shape() == Shape{B, S, G, hd}, "attention: k must be [B=", B, ", S=", S, ", G, hd=", hd,
+  require<ShapeError>(k.shape() == Shape{B, S, G, hd}, op, ": k must be [B=", B, ", S=", S, ", G, hd=", hd,
                       "] as q is, got ", k.shape());
-  require<ShapeError>(v.shape() == k.shape(), "attention: v must be ", k.shape(), " as k is, got ", v.shape());
-  require<ShapeError>(G > 0 && H > 0 && H % G == 0, "attention: the ", H, " query heads must be a multiple of the ", G,
+  require<ShapeError>(v.shape() == k.shape(), op, ": v must be ", k.shape(), " as k is, got ", v.shape());
+  require<ShapeError>(G > 0 && H > 0 && H % G == 0, op, ": the ", H, " query heads must be a multiple of the ", G,
                       " key heads");
   for (const auto& [name, other] : {std::pair{"k", &k}, std::pair{"v", &v}})
-    require<ShapeError>(other->dtype() == q.dtype(), "attention: ", name, " is ", other->dtype(), " but q is ",
-                        q.dtype());
+    require<ShapeError>(other->dtype() == q.dtype(), op, ": ", name, " is ", other->dtype(), " but q is ", q.dtype());
+  check_dropout(op, dropout);
   if (!sequence_ids.defined()) return;
-  require<ShapeError>(sequence_ids.shape() == Shape{B, S}, "attention: sequence_ids must be [B=", B, ", S=", S,
-                      "], got ", sequence_ids.shape());
-  require<ShapeError>(sequence_ids.dtype() == DType::i32, "attention: sequence_ids must be int32, got ",
+  require<ShapeError>(sequence_ids.shape() == Shape{B, S}, op, ": sequence_ids must be [B=", B, ", S=", S, "], got ",
+                      sequence_ids.shape());
+  require<ShapeError>(sequence_ids.dtype() == DType::i32, op, ": sequence_ids must be int32, got ",
                       sequence_ids.dtype());
 }
 
-}  // namespace
-
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
               const kernels::Dropout& dropout, const kernels::AttentionHints& hints) {
-  check_shapes(q, k, v, sequence_ids);
-  check_dropout("attention", dropout);
+  check_attention("attention", q, k, v, sequence_ids, dropout);
   Stream& s = tape.stream();
   const Tensor y = s.empty_like(q.value());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));

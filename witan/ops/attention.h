@@ -12,4 +12,8 @@ namespace witan::ops {
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
               const kernels::Dropout& dropout = {}, const kernels::AttentionHints& hints = {});
 
+// Throws ShapeError, in the name of `op`, unless the arguments are as above.
+void check_attention(const char* op, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
+                     const kernels::Dropout& dropout);
+
 }  // namespace witan::ops

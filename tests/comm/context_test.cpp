@@ -1,0 +1,58 @@
+#include "witan/comm/context.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using kernels::Positions;
+
+TEST(Context, RanksHoldEveryPositionOnce) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    const int64_t S = 10L * 2 * ranks, tokens = S / ranks;
+    std::set<int64_t> held;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Positions positions = context_positions(S, ranks, rank);
+      for (int64_t i = 0; i < tokens; ++i) {
+        const int64_t position = positions.at(i);
+        EXPECT_TRUE(held.insert(position).second) << position << " is held twice";
+        EXPECT_TRUE(i == 0 || position > positions.at(i - 1)) << "positions rise";
+      }
+    }
+    EXPECT_EQ(static_cast<int64_t>(held.size()), S);
+    EXPECT_EQ(*held.rbegin(), S - 1);
+  }
+}
+
+TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
+  constexpr int kRanks = 5;
+  constexpr int64_t kChunk = 6, kTokens = 2 * kChunk, S = kTokens * kRanks;
+  for (int mine = 0; mine < kRanks; ++mine)
+    for (int theirs = 0; theirs < kRanks; ++theirs) {
+      const Positions queries = context_positions(S, kRanks, mine), keys = context_positions(S, kRanks, theirs);
+      int64_t pairs = 0;
+      for (int64_t i = 0; i < kTokens; ++i) pairs += keys.before(queries.at(i) + 1, kTokens);
+      EXPECT_EQ(pairs, 2 * kChunk * kChunk + (mine == theirs ? kChunk : 0)) << mine << " and " << theirs;
+    }
+}
+
+TEST(Context, OneRankHoldsAnyLength) {
+  for (const int64_t S : {0, 1, 7}) EXPECT_EQ(context_positions(S, 1, 0), Positions{});
+}
+
+TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {
+  const auto message = [](int64_t S) { return test::message_of<ConfigError>([&] { context_positions(S, 3, 1); }); };
+  EXPECT_EQ(message(100),
+            "a sequence of 100 tokens does not divide among 3 ranks of the context axis, which hold two equal chunks "
+            "each; the nearest length that does is 96 or 102");
+  EXPECT_EQ(message(5),
+            "a sequence of 5 tokens does not divide among 3 ranks of the context axis, which hold two equal chunks "
+            "each; the nearest length that does is 6");
+}
+
+}  // namespace
+}  // namespace witan
