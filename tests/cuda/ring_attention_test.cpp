@@ -1,0 +1,101 @@
+// The ring over NCCL, a rank with a GPU, against attention of the whole sequence on the CPU.
+#include "witan/ops/ring_attention.h"
+
+#include "support/attention_blocks.h"
+#include "support/dropout.h"
+#include "support/gpu_world.h"
+#include "witan/autograd/tape.h"
+#include "witan/comm/cuda/nccl.h"
+#include "witan/ops/attention.h"
+
+namespace witan {
+namespace {
+
+using testing::GpuRank;
+using testing::on_gpus;
+using testing::share_of;
+
+class RingAttentionOnGpus : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (cuda::devices() < GetParam())
+      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
+    try {
+      cuda::nccl_calls();
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Gpus, RingAttentionOnGpus, ::testing::Values(2, 4));
+
+struct Case {
+  int64_t B, S, H, G, hd;
+  DType dtype;
+  std::vector<int64_t> documents = {};
+  double dropout = 0;
+};
+
+// y, dq, dk, dv
+using Results = std::vector<Tensor>;
+
+Results differentiate(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
+                      const std::function<Var(Tape&, const std::vector<Var>&)>& attend) {
+  Tape tape(stream);
+  std::vector<Var> in;
+  for (const Tensor& input : inputs) in.push_back(tape.input(input));
+  const Var y = attend(tape, in);
+  tape.backward({{y, dy}});
+  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
+}
+
+void expect_whole(int n, const Case& c, double tolerance) {
+  SCOPED_TRACE(::testing::Message() << n << " ranks, S=" << c.S << " hd=" << c.hd << " " << name_of(c.dtype));
+  on_gpus(n, [&](GpuRank& rank) {
+    const auto host = rank.everyone("host");
+    const auto group = cuda::make_group(rank.everyone("context"), rank.gpu, cuda::watch(rank.gpu, *host), {});
+    const Shape queries{c.B, c.S, c.H, c.hd}, keys{c.B, c.S, c.G, c.hd};
+    std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
+                                  rank.normal(keys, c.dtype, "v")};
+    Tensor dy = rank.normal(queries, c.dtype, "dy"), ids;
+    if (!c.documents.empty()) {
+      std::vector<int32_t> of;
+      for (int64_t b = 0; b < c.B; ++b)
+        for (size_t i = 0; i < c.documents.size(); ++i)
+          of.insert(of.end(), static_cast<size_t>(c.documents[i]), static_cast<int32_t>(i));
+      ids = rank.tensor<int32_t>({c.B, c.S}, of);
+    }
+    kernels::Dropout how = testing::dropout_of(rank, c.dropout);
+    const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
+      return ops::attention(tape, in[0], in[1], in[2], ids, 0.2, how);
+    });
+
+    const auto mine = [&](const Tensor& x) { return rank.to_gpu(share_of(rank, x, n, rank.rank)); };
+    for (Tensor& input : inputs) input = mine(input);
+    how.step = rank.to_gpu(how.step);
+    const Tensor my_ids = ids.defined() ? mine(ids) : Tensor();
+    const Results got = differentiate(rank.gpu, inputs, mine(dy), [&](Tape& tape, const std::vector<Var>& in) {
+      return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, 0.2, how);
+    });
+    const char* names[] = {"y", "dq", "dk", "dv"};
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(testing::close(rank.to_host(got[i]), share_of(rank, expected[i], n, rank.rank), tolerance, tolerance))
+          << names[i] << " of rank " << rank.rank;
+  });
+}
+
+TEST_P(RingAttentionOnGpus, IsAttentionOfTheWholeSequence) {
+  expect_whole(GetParam(), {2, 240, 4, 2, 40, DType::f64}, 1e-12);
+  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::f32}, 3e-5);
+  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::bf16}, 6e-2);  // cuDNN has the square blocks
+}
+
+TEST_P(RingAttentionOnGpus, DocumentsAndDropoutAreThoseOfTheWhole) {
+  const std::vector<int64_t> documents = {70, 99, 1, 1, 85};
+  expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::f64, documents}, 1e-12);
+  expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::bf16, documents}, 6e-2);
+  expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::f64, documents, 0.3}, 1e-12);
+}
+
+}  // namespace
+}  // namespace witan
