@@ -200,6 +200,23 @@ TEST(AttentionBlock, QueriesOfOtherDocumentsGetNothing) {
   }
 }
 
+TEST(AttentionBlock, NoKeysAndNoQueriesAreFine) {
+  for (const int threads : {1, 3}) {
+    Rank rank(threads);
+    kernels::AttentionInputs in = inputs(rank, {2, 20, 2, 1, 5}, DType::f32);
+    in.k = in.v = rank.stream.empty({2, 0, 1, 5}, DType::f32);
+    const Results r = whole(rank, in, rank.normal(in.q.shape(), DType::f32, "dy"));
+    for (const double lse : values(r.lse)) ASSERT_EQ(lse, kNone);
+    for (const Tensor& x : {r.y, r.dq})
+      for (const double value : values(x)) ASSERT_EQ(value, 0);
+    in = inputs(rank, {2, 20, 2, 1, 5}, DType::f32);
+    in.q = rank.stream.empty({2, 0, 2, 5}, DType::f32);
+    const Results none = whole(rank, in, in.q);
+    for (const Tensor& x : {none.dk, none.dv})
+      for (const double value : values(x)) ASSERT_EQ(value, 0);
+  }
+}
+
 TEST(AttentionBlock, CostCountsItsPairs) {
   Rank rank;
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

@@ -8,6 +8,7 @@
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/processes.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/ops/attention.h"
@@ -67,9 +68,9 @@ Results whole(Rank& rank, const Case& c) {
   });
 }
 
-Results ring(ThreadRank& rank, Group& group, const Case& c) {
+Results ring(Rank& rank, Group& group, const Case& c) {
   const auto how = testing::dropout_of(rank, c.dropout);
-  const auto mine = [&](const Tensor& x) { return share_of(rank, x, rank.size(), rank.rank); };
+  const auto mine = [&](const Tensor& x) { return share_of(rank, x, group.size(), group.rank()); };
   std::vector<Tensor> inputs = c.inputs(rank);
   for (Tensor& input : inputs) input = mine(input);
   return run(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
@@ -139,6 +140,25 @@ TEST(RingAttention, RepeatsToTheBit) {
     const Case c{2, 240, 4, 2, 16, {70, 99, 1, 1, 69}, DType::bf16};
     const Results once = ring(rank, *group, c), again = ring(rank, *group, c);
     for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(values(once[i]), values(again[i])) << i;
+  });
+}
+
+TEST(RingAttention, ProcessesGiveTheBitsOfThreads) {
+  constexpr int kRanks = 3;
+  const Case c{2, 48, 4, 2, 5, {10, 1, 30, 7}, DType::bf16};
+  const auto bytes = [&](Rank& rank, Group& group) {
+    std::string all;
+    for (const Tensor& x : ring(rank, group, c))
+      all.append(reinterpret_cast<const char*>(x.raw()), static_cast<size_t>(x.bytes()));
+    return all;
+  };
+  const auto ended = testing::on_processes(kRanks, [&](testing::ProcessRank& rank) {
+    const auto group = rank.everyone("context");
+    return bytes(rank, *group);
+  });
+  on_ranks(kRanks, [&](ThreadRank& rank) {
+    const auto group = rank.everyone("context");
+    EXPECT_EQ(bytes(rank, *group), ended[static_cast<size_t>(rank.rank)].said) << rank.rank;
   });
 }
 
