@@ -74,13 +74,18 @@ void expect_whole(int n, const Case& c, double tolerance) {
     for (Tensor& input : inputs) input = mine(input);
     how.step = rank.to_gpu(how.step);
     const Tensor my_ids = ids.defined() ? mine(ids) : Tensor();
-    const Results got = differentiate(rank.gpu, inputs, mine(dy), [&](Tape& tape, const std::vector<Var>& in) {
-      return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, 0.2, how);
-    });
-    const char* names[] = {"y", "dq", "dk", "dv"};
-    for (size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(testing::close(rank.to_host(got[i]), share_of(rank, expected[i], n, rank.rank), tolerance, tolerance))
-          << names[i] << " of rank " << rank.rank;
+    const Tensor my_dy = mine(dy);
+    Stream side(rank.gpu.device(), rank.gpu.shared_arena(), rank.pool, int64_t{1} << 20);
+    for (Stream* beside : {static_cast<Stream*>(nullptr), &side}) {
+      const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
+        return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how, {}, beside});
+      });
+      const char* names[] = {"y", "dq", "dk", "dv"};
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(
+            testing::close(rank.to_host(got[i]), share_of(rank, expected[i], n, rank.rank), tolerance, tolerance))
+            << names[i] << " of rank " << rank.rank << (beside ? ", on two streams" : "");
+    }
   });
 }
 

@@ -30,46 +30,22 @@ struct Keys {
   Tensor k, v, ids;
 };
 
-// Passes tensors from every rank to the one after it, and says what the keys that arrive are to this rank's queries.
+// Blocks on their way around, each rank giving what it has used to the next; and what the keys that are there are to
+// this rank's queries.
 class Ring {
  public:
-  Ring(Stream& stream, Group& group, const AttentionInputs& own) : stream_(stream), group_(group), own_(own) {}
-
-  int size() const { return group_.size(); }
-  Keys own_keys() const { return {own_.k, own_.v, own_.sequence_ids}; }
-
-  // This rank's queries and the keys of the rank `hops` before it.
-  AttentionInputs inputs(const Keys& keys, int hops) const {
-    AttentionInputs in = own_;
-    in.k = keys.k, in.v = keys.v;
-    in.block = {positions_of(group_.rank()), positions_of((group_.rank() + size() - hops) % size()), keys.ids,
-                length()};
-    return in;
-  }
-
-  // Gives `mine` to the next rank and returns what the previous one gave. Ranks of even number send first, so that in
-  // the ring somebody always receives.
-  Tensor pass(const Tensor& mine) {
-    const Tensor other = stream_.empty(mine.shape(), mine.dtype(), MemoryTag::communication);
-    const int next = (group_.rank() + 1) % size(), previous = (group_.rank() + size() - 1) % size();
-    const bool sends_first = group_.rank() % 2 == 0;
-    if (sends_first) group_.send(stream_, mine, next);
-    group_.recv(stream_, other, previous);
-    if (!sends_first) group_.send(stream_, mine, next);
-    return other;
-  }
-  Keys pass(const Keys& mine) { return {pass(mine.k), pass(mine.v), mine.ids.defined() ? pass(mine.ids) : Tensor()}; }
+  Ring(Stream& stream, Group& group, const AttentionInputs& own, Stream* beside)
+      : stream_(stream), side_(beside ? *beside : stream), group_(group), own_(own) {}
 
   void forward(const Tensor& y, const Tensor& lse) {
-    kernels::attention_forward(stream_, y, lse, inputs(own_keys(), 0));
-    if (size() == 1) return;
-    const Tensor sum = converted(stream_, y, lse.dtype());
-    const bool narrow = y.dtype() != sum.dtype();
-    const Tensor part = narrow ? y : stream_.empty_like(y), lse_part = stream_.empty_like(lse);
     Keys keys = own_keys();
+    attend(y, lse, keys, 0);
+    if (size() == 1) return;
+    const bool narrow = y.dtype() != lse.dtype();
+    const Tensor sum = converted(stream_, y, lse.dtype());
+    const Tensor part = narrow ? y : stream_.empty_like(y), lse_part = stream_.empty_like(lse);
     for (int hops = 1; hops < size(); ++hops) {
-      keys = pass(keys);
-      kernels::attention_forward(stream_, part, lse_part, inputs(keys, hops));
+      attend(part, lse_part, keys, hops);
       kernels::attention_merge(stream_, sum, lse, part, lse_part);
     }
     if (narrow) kernels::cast(stream_, y, sum);
@@ -79,37 +55,71 @@ class Ring {
   // the last: n - 1 hops, as many as its keys make.
   AttentionGradients backward(const Tensor& dy, const Tensor& y, const Tensor& lse) {
     AttentionGradients sum;
-    Keys keys = own_keys();
-    for (int hops = 1; hops < size(); ++hops) {
-      keys = pass(keys);
-      if (hops > 1) pass_gradients(sum);
-      add_part(sum, dy, y, lse, inputs(keys, hops));
+    begin_passing();
+    Keys keys = size() > 1 ? pass(own_keys()) : own_keys();
+    end_passing();
+    for (int hops = 1; hops <= size(); ++hops) {
+      begin_passing();
+      const Tensor dk = hops > 1 ? pass(sum.dk) : Tensor(), dv = hops > 1 ? pass(sum.dv) : Tensor();
+      const Keys next = hops + 1 < size() ? pass(keys) : own_keys();
+      const AttentionInputs in = inputs(keys, hops % size());
+      const AttentionGradients part{stream_.empty_like(in.q), stream_.empty_like(in.k), stream_.empty_like(in.v)};
+      kernels::attention_backward(stream_, part, dy, y, lse, in);
+      end_passing();
+      sum.dk = dk, sum.dv = dv, keys = next;
+      add(stream_, sum.dq, part.dq);
+      add(stream_, sum.dk, part.dk);
+      add(stream_, sum.dv, part.dv);
     }
-    keys = own_keys();
-    if (size() > 1) pass_gradients(sum);
-    add_part(sum, dy, y, lse, inputs(keys, 0));
     const DType dtype = own_.q.dtype();
     return {converted(stream_, sum.dq, dtype), converted(stream_, sum.dk, dtype), converted(stream_, sum.dv, dtype)};
   }
 
  private:
+  int size() const { return group_.size(); }
   int64_t length() const { return own_.q.size(1) * size(); }
   kernels::Positions positions_of(int rank) const { return context_positions(length(), size(), rank); }
+  Keys own_keys() const { return {own_.k, own_.v, own_.sequence_ids}; }
 
-  void pass_gradients(AttentionGradients& sum) {
-    sum.dk = pass(sum.dk);
-    sum.dv = pass(sum.dv);
-  }
-  void add_part(AttentionGradients& sum, const Tensor& dy, const Tensor& y, const Tensor& lse,
-                const AttentionInputs& in) {
-    const AttentionGradients part{stream_.empty_like(in.q), stream_.empty_like(in.k), stream_.empty_like(in.v)};
-    kernels::attention_backward(stream_, part, dy, y, lse, in);
-    add(stream_, sum.dq, part.dq);
-    add(stream_, sum.dk, part.dk);
-    add(stream_, sum.dv, part.dv);
+  // This rank's queries and the keys of the rank `hops` before it.
+  AttentionInputs inputs(const Keys& keys, int hops) const {
+    AttentionInputs in = own_;
+    in.k = keys.k, in.v = keys.v;
+    const int owner = (group_.rank() + size() - hops) % size();
+    in.block = {positions_of(group_.rank()), positions_of(owner), keys.ids, length()};
+    return in;
   }
 
-  Stream& stream_;
+  // y and lse of the block that is there, which makes room for the next.
+  void attend(const Tensor& y, const Tensor& lse, Keys& keys, int hops) {
+    begin_passing();
+    const Keys next = hops + 1 < size() ? pass(keys) : Keys();
+    kernels::attention_forward(stream_, y, lse, inputs(keys, hops));
+    end_passing();
+    keys = next;
+  }
+
+  // Between these two, what is passed is not written, and what pass() returned not read.
+  void begin_passing() {
+    if (&side_ != &stream_) side_.follow(stream_);
+  }
+  void end_passing() {
+    if (&side_ != &stream_) stream_.follow(side_);
+  }
+  // Gives `mine` to the next rank and returns what the previous one gave. Ranks of even number send first, so that in
+  // the ring somebody always receives.
+  Tensor pass(const Tensor& mine) {
+    const Tensor other = stream_.empty(mine.shape(), mine.dtype(), MemoryTag::communication);
+    const int next = (group_.rank() + 1) % size(), previous = (group_.rank() + size() - 1) % size();
+    const bool sends_first = group_.rank() % 2 == 0;
+    if (sends_first) group_.send(side_, mine, next);
+    group_.recv(side_, other, previous);
+    if (!sends_first) group_.send(side_, mine, next);
+    return other;
+  }
+  Keys pass(const Keys& mine) { return {pass(mine.k), pass(mine.v), mine.ids.defined() ? pass(mine.ids) : Tensor()}; }
+
+  Stream &stream_, &side_;
   Group& group_;
   const AttentionInputs own_;
 };
@@ -125,24 +135,26 @@ void check_chunks(const Group& context, int64_t S, const kernels::Dropout& dropo
 }  // namespace
 
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   double scale, const kernels::Dropout& dropout, const kernels::AttentionHints& hints) {
-  check_attention("ring_attention", q, k, v, sequence_ids, dropout);
-  check_chunks(context, q.size(1), dropout);
+                   const RingAttentionArgs& args) {
+  check_attention("ring_attention", q, k, v, sequence_ids, args.dropout);
+  check_chunks(context, q.size(1), args.dropout);
   Stream& s = tape.stream();
-  const Tensor no_ids, &ids = hints.one_sequence_per_row ? no_ids : sequence_ids;
+  const Tensor ids = args.hints.one_sequence_per_row ? Tensor() : sequence_ids;
   const Tensor y = s.empty_like(q.value());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  Ring(s, context, {q.value(), k.value(), v.value(), ids, scale, dropout, hints}).forward(y, lse);
-  return tape.record(
-      "ring_attention", y, {q, k, v},
-      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
-       ids = ids.defined() ? tape.save(ids) : Saved(), &context, scale, dropout, hints](Backward& b, const Tensor& dy) {
-        const AttentionInputs in{b.value(q), b.value(k), b.value(v), b.value(ids), scale, dropout, hints};
-        const AttentionGradients to = Ring(b.stream(), context, in).backward(dy, b.value(y), b.value(lse));
-        b.add(q, to.dq);
-        b.add(k, to.dk);
-        b.add(v, to.dv);
-      });
+  const AttentionInputs in{q.value(), k.value(), v.value(), ids, args.scale, args.dropout, args.hints};
+  Ring(s, context, in, args.beside).forward(y, lse);
+  return tape.record("ring_attention", y, {q, k, v},
+                     [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
+                      ids = ids.defined() ? tape.save(ids) : Saved(), &context, args](Backward& b, const Tensor& dy) {
+                       const AttentionInputs saved{b.value(q), b.value(k),   b.value(v), b.value(ids),
+                                                   args.scale, args.dropout, args.hints};
+                       Ring ring(b.stream(), context, saved, args.beside);
+                       const AttentionGradients to = ring.backward(dy, b.value(y), b.value(lse));
+                       b.add(q, to.dq);
+                       b.add(k, to.dk);
+                       b.add(v, to.dv);
+                     });
 }
 
 }  // namespace witan::ops
