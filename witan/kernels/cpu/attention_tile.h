@@ -149,9 +149,9 @@ enum class Sight : uint8_t { none, some, all };
 // Who the lanes of a query tile are, and what they may see. Lanes past the last row repeat it.
 template <class A>
 struct QueryTile {
-  int64_t first = 0, count = 0;  // rows
-  int64_t lanes = 0;             // count rounded up to whole vectors; what is beyond is not computed
-  int64_t keys = 0, shared = 0;  // the most and the least of the lanes' limits
+  int64_t first = 0, count = 0;                    // rows
+  int64_t lanes = 0;                               // count rounded up to whole vectors; what is beyond is not computed
+  int64_t keys = 0, shared = 0;                    // the most and the least of the lanes' limits
   std::array<int32_t, kQueries<A>> limit{}, id{};  // by position a lane may see the keys before its limit
   int32_t least_id = 0, most_id = 0;
   const int32_t* key_ids = nullptr;  // of the batch row's keys; null: all equal

@@ -215,8 +215,9 @@ bool applies(Stream& stream, const AttentionInputs& in) {
   const int64_t hd = in.q.size(3);
   // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
   const bool square = in.block.queries == in.block.keys && in.k.size(1) == in.q.size(1);
-  return square && in.q.dtype() == DType::bf16 && !in.hints.repeatable && !in.dropout.on() && hd % 8 == 0 && hd <= 128 && in.q.elements() > 0 &&
-         in.q.size(1) >= kLeastSequence && (in.hints.one_sequence_per_row || !in.sequence_ids.defined()) &&
+  return square && in.q.dtype() == DType::bf16 && !in.hints.repeatable && !in.dropout.on() && hd % 8 == 0 &&
+         hd <= 128 && in.q.elements() > 0 && in.q.size(1) >= kLeastSequence &&
+         (in.hints.one_sequence_per_row || !in.sequence_ids.defined()) &&
          witan::cuda::properties(stream.device().index).major >= 8 && loaded().why_none.empty();
 }
 
