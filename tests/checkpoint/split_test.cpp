@@ -88,10 +88,11 @@ TEST(Split, AWeightIsThatOfItsMaster) {
     const Tensor value = stream.empty({1}, DType::bf16), master = stream.empty({1}, DType::f32);
     value.data<bf16>()[0] = bf16(tie);
     master.data<float>()[0] = tie;
-    save_checkpoint(world, stream, folder.path(), {1, {{"w", value, {1}}, {kName, master, {1}}}, Json::object(), {}});
+    save_checkpoint(world, stream, folder.path(),
+                    {1, {{"w", value, {1}, {0, 1}}, {kName, master, {1}, {0, 1}}}, Json::object(), {}});
     const Tensor remainder = stream.zeros({1}, kRemainder);
     load_tensors(world, stream, open_checkpoint(folder / step_folder_name(1)),
-                 {{"w", value, {1}}, {kName, value, {1}, 0, true, remainder}});
+                 {{"w", value, {1}, {0, 1}}, {kName, value, {1}, {0, 1}, true, remainder}});
     EXPECT_EQ(value.data<bf16>()[0].bits, 0x3F81);
     EXPECT_EQ(testing::joined(value, remainder)[0], tie);
   });

@@ -124,7 +124,7 @@ TEST_F(TrainLog, TheNormIsThatOfTheSavedParameters) {
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 24), pool);
   for (const auto& [name, entry] : checkpoint.manifest.tensors)
     if (name.find('/') == std::string::npos)
-      values.push_back({name, stream.empty(entry.shape, entry.dtype), entry.shape, 0, true});
+      values.push_back({name, stream.empty(entry.shape, entry.dtype), entry.shape, {0, entry.shape.elements()}, true});
   load_tensors(checkpoint, values, Extra::allow);
   for (const StateTensor& value : values)
     for (const float x : value.local.span<float>()) square += double{x} * x;

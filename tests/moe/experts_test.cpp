@@ -167,7 +167,7 @@ TEST(Experts, ShapesAndShares) {
   EXPECT_EQ(parameters[0]->name(), "moe.experts.gate_up_proj");
   EXPECT_EQ(parameters[0]->global_shape(), Shape({8, 12, 10}));
   EXPECT_EQ(parameters[0]->value().shape(), Shape({2, 12, 10}));
-  EXPECT_EQ(parameters[0]->begin(), 4);
+  EXPECT_EQ(parameters[0]->region(), parameters[0]->spec().part(4, 2, 1, 0).region);
   EXPECT_EQ(parameters[1]->name(), "moe.experts.down_proj");
   EXPECT_EQ(parameters[1]->global_shape(), Shape({8, 10, 6}));
   for (const Parameter* parameter : parameters) EXPECT_TRUE(parameter->spec().expert);

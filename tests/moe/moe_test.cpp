@@ -213,7 +213,7 @@ class Layer {
       const Parameter& w = *moe_.parameters()[i];
       dispatch_floating(w.value().dtype(), [&]<class W>() {
         for (int64_t j = 0; j < w.elements(); ++j)
-          w.value().data<W>()[j] = W((*initial[i])[size_t(w.first_element() + j)]);
+          w.value().data<W>()[j] = W((*initial[i])[size_t(w.region().global(j))]);
       });
     }
   }

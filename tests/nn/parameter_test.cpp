@@ -166,7 +166,7 @@ TEST(Parameter, PartsOutsideTheWholeAreRefused) {
   EXPECT_EQ(test::message_of<ShapeError>([&] {
               Parameter(rank.stream, normal_spec("w", {4, 6}), {{18, 12}, {2, 6}}, 1);
             }),
-            "w: rows [3, 5) of [4, 6]");
+            "w: elements [18, 30) of [4, 6] as [2, 6]");
 }
 
 TEST(Parameter, SaysWhenItsGradientIsReady) {
