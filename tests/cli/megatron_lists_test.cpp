@@ -37,6 +37,7 @@ RunConfig expected(const std::string& name) {
   config.optimizer.lr_decay_iters = 38000;
   config.optimizer.adam_beta2 = 0.999;
   config.parallel.expert_model_parallel_size = 1;
+  config.parallel.use_distributed_optimizer = true;
   return config;
 }
 
@@ -80,6 +81,7 @@ RunConfig expected_mixtral() {
   config.optimizer.lr_decay_iters = 320000;
   config.optimizer.adam_beta2 = 0.999;
   config.parallel.expert_model_parallel_size = 4;
+  config.parallel.use_distributed_optimizer = true;
   return config;
 }
 

@@ -1,20 +1,13 @@
 #include "witan/parallel/global_norm.h"
 
 namespace witan {
-namespace {
-
-int64_t table_words(const Ownership& ownership) {
-  return static_cast<int64_t>(ownership.parameters().size()) * kMostSquareSums * kernels::kSquareSumsColumns;
-}
-
-}  // namespace
 
 GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups)
     : ownership_(ownership),
       dense_(family_of(false, groups.of(Axis::shard), 1, rows_)),
       experts_(family_of(true, groups.over({Axis::expert_shard, Axis::expert}), groups.of(Axis::expert).size(), rows_)),
-      gradients_(stream, table_words(ownership), MemoryTag::workspace),
-      values_(stream, table_words(ownership), MemoryTag::workspace) {
+      gradients_(stream, table_words(), MemoryTag::workspace),
+      values_(stream, table_words(), MemoryTag::workspace) {
   sums_ = stream.empty({rows_, 2}, DType::f64, MemoryTag::workspace);
   order_ = stream.empty({rows_}, DType::i64, MemoryTag::workspace);
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
@@ -31,6 +24,11 @@ GlobalNorm::Family GlobalNorm::family_of(bool experts, Group& group, int expert_
     family.rows.push_back(rows - family.begin.back());
   }
   return family;
+}
+
+// Gradients have as many items as values.
+int64_t GlobalNorm::table_words() const {
+  return static_cast<int64_t>(items_of(Of::values).size()) * kernels::kSquareSumsColumns;
 }
 
 int64_t GlobalNorm::rows_of(size_t parameter, int owner) const {

@@ -34,6 +34,7 @@ class GlobalNorm {
   };
   Family family_of(bool experts, Group& group, int expert_ranks, int64_t& rows) const;
   int64_t rows_of(size_t parameter, int owner) const;
+  int64_t table_words() const;
   std::vector<int64_t> summation_order() const;
   std::vector<kernels::SquareSumsItem> items_of(Of what) const;
 
