@@ -60,7 +60,9 @@ TEST(Clip, SumsDoNotDependOnWhoOwnsWhat) {
     const auto whole = sums_of({0, all});
     EXPECT_EQ(rows, experts ? 9 : 7);
     EXPECT_EQ(sums_of({0, n, n, 2 * n, all}), whole);
-    if (experts) EXPECT_EQ(sums_of({0, 2 * n, 2 * n + 5 + n, all}), whole);
+    if (experts) {
+      EXPECT_EQ(sums_of({0, 2 * n, 2 * n + 5 + n, all}), whole);
+    }
   }
 }
 

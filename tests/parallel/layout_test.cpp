@@ -36,17 +36,6 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
   }
 }
 
-TEST(Layout, DescribesItself) {
-  const Layout layout(expert_ranks(2), 4, 8);
-  const std::string text = layout.describe(std::vector{kNorm, kExperts});
-  EXPECT_EQ(
-      text,
-      "4 ranks: replicate 4; of experts: expert_replicate 2 x expert 2\n"
-      "norm.weight                                      [32]                 replicate Replicate(own uses)\n"
-      "experts.down                                     [8, 32, 16]          expert_replicate Replicate(own uses), "
-      "expert Shard(0)\n");
-}
-
 TEST(Layout, RefusesAsTheConfigDoes) {
   EXPECT_THROW(Layout(expert_ranks(3), 6, 8), ConfigError);
 }

@@ -1,7 +1,5 @@
 #include "witan/parallel/layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -74,25 +72,6 @@ ParameterSpec::Part Layout::part(const ParameterSpec& spec, int rank) const {
   const Axis cut = spec.expert ? Axis::expert_tensor : Axis::tensor;
   return spec.part(mesh_.size(Axis::expert), mesh_.coordinate(rank, Axis::expert), mesh_.size(cut),
                    mesh_.coordinate(rank, cut));
-}
-
-std::string Layout::describe(std::span<const ParameterSpec> parameters) const {
-  const auto sizes = [&](std::initializer_list<Axis> axes) {
-    std::string text;
-    for (const Axis axis : axes)
-      if (mesh_.size(axis) > 1 || axis == *axes.begin())
-        text += cat(text.empty() ? "" : " x ", axis, " ", mesh_.size(axis));
-    return text;
-  };
-  std::string text = fmt::format("{} ranks: {}; of experts: {}\n", world_size(), sizes({Axis::replicate, Axis::shard}),
-                                 sizes({Axis::expert_replicate, Axis::expert_shard, Axis::expert}));
-  for (const ParameterSpec& spec : parameters) {
-    std::string where;
-    for (const auto& [axis, placement] : placements(spec))
-      if (mesh_.size(axis) > 1) where += cat(where.empty() ? "" : ", ", axis, " ", placement);
-    text += fmt::format("{:<48} {:<20} {}\n", spec.name, cat(spec.shape), where);
-  }
-  return text;
 }
 
 }  // namespace witan

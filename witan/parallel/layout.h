@@ -1,8 +1,6 @@
 // Where every parameter lives: a pure function of the configuration and the size of the world, the same on all ranks.
 #pragma once
 
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,9 +37,6 @@ class Layout {
   Axes gradient_axes(const ParameterSpec& spec) const;
   // What a rank holds of a parameter.
   ParameterSpec::Part part(const ParameterSpec& spec, int rank) const;
-
-  // A table for people: the mesh, then a line per parameter.
-  std::string describe(std::span<const ParameterSpec> parameters) const;
 
  private:
   Mesh mesh_;

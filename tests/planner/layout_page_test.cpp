@@ -1,0 +1,65 @@
+#include "witan/planner/layout_page.h"
+
+#include <gtest/gtest.h>
+
+#include "train/run_support.h"
+
+namespace witan {
+namespace {
+
+TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
+  RunConfig config = testing::small_config();
+  config.parallel = {8, 2, 1};
+  config.parallel.use_distributed_optimizer = true;
+  config.parallel.num_distributed_optimizer_instances = 2;
+  EXPECT_EQ(format_layout(config), R"(Layout of 8 ranks
+  mesh           replicate 2 x shard 4
+  of experts     expert_replicate 2 x expert_shard 2 x expert 2
+
+Groups of rank 0
+  replicate x shard                0 1 2 3 4 5 6 7
+  replicate                        0 4
+  shard                            0 1 2 3
+  expert                           0 1
+  expert_replicate                 0 4
+  expert_shard                     0 2
+  expert_replicate x expert_shard  0 2 4 6
+  expert_shard x expert            0 1 2 3
+
+Parameters -> what rank 0 has of them, and how ranks hold them
+  embedding
+    weight                    [61, 32]                           Replicate on replicate, shard; optimizer over shard
+  layers
+    0 … 1
+      attention_norm
+        weight                [32]                               Replicate on replicate, shard; optimizer over shard
+      attention
+        q_proj
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer over shard
+        k_proj, v_proj
+          weight              [16, 32]                           Replicate on replicate, shard; optimizer over shard
+        o_proj
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer over shard
+      mlp_norm
+        weight                [32]                               Replicate on replicate, shard; optimizer over shard
+      moe
+        router
+          weight              [8, 32]                            Replicate on replicate, shard; optimizer over shard
+        experts
+          gate_up_proj        [8, 48, 32] -> [4, 48, 32]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer over expert_shard
+          down_proj           [8, 32, 24] -> [4, 32, 24]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer over expert_shard
+  final_norm
+    weight                    [32]                               Replicate on replicate, shard; optimizer over shard
+)");
+}
+
+TEST(LayoutPage, OfOneRankIsShort) {
+  RunConfig config = testing::gpt_run_config();
+  const std::string page = format_layout(config);
+  EXPECT_EQ(page.find("Layout of 1 rank\n  mesh           one rank\n\nParameters"), 0u) << page;
+  EXPECT_EQ(page.find("experts"), std::string::npos);
+  EXPECT_NE(page.find("    0 … 1\n"), std::string::npos) << page;
+}
+
+}  // namespace
+}  // namespace witan
