@@ -38,7 +38,7 @@ TEST_F(OrderOnGpu, InitialWeightsComeAfterWhatTheirMemoryHeld) {
   spec.init.kind = Initialization::Kind::ones;
   be_late();
   gpu().zeros({kElements}, DType::f32, MemoryTag::weights);  // given back while it is still to be written
-  const Parameter ones(gpu(), spec, 0, kElements, 1);
+  const Parameter ones(gpu(), spec, spec.whole(), 1);
   EXPECT_EQ(testing::values(to_host(ones.value())), std::vector<double>(kElements, 1.0));
 }
 

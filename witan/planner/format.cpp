@@ -55,9 +55,9 @@ std::string sent_section(const Plan& plan) {
   std::string out;
   for (const auto& [axis, operations] : plan.ranks.front().sent)
     for (const auto& [operation, bytes] : operations)
-      out += fmt::format("  {:<18} {:<18} {:>13}\n", axis, operation, format_bytes(bytes));
+      out += fmt::format("  {:<32} {:<22} {:>13}\n", axis, operation, format_bytes(bytes));
   if (out.empty()) return out;
-  return fmt::format("\nSent by rank 0 in one step\n  {:<18} {:<18} {:>13}\n", "axis", "operation", "bytes") + out;
+  return fmt::format("\nSent by rank 0 in one step\n  {:<32} {:<22} {:>13}\n", "axis", "operation", "bytes") + out;
 }
 
 std::string gpu_section(const Plan& plan) {
