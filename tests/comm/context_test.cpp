@@ -9,14 +9,14 @@
 namespace witan {
 namespace {
 
-using kernels::Positions;
+using kernels::PositionRuns;
 
 TEST(Context, RanksHoldEveryPositionOnce) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     const int64_t S = 10L * 2 * ranks, tokens = S / ranks;
     std::set<int64_t> held;
     for (int rank = 0; rank < ranks; ++rank) {
-      const Positions positions = context_positions(S, ranks, rank);
+      const PositionRuns positions = context_positions(S, ranks, rank);
       for (int64_t i = 0; i < tokens; ++i) {
         const int64_t position = positions.at(i);
         EXPECT_TRUE(held.insert(position).second) << position << " is held twice";
@@ -33,7 +33,7 @@ TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
   constexpr int64_t kChunk = 6, kTokens = 2 * kChunk, S = kTokens * kRanks;
   for (int mine = 0; mine < kRanks; ++mine)
     for (int theirs = 0; theirs < kRanks; ++theirs) {
-      const Positions queries = context_positions(S, kRanks, mine), keys = context_positions(S, kRanks, theirs);
+      const PositionRuns queries = context_positions(S, kRanks, mine), keys = context_positions(S, kRanks, theirs);
       int64_t pairs = 0;
       for (int64_t i = 0; i < kTokens; ++i) pairs += keys.before(queries.at(i) + 1, kTokens);
       EXPECT_EQ(pairs, 2 * kChunk * kChunk + (mine == theirs ? kChunk : 0)) << mine << " and " << theirs;
@@ -41,7 +41,7 @@ TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
 }
 
 TEST(Context, OneRankHoldsAnyLength) {
-  for (const int64_t S : {0, 1, 7}) EXPECT_EQ(context_positions(S, 1, 0), Positions{});
+  for (const int64_t S : {0, 1, 7}) EXPECT_EQ(context_positions(S, 1, 0), PositionRuns{});
 }
 
 TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-using kernels::Positions;
+using kernels::PositionRuns;
 using testing::CudaTest;
 using testing::dropout_of;
 using testing::Rank;
@@ -21,11 +21,11 @@ constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
 
 struct Case {
   int64_t B, Sq, Sk, H, G, hd;
-  Positions queries, keys;
+  PositionRuns queries, keys;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  const auto runs = [](const Positions& p) { return cat(p.first, "..", p.second); };
+  const auto runs = [](const PositionRuns& p) { return cat(p.first, "..", p.second); };
   return out << "B=" << c.B << " Sq=" << c.Sq << " Sk=" << c.Sk << " H=" << c.H << " G=" << c.G << " hd=" << c.hd
              << " queries at " << runs(c.queries) << " keys at " << runs(c.keys);
 }
@@ -69,7 +69,7 @@ class CudaAttentionBlock : public CudaTest {
             {c.queries, c.keys, {}, 700}};
   }
   // Documents of `length` positions of the whole sequence, numbered modulo `modulus`.
-  Tensor ids(int64_t B, int64_t tokens, const Positions& positions, int64_t length, int64_t modulus) {
+  Tensor ids(int64_t B, int64_t tokens, const PositionRuns& positions, int64_t length, int64_t modulus) {
     std::vector<int32_t> of;
     for (int64_t i = 0; i < B * tokens; ++i)
       of.push_back(static_cast<int32_t>(positions.at(i % tokens) / length % modulus - 1));

@@ -15,18 +15,7 @@ using testing::on_gpus;
 
 constexpr Sums kBoth[] = {Sums::fast, Sums::in_tree};
 
-class NcclGroups : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (cuda::devices() < GetParam())
-      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
-    try {
-      cuda::nccl_calls();
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+class NcclGroups : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, NcclGroups, ::testing::Values(2, 4));
 
 // A rank's two ends of everybody's group.

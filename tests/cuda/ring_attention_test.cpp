@@ -5,7 +5,6 @@
 #include "support/dropout.h"
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
-#include "witan/comm/cuda/nccl.h"
 #include "witan/ops/attention.h"
 
 namespace witan {
@@ -15,18 +14,7 @@ using testing::GpuRank;
 using testing::on_gpus;
 using testing::share_of;
 
-class RingAttentionOnGpus : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (cuda::devices() < GetParam())
-      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
-    try {
-      cuda::nccl_calls();
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+class RingAttentionOnGpus : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, RingAttentionOnGpus, ::testing::Values(2, 4));
 
 struct Case {

@@ -2,7 +2,6 @@
 #include "witan/nn/tensor_parallel.h"
 
 #include "support/gpu_world.h"
-#include "witan/comm/cuda/nccl.h"
 #include "witan/ops/activation.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
@@ -19,18 +18,7 @@ using testing::values;
 
 constexpr int64_t B = 2, S = 12, T = B * S, D = 64, F = 48, V = 1003;
 
-class TensorParallelOnGpus : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (cuda::devices() < GetParam())
-      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
-    try {
-      cuda::nccl_calls();
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+class TensorParallelOnGpus : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, TensorParallelOnGpus, ::testing::Values(2, 4));
 
 // What a rank holds: parameters of its own, and ids, targets and weights that are equal everywhere.

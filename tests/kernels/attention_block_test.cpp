@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-using kernels::Positions;
+using kernels::PositionRuns;
 using testing::close;
 using testing::dropout_of;
 using testing::Rank;
@@ -23,9 +23,9 @@ double tolerance_of(DType dtype) {
   return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 3e-2;
 }
 
-TEST(Positions, AreCountedAsTheyAreListed) {
-  for (const Positions& positions :
-       {Positions{}, Positions{7}, Positions{2, 3, 9}, Positions{0, 4, 4}, Positions{5, 0, 6}, Positions{0, 1, 100}})
+TEST(PositionRuns, AreCountedAsTheyAreListed) {
+  for (const PositionRuns& positions : {PositionRuns{}, PositionRuns{7}, PositionRuns{2, 3, 9}, PositionRuns{0, 4, 4},
+                                        PositionRuns{5, 0, 6}, PositionRuns{0, 1, 100}})
     for (int64_t tokens = 0; tokens < 8; ++tokens)
       for (int64_t position = -1; position < 110; ++position) {
         int64_t expected = 0;
@@ -62,7 +62,7 @@ Results whole(Rank& rank, const kernels::AttentionInputs& in, const Tensor& dy) 
 }
 
 // Adds rows of `part` to those rows of `sum`, float64 [B, S, ..], that they stand for.
-void add_rows(std::vector<double>& sum, const Tensor& part, int64_t S, const Positions& positions) {
+void add_rows(std::vector<double>& sum, const Tensor& part, int64_t S, const PositionRuns& positions) {
   const auto from = values(part);
   const int64_t B = part.size(0), tokens = part.size(1), row = part.elements() / (B * tokens);
   for (int64_t i = 0; i < part.elements(); ++i) {
@@ -222,8 +222,9 @@ TEST(AttentionBlock, CostCountsItsPairs) {
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Tensor q = meta.empty({2, 6, 4, 8}, DType::f32), k = meta.empty({2, 9, 2, 8}, DType::f32);
   const Tensor lse = meta.empty({2, 4, 6}, DType::f32);
-  for (const Positions& queries : {Positions{}, Positions{4}, Positions{40}, Positions{2, 3, 9}, Positions{0, 2, 5}})
-    for (const Positions& keys : {Positions{}, Positions{20}, Positions{1, 4, 6}, Positions{0, 4, 30}}) {
+  for (const PositionRuns& queries :
+       {PositionRuns{}, PositionRuns{4}, PositionRuns{40}, PositionRuns{2, 3, 9}, PositionRuns{0, 2, 5}})
+    for (const PositionRuns& keys : {PositionRuns{}, PositionRuns{20}, PositionRuns{1, 4, 6}, PositionRuns{0, 4, 30}}) {
       double pairs = 0;
       for (int64_t i = 0; i < 6; ++i) pairs += static_cast<double>(keys.before(queries.at(i) + 1, 9));
       meta.reset_costs();

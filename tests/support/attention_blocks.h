@@ -8,7 +8,7 @@
 
 namespace witan::testing {
 
-inline kernels::Positions zigzag(int64_t S, int ranks, int rank) {
+inline kernels::PositionRuns zigzag(int64_t S, int ranks, int rank) {
   if (ranks == 1) return {};
   const int64_t chunk = S / (2 * ranks);
   return {rank * chunk, chunk, (2 * ranks - 1 - rank) * chunk};
@@ -19,7 +19,7 @@ inline Tensor share_of(Rank& rank, const Tensor& x, int ranks, int of) {
   if (!x.defined()) return {};
   const int64_t B = x.size(0), S = x.size(1), tokens = S / ranks, row = B * S > 0 ? x.bytes() / (B * S) : 0;
   Tensor out = rank.stream.empty(x.shape().with(1, tokens), x.dtype());
-  const kernels::Positions positions = zigzag(S, ranks, of);
+  const kernels::PositionRuns positions = zigzag(S, ranks, of);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t i = 0; i < tokens; ++i)
       std::memcpy(out.raw() + (b * tokens + i) * row, x.raw() + (b * S + positions.at(i)) * row,

@@ -11,6 +11,7 @@
 
 #include "support/thread_world.h"
 #include "witan/comm/cuda.h"
+#include "witan/comm/cuda/nccl.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/tensor/cuda.h"
 
@@ -88,6 +89,20 @@ class GpuPeerGroup : public Group, public cuda::Watched {
   cuda::HostLink link_;
   std::shared_ptr<cuda::DeviceWatch> watch_;
   std::unique_ptr<cuda::PeerExchange> exchange_;
+};
+
+// Tests of as many ranks as the parameter, with a GPU each, that meet over NCCL.
+class OverNccl : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (cuda::devices() < GetParam())
+      GTEST_SKIP() << GetParam() << " GPUs are needed, " << cuda::devices() << " can be used. " << cuda::why_none();
+    try {
+      cuda::nccl_calls();
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
 };
 
 }  // namespace witan::testing

@@ -6,7 +6,7 @@
 
 namespace witan {
 
-kernels::Positions context_positions(int64_t S, int ranks, int rank) {
+kernels::PositionRuns context_positions(int64_t S, int ranks, int rank) {
   assert(ranks >= 1 && rank >= 0 && rank < ranks && S >= 0);
   if (ranks == 1) return {};
   const int64_t chunks = int64_t{2} * ranks, chunk = S / chunks, below = chunk * chunks;

@@ -12,6 +12,6 @@ namespace witan {
 
 // The positions of the S / ranks tokens that `rank` holds, in the order in which it holds them, which rises. Throws
 // ConfigError, naming the nearest lengths that work, unless 2 ranks divide S; one rank holds any sequence.
-kernels::Positions context_positions(int64_t S, int ranks, int rank);
+kernels::PositionRuns context_positions(int64_t S, int ranks, int rank);
 
 }  // namespace witan

@@ -9,7 +9,7 @@ struct Run {
   int64_t begin, size;
 };
 
-std::array<Run, 2> runs_of(const Positions& positions, int64_t tokens) {
+std::array<Run, 2> runs_of(const PositionRuns& positions, int64_t tokens) {
   const int64_t in_first = std::min(tokens, positions.split);
   return {Run{positions.first, in_first}, Run{positions.second, tokens - in_first}};
 }

@@ -29,12 +29,12 @@ struct AttentionHints {
 };
 
 // Where the tokens of a row stand in their sequence: at one run of positions, or at two that rise.
-struct Positions {
+struct PositionRuns {
   int64_t first = 0;                                    // of token 0
   int64_t split = std::numeric_limits<int64_t>::max();  // the token that begins the second run
   int64_t second = 0;                                   // its position
 
-  bool operator==(const Positions&) const = default;
+  bool operator==(const PositionRuns&) const = default;
   int64_t at(int64_t token) const { return token < split ? first + token : second + token - split; }
   // How many of the row's first `tokens` tokens stand before `position`: as positions rise, these are its first ones.
   int64_t before(int64_t position, int64_t tokens) const {
@@ -46,7 +46,7 @@ struct Positions {
 // Some queries of a sequence against some of its keys: then k, v, dk, dv are [B, Sk, G, hd], and position i attends to
 // positions j <= i wherever in their tensors the two are. By default all against all.
 struct AttentionBlock {
-  Positions queries = {}, keys = {};
+  PositionRuns queries = {}, keys = {};
   Tensor key_ids = {};          // [B, Sk] int32, with sequence_ids [B, S] those of the queries; undefined: these too
   int64_t sequence_length = 0;  // of the whole sequence, which dropout counts by; 0: S
 };

@@ -78,7 +78,7 @@ class Ring {
  private:
   int size() const { return group_.size(); }
   int64_t length() const { return own_.q.size(1) * size(); }
-  kernels::Positions positions_of(int rank) const { return context_positions(length(), size(), rank); }
+  kernels::PositionRuns positions_of(int rank) const { return context_positions(length(), size(), rank); }
   Keys own_keys() const { return {own_.k, own_.v, own_.sequence_ids}; }
 
   // This rank's queries and the keys of the rank `hops` before it.

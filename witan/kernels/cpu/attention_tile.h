@@ -27,7 +27,7 @@ struct Heads {
   int64_t B, S, H, G, hd;  // S: queries of a row
   int64_t capacity;        // keys that a row has memory for
   int64_t rep;             // query heads per key head
-  Positions queries, keys;
+  PositionRuns queries, keys;
   int64_t length;  // of the whole sequence
 
   Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block)
@@ -237,7 +237,7 @@ class TileDropout {
  private:
   const DropoutMask* mask_;
   int64_t lanes_;
-  Positions keys_;
+  PositionRuns keys_;
   std::array<uint64_t, kQueries<A>> row_;  // first block of each lane's probabilities
 };
 

@@ -14,11 +14,11 @@
 
 namespace witan::kernels::cuda {
 
-// kernels::Positions on the device.
+// kernels::PositionRuns on the device.
 struct Runs {
   int first, split, second;
 
-  explicit Runs(const Positions& positions)
+  explicit Runs(const PositionRuns& positions)
       : first(static_cast<int>(positions.first)),
         split(static_cast<int>(std::min<int64_t>(positions.split, std::numeric_limits<int>::max()))),
         second(static_cast<int>(positions.second)) {}
@@ -101,7 +101,7 @@ struct AttentionCall {
         scale(static_cast<A>(in.scale)),
         packed(packs<T>(q, heads.hd) && packs<T>(k, heads.hd) && packs<T>(v, heads.hd)) {
     if (in.dropout.on()) dropout = DropoutDraw(in.dropout);
-    const Positions& at = in.block.keys;
+    const PositionRuns& at = in.block.keys;
     assert(!in.dropout.on() || (at.first % 4 == 0 && (at.split >= heads.capacity || (at.split | at.second) % 4 == 0)));
   }
 
