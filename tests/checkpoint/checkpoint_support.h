@@ -21,12 +21,13 @@
 namespace witan::test {
 
 // Runs body(group of all, stream) on `size` ranks.
-inline void on_ranks(int size, const std::function<void(Group& world, Stream& stream)>& body) {
+inline void on_ranks(int size, const std::function<void(Group& world, Stream& stream)>& body,
+                     int64_t arena_bytes = int64_t{1} << 24) {
   ThreadWorld threads(size, {.deadline_seconds = 20});
   std::vector<int> all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   threads.run([&](int rank) {
-    testing::Rank own(1, int64_t{1} << 24);
+    testing::Rank own(1, arena_bytes);
     const auto world = threads.group(rank, all, "world");
     body(*world, own.stream);
   });

@@ -62,6 +62,50 @@ TEST(Load, ReadsOnlyTheShardsItNeeds) {
   EXPECT_EQ(bytes_of(needs.local), before) << "an error left half of the values";
 }
 
+// A part of a global tensor whose element i is i.
+StateTensor part_of(Stream& stream, const Shape& global, const Region& region) {
+  const Tensor local = stream.empty({region.elements()}, DType::f64);
+  for (int64_t i = 0; i < region.elements(); ++i) local.data<double>()[i] = static_cast<double>(region.global(i));
+  return {"w", local, global, region};
+}
+
+// Columns, halves of blocks of rows, and flat slices of them: what is saved in one way is loaded in every other, from
+// files in which it lies scattered, in pieces.
+TEST(Load, PartsOfAnyCutComeFromPartsOfAnyOther) {
+  const Shape global = {600, 4000};  // several of the pieces that are put together on the host
+  const int64_t all = global.elements();
+  const std::vector<std::function<std::vector<Region>(int rank)>> cuts = {
+      [&](int rank) { return std::vector{Region(0, all).divided(4000, 2, rank)}; },
+      [&](int rank) { return std::vector{Region(0, all).divided(300 * 4000, 2, rank)}; },
+      [&](int rank) { return std::vector{rows_of(global, rank * 300, 300)}; },
+      [&](int rank) {  // of columns, owner 0's and owner 1's part, which end within a row
+        const Region columns = Region(0, all).divided(4000, 2, rank);
+        auto slices = columns.slice(0, 777'777);
+        for (const Region& rest : columns.slice(777'777, columns.elements())) slices.push_back(rest);
+        return slices;
+      }};
+  for (size_t from = 0; from < cuts.size(); ++from) {
+    const TempFolder folder;
+    on_ranks(
+        2,
+        [&](Group& world, Stream& stream) {
+          CheckpointContent content{1, {}, Json::object(), {}};
+          for (const Region& region : cuts[from](world.rank()))
+            content.tensors.push_back(part_of(stream, global, region));
+          const fs::path saved = save_checkpoint(world, stream, folder.path(), content);
+          for (size_t to = 0; to < cuts.size(); ++to)
+            for (const Region& region : cuts[to](world.rank())) {
+              const StateTensor expected = part_of(stream, global, region);
+              StateTensor found = expected;
+              found.local = stream.zeros(expected.local.shape(), DType::f64);
+              load_tensors(open_checkpoint(saved), {found});
+              EXPECT_EQ(bytes_of(found.local), bytes_of(expected.local)) << from << " to " << to << ", " << region;
+            }
+        },
+        int64_t{1} << 27);
+  }
+}
+
 TEST(Load, SaysWhichTensorDoesNotFitAndHow) {
   const TempFolder folder;
   const Checkpoint checkpoint = open_checkpoint(save_model(folder.path(), 9, 2));
