@@ -64,6 +64,23 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   EXPECT_EQ(fewer->config.parallel.ranks * fewer->config.parallel.threads, 4) << "the cores stay in use";
 }
 
+// Fewer ranks have fewer distributed optimizers, where they cannot have as many.
+TEST(Fit, FewerRanksKeepAsManyOptimizersAsDivideThem) {
+  RunConfig config = long_config();
+  config.data.seq_length = 8;
+  config.train.micro_batch_size = 1;
+  config.model.mlp.ffn_hidden_size = 4096;  // weights outweigh all else
+  config.model.moe.num_experts = 0;
+  config.parallel = {4, 1, 1};
+  config.parallel.use_distributed_optimizer = true;
+  config.parallel.num_distributed_optimizer_instances = 4;
+  const auto fewer = nearest_fitting(config, needed(config, "full") * 2 / 3);
+  ASSERT_TRUE(fewer);
+  EXPECT_TRUE(fewer->same_result);
+  EXPECT_LT(fewer->config.parallel.ranks, 4);
+  EXPECT_EQ(fewer->config.parallel.num_distributed_optimizer_instances, fewer->config.parallel.ranks);
+}
+
 // GPUs that are not here may be any number.
 TEST(Fit, OffersMoreGpus) {
   RunConfig config = long_config();

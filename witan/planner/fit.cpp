@@ -72,6 +72,8 @@ RunConfig changed(RunConfig config, std::pair<int64_t, int64_t> batch, const Div
   config.parallel.ranks = division.ranks;
   config.parallel.expert_model_parallel_size = std::max<int64_t>(division.expert, 1);
   config.parallel.threads = division.threads;
+  int64_t& optimizers = config.parallel.num_distributed_optimizer_instances;
+  optimizers = std::gcd(optimizers, division.ranks);  // as many as still divide them
   config.model.recompute_granularity = recomputation;
   return config;
 }
