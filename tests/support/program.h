@@ -34,14 +34,16 @@ class Program {
   }
   // A test that fails leaves nothing behind.
   ~Program() {
-    if (ended_ || process_ < 0) return;
     send(SIGKILL);
     wait();
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  void send(int signal) const { ::kill(process_, signal); }
+  // To a process that never began: nothing. kill(-1) would be to every process there is.
+  void send(int signal) const {
+    if (process_ > 0 && !ended_) ::kill(process_, signal);
+  }
   // Its exit code, or less than 0: the signal that ended it.
   int wait() {
     if (process_ < 0) return 127;
@@ -60,7 +62,8 @@ class Program {
 
  private:
   bool ended() {
-    if (!ended_ && process_ >= 0) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
+    if (process_ < 0) return true;
+    if (!ended_) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
     return ended_;
   }
   template <class Question>
