@@ -107,6 +107,9 @@ class Group {
   void recv(Stream& stream, const Tensor& out, int peer);
   void barrier(Stream& stream);
 
+  // This rank has failed and comes to no further call: the waits of all ranks of the world end.
+  virtual void abandon() noexcept {}
+
   // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
   virtual PeerMemory* peers() { return nullptr; }
 

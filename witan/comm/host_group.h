@@ -21,6 +21,7 @@ class HostGroup : public Group {
   virtual const std::shared_ptr<Failure>& failure() const = 0;  // of the world
   virtual double deadline_seconds() const = 0;                  // how long a rank waits for its peers in one call
   virtual bool one_process() const = 0;                         // whether an address means the same to every rank
+  void abandon() noexcept override { failure()->raise(); }
 
  protected:
   using Group::Group;

@@ -27,7 +27,7 @@ struct RankError {
 }  // namespace
 
 struct ThreadWorld::Shared {
-  explicit Shared(int ranks) : size(ranks), status(ranks) {}
+  explicit Shared(int ranks) : size(ranks), status(ranks) { begin(); }
 
   const int size;
   WorldStatus status;
@@ -46,12 +46,21 @@ struct ThreadWorld::Shared {
     for (auto& [key, meeting] : meetings) meeting->wake();
   }
 
+  // A run of which no rank has failed yet.
+  void begin() {
+    status.failure = std::make_shared<Failure>([this] {
+      const std::lock_guard lock(mutex);
+      for (auto& [key, meeting] : meetings) meeting->abort();
+    });
+  }
+
   void failed(int rank, std::exception_ptr error) {
     const Suspicion suspicion = suspicion_of(error);
-    const std::lock_guard lock(mutex);
-    if (!root || suspicion < root->suspicion) root = RankError{rank, suspicion, std::move(error)};
+    {
+      const std::lock_guard lock(mutex);
+      if (!root || suspicion < root->suspicion) root = RankError{rank, suspicion, std::move(error)};
+    }
     status.failure->raise();
-    for (auto& [key, meeting] : meetings) meeting->abort();
   }
 };
 
@@ -88,7 +97,7 @@ void ThreadWorld::run(const std::function<void(int rank)>& body) {
   if (!shared.root) return;
   const RankError failure = *std::exchange(shared.root, std::nullopt);
   shared.meetings.clear();
-  shared.status.failure = std::make_shared<Failure>();
+  shared.begin();
   rethrow_named(failure.rank, failure.error);
 }
 
@@ -99,7 +108,7 @@ std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& 
   auto& meeting = shared.meetings[{name, ranks}];
   if (!meeting) {
     meeting = std::make_shared<Rendezvous>(shared.status, ranks, std::move(name));
-    if (shared.root) meeting->abort();
+    if (shared.status.failure->raised()) meeting->abort();
   }
   return std::make_unique<ThreadGroup>(meeting, here);
 }

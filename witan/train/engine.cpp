@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "witan/base/stopwatch.h"
@@ -33,6 +34,11 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {
   charge_parts(model_, stream);
   if (config_.train.check_states) state_check_.after_init(stream_);
+}
+
+// A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
+Engine::~Engine() {
+  if (std::uncaught_exceptions() > 0) groups_.host().abandon();
 }
 
 // [1], in the dtype of losses.

@@ -46,6 +46,7 @@ class Engine {
  public:
   // The config must be valid. Stream and groups must outlive the engine.
   Engine(Stream& stream, const Groups& groups, const RunConfig& config);
+  ~Engine();
 
   // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
   // ranks. `iteration` counts from 1; `updates` are the updates made before (skipped steps make none). On the meta

@@ -22,16 +22,17 @@ DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, doubl
 
 DeviceWatch::~DeviceWatch() {
   stream_.queue()->set_look({});
+  join_aborts();
 }
 
 void DeviceWatch::look(double waited_seconds) {
-  if (failure_->raised()) {
-    stop_all();
+  if (aborted_ || failure_->raised()) {
+    abort_all();
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
   const std::string reason = complaint();
   if (reason.empty() && waited_seconds <= deadline_) return;
-  stop_all();
+  abort_all();
   throw CommError(reason.empty() ? cat(stream_.device(), " was not done within ", deadline_,
                                        " s: another rank is late or lost, or does not make the same calls")
                                  : reason);
@@ -53,26 +54,29 @@ bool DeviceWatch::settled() noexcept {
   } catch (...) {
     done = false;  // whoever throws next says why
   }
-  if (!done) abort_all();
+  if (!done) {
+    abort_all();
+    join_aborts();
+  }
   return done;
-}
-
-void DeviceWatch::stop_all() noexcept {
-  for (Watched* watched : watched_) watched->stop();
 }
 
 void DeviceWatch::abort_all() noexcept {
   if (std::exchange(aborted_, true)) return;
-  stop_all();
-  std::vector<std::thread> aborts;
+  for (Watched* watched : watched_) watched->stop();
   for (Watched* watched : watched_) {
     try {
-      aborts.emplace_back([watched] { watched->abort(); });
+      aborts_.emplace_back([watched] { watched->abort(); });
     } catch (...) {
       watched->abort();
     }
   }
-  for (std::thread& one : aborts) one.join();
+}
+
+void DeviceWatch::join_aborts() noexcept {
+  if (aborts_.empty()) return;
+  for (std::thread& one : aborts_) one.join();
+  aborts_.clear();
   // Peers may still be storing into this rank's memory, which goes next; they have been told to stop.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "witan/comm/host_group.h"
@@ -16,8 +17,8 @@ class Watched {
   virtual ~Watched() = default;
   virtual std::string complaint() = 0;  // why its work will never be done; empty: no reason known
   virtual void stop() noexcept = 0;     // ends its device-side waits that a word in memory ends; at once
-  // Ends the rest. Waits until graphs that hold its work are destroyed; runs beside the aborts of others, whose work
-  // may lie in the same graph.
+  // Ends the rest. Waits until graphs that hold its work are destroyed, on a thread of its own: the rank's destroys
+  // them, for which their work must have ended.
   virtual void abort() noexcept = 0;
 };
 
@@ -32,7 +33,7 @@ class DeviceWatch {
   void add(Watched& watched) { watched_.push_back(&watched); }
   void remove(Watched& watched) { std::erase(watched_, &watched); }
 
-  // Stops what is watched and throws: AbortedError when another rank has failed, CommError for a complaint, or a wait
+  // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint, or a wait
   // beyond the deadline.
   void look(double waited_seconds);
   // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
@@ -44,14 +45,16 @@ class DeviceWatch {
 
  private:
   std::string complaint() const;
-  void stop_all() noexcept;
+  // Begins to end all that is watched; join_aborts() waits until it has ended.
   void abort_all() noexcept;
+  void join_aborts() noexcept;
 
   Stream& stream_;
   std::shared_ptr<Failure> failure_;
   double deadline_;
   std::vector<Watched*> watched_;
   bool aborted_ = false;
+  std::vector<std::thread> aborts_;
 };
 
 }  // namespace witan::cuda
