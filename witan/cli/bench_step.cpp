@@ -42,7 +42,7 @@ struct Measured {
 
 // This rank's micro-batches of a step: tokens that no step has seen.
 std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int rank) {
-  const int64_t mine = config.micro_batches() / config.parallel.ranks;
+  const int64_t mine = config.micro_batches() / config.parallel.data_ranks();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < mine; ++i)
     batches.push_back(random_batch(config, static_cast<uint64_t>(step * config.micro_batches() + rank * mine + i)));

@@ -5,7 +5,7 @@
 
 namespace witan {
 
-Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group)
+Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes)
     : Module(builder.path),
       recompute_(config.recompute()),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
@@ -17,7 +17,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, G
   add_child(attention_);
   add_child(mlp_norm_);
   if (config.moe.is_moe_layer(layer, config.num_layers))
-    add_child(moe_.emplace(builder / "moe", config.moe, config.mlp, config.hidden_size, expert_group));
+    add_child(moe_.emplace(builder / "moe", config.moe, config.mlp, config.hidden_size, axes));
   else
     add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size, config.linear_bias()));
 }

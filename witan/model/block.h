@@ -23,7 +23,7 @@ struct BlockOutput {
 
 class Block : public Module {
  public:
-  Block(const Builder& builder, const ModelConfig& config, int64_t layer, Group& expert_group);
+  Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes);
 
   BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness);  // x [B, S, D]
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);

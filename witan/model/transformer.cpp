@@ -8,41 +8,41 @@
 namespace witan {
 namespace {
 
-Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, const Group& expert_group) {
+Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes) {
   config.validate();
   Builder builder{.stream = stream};
   builder.dtype = config.compute_dtype();
   builder.seed = seed;
   builder.init_std = config.init_method_std;
   builder.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
-  builder.expert_ranks = expert_group.size();
-  builder.expert_rank = expert_group.rank();
+  builder.expert_ranks = axes.expert->size();
+  builder.expert_rank = axes.expert->rank();
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);
   return builder;
 }
 
 }  // namespace
 
-Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, Group& expert_group)
-    : Transformer(root_builder(stream, config, seed, expert_group), config, expert_group) {}
+Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes)
+    : Transformer(root_builder(stream, config, seed, axes), config, axes) {}
 
 // Members are built in the order in which a PyTorch program draws them: init_method = torch relies on it.
-Transformer::Transformer(const Builder& builder, const ModelConfig& config, Group& expert_group)
+Transformer::Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes)
     : Module(""),
       config_(config),
       embedding_(builder / "embedding", config.vocab_size, config.hidden_size),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       final_norm_(builder / "final_norm", config.norm, config.hidden_size) {
   const int64_t experts = config.moe.num_experts;
-  require<ConfigError>(experts == 0 || experts % expert_group.size() == 0, "num_experts = ", experts,
-                       " cannot be dealt out to ", expert_group.size(), " ranks evenly");
+  require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
+                       " cannot be dealt out to ", axes.expert->size(), " ranks evenly");
   add_child(embedding_);
   if (const auto positions = most_positions()) {
     position_embedding_ = std::make_unique<Embedding>(builder / "position_embedding", *positions, config.hidden_size);
     add_child(*position_embedding_);
   }
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    blocks_.push_back(std::make_unique<Block>(builder / "layers" / std::to_string(layer), config, layer, expert_group));
+    blocks_.push_back(std::make_unique<Block>(builder / "layers" / std::to_string(layer), config, layer, axes));
     add_child(*blocks_.back());
   }
   add_child(final_norm_);

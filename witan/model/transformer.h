@@ -26,8 +26,8 @@ struct ModelOutput {
 
 class Transformer : public Module {
  public:
-  // The config must be valid. `expert_group` is the expert axis; it must outlive the model.
-  Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, Group& expert_group);
+  // The config must be valid.
+  Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes);
 
   ModelOutput forward(Tape& tape, const ModelInput& input);
 
@@ -42,7 +42,7 @@ class Transformer : public Module {
 
  private:
   Var embed(Tape& tape, const ModelInput& input);  // [B, S, D]
-  Transformer(const Builder& builder, const ModelConfig& config, Group& expert_group);
+  Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes);
   Var head(Tape& tape, const Residual& x);
 
   ModelConfig config_;

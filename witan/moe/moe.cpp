@@ -4,9 +4,9 @@
 
 namespace witan {
 
-Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, Group& expert_group)
+Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes)
     : Module(builder.path),
-      expert_group_(expert_group),
+      expert_group_(*axes.expert),
       router_(builder / "router", moe, width),
       experts_(builder / "experts", moe, mlp, width) {
   add_child(router_);

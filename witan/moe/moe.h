@@ -3,6 +3,7 @@
 
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
+#include "witan/nn/axes.h"
 
 namespace witan {
 
@@ -14,8 +15,7 @@ struct MoeOutput {
 
 class Moe : public Module {
  public:
-  // `expert_group` is the expert axis; it must outlive the layer.
-  Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, Group& expert_group);
+  Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
 
   // x [.., D]
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity);

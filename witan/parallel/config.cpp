@@ -25,6 +25,34 @@ Fields ParallelConfig::fields() {
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
           .between(0, 1 << 20),
+      Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
+            "ranks that divide one expert's matrices; 0: as tensor_model_parallel_size"}
+          .between(0, 1 << 20),
+      Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "ranks that divide each matrix among them"}
+          .between(1, 1 << 20),
+      Field{"sequence_parallel", &sequence_parallel,
+            "ranks that divide matrices divide norms and dropout too, by tokens"},
+      Field{"loss_parallel", &loss_parallel, "ranks that divide matrices divide logits and loss too, by vocabulary"},
+      Field{"context_parallel_size", &context_parallel_size, "ranks that divide each sequence among them"}.between(
+          1, 1 << 20),
+      Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "ranks that divide the layers among them"}
+          .between(1, 1 << 20),
+      Field{"num_layers_per_virtual_pipeline_stage", &num_layers_per_virtual_pipeline_stage,
+            "layers of each run of layers, of which a pipeline rank has several; 0: one run"}
+          .at_least(0),
+      Field{"num_virtual_stages_per_pipeline_rank", &num_virtual_stages_per_pipeline_rank,
+            "the same, said by the number of runs of a pipeline rank"}
+          .at_least(0),
+      Field{"decoder_first_pipeline_num_layers", &decoder_first_pipeline_num_layers,
+            "layers of the first pipeline rank; 0: as of any other"}
+          .at_least(0),
+      Field{"decoder_last_pipeline_num_layers", &decoder_last_pipeline_num_layers,
+            "layers of the last pipeline rank; 0: as of any other"}
+          .at_least(0),
+      Field{"account_for_embedding_in_pipeline_split", &account_for_embedding_in_pipeline_split,
+            "the embedding counts as a layer where layers are dealt out to pipeline ranks"},
+      Field{"account_for_loss_in_pipeline_split", &account_for_loss_in_pipeline_split,
+            "the head and the loss count as a layer there"},
       Field{"use_distributed_optimizer", &use_distributed_optimizer,
             "ZeRO-1: ranks with the same parameters divide the optimizer's state and work among them"},
       Field{"num_distributed_optimizer_instances", &num_distributed_optimizer_instances,
@@ -42,13 +70,61 @@ Fields ParallelConfig::fields() {
   };
 }
 
+StageSplit ParallelConfig::stage_split(int64_t num_layers) const {
+  return {num_layers,
+          pipeline_model_parallel_size,
+          num_layers_per_virtual_pipeline_stage,
+          num_virtual_stages_per_pipeline_rank,
+          decoder_first_pipeline_num_layers,
+          decoder_last_pipeline_num_layers,
+          account_for_embedding_in_pipeline_split,
+          account_for_loss_in_pipeline_split};
+}
+
+// Axes that divide the work on one sample: their product divides the ranks.
+void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const {
+  const std::pair<const char*, int64_t> axes[] = {{"tensor_model_parallel_size", tensor_model_parallel_size},
+                                                  {"context_parallel_size", context_parallel_size},
+                                                  {"pipeline_model_parallel_size", pipeline_model_parallel_size}};
+  int64_t left = world;
+  for (const auto& [key, size] : axes) {
+    require<ConfigError>(left % size == 0, key, " = ", size, ": ", left, " of ", world,
+                         " ranks do not form whole groups of so many; the nearest that works is ",
+                         nearest_divisor(size, left));
+    left /= size;
+  }
+  for (const auto& [key, size] : axes)
+    require<ConfigError>(size == 1, key, " = ", size, " is not to be had yet; set it to 1");
+  const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
+  require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
+                       " ranks do not form whole groups of so many; the nearest that works is ",
+                       nearest_divisor(divided, stage));
+}
+
+int ParallelConfig::expert_tensor_ranks(int64_t num_experts) const {
+  if (num_experts == 0) return 1;
+  return static_cast<int>(expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size);
+}
+
 void ParallelConfig::validate(int world, int64_t num_experts) const {
+  validate_model_ranks(world, num_experts);
+  validate_optimizer(static_cast<int>(world / model_ranks()));
+  validate_experts(static_cast<int>(world / pipeline_model_parallel_size / expert_tensor_ranks(num_experts)),
+                   num_experts);
+}
+
+// Of so many ranks with samples of their own.
+void ParallelConfig::validate_optimizer(int world) const {
   const int64_t instances = num_distributed_optimizer_instances;
   require<ConfigError>(instances == 1 || use_distributed_optimizer, "num_distributed_optimizer_instances = ", instances,
                        " needs use_distributed_optimizer = true");
   require<ConfigError>(
       instances <= world && world % instances == 0, "num_distributed_optimizer_instances = ", instances, ": ", world,
       " ranks do not form so many equal groups; the nearest that works is ", nearest_divisor(instances, world));
+}
+
+// Dealt out to so many ranks.
+void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
   const auto refuse_unless = [&](bool possible, const std::string& why) {
@@ -87,7 +163,9 @@ void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_r
 
 int ParallelConfig::expert_ranks(int world, int64_t num_experts) const {
   if (expert_model_parallel_size > 0) return static_cast<int>(expert_model_parallel_size);
-  return num_experts == 0 ? 1 : static_cast<int>(std::gcd<int64_t>(world, num_experts));
+  if (num_experts == 0) return 1;
+  return static_cast<int>(
+      std::gcd<int64_t>(world / pipeline_model_parallel_size / expert_tensor_ranks(num_experts), num_experts));
 }
 
 }  // namespace witan

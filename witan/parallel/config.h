@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/parallel/stages.h"
 
 namespace witan {
 
@@ -14,7 +15,19 @@ struct ParallelConfig {
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
   bool use_distributed_optimizer = false;  // ZeRO-1: replicas divide the optimizer's state and work
-  int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
+  int64_t num_distributed_optimizer_instances = 1;    // groups of replicas, each of which divides it anew
+  int64_t expert_tensor_parallel_size = 0;            // ranks that divide one expert's matrices; 0: as tensor's
+  int64_t tensor_model_parallel_size = 1;             // ranks that divide one matrix
+  bool sequence_parallel = false;                     // those divide the residual stream too, by tokens
+  bool loss_parallel = true;                          // and the logits, by vocabulary
+  int64_t context_parallel_size = 1;                  // ranks that divide one sequence
+  int64_t pipeline_model_parallel_size = 1;           // ranks that divide the layers
+  int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one run of layers per rank
+  int64_t num_virtual_stages_per_pipeline_rank = 0;   // the same, said by their number
+  int64_t decoder_first_pipeline_num_layers = 0;      // 0: as any other stage
+  int64_t decoder_last_pipeline_num_layers = 0;
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
 
   bool processes = false;  // ranks are processes, as a launcher says: no key
 
@@ -25,8 +38,22 @@ struct ParallelConfig {
   // What `deterministic` asks of a step's micro-batches, `per_rank` on each: runs that are nodes of one binary tree.
   // Throws ConfigError.
   void validate_tree(int world, int64_t num_experts, int64_t per_rank) const;
-  // expert_model_parallel_size, or for 0 the largest that divides both the world and the experts. The config is valid.
+  // expert_model_parallel_size, or for 0 the largest that divides both a stage's ranks and the experts. The config is
+  // valid.
   int expert_ranks(int world, int64_t num_experts) const;
+  int expert_tensor_ranks(int64_t num_experts) const;  // 1 for a dense model
+  // Ranks that share the work on the same samples: of all axes but replicate and shard.
+  int64_t model_ranks() const {
+    return tensor_model_parallel_size * context_parallel_size * pipeline_model_parallel_size;
+  }
+  int64_t data_ranks() const { return ranks / model_ranks(); }  // with samples of their own
+  // Of the pipeline's stages, for a model of so many layers. Throws ConfigError.
+  StageSplit stage_split(int64_t num_layers) const;
+
+ private:
+  void validate_model_ranks(int world, int64_t num_experts) const;
+  void validate_optimizer(int world) const;
+  void validate_experts(int world, int64_t num_experts) const;
 };
 
 }  // namespace witan

@@ -37,6 +37,16 @@ Group& Groups::over(const Axes& axes) const {
   return *found->second;
 }
 
+ModelAxes Groups::model_axes(const ParallelConfig& config) const {
+  ModelAxes axes(of(Axis::expert));
+  axes.expert_tensor = &of(Axis::expert_tensor);
+  axes.tensor = &of(Axis::tensor);
+  axes.context = &of(Axis::context);
+  axes.sequence_parallel = config.sequence_parallel;
+  axes.loss_parallel = config.loss_parallel;
+  return axes;
+}
+
 std::vector<Group*> Groups::all() const {
   std::vector<Group*> all;
   for (const auto& [axes, group] : groups_) all.push_back(group.get());

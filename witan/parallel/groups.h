@@ -9,6 +9,7 @@
 #include "witan/comm/cuda.h"
 #include "witan/comm/group.h"
 #include "witan/comm/threads.h"
+#include "witan/nn/axes.h"
 #include "witan/parallel/layout.h"
 
 namespace witan {
@@ -28,7 +29,8 @@ class Groups {
   Group& of(Axis axis) const { return over({axis}); }
   Group& world() const { return over(layout_.world_axes()); }  // all ranks
   Group& host() const { return *host_; }  // all ranks, for tensors on the CPU, whatever the others are for
-  std::vector<Group*> all() const;        // but for host()
+  ModelAxes model_axes(const ParallelConfig& config) const;
+  std::vector<Group*> all() const;  // but for host()
 
  private:
   Layout layout_;

@@ -9,12 +9,16 @@ namespace {
 MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts) {
   config.validate(world, num_experts);
   MeshSizes sizes;
+  sizes.tensor = static_cast<int>(config.tensor_model_parallel_size);
+  sizes.context = static_cast<int>(config.context_parallel_size);
+  sizes.pipeline = static_cast<int>(config.pipeline_model_parallel_size);
   sizes.expert = config.expert_ranks(world, num_experts);
-  sizes.replicate = world;
-  sizes.expert_replicate = world / sizes.expert;
+  sizes.expert_tensor = config.expert_tensor_ranks(num_experts);
+  sizes.replicate = world / static_cast<int>(config.model_ranks());
+  sizes.expert_replicate = world / (sizes.pipeline * sizes.expert * sizes.expert_tensor);
   if (config.use_distributed_optimizer) {
     const auto instances = static_cast<int>(config.num_distributed_optimizer_instances);
-    sizes.shard = world / instances;
+    sizes.shard = sizes.replicate / instances;
     sizes.replicate = instances;
     // Fewer where experts have fewer replicas than there are instances.
     const int of_experts = std::gcd(sizes.expert_replicate, instances);
@@ -33,11 +37,11 @@ std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& 
   constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
   if (spec.expert)
     return {{Axis::expert_replicate, replicas}, {Axis::expert_shard, replicas}, {Axis::expert, Placement::shard(0)}};
-  return {{Axis::replicate, replicas}, {Axis::shard, replicas}};
+  return {{Axis::replicate, replicas}, {Axis::shard, replicas}, {Axis::context, replicas}};
 }
 
 Axes Layout::world_axes() const {
-  return mesh_.effective({Axis::replicate, Axis::shard});
+  return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor});
 }
 
 Axes Layout::data_axes() const {
@@ -54,9 +58,20 @@ int Layout::data_rank(int rank) const {
 
 std::vector<Axes> Layout::group_axes() const {
   std::vector<Axes> all = {{}};
-  for (const Axes& wanted : {world_axes(), Axes{Axis::replicate}, Axes{Axis::shard}, Axes{Axis::expert},
-                             Axes{Axis::expert_replicate}, Axes{Axis::expert_shard},
-                             Axes{Axis::expert_replicate, Axis::expert_shard}, Axes{Axis::expert_shard, Axis::expert}})
+  const std::vector<Axes> wanted_axes = {world_axes(),
+                                         {Axis::replicate},
+                                         {Axis::shard},
+                                         {Axis::context},
+                                         {Axis::tensor},
+                                         {Axis::pipeline},
+                                         {Axis::replicate, Axis::context},
+                                         {Axis::expert},
+                                         {Axis::expert_tensor},
+                                         {Axis::expert_replicate},
+                                         {Axis::expert_shard},
+                                         {Axis::expert_replicate, Axis::expert_shard},
+                                         {Axis::expert_shard, Axis::expert}};
+  for (const Axes& wanted : wanted_axes)
     if (const Axes axes = mesh_.effective(wanted); std::ranges::find(all, axes) == all.end()) all.push_back(axes);
   return all;
 }

@@ -94,11 +94,13 @@ std::string sizes_of(const Mesh& mesh, std::initializer_list<Axis> axes) {
 std::string format_layout(const RunConfig& config) {
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   const Mesh& mesh = layout.mesh();
-  std::string text = fmt::format("Layout of {} rank{}\n  mesh           {}\n", layout.world_size(),
-                                 layout.world_size() == 1 ? "" : "s", sizes_of(mesh, {Axis::replicate, Axis::shard}));
+  std::string text = fmt::format(
+      "Layout of {} rank{}\n  mesh           {}\n", layout.world_size(), layout.world_size() == 1 ? "" : "s",
+      sizes_of(mesh, {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor}));
   if (config.model.moe.num_experts > 0)
-    text += fmt::format("  of experts     {}\n",
-                        sizes_of(mesh, {Axis::expert_replicate, Axis::expert_shard, Axis::expert}));
+    text +=
+        fmt::format("  of experts     {}\n", sizes_of(mesh, {Axis::pipeline, Axis::expert_replicate, Axis::expert_shard,
+                                                             Axis::expert, Axis::expert_tensor}));
   const Groups groups = make_meta_groups(layout, 0);
   if (layout.world_size() > 1) {
     text += "\nGroups of rank 0\n";
@@ -107,7 +109,7 @@ std::string format_layout(const RunConfig& config) {
   }
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  const Transformer model(stream, config.model, 0, groups.of(Axis::expert));
+  const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
   Node root;
   for (const Parameter* parameter : model.parameters()) {
     const ParameterSpec& spec = parameter->spec();

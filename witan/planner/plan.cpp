@@ -92,7 +92,7 @@ Layout layout_of(const RunConfig& config) {
 }
 
 int64_t micro_batches_of_a_rank(const RunConfig& config) {
-  return config.micro_batches() / config.parallel.ranks;
+  return config.micro_batches() / config.parallel.data_ranks();
 }
 
 RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
@@ -201,7 +201,7 @@ int64_t estimate_arena_bytes(const RunConfig& config) {
   // The tree of deterministic sums grows with the micro-batches: there all are needed.
   const int64_t micro_batches = config.parallel.deterministic ? micro_batches_of_a_rank(config)
                                                               : std::min<int64_t>(micro_batches_of_a_rank(config), 3);
-  fewer.train.global_batch_size = micro_batches * config.train.micro_batch_size * config.parallel.ranks;
+  fewer.train.global_batch_size = micro_batches * config.train.micro_batch_size * config.parallel.data_ranks();
   MetaRank meta(fewer, layout_of(fewer), 0);
   for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
   meta.log();

@@ -21,7 +21,7 @@ int64_t gpu_reserve_bytes(const RunConfig& config) {
   constexpr int64_t kContext = 640 * kMiB, kNode = kMiB, kCommunication = 512 * kMiB;
   const auto& parallel = config.parallel;
   if (!parallel.on_gpu()) return 0;
-  return kContext + kNode * config.model.num_layers * (config.micro_batches() / parallel.ranks) +
+  return kContext + kNode * config.model.num_layers * (config.micro_batches() / parallel.data_ranks()) +
          (parallel.ranks > 1 ? kCommunication : 0);
 }
 

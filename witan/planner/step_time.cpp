@@ -82,7 +82,7 @@ double predict_run(const StepTime& step, const RunConfig& config, int64_t done) 
   const auto& train = config.train;
   const double steps = static_cast<double>(std::max<int64_t>(train.train_iters - done, 0));
   const double looks = train.eval_interval > 0 ? steps / static_cast<double>(train.eval_interval) : 1;
-  const double batches = static_cast<double>(train.eval_iters * config.micro_batches() / config.parallel.ranks);
+  const double batches = static_cast<double>(train.eval_iters * config.micro_batches() / config.parallel.data_ranks());
   return steps * step.seconds + looks * batches * step.look_seconds;
 }
 

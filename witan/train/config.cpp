@@ -144,7 +144,7 @@ void RunConfig::validate() const {
                        "micro_batch_size = ", train.micro_batch_size,
                        " does not divide global_batch_size = ", train.global_batch_size);
   require<ConfigError>(
-      micro_batches() % parallel.ranks == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
+      micro_batches() % parallel.data_ranks() == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
       " micro-batches cannot be shared evenly by ranks = ", parallel.ranks, ": set global_batch_size to a multiple of ",
       train.micro_batch_size * parallel.ranks, ", or ranks to a divisor of ", micro_batches());
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, micro_batches() / parallel.ranks);

@@ -18,7 +18,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
     : stream_(stream),
       groups_(groups),
       config_(config),
-      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.of(Axis::expert)),
+      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel)),
       parameters_(model_.parameters()),
       ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,

@@ -130,7 +130,7 @@ RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder)
 }
 
 std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank) {
-  const int64_t size = config.train.micro_batch_size, ranks = config.parallel.ranks;
+  const int64_t size = config.train.micro_batch_size, ranks = config.parallel.data_ranks();
   const int64_t samples =
       std::min(config.train.eval_iters * config.train.global_batch_size, data.held_out->per_epoch());
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);

@@ -72,7 +72,7 @@ class RankTrainer {
         groups_(make_groups(world, layout, rank, stream_, sums_of(run.config))),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
-        held_out_(held_out_batches(run.data, run.config, groups_.rank())) {
+        held_out_(held_out_batches(run.data, run.config, layout.data_rank(rank))) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
   }
@@ -143,8 +143,8 @@ class RankTrainer {
     LoaderOptions options;
     options.micro_batch_size = run_.config.train.micro_batch_size;
     options.global_batch_size = run_.config.train.global_batch_size;
-    options.data_parallel_rank = groups_.rank();
-    options.data_parallel_size = run_.config.parallel.ranks;
+    options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
+    options.data_parallel_size = groups_.layout().data_ranks();
     options.batch = run_.data.batch;
     return options;
   }
