@@ -111,7 +111,6 @@ TEST(Megatron, LaterBeatsEarlier) {
   EXPECT_EQ(config_of({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
   EXPECT_EQ(config_of({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
   EXPECT_FALSE(config_of({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
-  EXPECT_EQ(config_of({"--tensor-model-parallel-size", "4", "--tensor-model-parallel-size", "1"}).train.seed, 1234);
 }
 
 TEST(Megatron, SizesThatMustBeGivenAreNamed) {
@@ -123,18 +122,16 @@ TEST(Megatron, SizesThatMustBeGivenAreNamed) {
 }
 
 TEST(Megatron, FlagsOfEveryKind) {
-  const MegatronRead read = read_words(small({"--bf16", "--use-flash-attn", "--use-flash-attn", "--sequence-parallel",
+  const MegatronRead read = read_words(small({"--bf16", "--use-flash-attn", "--use-flash-attn", "--tp-comm-overlap",
                                               "--timing-log-option", "minmax", "--recompute-activations"}));
   EXPECT_EQ(read.config.model.dtype, "bfloat16");
   EXPECT_EQ(read.config.model.recompute_granularity, "selective");
   EXPECT_TRUE(contains(read.said,
                        "accepted without effect: --timing-log-option minmax, --use-flash-attn (attention "
-                       "never stores its scores), --sequence-parallel ("))
+                       "never stores its scores), --tp-comm-overlap ("))
       << read.said;
   EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: half precision is not built: use `--bf16`");
-  EXPECT_EQ(config_refused({"--context-parallel-size", "2"}),
-            "command line: --context-parallel-size 2: context parallelism is not built: only 1 is accepted");
-  EXPECT_EQ(config_of({"--context-parallel-size=1.0"}).train.seed, 1234);
+  EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
   EXPECT_TRUE(contains(config_refused({"--recompute-modules", "core_attn", "mla_up_proj"}),
                        "--recompute-modules core_attn mla_up_proj: "));
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-layers", "many"}),

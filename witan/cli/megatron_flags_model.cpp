@@ -113,10 +113,8 @@ MegatronSection megatron_moe_flags() {
               harmless("--moe-per-layer-logging", "the report shows experts by layer"),
               refused("--moe-shared-expert-intermediate-size", shared, Takes::one),
               harmless("--moe-shared-expert-overlap", "an overlap of shared experts, and there are none"),
-              refused("--moe-extended-tp",
-                      "tensor parallelism is not built; divide experts by "
-                      "`--expert-model-parallel-size`"),
-              only("--expert-tensor-parallel-size", {"1"}, "tensor parallelism of experts is not built"),
+              refused("--moe-extended-tp", "Megatron-LM has given it up: use `--expert-tensor-parallel-size`"),
+              same("--expert-tensor-parallel-size"),
               refused("--moe-layer-recompute", "whole blocks are computed again: `--recompute-granularity full`"),
               refused("--moe-use-upcycling", upcycling),
               refused("--moe-upcycling-granularity", upcycling, Takes::one),
