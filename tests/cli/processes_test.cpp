@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -63,7 +64,7 @@ class ProcessesTest : public ::testing::Test {
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
-    ::execv(argv[0], argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
   static int end_of(pid_t child) {
@@ -123,6 +124,42 @@ TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
   EXPECT_EQ(launch({longer, longer}), (std::vector<int>{0, 0})) << read_text(own_ / "rank-0.log");
   EXPECT_TRUE(fs::exists(own_ / "processes/default/checkpoints/step-6/shard-00001.safetensors"));
 }
+
+// Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.
+class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    if (end_of(start({"sh", "-c", std::string("command -v ") + GetParam()}, {}, "which.log")) != 0)
+      GTEST_SKIP() << GetParam() << " is not installed";
+  }
+  // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+  int mpirun(const std::vector<std::string>& command, const std::string& log) const {
+    std::vector<std::string> all = {GetParam(), "-n", "4"};
+    all.insert(all.end(), command.begin(), command.end());
+    return end_of(start(
+        all, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"},
+        log));
+  }
+};
+
+TEST_P(MpirunTest, StartsWhatThreadsTrain) {
+  ASSERT_EQ(end_of(start(words("threads", {"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
+  ASSERT_EQ(mpirun(words("mpi"), "mpi.log"), 0) << read_text(own_ / "mpi.log");
+  EXPECT_TRUE(checkpoint("mpi") == checkpoint("threads"));
+  EXPECT_EQ(metrics("mpi"), metrics("threads"));
+}
+
+TEST_P(MpirunTest, EndsWithAnErrorWhereARankHasOne) {
+  EXPECT_NE(mpirun(words("mpi", {"--data", own_ / "nowhere"}), "mpi.log"), 0);
+  EXPECT_TRUE(contains(read_text(own_ / "mpi.log"), "nowhere")) << read_text(own_ / "mpi.log");
+}
+
+INSTANTIATE_TEST_SUITE_P(Launchers, MpirunTest, ::testing::Values("mpirun", "mpirun.openmpi", "mpirun.mpich"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '.', '_');
+                           return name;
+                         });
 
 TEST_F(ProcessesTest, EndWithTheCauseWhereItIsAndWithSevenElsewhere) {
   auto nowhere = words("lost");

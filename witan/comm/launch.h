@@ -20,12 +20,13 @@ struct Launch {
 using Environment = std::function<const char*(const char* name)>;
 
 // Nothing unless this process is one of several ranks:
-//   RANK, WORLD_SIZE, LOCAL_RANK                                   torchrun and most scripts
-//   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK       Open MPI's mpirun
-//   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID with SLURM_STEP_ID   srun; not the script of a batch job, where no step
-//   is
-// Rank 0 is met at MASTER_ADDR (127.0.0.1 when all ranks are on one host) and MASTER_PORT (29500; one more under
-// torchrun, whose own store has that port). The secret is WITAN_JOB_SECRET. Throws ConfigError.
+//   RANK, WORLD_SIZE, LOCAL_RANK                                       torchrun and most scripts
+//   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK           Open MPI's mpirun
+//   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID                                Hydra: mpirun of MPICH and Intel MPI
+//   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID                  srun; not the script of a batch job
+// in this order. Rank 0 is met at MASTER_ADDR (127.0.0.1 when all ranks are on one host; the first host of
+// SLURM_STEP_NODELIST) and MASTER_PORT (one more under torchrun, whose own store has that port; unset, a port of the
+// job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET. Throws ConfigError.
 std::optional<Launch> find_launch(const Environment& environment);
 std::optional<Launch> find_launch();  // of this process
 
