@@ -210,6 +210,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
         for (int e = 0; e < Q::V; ++e) y[a][c][e] *= state.rescale[i + kSide * a];
     add_product<T, D>(y, s, 1, R + 1, v);
   }
+  __syncthreads();  // where no key is seen, the rows' states are as they began
   store_product<T, D>(
       y, heads.hd,
       [&](int r) { return first_row + r <= last_row ? call.y + heads.query(group, first_row + r) : nullptr; },
