@@ -155,8 +155,8 @@ TEST_P(MpirunTest, EndsWithAnErrorWhereARankHasOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, MpirunTest, ::testing::Values("mpirun", "mpirun.openmpi", "mpirun.mpich"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& launcher) {
+                           std::string name = launcher.param;
                            std::ranges::replace(name, '.', '_');
                            return name;
                          });

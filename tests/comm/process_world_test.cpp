@@ -231,6 +231,80 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
   }
 }
 
+// Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.
+void stop_for(double seconds) {
+  const pid_t stopped = ::getpid();
+  if (::fork() == 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    ::kill(stopped, SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
+}
+
+TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
+  constexpr double kDeadline = 2, kStopped = 3;
+  const auto ended = on_processes(4,
+                                  [](ProcessRank& rank) {
+                                    // 0 and 1, 2 and 3; then 0 and 2, 1 and 3.
+                                    const int half = rank.rank / 2, parity = rank.rank % 2;
+                                    const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
+                                    const auto across = rank.world.group(rank.rank, {parity, 2 + parity}, "replicate");
+                                    pair->barrier(rank.stream);
+                                    across->barrier(rank.stream);
+                                    if (rank.rank == 2) stop_for(kStopped);
+                                    pair->barrier(rank.stream);
+                                    across->barrier(rank.stream);
+                                    return "";
+                                  },
+                                  {20, kDeadline});
+  for (const int rank : {0, 1, 3}) {
+    const Ended& one = ended[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said, MatchesRegex("rank " + std::to_string(rank) +
+                                       ": rank 2 on .* is lost: nothing was heard of it for .* s; its process is "
+                                       "stopped, or the network to it is cut.*"))
+        << "rank 1 waits for rank 0 and 3 for 2, but 2 it is";
+    EXPECT_LT(one.seconds, kDeadline + kSoon);
+  }
+  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost)) << "it ends when it is continued";
+  EXPECT_LT(ended[2].seconds, kStopped + kSoon);
+}
+
+TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {
+  const int port = free_port();
+  const auto waiting = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 2, port), {20, 2});
+    return world.first([] {
+      stop_for(3);
+      return "";
+    });
+  });
+  EXPECT_EQ(waiting[1].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(waiting[1].said, HasSubstr("is lost: nothing was heard of it"));
+  EXPECT_LT(waiting[1].seconds, 2 + kSoon);
+}
+
+TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppedGoOn) {
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+                              return "";
+                            },
+                            {20, 2}));
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              stop_for(2.5);
+                              group->barrier(rank.stream);
+                              return "";
+                            },
+                            {20, 2}));
+}
+
 TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
   const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
     const auto group = rank.everyone();
@@ -448,7 +522,7 @@ TEST(ProcessWorld, AnotherVersionIsNamed) {
     return "";
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 2 of Witan's protocol, this program version 1"));
+  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 3 of Witan's protocol, this program version 2"));
 }
 
 TEST(ProcessWorld, AnotherVersionThatComesIsTurnedAway) {
@@ -469,7 +543,7 @@ TEST(ProcessWorld, AnotherVersionThatComesIsTurnedAway) {
     return "";
   });
   EXPECT_EQ(ended[1].code, 0);
-  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 2 of Witan's protocol"));
+  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 3 of Witan's protocol"));
 }
 
 // What rank 0 says of rank 1, who belongs to the job and then sends these bytes.
@@ -507,7 +581,7 @@ std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::st
 }
 
 TEST(ProcessWorld, ARankWhoseBytesAreNoMessagesIsLost) {
-  constexpr uint32_t kData = 4, kFailure = 5, kGoodbye = 6;
+  constexpr uint32_t kData = 4, kFailure = 5, kGoodbye = 6, kPulse = 7;
   const std::string lost = "is lost: what it sent is no message of Witan's";
   EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
   EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a note beyond its bounds
@@ -515,6 +589,8 @@ TEST(ProcessWorld, ARankWhoseBytesAreNoMessagesIsLost) {
   EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same, without an end
   EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
   EXPECT_THAT(said_of(frame(kGoodbye, 0, 1)), HasSubstr(lost));           // too many for a goodbye
+  EXPECT_THAT(said_of(frame(kPulse, 0, 8, "too long")), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kPulse + 1, 0, 0)), HasSubstr(lost));
   std::string flood, channels;
   for (int i = 0; i < 10; ++i) flood += frame(0, 9, 0);
   for (uint64_t i = 0; i < 5000; ++i) channels += frame(0, i, 0);

@@ -167,7 +167,7 @@ MegatronSection megatron_distributed_flags() {
               harmless("--no-async-tensor-model-parallel-allreduce", tensor),
               harmless("--use-tp-pp-dp-mapping", "an order of axes of which one is used"),
               harmless("--distributed-backend", threads, Takes::one),
-              harmless("--distributed-timeout-minutes", threads, Takes::one),
+              same("--distributed-timeout-minutes"),
               harmless("--nccl-communicator-config-path", threads, Takes::one),
               harmless("--use-nccl-ub", threads),
               harmless("--local-rank", threads, Takes::one),

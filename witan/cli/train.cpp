@@ -260,7 +260,8 @@ void TrainCall::meet() {
                        ", but the launcher started ", launch_->size, " processes, a rank each: leave --ranks out, or ",
                        "give --ranks ", launch_->size);
   require_devices(state_.config, 1);
-  world_.emplace(*launch_);
+  const double seconds = parallel.deadline_seconds();
+  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds});
 }
 
 void TrainCall::settle(RunConfig& config) const {

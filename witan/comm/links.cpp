@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "witan/base/error.h"
@@ -17,11 +18,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kLastWordsSeconds = 1, kFarewellSeconds = 2;
+constexpr double kLeastSilenceSeconds = 2;                          // a busy machine may let a thread wait
+constexpr double kLeastPulseSeconds = 0.25, kMostPulseSeconds = 5;  // a tenth of the silence in between
 
 }  // namespace
 
-Links::Links(int rank, std::vector<Peer> peers)
+Links::Links(int rank, std::vector<Peer> peers, double silence_seconds)
     : rank_(rank),
+      silence_seconds_(std::max(silence_seconds, kLeastSilenceSeconds)),
+      pulse_seconds_(std::clamp(silence_seconds / 10, kLeastPulseSeconds, kMostPulseSeconds)),
       failure_(std::make_shared<Failure>([this] {
         fail({ProcessFailure::Kind::failed, rank_, ""});
       })),
@@ -32,6 +37,7 @@ Links::Links(int rank, std::vector<Peer> peers)
     links_.back()->host = std::move(peer.host);
     links_.back()->socket = std::move(peer.socket);
     links_.back()->ended = !links_.back()->socket.open();
+    links_.back()->heard = Clock::now();
   }
   reader_ = std::thread([this] { read_all(); });
 }
@@ -101,6 +107,21 @@ void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
     const std::unique_lock sending(one->sending, deadline);
     if (sending) send_frame(*one, header, bytes, deadline, /*last_words=*/true);
   }
+}
+
+std::optional<ProcessFailure> Links::silence() const {
+  std::optional<ProcessFailure> longest;
+  double most = kMissedPulses * pulse_seconds_;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Link& one = *links_[static_cast<size_t>(rank)];
+    const double seconds = seconds_since(one.heard);
+    if (one.ended || one.said_goodbye || seconds <= most) continue;
+    most = seconds;
+    longest = {ProcessFailure::Kind::lost, rank,
+               cat("nothing was heard of it for ", std::lround(seconds * 10) / 10.0,
+                   " s; its process is stopped, or the network to it is cut")};
+  }
+  return longest;
 }
 
 Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, Deadline deadline,
@@ -207,20 +228,23 @@ void Links::wait(const std::function<bool(View&)>& done, const std::function<std
                  const std::function<std::string(View&)>& late, double seconds) {
   const Deadline deadline = deadline_in(seconds);
   View view(*this);
-  std::string reason;
+  ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
   {
     std::unique_lock lock(mutex_);
     for (bool expired = false;;) {
       if (done(view)) return;
       if (recorded_) break;
-      reason = lost(view);
-      if (reason.empty() && expired) reason = late(view);
-      if (!reason.empty()) break;
+      failure.text = lost(view);
+      if (failure.text.empty() && expired) {
+        failure.text = late(view);
+        if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
+      }
+      if (!failure.text.empty()) break;
       expired = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
     }
   }
   // Whoever was first is right: another rank may have said the same meanwhile.
-  const ProcessFailure failure = fail({ProcessFailure::Kind::disagreement, rank_, reason});
+  failure = fail(std::move(failure));
   throw_failure(failure, host(failure.rank));
 }
 

@@ -5,9 +5,10 @@
 // reads all connections; whoever sends does it himself.
 //
 // Frames are a header of 24 bytes (kind, 0, channel, bytes) and as many bytes as it says, at most as many as their kind
-// may have, which is checked before they are believed. A frame that breaks the rules, or a connection that ends without
-// a goodbye, is a lost rank: every wait of this process ends, and all other ranks are told. All members may be called
-// by any thread.
+// may have, which is checked before they are believed. A frame that breaks the rules, a connection that ends without a
+// goodbye, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that silence
+// means something, the reading thread sends a pulse wherever nothing else is said: a process that is stopped, and one
+// behind a network that drops packets, are silent; one that computes is not. All members may be called by any thread.
 #pragma once
 
 #include <array>
@@ -37,8 +38,8 @@ class Links {
   static constexpr int kNotes = 4;
   static constexpr size_t kMostNoteBytes = size_t{1} << 20;
 
-  // `peers`: by rank; this process is `rank`.
-  Links(int rank, std::vector<Peer> peers);
+  // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost.
+  Links(int rank, std::vector<Peer> peers, double silence_seconds);
   // Tells all that this rank is done, and waits some seconds at most until they have heard it.
   ~Links();
   Links(const Links&) = delete;
@@ -76,14 +77,15 @@ class Links {
     Links& links_;
   };
   // Returns when done(view). Throws a CommError of what lost(view) says, if it says something, or of late() after
-  // `seconds`: then all ranks fail.
+  // `seconds`, or that a rank is silent, if one is: then all ranks fail.
   void wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
             const std::function<std::string(View&)>& late, double seconds);
 
  private:
   static constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
   static constexpr size_t kMostFailureBytes = 4096;
-  enum Kind : uint32_t { kData = kNotes, kFailure, kGoodbye };  // notes have their own numbers
+  static constexpr double kMissedPulses = 3;                            // of a rank that is silent
+  enum Kind : uint32_t { kData = kNotes, kFailure, kGoodbye, kPulse };  // notes have their own numbers
   struct Header {
     uint32_t kind = 0, unused = 0;
     uint64_t channel = 0, bytes = 0;
@@ -106,6 +108,7 @@ class Links {
     bool torn = false;         // under `sending`: a frame was left unfinished
     bool ended = false;        // what follows: under mutex_; nothing more comes
     bool said_goodbye = false;
+    Deadline heard;           // when its last bytes came
     Header header;            // being read
     size_t header_bytes = 0;  // of it, read
     Bytes payload;            // of a note or a failure
@@ -124,9 +127,13 @@ class Links {
   void tell_all(const Header& header, std::span<const std::byte> bytes);
   void tell(const ProcessFailure& failure);
   void throw_if_failed() const;
+  // With the mutex held: of the rank that has been silent for longest, if one has missed several pulses.
+  std::optional<ProcessFailure> silence() const;
 
   // Of the reading thread; those after read_from() with the mutex held.
   void read_all();
+  void send_pulses();
+  void notice_silence(double late_seconds);  // late: how much later than it should be this is
   void read_from(int rank);                  // until nothing is there
   bool read_some(int rank);                  // false: nothing is there, for now or for ever
   std::span<std::byte> next_room(int rank);  // where the next bytes go
@@ -139,6 +146,7 @@ class Links {
   bool record(const ProcessFailure& failure);  // whether it is the first
 
   const int rank_;
+  const double silence_seconds_, pulse_seconds_;
   std::vector<std::unique_ptr<Link>> links_;
   std::shared_ptr<Failure> failure_;
   Socket wake_;  // an eventfd: the reading thread is to end

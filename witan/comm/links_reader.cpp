@@ -1,9 +1,12 @@
 // The thread of links.h that reads what other ranks send.
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "witan/base/error.h"
@@ -21,16 +24,23 @@ const char* const kNoMessage = "what it sent is no message of Witan's";
 }  // namespace
 
 void Links::read_all() {
+  Deadline next_pulse = deadline_in(0);
   for (;;) {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
     {
       const std::lock_guard lock(mutex_);
       for (const auto& one : links_) fds.push_back({one->ended ? -1 : one->socket.fd(), POLLIN, 0});
     }
-    ::poll(fds.data(), fds.size(), -1);
+    const double until_pulse = -seconds_since(next_pulse);
+    ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_pulse * 1e3)), 0));
     if (fds[0].revents != 0) return;
     for (int rank = 0; rank < size(); ++rank)
       if (fds[static_cast<size_t>(rank) + 1].revents != 0) read_from(rank);
+    if (const double late = seconds_since(next_pulse); late >= 0) {
+      send_pulses();
+      notice_silence(late);
+      next_pulse = deadline_in(pulse_seconds_);
+    }
     std::optional<ProcessFailure> untold;
     bool raised = false;
     {
@@ -41,6 +51,26 @@ void Links::read_all() {
     if (untold) tell(*untold);
     if (raised) failure_->raise();
   }
+}
+
+void Links::send_pulses() {
+  for (const auto& one : links_) {
+    const std::unique_lock sending(one->sending, std::try_to_lock);
+    if (!sending || !one->socket.open()) continue;
+    // What is still on its way says the same, and behind it there may be no room for a whole frame.
+    int unsent = 0;
+    if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
+    send_frame(*one, {kPulse, 0, 0, 0}, {}, deadline_in(0), /*last_words=*/true);
+  }
+}
+
+void Links::notice_silence(double late_seconds) {
+  const std::lock_guard lock(mutex_);
+  // It is this process that was stopped, perhaps with all others: they are heard from now on.
+  if (late_seconds > kMissedPulses * pulse_seconds_)
+    for (const auto& one : links_) one->heard = deadline_in(0);
+  const auto silent = silence();
+  if (silent && seconds_since(link(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
 }
 
 void Links::read_from(int rank) {
@@ -57,6 +87,7 @@ bool Links::read_some(int rank) {
   const auto room = next_room(rank);
   const ssize_t got = ::recv(from.socket.fd(), room.data(), std::min(room.size(), kMostAtOnce), 0);
   if (got > 0) {
+    from.heard = deadline_in(0);
     advance(rank, static_cast<size_t>(got));
     return true;
   }
@@ -103,8 +134,8 @@ void Links::begin_frame(int rank) {
   size_t most = kMostNoteBytes;
   if (header.kind == kData) most = kMostDataBytes;
   if (header.kind == kFailure) most = kMostFailureBytes;
-  if (header.kind == kGoodbye) most = 0;
-  if (header.kind > kGoodbye || header.unused != 0 || header.bytes > most) return lose(rank, kNoMessage);
+  if (header.kind == kGoodbye || header.kind == kPulse) most = 0;
+  if (header.kind > kPulse || header.unused != 0 || header.bytes > most) return lose(rank, kNoMessage);
   if (header.kind <= kData && !from.boxes.contains(header.channel) && from.boxes.size() == kMostChannels)
     return lose(rank, kNoMessage);
   from.left = header.bytes;

@@ -29,7 +29,8 @@ std::string message_of(const std::exception_ptr& error) {
 }  // namespace
 
 ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& options)
-    : links_(launch.rank, meet_peers(launch, options.meeting_seconds)), deadline_(options.deadline_seconds) {
+    : links_(launch.rank, meet_peers(launch, options.meeting_seconds), options.deadline_seconds),
+      deadline_(options.deadline_seconds) {
   int before = 0, here = 0;
   for (int other = 0; other < size(); ++other) {
     if (links_.host(other) != links_.host(rank())) continue;

@@ -1,8 +1,9 @@
 // A world whose ranks are processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h),
 // connected pairwise (links.h).
 //
-// A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s; they are
-// told which rank on which host. One that throws tells the others before it ends. Errors name ranks and hosts.
+// A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s, one whose
+// process is stopped at the deadline; they are told which rank on which host. One that throws tells the others before
+// it ends. Errors name ranks and hosts.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@ namespace witan {
 
 struct ProcessWorldOptions {
   double meeting_seconds = 300;   // how long ranks wait for each other to start
-  double deadline_seconds = 300;  // how long a rank waits for its peers in one call
+  double deadline_seconds = 300;  // how long a rank waits for its peers in one call, or hears nothing of one
 };
 
 // Today a process runs one rank.

@@ -58,7 +58,7 @@ bool wait_for(const Socket& socket, int16_t events, double seconds) {
 }
 
 double seconds_until(Deadline deadline) {
-  return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+  return -seconds_since(deadline);
 }
 
 void set(const Socket& socket, int level, int option, int value) {
@@ -108,6 +108,10 @@ Socket try_listen_everywhere(int port, int& error) {
 Deadline deadline_in(double seconds) {
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
+double seconds_since(Deadline then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
 void Socket::close() {

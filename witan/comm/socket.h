@@ -12,6 +12,7 @@ namespace witan {
 
 using Deadline = std::chrono::steady_clock::time_point;
 Deadline deadline_in(double seconds);
+double seconds_since(Deadline then);  // negative before it
 
 class Socket {
  public:

@@ -58,6 +58,9 @@ Fields ParallelConfig::fields() {
       Field{"num_distributed_optimizer_instances", &num_distributed_optimizer_instances,
             "groups of ranks that each hold the whole optimizer, divided; divides the ranks"}
           .between(1, 1 << 20),
+      Field{"distributed_timeout_minutes", &distributed_timeout_minutes,
+            "that ranks wait for each other, at the start and in each call; then the run ends and says for whom"}
+          .between(0.05, 1e6),
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
       Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
       Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}

@@ -29,9 +29,12 @@ struct ParallelConfig {
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
 
+  double distributed_timeout_minutes = 5;  // that ranks wait for each other
+
   bool processes = false;  // ranks are processes, as a launcher says: no key
 
   bool on_gpu() const { return device == "cuda"; }
+  double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
   void validate(int world, int64_t num_experts) const;

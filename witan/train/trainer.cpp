@@ -324,7 +324,8 @@ void end_records(Recorder& recorder, RunResult& result) {
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
                 const RunEvent& event, Progress& progress, World* world) {
   std::optional<ThreadWorld> threads;
-  if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks));
+  const ThreadWorldOptions options{config.parallel.deadline_seconds()};
+  if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks), options);
   Run run{config, plan, data, start, read_file(start.folder.tokenizer()), 0, nullptr};
   std::optional<Recorder> recorder;
   RunResult result;
