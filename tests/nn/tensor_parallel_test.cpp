@@ -163,7 +163,7 @@ TEST(TensorParallel, AnMlpIsTheUndividedOne) {
         [&](Tape& tape, const std::vector<Var>& in) { return layer(tape, in, ops::linear, ops::linear); },
         [&](Tape& tape, const std::vector<Var>& in) {
           const auto first = [&](Tape& on, const Var& x, const Var& w, const Var& bias) {
-            return column_parallel_linear(on, x, w, bias, of.axis());
+            return ops::linear(on, to_divided_layer(on, x, of.axis()), w, bias);
           };
           const auto second = [&](Tape& on, const Var& x, const Var& w, const Var& bias) {
             return row_parallel_linear(on, x, w, bias, of.axis());
@@ -245,7 +245,8 @@ TEST(TensorParallel, AVocabularyIsTheUndividedOne) {
         },
         [&](Tape& tape, const std::vector<Var>& in) {
           const Var x = from_divided_layer(tape, ops::embedding(tape, ids, in[0], part), of.axis());
-          const Var logits = column_parallel_linear(tape, ops::rmsnorm(tape, x, in[1], kEps), in[0], {}, of.axis());
+          const Var whole = to_divided_layer(tape, ops::rmsnorm(tape, x, in[1], kEps), of.axis());
+          const Var logits = ops::linear(tape, whole, in[0], {});
           return ops::cross_entropy(tape, tokens(tape, logits), targets, weights, part, of.axis().group).loss;
         },
         Held::whole(Placement::replicate()));
@@ -267,7 +268,7 @@ TEST(TensorParallel, UsesTheCollectivesThatItsHeaderLists) {
     const Var x = tape.input(meta.empty({B, tokens, D}, DType::f64)),
               up = tape.input(meta.empty({F / n, D}, DType::f64)),
               down = tape.input(meta.empty({D, F / n}, DType::f64)), bias = tape.input(meta.empty({D}, DType::f64));
-    const Var h = ops::gelu(tape, column_parallel_linear(tape, x, up, {}, axis), {});
+    const Var h = ops::gelu(tape, ops::linear(tape, to_divided_layer(tape, x, axis), up, {}), {});
     const Var y = row_parallel_linear(tape, h, down, bias, axis);
     EXPECT_EQ(y.shape(), x.shape());
     const Sent forward = group.sent();
@@ -292,7 +293,7 @@ TEST(TensorParallel, TheGatheredTokensAreNotKept) {
     MetaGroup group(2, 0, "tensor");
     Tape tape(meta);
     const Var x = tape.input(meta.empty({64, 64, 512}, DType::bf16)), w = tape.input(meta.empty({1, 512}, DType::bf16));
-    column_parallel_linear(tape, x, w, {}, {group, Placement::shard(1), keeps});
+    ops::linear(tape, to_divided_layer(tape, x, {group, Placement::shard(1), keeps}), w, {});
     return meta.arena().live(MemoryTag::activations);
   };
   EXPECT_EQ(kept(TensorAxis::Keeps::all) - kept(TensorAxis::Keeps::own), 64 * 128 * 512 * 2);

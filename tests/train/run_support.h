@@ -58,8 +58,8 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     Engine engine(stream, groups, config);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<Batch> batches;
-      const int64_t own = config.micro_batches() / ranks;
-      for (int64_t j = rank * own; j < (rank + 1) * own; ++j)
+      const int64_t own = config.micro_batches() / layout.data_ranks(), first = layout.data_rank(rank) * own;
+      for (int64_t j = first; j < first + own; ++j)
         batches.push_back(random_batch(config, step * config.micro_batches() + j));
       const StepResult out = engine.step(batches, step + 1, step);
       if (rank != 0) continue;
@@ -75,9 +75,7 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     groups.world().barrier(stream);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& parameter = *parameters[i];
-      const bool writes =
-          parameter.spec().expert ? groups.over({Axis::expert_replicate, Axis::expert_shard}).rank() == 0 : rank == 0;
-      if (!writes) continue;
+      if (!layout.holds_first(parameter.spec(), rank)) continue;
       dispatch_floating(parameter.value().dtype(), [&]<class T>() {
         std::vector<T> own(static_cast<size_t>(parameter.elements()));
         stream.read(own.data(), parameter.value());

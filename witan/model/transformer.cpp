@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "witan/ops/elementwise.h"
+#include "witan/ops/redistribute.h"
 #include "witan/ops/view.h"
 
 namespace witan {
@@ -17,6 +18,10 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   builder.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
   builder.expert_ranks = axes.expert->size();
   builder.expert_rank = axes.expert->rank();
+  builder.expert_tensor_ranks = ModelAxes::size(axes.expert_tensor);
+  builder.expert_tensor_rank = ModelAxes::rank(axes.expert_tensor);
+  if (ModelAxes::size(axes.tensor) > 1)
+    builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate());
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);
   return builder;
 }
@@ -30,6 +35,8 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
 Transformer::Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes)
     : Module(""),
       config_(config),
+      tensor_(builder.tensor),
+      loss_parallel_(axes.loss_parallel),
       embedding_(builder / "embedding", config.vocab_size, config.hidden_size),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       final_norm_(builder / "final_norm", config.norm, config.hidden_size) {
@@ -47,7 +54,8 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   }
   add_child(final_norm_);
   if (config.untie_embeddings_and_output_weights) {
-    head_ = std::make_unique<Linear>(builder / "head", config.hidden_size, config.vocab_size, config.init_method_std);
+    head_ = std::make_unique<Linear>(builder / "head", config.hidden_size, config.vocab_size, config.init_method_std,
+                                     Bias::none, Divided::out());
     add_child(*head_);
   }
 }
@@ -68,25 +76,38 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
     out.z_losses.push_back(next.z_loss);
     out.expert_counts.push_back(next.expert_counts);
   }
-  const auto rows = [&](const Var& part) {
-    const auto [T, D] = part.shape().as_rows();
-    return ops::reshape(tape, part, {T, D});
-  };
-  out.logits = head(tape, {rows(x.x), x.added.defined() ? rows(x.added) : Var()});
+  out.logits = head(tape, x);
+  if (tensor_ && !loss_parallel_)
+    out.logits =
+        ops::redistribute(tape, std::move(out.logits), tensor_->group, Placement::shard(1), Placement::replicate());
   return out;
 }
 
 Var Transformer::embed(Tape& tape, const ModelInput& input) {
-  const Var tokens = embedding_.forward(tape, input.tokens);
-  if (!position_embedding_) return tokens;
+  Var rows = embedding_.forward(tape, input.tokens);
+  if (position_embedding_) rows = add_positions(tape, rows, input);
+  return tensor_ ? from_divided_layer(tape, std::move(rows), *tensor_) : rows;
+}
+
+Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& input) {
   require<ShapeError>(input.tokens.size(1) <= *most_positions(), "transformer: ", input.tokens.size(1),
                       " tokens in a row, but max_position_embeddings = ", *most_positions());
-  return ops::add(tape, tokens, position_embedding_->forward(tape, input.where.positions));
+  return ops::add(tape, rows, position_embedding_->forward(tape, input.where.positions));
 }
 
 Var Transformer::head(Tape& tape, const Residual& x) {
   const Var normed = final_norm_.forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
-  return head_ ? head_->forward(tape, normed) : embedding_.logits(tape, normed);
+  const Var whole = tensor_ ? to_divided_layer(tape, normed, *tensor_) : normed;
+  const auto [T, D] = whole.shape().as_rows();
+  const Var rows = ops::reshape(tape, whole, {T, D});
+  return head_ ? head_->forward(tape, rows) : embedding_.logits(tape, rows);
+}
+
+ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                                    ops::LossGradient gradient) {
+  if (!tensor_ || !loss_parallel_) return ops::cross_entropy(tape, std::move(logits), targets, weights, gradient);
+  const ops::VocabularyPart part{tensor_->group.rank() * logits.size(1), config_.vocab_size};
+  return ops::cross_entropy(tape, std::move(logits), targets, weights, part, tensor_->group, gradient);
 }
 
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {

@@ -7,6 +7,7 @@
 
 #include "witan/model/block.h"
 #include "witan/nn/embedding.h"
+#include "witan/ops/cross_entropy.h"
 
 namespace witan {
 
@@ -18,7 +19,7 @@ struct ModelInput {
 };
 
 struct ModelOutput {
-  Var logits;                         // [T, V], T = B S
+  Var logits;                         // [T, n], T = B S: V columns, or this rank's where they are divided
   std::vector<Var> balance_losses;    // per MoE block, [1]
   std::vector<Var> z_losses;          // per MoE block, [1]
   std::vector<Tensor> expert_counts;  // per MoE block, [E] int64
@@ -29,7 +30,11 @@ class Transformer : public Module {
   // The config must be valid.
   Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes);
 
+  // On ranks of the tensor axis with the same input.
   ModelOutput forward(Tape& tape, const ModelInput& input);
+  // Of the logits that forward() gave, as in ops/cross_entropy.h: the same on all ranks of the tensor axis.
+  ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                         ops::LossGradient gradient = ops::LossGradient::any);
 
   // Generation: the logits [B, V] of the last of the next S positions, given caches that hold the earlier ones. Tape
   // off.
@@ -41,11 +46,14 @@ class Transformer : public Module {
   std::optional<int64_t> most_positions() const;
 
  private:
-  Var embed(Tape& tape, const ModelInput& input);  // [B, S, D]
+  Var embed(Tape& tape, const ModelInput& input);                           // [B, S, D], of the residual stream
+  Var add_positions(Tape& tape, const Var& rows, const ModelInput& input);  // rows [B, S, D]
   Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes);
-  Var head(Tape& tape, const Residual& x);
+  Var head(Tape& tape, const Residual& x);  // x [B, S, D] -> [T, n]
 
   ModelConfig config_;
+  std::optional<TensorAxis> tensor_;  // none: matrices are whole
+  bool loss_parallel_;                // logits are divided over it
   Embedding embedding_;
   std::unique_ptr<Embedding> position_embedding_;  // null: positions are not learned
   Dropout embedding_dropout_;

@@ -61,28 +61,28 @@ Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::Rop
 Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
+      axis_(builder.tensor),
       head_dim_(config.head_dim(width)),
+      heads_(builder.share(config.num_attention_heads)),
+      groups_(builder.share(config.num_query_groups)),
       rope_(config.rope(width)),
       dropout_(builder / "dropout", config.attention_dropout),
-      projections_(builder.stream.empty({(config.num_attention_heads + 2 * config.num_query_groups) * head_dim_, width},
-                                        builder.dtype, MemoryTag::weights)),
-      q_proj_((builder / "q_proj").at(projections_.narrow(0, 0, config.num_attention_heads * head_dim_)), width,
-              config.num_attention_heads * head_dim_, builder.init_std, bias),
-      k_proj_(
-          (builder / "k_proj")
-              .at(projections_.narrow(0, config.num_attention_heads * head_dim_, config.num_query_groups * head_dim_)),
-          width, config.num_query_groups * head_dim_, builder.init_std, bias),
-      v_proj_((builder / "v_proj")
-                  .at(projections_.narrow(0, (config.num_attention_heads + config.num_query_groups) * head_dim_,
-                                          config.num_query_groups * head_dim_)),
-              width, config.num_query_groups * head_dim_, builder.init_std, bias),
-      o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias) {
+      projections_(
+          builder.stream.empty({(heads_ + 2 * groups_) * head_dim_, width}, builder.dtype, MemoryTag::weights)),
+      q_proj_((builder / "q_proj").at(projections_.narrow(0, 0, heads_ * head_dim_)), width,
+              config.num_attention_heads * head_dim_, builder.init_std, bias, Divided::out()),
+      k_proj_((builder / "k_proj").at(projections_.narrow(0, heads_ * head_dim_, groups_ * head_dim_)), width,
+              config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
+      v_proj_((builder / "v_proj").at(projections_.narrow(0, (heads_ + groups_) * head_dim_, groups_ * head_dim_)),
+              width, config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
+      o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias,
+              Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
 }
 
 Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& where) {
   const int64_t B = x.size(0), S = x.size(1);
-  const Shape queries{B, S, config_.num_attention_heads, head_dim_}, groups{B, S, config_.num_query_groups, head_dim_};
+  const Shape queries{B, S, heads_, head_dim_}, groups{B, S, groups_, head_dim_};
   const auto rotated = [&](const Var& heads) {
     if (config_.position_embedding_type != "rope") return heads;
     return ops::rope(tape, heads, where.positions, config_.rotary_base, config_.rotary_interleaved,
@@ -94,7 +94,7 @@ Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& w
 }
 
 Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Positions& where) {
-  const ops::HeadSizes sizes{config_.num_attention_heads, config_.num_query_groups, head_dim_, rope_};
+  const ops::HeadSizes sizes{heads_, groups_, head_dim_, rope_};
   const Tensor angles = where.angles.defined()
                             ? where.angles
                             : rotary_angles(tape.stream(), where.positions, rope_, accumulator(x.dtype()));
@@ -106,10 +106,11 @@ Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Pos
 
 Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const auto [q, k, v] = q_proj_.has_bias() ? project(tape, x, where) : project_together(tape, x, where);
+  const Var tokens = axis_ ? to_divided_layer(tape, x, *axis_) : x;  // [B, S, D]
+  const auto [q, k, v] = q_proj_.has_bias() ? project(tape, tokens, where) : project_together(tape, tokens, where);
   const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
                                    dropout_.drawn_from(randomness), where.hints);
-  return o_proj_.forward(tape, ops::reshape(tape, mixed, {x.size(0), x.size(1), q.size(2) * head_dim_}));
+  return o_proj_.forward(tape, ops::reshape(tape, mixed, {q.size(0), q.size(1), q.size(2) * head_dim_}));
 }
 
 Var Attention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
@@ -129,7 +130,7 @@ Var Attention::decode(Tape& tape, const Var& x, const Positions& where, KvCache&
 }
 
 KvCache Attention::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
-  const Shape shape{batch, positions, config_.num_query_groups, head_dim_};
+  const Shape shape{batch, positions, groups_, head_dim_};
   return {stream.empty(shape, dtype), stream.empty(shape, dtype), 0};
 }
 

@@ -44,7 +44,7 @@ class Attention : public Module {
  public:
   Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias = Bias::none);
 
-  // x [B, S, D] -> [B, S, D]
+  // x [B, S, D] of the residual stream -> the same
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
   // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
@@ -58,7 +58,9 @@ class Attention : public Module {
   Heads project_together(Tape& tape, const Var& x, const Positions& where);
 
   AttentionConfig config_;
+  std::optional<TensorAxis> axis_;
   int64_t head_dim_;
+  int64_t heads_, groups_;  // H and G of this rank
   kernels::RopeArgs rope_;
   Dropout dropout_;
   Tensor projections_;  // [(H + 2 G) hd, D]: the weights of q, k and v

@@ -6,11 +6,13 @@
 namespace witan {
 
 Embedding::Embedding(const Builder& builder, int64_t vocabulary, int64_t width)
-    : Module(builder.path), weight_(add_parameter(builder, "weight", {vocabulary, width}, builder.embedding_init())) {}
+    : Module(builder.path),
+      part_{builder.share(vocabulary) * builder.tensor_rank(), vocabulary},
+      weight_(add_parameter(builder, "weight", {vocabulary, width}, builder.embedding_init(), true, Cut{0})) {}
 
 Var Embedding::forward(Tape& tape, const Tensor& ids) {
   const ModuleScope scope(tape, *this);
-  return ops::embedding(tape, ids, tape.parameter(weight_));
+  return ops::embedding(tape, ids, tape.parameter(weight_), part_);
 }
 
 Var Embedding::logits(Tape& tape, const Var& x) {

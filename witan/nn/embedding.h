@@ -2,18 +2,23 @@
 #pragma once
 
 #include "witan/nn/module.h"
+#include "witan/ops/vocabulary.h"
 
 namespace witan {
 
+// Ranks of the tensor axis hold a part of the entries each, n = V / ranks of them.
 class Embedding : public Module {
  public:
   // weight [V, D]
   Embedding(const Builder& builder, int64_t vocabulary, int64_t width);
 
-  Var forward(Tape& tape, const Tensor& ids);  // ids int32 [..] -> [.., D]
-  Var logits(Tape& tape, const Var& x);        // x [.., D] -> [.., V], with the same weight (tied head)
+  // ids int32 [..] -> [.., D]: 0 where another rank has the entry, so that ranks have summands
+  Var forward(Tape& tape, const Tensor& ids);
+  // With the same weight (tied head): x [.., D] as to_divided_layer() gives it -> [.., n]
+  Var logits(Tape& tape, const Var& x);
 
  private:
+  ops::VocabularyPart part_;
   Parameter& weight_;
 };
 

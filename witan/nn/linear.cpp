@@ -3,15 +3,28 @@
 #include "witan/ops/linear.h"
 
 namespace witan {
+namespace {
 
-Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias)
-    : Module(builder.path), weight_(add_parameter(builder, "weight", {out, in}, builder.linear_init(std, in))) {
-  if (bias == Bias::zeros) bias_ = &add_parameter(builder, "bias", {out}, builder.bias_init(in), false);
+Cut cut_of_weight(Divided divided) {
+  if (divided.by == Divided::By::none) return {};
+  return divided.by == Divided::By::out ? Cut{0, divided.blocks} : Cut{1};
+}
+
+}  // namespace
+
+Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias, Divided divided)
+    : Module(builder.path),
+      weight_(add_parameter(builder, "weight", {out, in}, builder.linear_init(std, in), true, cut_of_weight(divided))) {
+  if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
+  if (bias == Bias::zeros)
+    bias_ = &add_parameter(builder, "bias", {out}, builder.bias_init(in), false,
+                           divided.by == Divided::By::out ? Cut{0, divided.blocks} : Cut{});
 }
 
 Var Linear::forward(Tape& tape, const Var& x) {
   const ModuleScope scope(tape, *this);
-  return ops::linear(tape, x, tape.parameter(weight_), bias_ ? tape.parameter(*bias_) : Var());
+  const Var weight = tape.parameter(weight_), bias = bias_ ? tape.parameter(*bias_) : Var();
+  return sums_over_ ? row_parallel_linear(tape, x, weight, bias, *sums_over_) : ops::linear(tape, x, weight, bias);
 }
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// y = x wᵀ + b
+// y = x wᵀ + b, whole or divided among the ranks of the tensor axis.
 #pragma once
 
 #include "witan/nn/module.h"
@@ -7,18 +7,31 @@ namespace witan {
 
 enum class Bias : uint8_t { none, zeros };  // zeros: at first, unless PyTorch's defaults are asked for
 
+// Which of its features each of the n ranks of the tensor axis has a share of.
+struct Divided {
+  enum class By : uint8_t { none, out, in };
+  By by = By::none;
+  int64_t blocks = 1;  // of out, each of which is divided by itself
+
+  static constexpr Divided out(int64_t blocks = 1) { return {By::out, blocks}; }
+  static constexpr Divided in() { return {By::in, 1}; }
+};
+
 class Linear : public Module {
  public:
   // weight [out, in], normal with the given standard deviation; bias [out], which does not decay
-  Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias = Bias::none);
+  Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias = Bias::none, Divided divided = {});
 
-  Var forward(Tape& tape, const Var& x);  // x [.., in] -> [.., out]
+  // x [.., in] -> [.., out]. Divided by out: x as to_divided_layer() gives it -> [.., out/n]. Divided by in: x
+  // [.., in/n] -> the residual stream.
+  Var forward(Tape& tape, const Var& x);
 
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
   bool has_bias() const { return bias_ != nullptr; }
 
  private:
+  std::optional<TensorAxis> sums_over_;  // where ranks have summands of y
   Parameter& weight_;
   Parameter* bias_ = nullptr;
 };

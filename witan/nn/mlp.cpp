@@ -39,16 +39,17 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
 Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias)
     : Module(builder.path),
       config_(config),
+      axis_(builder.tensor),
       first_(builder / (config.gated() ? "gate_up_proj" : "up_proj"), width, config.first_rows(), builder.init_std,
-             bias),
-      second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std, bias) {
+             bias, Divided::out(config.first_blocks())),
+      second_(builder / "down_proj", config.ffn_hidden_size, width, builder.output_init_std, bias, Divided::in()) {
   add_child(first_);
   add_child(second_);
 }
 
 Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  const Var h = first_.forward(tape, x);
+  const Var h = first_.forward(tape, axis_ ? to_divided_layer(tape, x, *axis_) : x);
   return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise));
 }
 

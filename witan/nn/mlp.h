@@ -17,11 +17,11 @@ struct MlpConfig {
   void validate() const;  // throws ConfigError
   bool gated() const { return swiglu || geglu; }
   // Rows of the first weight: gate and up in one matrix, gate first.
-  int64_t first_rows() const { return (gated() ? 2 : 1) * ffn_hidden_size; }
+  int64_t first_rows() const { return first_blocks() * ffn_hidden_size; }
+  int64_t first_blocks() const { return gated() ? 2 : 1; }
 };
 
 // h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/activation.h, or undefined and null.
-
 Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
                bool rematerialise);
 
@@ -29,10 +29,11 @@ class Mlp : public Module {
  public:
   Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias = Bias::none);
 
-  Var forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D] -> [.., D]
+  Var forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D] of the residual stream -> the same
 
  private:
   MlpConfig config_;
+  std::optional<TensorAxis> axis_;
   Linear first_, second_;
 };
 

@@ -18,18 +18,22 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
 }
 
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                 Initialization init, bool weight_decay) {
-  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, weight_decay, false};
-  const auto part = spec.whole();
+                                 Initialization init, bool weight_decay, Cut cut) {
+  const bool own_tokens = !cut.any() && builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard;
+  ParameterSpec spec{
+      (builder / name).path, shape, builder.dtype, init,
+      weight_decay,          false, cut,           own_tokens ? Placement::Uses::own : Placement::Uses::same};
+  const auto part = spec.part(1, 0, builder.tensor_ranks(), builder.tensor_rank());
   own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
                                              name == "weight" ? builder.place : Tensor()));
   return *own_.back();
 }
 
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                        Initialization init) {
-  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true};
-  const auto part = spec.part(builder.expert_ranks, builder.expert_rank, 1, 0);
+                                        Initialization init, Cut cut) {
+  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, cut};
+  const auto part =
+      spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
   own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get()));
   return *own_.back();
 }

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "witan/autograd/tape.h"
 #include "witan/nn/parameter.h"
+#include "witan/nn/tensor_parallel.h"
 
 namespace witan {
 
@@ -21,6 +23,9 @@ struct Builder {
   double output_init_std = 0.02;  // of projections back into the residual stream: std / sqrt(2 L), as Megatron-LM
   int expert_ranks = 1;           // size of the expert axis, and this rank's coordinate on it
   int expert_rank = 0;
+  int expert_tensor_ranks = 1;  // the same of the expert tensor axis
+  int expert_tensor_rank = 0;
+  std::optional<TensorAxis> tensor = {};    // none: matrices are whole
   std::shared_ptr<TorchRandom> torch = {};  // where there is one, weights begin with PyTorch's defaults
   std::string path = {};
   Tensor place = {};  // memory for the next matrix, where it is to lie beside others
@@ -37,6 +42,11 @@ struct Builder {
   Initialization embedding_init() const {
     return torch ? Initialization{Initialization::Kind::torch_normal} : Initialization{.std = init_std};
   }
+
+  int tensor_ranks() const { return tensor ? tensor->group.size() : 1; }
+  int tensor_rank() const { return tensor ? tensor->group.rank() : 0; }
+  // A rank's share of what the tensor axis divides evenly.
+  int64_t share(int64_t size) const { return size / tensor_ranks(); }
 
   Builder at(Tensor memory) const {
     Builder here = *this;
@@ -80,12 +90,13 @@ class Module {
   ModuleHooks hooks;
 
  protected:
-  // weight [shape]; the name is the module's path and `name`.
+  // weight [shape], of which this rank holds its piece of the cut; the name is the module's path and `name`. Without a
+  // cut it must be one that is applied to the residual stream.
   Parameter& add_parameter(const Builder& builder, const std::string& name, const Shape& shape, Initialization init,
-                           bool weight_decay = true);
-  // A stack of experts along dim 0, of which this rank holds its share.
+                           bool weight_decay = true, Cut cut = {});
+  // A stack of experts along dim 0, of which this rank holds its share, and its piece of each.
   Parameter& add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                  Initialization init);
+                                  Initialization init, Cut cut = {});
   void add_child(Module& child) { children_.push_back(&child); }
 
  private:

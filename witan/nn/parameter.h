@@ -8,6 +8,7 @@
 
 #include "witan/autograd/tape.h"
 #include "witan/base/torch_random.h"
+#include "witan/comm/placement.h"
 #include "witan/tensor/region.h"
 
 namespace witan {
@@ -41,6 +42,8 @@ struct ParameterSpec {
   bool weight_decay = true;  // Megatron's rule: matrices yes, norms and biases no
   bool expert = false;       // a stack of experts along dim 0, which the expert axis divides
   Cut cut = {};              // by the tensor axis, of an expert by the expert tensor axis
+  // What ranks of the tensor axis do with one that is not cut: the same, or each applies it to tokens of its own.
+  Placement::Uses uses = Placement::Uses::same;
 
   // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
   // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim does not divide evenly.

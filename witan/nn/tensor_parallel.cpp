@@ -30,10 +30,6 @@ Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis) {
   return ops::redistribute(tape, std::move(y), axis.group, Placement::partial(), axis.residual);
 }
 
-Var column_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
-  return ops::linear(tape, to_divided_layer(tape, x, axis), w, bias);
-}
-
 Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
   if (axis.group.size() == 1) return ops::linear(tape, x, w, bias);
   const Var y = from_divided_layer(tape, ops::linear(tape, x, w, {}), axis);

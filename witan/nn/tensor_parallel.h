@@ -37,9 +37,6 @@ Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis);
 // The sum of the ranks' y [B, S, D], in the residual stream; move y in.
 Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis);
 
-// y = x w^T + bias with x of the residual stream, w [N/n, K] and bias [N/n] or undefined: the rank's rows -> [B, S,
-// N/n]
-Var column_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis);
 // y = sum over ranks of x w^T, + bias, in the residual stream; x [B, S, K/n], w [N, K/n], bias [N] (whole) or undefined
 Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis);
 

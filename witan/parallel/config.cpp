@@ -7,17 +7,13 @@
 #include "witan/base/error.h"
 
 namespace witan {
-namespace {
 
-// Of the divisors of `of`, the one nearest to `wanted`; the smaller of two.
 int64_t nearest_divisor(int64_t wanted, int64_t of) {
   int64_t nearest = 1;
   for (int64_t size = 1; size <= of; ++size)
     if (of % size == 0 && std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
   return nearest;
 }
-
-}  // namespace
 
 Fields ParallelConfig::fields() {
   return {
@@ -97,7 +93,7 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
     left /= size;
   }
   for (const auto& [key, size] : axes)
-    require<ConfigError>(size == 1, key, " = ", size, " is not to be had yet; set it to 1");
+    require<ConfigError>(size == 1 || key == axes[0].first, key, " = ", size, " is not to be had yet; set it to 1");
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
   require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
                        " ranks do not form whole groups of so many; the nearest that works is ",

@@ -6,6 +6,9 @@
 
 namespace witan {
 
+// Of the divisors of `of`, the one nearest to `wanted`; the smaller of two.
+int64_t nearest_divisor(int64_t wanted, int64_t of);
+
 struct ParallelConfig {
   int64_t ranks = 0;                       // of this process; 0: as many as are useful
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit

@@ -20,19 +20,19 @@ class GlobalNorm {
   GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups);
 
   // total [2] float64 on the device: the sum of squares and the number of zeros, for clip() and read_norm();
-  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard and expert axes.
+  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard, tensor, expert and
+  // expert tensor axes.
   const Tensor& compute(Stream& stream, Of what);
 
  private:
-  // Parameters of one kind: their rows of sums lie by rank of the group that divides them, `rows[r]` from `begin[r]`
-  // on.
+  // Parameters that the same ranks divide: their rows of sums lie by rank of the group, `rows[r]` from `begin[r]` on.
   struct Family {
-    bool experts;
     Group& group;
-    int expert_ranks;  // of which the group has one after the other for each owner
-    std::vector<int64_t> begin, rows;
+    int parts;  // of a parameter that is not divided among owners: the group has one after the other for each owner
+    std::vector<size_t> parameters = {};
+    std::vector<int64_t> begin = {}, rows = {};
   };
-  Family family_of(bool experts, Group& group, int expert_ranks, int64_t& rows) const;
+  std::vector<Family> families_of(const Groups& groups);
   int64_t rows_of(size_t parameter, int owner) const;
   int64_t table_words() const;
   std::vector<int64_t> summation_order() const;
@@ -40,7 +40,7 @@ class GlobalNorm {
 
   const Ownership& ownership_;
   int64_t rows_ = 0;  // of sums
-  Family dense_, experts_;
+  std::vector<Family> families_;
   Tensor sums_;   // [rows, 2] float64
   Tensor order_;  // [rows] int64: in which they are added
   Tensor total_;  // [2] float64

@@ -48,9 +48,11 @@ GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, con
   Bucket bucket;
   bucket.first_parameter = plan.parameters.front();
   for (const size_t i : plan.parameters) bucket.parameters.push_back(parameters[i]);
-  bucket.group = &groups.over(groups.layout().gradient_axes(bucket.parameters.front()->spec()));
+  bucket.group = &groups.over(plan.axes);
   bucket.shards = &groups.of(Layout::shard_axis(plan.experts));
-  bucket.replicas = &groups.of(Layout::replicate_axis(plan.experts));
+  Axes others = plan.axes;
+  std::erase(others, Layout::shard_axis(plan.experts));
+  bucket.replicas = &groups.over(others);
   bucket.begins = plan.begins;
   if (plan.experts && options_.summation == Summation::tree) bucket.sources = groups.of(Axis::expert).size();
   const int64_t total = plan.begins.back();

@@ -35,9 +35,13 @@ Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
 
 std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& spec) const {
   constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
+  const Placement of_tensor = spec.cut.any() ? Placement::shard(spec.cut.dim) : Placement::replicate(spec.uses);
   if (spec.expert)
-    return {{Axis::expert_replicate, replicas}, {Axis::expert_shard, replicas}, {Axis::expert, Placement::shard(0)}};
-  return {{Axis::replicate, replicas}, {Axis::shard, replicas}, {Axis::context, replicas}};
+    return {{Axis::expert_replicate, replicas},
+            {Axis::expert_shard, replicas},
+            {Axis::expert, Placement::shard(0)},
+            {Axis::expert_tensor, of_tensor}};
+  return {{Axis::replicate, replicas}, {Axis::shard, replicas}, {Axis::context, replicas}, {Axis::tensor, of_tensor}};
 }
 
 Axes Layout::world_axes() const {
@@ -48,12 +52,23 @@ Axes Layout::data_axes() const {
   return mesh_.effective({Axis::replicate, Axis::shard});
 }
 
+Axes Layout::token_axes() const {
+  return mesh_.effective({Axis::replicate, Axis::shard, Axis::context});
+}
+
 int Layout::data_ranks() const {
   return mesh_.size(Axis::replicate) * mesh_.size(Axis::shard);
 }
 
 int Layout::data_rank(int rank) const {
   return mesh_.coordinate(rank, Axis::replicate) * mesh_.size(Axis::shard) + mesh_.coordinate(rank, Axis::shard);
+}
+
+std::vector<int> Layout::telling_ranks() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world_size(); ++rank)
+    if (mesh_.coordinate(rank, Axis::tensor) == 0) ranks.push_back(rank);
+  return ranks;
 }
 
 std::vector<Axes> Layout::group_axes() const {
@@ -65,12 +80,16 @@ std::vector<Axes> Layout::group_axes() const {
                                          {Axis::tensor},
                                          {Axis::pipeline},
                                          {Axis::replicate, Axis::context},
+                                         {Axis::replicate, Axis::context, Axis::tensor},
+                                         token_axes(),
+                                         {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
+                                         {Axis::shard, Axis::tensor},
                                          {Axis::expert},
                                          {Axis::expert_tensor},
                                          {Axis::expert_replicate},
                                          {Axis::expert_shard},
                                          {Axis::expert_replicate, Axis::expert_shard},
-                                         {Axis::expert_shard, Axis::expert}};
+                                         {Axis::expert_shard, Axis::expert, Axis::expert_tensor}};
   for (const Axes& wanted : wanted_axes)
     if (const Axes axes = mesh_.effective(wanted); std::ranges::find(all, axes) == all.end()) all.push_back(axes);
   return all;
@@ -81,6 +100,14 @@ Axes Layout::gradient_axes(const ParameterSpec& spec) const {
   for (const auto& [axis, placement] : placements(spec))
     if (placement.of_gradient() == Placement::partial()) axes.push_back(axis);
   return mesh_.effective(axes);
+}
+
+bool Layout::holds_first(const ParameterSpec& spec, int rank, const Axes& but) const {
+  return std::ranges::all_of(placements(spec), [&](const auto& placed) {
+    const auto& [axis, placement] = placed;
+    return placement.kind != Placement::Kind::replicate || std::ranges::find(but, axis) != but.end() ||
+           mesh_.coordinate(rank, axis) == 0;
+  });
 }
 
 ParameterSpec::Part Layout::part(const ParameterSpec& spec, int rank) const {

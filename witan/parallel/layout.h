@@ -21,8 +21,11 @@ class Layout {
 
   Axes world_axes() const;  // that divide all ranks
   Axes data_axes() const;   // along which ranks have samples of their own
+  Axes token_axes() const;  // along which ranks have tokens of their own: of other samples, or of the same
   int data_ranks() const;   // along them together
   int data_rank(int rank) const;
+  // Of the ranks that find the same losses, those of a tensor axis, the first: what the others say is not counted.
+  std::vector<int> telling_ranks() const;
   // Ranks that divide the optimizer's work on the same parameters, of experts or of all others, and which one this is.
   int owners(bool experts) const { return mesh_.size(shard_axis(experts)); }
   int owner(bool experts, int rank) const { return mesh_.coordinate(rank, shard_axis(experts)); }
@@ -35,6 +38,9 @@ class Layout {
   std::vector<std::pair<Axis, Placement>> placements(const ParameterSpec& spec) const;
   // The axes on which each rank finds a summand of the parameter's gradient: over which it must be reduced.
   Axes gradient_axes(const ParameterSpec& spec) const;
+  // Whether the rank is the first of those that hold the same part of the parameter; `but`: of those that share its
+  // coordinate on that axis.
+  bool holds_first(const ParameterSpec& spec, int rank, const Axes& but = {}) const;
   // What a rank holds of a parameter.
   ParameterSpec::Part part(const ParameterSpec& spec, int rank) const;
 

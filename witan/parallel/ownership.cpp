@@ -36,6 +36,28 @@ std::vector<int64_t> cut_at_chunks(const std::vector<const Parameter*>& paramete
   return begins;
 }
 
+// Parameters of one kind that are reduced over the same axes.
+struct Family {
+  bool experts;
+  Axes axes;
+  std::vector<size_t> parameters;
+  std::vector<int64_t> elements;
+};
+
+std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const Layout& layout) {
+  std::vector<Family> families;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool experts = parameters[i]->spec().expert;
+    const Axes axes = layout.gradient_axes(parameters[i]->spec());
+    auto family =
+        std::ranges::find_if(families, [&](const Family& one) { return one.experts == experts && one.axes == axes; });
+    if (family == families.end()) family = families.insert(family, {experts, axes, {}, {}});
+    family->parameters.push_back(i);
+    family->elements.push_back(parameters[i]->elements());
+  }
+  return families;
+}
+
 }  // namespace
 
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements) {
@@ -55,24 +77,18 @@ std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements,
 std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
                                        int64_t bucket_elements) {
   std::vector<BucketPlan> plans;
-  for (const bool experts : {false, true}) {
-    std::vector<size_t> family;  // parameters that are reduced over the same axes
-    std::vector<int64_t> elements;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i]->spec().expert != experts) continue;
-      family.push_back(i);
-      elements.push_back(parameters[i]->elements());
-    }
-    for (const std::vector<size_t>& members : plan_buckets(elements, bucket_elements)) {
+  for (const Family& family : families_of(parameters, layout)) {
+    for (const std::vector<size_t>& members : plan_buckets(family.elements, bucket_elements)) {
       BucketPlan& plan = plans.emplace_back();
-      plan.experts = experts;
+      plan.experts = family.experts;
+      plan.axes = family.axes;
       std::vector<const Parameter*> held;
       // In the model's order: what lies side by side there is side by side here, and can be written at once.
       for (const size_t member : members | std::views::reverse) {
-        plan.parameters.push_back(family[member]);
-        held.push_back(parameters[family[member]]);
+        plan.parameters.push_back(family.parameters[member]);
+        held.push_back(parameters[family.parameters[member]]);
       }
-      plan.begins = cut_at_chunks(held, layout.owners(experts));
+      plan.begins = cut_at_chunks(held, layout.owners(family.experts));
     }
   }
   std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.parameters.front(); });

@@ -24,6 +24,7 @@ struct BucketPlan {
 
   std::vector<size_t> parameters;  // indices in the model, in the order of the buffer, which is the model's
   bool experts = false;            // whose parameters they are; a bucket has no others
+  Axes axes = {};                  // over which they are reduced, all of them
   std::vector<int64_t> begins;     // [owners + 1]: elements [begins[o], begins[o + 1]) of the buffer are owner o's
 };
 // In the order of their reduction: backward has finished a bucket when it passes the first parameter, so the latest go

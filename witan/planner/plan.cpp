@@ -59,7 +59,7 @@ class MetaRank {
   void sample(int64_t prompt_tokens) {
     const auto most = engine_.model().most_positions();  // with room for one that is new
     const int64_t tokens = most ? std::min(prompt_tokens, *most - 1) : prompt_tokens;
-    if (config_.train.sample_tokens == 0 || tokens == 0) return;
+    if (config_.train.sample_tokens == 0 || config_.parallel.model_ranks() > 1 || tokens == 0) return;
     GenerateOptions options;
     options.max_tokens = tokens_that_fit(engine_.model(), tokens, config_.train.sample_tokens);
     generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
@@ -125,7 +125,7 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const StepInputs inputs(stream, batches_of(config, micro_batches));
-  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "world"),
+  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "world"), {},
                           report_sizes(config.model, micro_batches));
   return stream.arena().high_water();
 }

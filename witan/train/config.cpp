@@ -1,6 +1,10 @@
 #include "witan/train/config.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
 
@@ -52,7 +56,8 @@ Fields TrainConfig::fields() {
       Field{"most_skipped", &most_skipped, "consecutive steps with non-finite gradients before the run gives up"}
           .at_least(1),
       Field{"sample_prompt", &sample_prompt, "what the sample at the end begins with"},
-      Field{"sample_tokens", &sample_tokens, "tokens of the sample at the end; 0: none"}.at_least(0),
+      Field{"sample_tokens", &sample_tokens, "tokens of the sample at the end, where ranks hold whole blocks; 0: none"}
+          .at_least(0),
       Field{"sample_temperature", &sample_temperature, "of the sample at the end; 0: the likeliest token"}.at_least(0),
   };
 }
@@ -121,6 +126,35 @@ void validate_for_gpu(const MoeConfig& moe) {
                        "; set moe_router_topk to that, or --device cpu");
 }
 
+// Throws ConfigError when a size that ranks of the tensor axis divide cannot be dealt out to them evenly.
+void validate_tensor(const RunConfig& config) {
+  const int64_t ranks = config.parallel.tensor_model_parallel_size;
+  if (ranks == 1) return;
+  const ModelConfig& model = config.model;
+  std::vector<std::pair<std::string, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
+                                                          {"num_query_groups", model.attention.num_query_groups},
+                                                          {"ffn_hidden_size", model.mlp.ffn_hidden_size},
+                                                          {"vocab_size", model.vocab_size}};
+  if (model.attention.learned_positions())
+    divided.emplace_back("max_position_embeddings", model.attention.max_position_embeddings);
+  if (config.parallel.sequence_parallel) divided.emplace_back("seq_length", config.data.seq_length);
+  int64_t common = 0;
+  for (const auto& [key, size] : divided) common = std::gcd(common, size);
+  for (const auto& [key, size] : divided)
+    require<ConfigError>(size % ranks == 0, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", size,
+                         " cannot be divided among so many ranks evenly; the nearest that works is ",
+                         nearest_divisor(ranks, common));
+  require<ConfigError>(!config.parallel.deterministic, "deterministic = true: ranks that divide matrices (",
+                       "tensor_model_parallel_size = ", ranks, ") sum in another order than one rank; set one of them ",
+                       "back");
+  require<ConfigError>(model.moe.num_experts == 0, "tensor_model_parallel_size = ", ranks,
+                       " with experts is not to be had yet; set it to 1");
+  require<ConfigError>(model.attention.attention_dropout == 0, "tensor_model_parallel_size = ", ranks,
+                       " with attention_dropout is not to be had yet; set one of them back");
+  require<ConfigError>(model.hidden_dropout == 0 || !config.parallel.sequence_parallel,
+                       "sequence_parallel = true with hidden_dropout is not to be had yet; set one of them back");
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
@@ -128,6 +162,7 @@ void RunConfig::validate() const {
   data.validate();
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  validate_tensor(*this);
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
                          model.dtype, ": gradients are not narrower than what they are of");

@@ -8,7 +8,6 @@
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
-#include "witan/ops/cross_entropy.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
 #include "witan/tensor/recording.h"
@@ -79,7 +78,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   inputs_.reset();
   report_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches);
-  report_ = std::make_unique<StepReport>(stream_, groups_.world(),
+  report_ = std::make_unique<StepReport>(stream_, groups_.world(), groups_.layout().telling_ranks(),
                                          report_sizes(config_.model, static_cast<int64_t>(batches.size())));
 }
 
@@ -107,7 +106,7 @@ void Engine::replay() {
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
-  groups_.world().all_reduce(stream_, inputs_->target_count());
+  tokens().all_reduce(stream_, inputs_->target_count());
   const Stopwatch forward_backward;
   for (int64_t i = 0; i < inputs_->micro_batches(); ++i) run_micro_batch(i);
   stream_.set_part("gradients");
@@ -150,7 +149,7 @@ void Engine::run_micro_batch(int64_t index) {
     kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
     ModelOutput out = model_.forward(tape, input);
     const ops::CrossEntropy entropy =
-        ops::cross_entropy(tape, std::move(out.logits), inputs_->targets(index), weights, ops::LossGradient::one);
+        model_.loss(tape, std::move(out.logits), inputs_->targets(index), weights, ops::LossGradient::one);
     report_->add(stream_, index, entropy.loss.value(), out);
 
     roots.emplace_back(entropy.loss, one_);
@@ -204,14 +203,14 @@ StepResult Engine::result_of(const StepReport::Result& report, const std::vector
   return result;
 }
 
-// All ranks' values, in the order of ranks.
+// The values of all ranks with tokens of their own, in the order of ranks.
 std::vector<double> Engine::gather(const std::vector<double>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  const Group& ranks = groups_.world();
+  Group& ranks = tokens();
   const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor own = all.narrow(0, ranks.rank() * count, count);
   stream_.write(own, values.data());
-  groups_.world().all_gather(stream_, all, own);
+  ranks.all_gather(stream_, all, own);
   if (stream_.is_meta()) return values;
   std::vector<double> gathered(static_cast<size_t>(all.elements()));
   stream_.read(gathered.data(), all);
@@ -244,17 +243,15 @@ double Engine::params_norm() {
 
 std::vector<StateTensor> Engine::state() const {
   // Of the ranks that hold the same, the first writes it.
-  const auto first_along = [&](const Axes& axes) { return groups_.over(axes).rank() == 0; };
-  const bool writes_dense = first_along(groups_.layout().data_axes()),
-             writes_experts = first_along({Axis::expert_replicate, Axis::expert_shard});
+  const Layout& layout = groups_.layout();
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_)
     tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region(),
-                       parameter->spec().expert ? writes_experts : writes_dense});
-  const bool owns_dense = first_along({Axis::replicate}), owns_experts = first_along({Axis::expert_replicate});
+                       layout.holds_first(parameter->spec(), groups_.rank())});
   optimizer_->visit([&](const OptimizerTensor& piece) {
+    const Axes owners = {Layout::shard_axis(piece.parameter.expert)};
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
-                       piece.parameter.expert ? owns_experts : owns_dense, piece.remainder});
+                       layout.holds_first(piece.parameter, groups_.rank(), owners), piece.remainder});
   });
   return tensors;
 }

@@ -89,6 +89,7 @@ class Engine {
   void run_micro_batch(int64_t index);
   StepResult result_of(const StepReport::Result& report, const std::vector<Batch>& batches) const;
   std::vector<double> gather(const std::vector<double>& values);
+  Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 
   Stream& stream_;
   const Groups& groups_;

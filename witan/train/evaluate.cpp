@@ -1,6 +1,5 @@
 #include "witan/train/evaluate.h"
 
-#include "witan/ops/cross_entropy.h"
 #include "witan/train/upload.h"
 
 namespace witan {
@@ -9,8 +8,8 @@ Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch) {
   Tape tape(stream, Tape::Mode::off);
   const ModelInput input = upload(stream, batch);
   const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()), 1.0);
-  const ModelOutput out = model.forward(tape, input);
-  const ops::CrossEntropy entropy = ops::cross_entropy(tape, out.logits, ids, weights);
+  ModelOutput out = model.forward(tape, input);
+  const ops::CrossEntropy entropy = model.loss(tape, std::move(out.logits), ids, weights);
   return {read_scalar(stream, entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
 }
 

@@ -20,7 +20,7 @@ Groups groups_of_one(const RunConfig& config) {
 int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work) {
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
-  Transformer model(stream, config.model, 0, groups.of(Axis::expert));
+  Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
   work(stream, model);
   return stream.arena().high_water();
 }
@@ -29,8 +29,8 @@ int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedMod
 RunConfig read_config(const Checkpoint& checkpoint) {
   RunConfig config;
   parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
-  config.parallel.ranks = 1;
-  config.parallel.expert_model_parallel_size = 1;
+  config.parallel = {};
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
   config.model.recompute_granularity = "none";
   config.validate();
   return config;
@@ -88,7 +88,7 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
     : groups_(groups_of_one(run.config)),
       pool_(threads),
       stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
-      model_(stream_, run.config.model, 0, groups_.of(Axis::expert)) {
+      model_(stream_, run.config.model, 0, groups_.model_axes(run.config.parallel)) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())
     weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});

@@ -1,5 +1,7 @@
 #include "witan/train/step_report.h"
 
+#include <utility>
+
 #include "witan/kernels/step_report.h"
 #include "witan/kernels/step_value.h"
 
@@ -17,10 +19,11 @@ ReportSizes report_sizes(const ModelConfig& model, int64_t micro_batches) {
   return {micro_batches, blocks, model.moe.num_experts};
 }
 
-StepReport::StepReport(Stream& stream, const Group& ranks, const ReportSizes& sizes)
+StepReport::StepReport(Stream& stream, const Group& ranks, std::vector<int> telling, const ReportSizes& sizes)
     : sizes_(sizes),
       ranks_(ranks.size()),
       rank_(ranks.rank()),
+      telling_(std::move(telling)),
       all_(stream.empty({ranks_ * values()}, DType::f64, MemoryTag::communication)),
       own_(all_.narrow(0, rank_ * values(), values())),
       stop_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {}
@@ -48,32 +51,36 @@ void StepReport::write_stop(Stream& stream, bool stop) const {
   stream.write(stop_, &flag);
 }
 
-StepReport::Result StepReport::read(Stream& stream) const {
-  std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
-  stream.read(read.data(), all_);
-  Result result;
-  auto next = read.cbegin();
+StepReport::MicroBatch StepReport::micro_batch(const double* next) const {
+  MicroBatch batch;
   const auto sum = [&](int64_t count) {
     double of = 0;
     for (int64_t i = 0; i < count; ++i) of += *next++;
     return of;
   };
+  batch.loss = *next++;
+  batch.balance = sum(sizes_.blocks);
+  batch.z = sum(sizes_.blocks);
+  for (int64_t block = 0; block < sizes_.blocks; ++block) {
+    auto& counts = batch.expert_counts.emplace_back();
+    for (int64_t e = 0; e < sizes_.experts; ++e) counts.push_back(static_cast<int64_t>(*next++));
+  }
+  return batch;
+}
+
+StepReport::Result StepReport::read(Stream& stream) const {
+  std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
+  stream.read(read.data(), all_);
+  Result result;
+  for (const int rank : telling_)
+    for (int64_t i = 0; i < sizes_.micro_batches; ++i)
+      result.micro_batches.push_back(micro_batch(read.data() + rank * values() + i * micro_batch_values()));
   for (int rank = 0; rank < ranks_; ++rank) {
-    for (int64_t i = 0; i < sizes_.micro_batches; ++i) {
-      MicroBatch& batch = result.micro_batches.emplace_back();
-      batch.loss = *next++;
-      batch.balance = sum(sizes_.blocks);
-      batch.z = sum(sizes_.blocks);
-      for (int64_t block = 0; block < sizes_.blocks; ++block) {
-        auto& counts = batch.expert_counts.emplace_back();
-        for (int64_t e = 0; e < sizes_.experts; ++e) counts.push_back(static_cast<int64_t>(*next++));
-      }
-    }
+    const double* next = read.data() + rank * values() + sizes_.micro_batches * micro_batch_values();
     result.square_sum = *next++;
     result.zeros = *next++;
     result.step.assign(next, next + kernels::kStepValues);
-    next += kernels::kStepValues;
-    result.stop = *next++ > 0 || result.stop;
+    result.stop = next[kernels::kStepValues] > 0 || result.stop;
   }
   return result;
 }

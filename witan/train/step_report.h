@@ -17,7 +17,8 @@ ReportSizes report_sizes(const ModelConfig& model, int64_t micro_batches);
 
 class StepReport {
  public:
-  StepReport(Stream& stream, const Group& ranks, const ReportSizes& sizes);
+  // `telling`: those of the ranks whose micro-batches count.
+  StepReport(Stream& stream, const Group& ranks, std::vector<int> telling, const ReportSizes& sizes);
 
   const ReportSizes& sizes() const { return sizes_; }
 
@@ -32,7 +33,7 @@ class StepReport {
     std::vector<std::vector<int64_t>> expert_counts;  // [blocks][E]
   };
   struct Result {
-    std::vector<MicroBatch> micro_batches;  // of all ranks, in the order of the global batch
+    std::vector<MicroBatch> micro_batches;  // of the telling ranks, in the order of the global batch
     double square_sum = 0, zeros = 0;       // of the gradients
     std::vector<double> step;               // kernels::step_value
     bool stop = false;                      // on any rank
@@ -43,9 +44,11 @@ class StepReport {
  private:
   int64_t micro_batch_values() const { return 1 + 2 * sizes_.blocks + sizes_.blocks * sizes_.experts; }
   int64_t values() const;
+  MicroBatch micro_batch(const double* values) const;
 
   ReportSizes sizes_;
   int ranks_, rank_;
+  std::vector<int> telling_;
   Tensor all_, own_;  // [ranks * values()] float64, and this rank's part
   Tensor stop_;       // [1] float64
 };

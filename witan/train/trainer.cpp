@@ -98,7 +98,7 @@ class RankTrainer {
 
   std::string sample() {
     const auto& train = run_.config.train;
-    if (train.sample_tokens == 0) return {};
+    if (train.sample_tokens == 0 || run_.config.parallel.model_ranks() > 1) return {};
     const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
     if (prompt.empty()) return {};
     GenerateOptions options;

@@ -1,0 +1,118 @@
+// Ranks that divide matrices find what one rank finds: losses and gradient norms of every step, parameters at the end.
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "train/run_support.h"
+
+namespace witan {
+namespace {
+
+using testing::run_engine;
+using testing::Trajectory;
+
+// Divides by 4 what a tensor axis divides.
+RunConfig dense_config() {
+  RunConfig config = testing::small_config();
+  config.model.dtype = "float64";
+  config.model.moe.num_experts = 0;
+  config.model.vocab_size = 60;
+  config.model.attention.num_query_groups = 4;
+  config.train.global_batch_size = 8;
+  return config;
+}
+
+struct Of {
+  int64_t ranks, tensor;
+  bool sequence_parallel = false, loss_parallel = true, distributed_optimizer = false;
+};
+
+RunConfig divided(RunConfig config, const Of& of) {
+  config.parallel.ranks = of.ranks;
+  config.parallel.tensor_model_parallel_size = of.tensor;
+  config.parallel.sequence_parallel = of.sequence_parallel;
+  config.parallel.loss_parallel = of.loss_parallel;
+  config.parallel.use_distributed_optimizer = of.distributed_optimizer;
+  return config;
+}
+
+void expect_equal(const Trajectory& one, const Trajectory& several) {
+  constexpr double kTolerance = 1e-9;
+  ASSERT_EQ(one.losses.size(), several.losses.size());
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(one.losses[step], several.losses[step], kTolerance * one.losses[step]) << "loss of step " << step;
+    EXPECT_NEAR(one.norms[step], several.norms[step], kTolerance * one.norms[step]) << "norm of step " << step;
+  }
+  ASSERT_EQ(one.weights.size(), several.weights.size());
+  for (size_t i = 0; i < one.weights.size(); ++i)
+    for (size_t j = 0; j < one.weights[i].size(); ++j)
+      ASSERT_NEAR(one.weights[i][j], several.weights[i][j], kTolerance) << "parameter " << i << ", element " << j;
+}
+
+void expect_layouts(const RunConfig& config, const std::vector<Of>& layouts, int64_t steps = 6) {
+  const Trajectory one = run_engine(config, steps);
+  for (const Of& of : layouts) {
+    SCOPED_TRACE(cat(of.ranks, " ranks, tensor ", of.tensor, of.sequence_parallel ? ", sequence parallel" : "",
+                     of.loss_parallel ? "" : ", whole logits", of.distributed_optimizer ? ", ZeRO-1" : ""));
+    expect_equal(one, run_engine(divided(config, of), steps));
+  }
+}
+
+const std::vector<Of> kEach = {{2, 2}, {4, 4, true}, {4, 2, true, false, true}};
+
+TEST(TensorLayouts, ADenseModelEqualsOneRank) {
+  expect_layouts(dense_config(),
+                 {{2, 2}, {4, 4}, {2, 2, true}, {4, 4, true}, {2, 2, false, false}, {4, 4, true, false}}, 20);
+}
+
+TEST(TensorLayouts, ReplicasAndADistributedOptimizerToo) {
+  expect_layouts(dense_config(), {{4, 2}, {4, 2, true}, {4, 2, false, true, true}, {8, 4, true, false, true}});
+}
+
+TEST(TensorLayouts, AnUntiedHead) {
+  RunConfig config = dense_config();
+  config.model.untie_embeddings_and_output_weights = true;
+  expect_layouts(config, kEach);
+}
+
+TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
+  RunConfig config = testing::gpt_run_config();
+  const RunConfig sizes = dense_config();
+  config.model.dtype = "float64";
+  config.model.vocab_size = sizes.model.vocab_size;
+  config.model.attention.num_query_groups = 4;
+  config.train.global_batch_size = 8;
+  config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
+  expect_layouts(config, kEach);
+}
+
+TEST(TensorLayouts, WhatBackwardComputesAgain) {
+  for (const char* granularity : {"selective", "full"}) {
+    RunConfig config = dense_config();
+    config.model.recompute_granularity = granularity;
+    SCOPED_TRACE(granularity);
+    expect_layouts(config, kEach, 3);
+  }
+}
+
+TEST(TensorLayouts, PyTorchsInitialValues) {
+  RunConfig config = dense_config();
+  config.model.init_method = "torch";
+  expect_layouts(config, kEach, 3);
+}
+
+TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
+  const auto refused = [](const std::function<void(RunConfig&)>& change) {
+    RunConfig config = divided(dense_config(), {4, 4});
+    change(config);
+    return test::message_of<ConfigError>([&] { config.validate(); });
+  };
+  EXPECT_EQ(refused([](RunConfig& c) { c.model.attention.num_query_groups = 2; }),
+            "tensor_model_parallel_size = 4: num_query_groups = 2 cannot be divided among so many ranks evenly; the "
+            "nearest that works is 2");
+  EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 61; }),
+            "tensor_model_parallel_size = 4: vocab_size = 61 cannot be divided among so many ranks evenly; the nearest "
+            "that works is 1");
+}
+
+}  // namespace
+}  // namespace witan
