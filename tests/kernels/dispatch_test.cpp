@@ -52,6 +52,24 @@ TEST(SendOrder, IsAStableSortByExpert) {
   }
 }
 
+TEST(CountAssignments, IsTheHistogramOfWhatIsNotDropped) {
+  Rank rank;
+  const Tensor counts = unset(rank, {4});
+  kernels::count_assignments(rank.stream, counts, rank.tensor<int32_t>({3, 2}, {2, -1, 0, 2, -1, 0}));
+  EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{2, 0, 2, 0}));
+}
+
+// Two pools of five rows: experts 0 and 2 of the first begin at 0 and 2, those of the second have gaps between them.
+TEST(MergeOrder, SortsByExpertThenPool) {
+  Rank rank;
+  const Tensor begin = unset(rank, {3}), count = unset(rank, {3}), place = unset(rank, {10});
+  kernels::merge_order(rank.stream, {begin, count}, place,
+                       rank.tensor<int64_t>({2, 2, 3}, {0, 2, 2, 2, 0, 1, 1, 3, 4, 1, 1, 0}), 5);
+  EXPECT_EQ(begin.to_vector<int64_t>(), (Integers{0, 3, 4}));
+  EXPECT_EQ(count.to_vector<int64_t>(), (Integers{3, 1, 1}));
+  EXPECT_EQ(place.to_vector<int64_t>(), (Integers{0, 1, 6, 8, 2, -7, -7, -7, -7, -7}));
+}
+
 TEST(SendOrder, WhatIsDroppedHasNoRow) {
   Rank rank;
   const Tensor slot = unset(rank, {6}), source = unset(rank, {5});

@@ -91,7 +91,8 @@ Results run(const Settings& with) {
   auto ids = random_ids(with.tokens, kTopk, kExperts - 1, "ids");
   for (int32_t& id : ids) id += id == 3 ? 1 : 0;
   const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
-  const Var y = combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), map, with.rematerialise), map);
+  const Var y =
+      combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), map.groups, with.rematerialise), map);
   tape.backward({{y, rank.normal(y.shape(), with.dtype, "dy")}});
   return {values(y.value()), values(tape.gradient(x)), values(tape.gradient(weights)), testing::gradients_of(experts)};
 }

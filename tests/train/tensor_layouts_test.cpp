@@ -24,6 +24,7 @@ RunConfig dense_config() {
 struct Of {
   int64_t ranks, tensor;
   bool sequence_parallel = false, loss_parallel = true, distributed_optimizer = false;
+  int64_t expert = 1, expert_tensor = 0;  // of a model with experts
 };
 
 RunConfig divided(RunConfig config, const Of& of) {
@@ -32,6 +33,8 @@ RunConfig divided(RunConfig config, const Of& of) {
   config.parallel.sequence_parallel = of.sequence_parallel;
   config.parallel.loss_parallel = of.loss_parallel;
   config.parallel.use_distributed_optimizer = of.distributed_optimizer;
+  config.parallel.expert_model_parallel_size = of.expert;
+  config.parallel.expert_tensor_parallel_size = of.expert_tensor;
   return config;
 }
 
@@ -52,7 +55,8 @@ void expect_layouts(const RunConfig& config, const std::vector<Of>& layouts, int
   const Trajectory one = run_engine(config, steps);
   for (const Of& of : layouts) {
     SCOPED_TRACE(cat(of.ranks, " ranks, tensor ", of.tensor, of.sequence_parallel ? ", sequence parallel" : "",
-                     of.loss_parallel ? "" : ", whole logits", of.distributed_optimizer ? ", ZeRO-1" : ""));
+                     of.loss_parallel ? "" : ", whole logits", of.distributed_optimizer ? ", ZeRO-1" : "",
+                     ", experts over ", of.expert, " x ", of.expert_tensor));
     expect_equal(one, run_engine(divided(config, of), steps));
   }
 }
@@ -98,6 +102,71 @@ TEST(TensorLayouts, PyTorchsInitialValues) {
   RunConfig config = dense_config();
   config.model.init_method = "torch";
   expect_layouts(config, kEach, 3);
+}
+
+RunConfig moe_config() {
+  RunConfig config = dense_config();
+  config.model.moe.num_experts = 8;
+  config.model.moe.moe_z_loss_coeff = 1e-2;
+  return config;
+}
+
+TEST(TensorLayouts, AModelOfExpertsEqualsOneRank) {
+  expect_layouts(moe_config(),
+                 {
+                     {.ranks = 2, .tensor = 2, .sequence_parallel = true, .expert_tensor = 1},
+                     {.ranks = 2, .tensor = 2, .sequence_parallel = true, .expert_tensor = 2},
+                     {.ranks = 4, .tensor = 4, .sequence_parallel = true, .expert = 2, .expert_tensor = 2},
+                 },
+                 12);
+}
+
+TEST(TensorLayouts, ExpertsFoldOverTheOtherAxes) {
+  expect_layouts(
+      moe_config(),
+      {
+          {.ranks = 2, .tensor = 2, .sequence_parallel = true, .expert = 2, .expert_tensor = 1},
+          {.ranks = 2, .tensor = 1, .expert_tensor = 2},
+          {.ranks = 4, .tensor = 2, .sequence_parallel = true, .expert = 4, .expert_tensor = 1},
+          {.ranks = 4, .tensor = 2, .sequence_parallel = true, .distributed_optimizer = true, .expert = 2},
+          {.ranks = 8, .tensor = 2, .sequence_parallel = true, .loss_parallel = false, .expert = 2, .expert_tensor = 4},
+      },
+      4);
+}
+
+TEST(TensorLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
+  for (const char* policy : {"probs", "position"}) {
+    RunConfig config = moe_config();
+    config.model.moe.moe_expert_capacity_factor = 0.75;
+    config.model.moe.moe_token_drop_policy = policy;
+    config.model.recompute_granularity = "full";
+    const Trajectory one = run_engine(config, 3);
+    for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+    const Trajectory four = run_engine(
+        divided(config, {.ranks = 4, .tensor = 2, .sequence_parallel = true, .expert = 2, .expert_tensor = 2}), 3);
+    expect_equal(one, four);
+    EXPECT_EQ(one.dropped, four.dropped);
+  }
+}
+
+TEST(TensorLayouts, WhatIsHeldAlikeStaysAlike) {
+  RunConfig config = moe_config();
+  config.train.check_states = true;
+  config.model.recompute_granularity = "selective";
+  const Of of{.ranks = 4,
+              .tensor = 2,
+              .sequence_parallel = true,
+              .distributed_optimizer = true,
+              .expert = 2,
+              .expert_tensor = 2};
+  expect_equal(run_engine(config, 2), run_engine(divided(config, of), 2));
+}
+
+TEST(TensorLayouts, ExpertsNeedTokensOfEachRanksOwn) {
+  const RunConfig config = divided(moe_config(), {2, 2});
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(); }),
+            "tensor_model_parallel_size = 2 with num_experts = 8 needs sequence_parallel = true, so that each rank "
+            "brings tokens of its own to the experts");
 }
 
 TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {

@@ -88,7 +88,7 @@ class Layer {
     const Routing routing = given ? with_weights(tape, *given) : router_.forward(tape, x);
     const DispatchMap map = make_dispatch_map(stream, routing, alone_);
     const Dispatched in = dispatch(tape, x, routing.weights, map);
-    const Var y = combine(tape, experts_.forward(tape, in, map, false), map);
+    const Var y = combine(tape, experts_.forward(tape, in, map.groups, false), map);
     if (!backward) return;
     for (const Module* module : {static_cast<const Module*>(&router_), static_cast<const Module*>(&experts_)})
       for (Parameter* parameter : module->parameters()) parameter->clear_gradient();

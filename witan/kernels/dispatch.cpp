@@ -16,8 +16,16 @@ void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts
 
 void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
                    const Tensor& received) {
-  WITAN_LAUNCH(stream, receive_order, (Cost{0, bytes_of(recv_counts, place) + 3 * bytes_of(received)}), groups, recv_counts, place,
-               received);
+  WITAN_LAUNCH(stream, receive_order, (Cost{0, bytes_of(recv_counts, place) + 3 * bytes_of(received)}), groups,
+               recv_counts, place, received);
+}
+
+void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) {
+  WITAN_LAUNCH(stream, count_assignments, (Cost{0, bytes_of(counts, ids)}), counts, ids);
+}
+
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
+  WITAN_LAUNCH(stream, merge_order, (Cost{0, bytes_of(place, pools)}), groups, place, pools, capacity);
 }
 
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor) {

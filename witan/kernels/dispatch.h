@@ -32,6 +32,16 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
                    const Tensor& received);
 WITAN_KERNEL_TWINS(receive_order)
 
+// ids [T, K] int32 in [0, E), or -1 -> counts [E] int64: the histogram of those that are not -1
+void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids);
+WITAN_KERNEL_TWINS(count_assignments)
+
+// pools [R, 2, E] int64: begin and count of the groups in the pools of R ranks, which lie one after the other,
+// `capacity` rows each. Fills groups, whose rows are those of all pools by expert, then rank, and place: row i of them
+// is row place[i] of the pools. place [R capacity] int64; entries beyond the groups are undefined.
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity);
+WITAN_KERNEL_TWINS(merge_order)
+
 // y[i,:] = x[index[i] / divisor,:] for every row i of y, or 0 where index[i] is -1.  x [M, D], y [N, D] of one floating
 // dtype, index [N] int64.
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor);

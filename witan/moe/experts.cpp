@@ -78,26 +78,26 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
       mlp_(mlp),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
                                   {moe.num_experts, mlp.first_rows(), width},
-                                  builder.linear_init(builder.init_std, width))),
+                                  builder.linear_init(builder.init_std, width), Cut{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
-                                   builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size))) {}
+                                   builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), Cut{2})) {}
 
-Var Experts::product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight) {
+Var Experts::product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight) {
   const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;
-  return op(tape, rows, map.groups, tape.parameter(weight));
+  return op(tape, rows, groups, tape.parameter(weight));
 }
 
-Var Experts::forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {
+Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  return product(tape, activated(tape, in, map, rematerialise), map, second_);
+  return product(tape, activated(tape, in, groups, rematerialise), groups, second_);
 }
 
 // [capacity, F]
-Var Experts::activated(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise) {
+Var Experts::activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   if (mlp_.swiglu && moe_.moe_grouped_gemm && !rematerialise)
-    return ops::grouped_swiglu(tape, in.rows, map.groups, tape.parameter(first_), in.row_weights);
-  const Var h = product(tape, in.rows, map, first_);  // [capacity, 2F]
-  return activation(tape, mlp_, h, in.row_weights, &map.groups, rematerialise);
+    return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
+  const Var h = product(tape, in.rows, groups, first_);  // [capacity, 2F]
+  return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }
 
 }  // namespace witan

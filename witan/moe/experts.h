@@ -8,15 +8,17 @@ namespace witan {
 
 class Experts : public Module {
  public:
-  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]
+  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]. Ranks of the expert tensor axis
+  // have a share of the F each.
   Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
 
-  // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight
-  Var forward(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
+  // summand of that
+  Var forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
 
  private:
-  Var product(Tape& tape, const Var& rows, const DispatchMap& map, Parameter& weight);
-  Var activated(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
+  Var product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight);
+  Var activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
 
   MoeConfig moe_;
   MlpConfig mlp_;

@@ -10,18 +10,24 @@ namespace witan {
 struct MoeOutput {
   Var y;                     // [.., D]
   Var balance_loss, z_loss;  // [1], unscaled
-  Tensor expert_counts;      // [E] int64: this rank's assignments to each expert of the world
+  // [E] int64: assignments to each expert of the world, of this rank or, where it shares a sequence with others of the
+  // tensor axis, of all of those. Losses are of the same tokens.
+  Tensor expert_counts;
 };
 
 class Moe : public Module {
  public:
   Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
 
-  // x [.., D]
+  // x [B, S, D] of the residual stream, or [T, D]
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity);
 
  private:
+  // The pool's rows, [capacity, D].
+  Var through_experts(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
+
   Group& expert_group_;
+  Group* expert_tensor_;  // null: experts' matrices are whole
   Router router_;
   Experts experts_;
 };

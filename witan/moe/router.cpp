@@ -1,7 +1,11 @@
 #include "witan/moe/router.h"
 
+#include "witan/kernels/blocks.h"
+#include "witan/kernels/dispatch.h"
 #include "witan/kernels/router.h"
 #include "witan/ops/linear.h"
+#include "witan/ops/redistribute.h"
+#include "witan/ops/view.h"
 
 namespace witan {
 namespace ops {
@@ -52,15 +56,43 @@ Router::Router(const Builder& builder, const MoeConfig& config, int64_t width)
         Builder wide = builder;
         wide.dtype = accumulator(builder.dtype);
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
-      }()) {}
+      }()) {
+  if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard) axis_.emplace(*builder.tensor);
+}
 
 Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
   const ModuleScope scope(tape, *this);
-  const Var logits = ops::wide_linear(tape, x, tape.parameter(weight_));
+  const auto [T, D] = x.shape().as_rows();
+  const Var logits = ops::wide_linear(tape, ops::reshape(tape, x, {T, D}), tape.parameter(weight_));
+  return axis_ ? route_divided(tape, logits, x.shape(), dropping) : route(tape, logits, dropping);
+}
+
+// logits [T, E]
+Routing Router::route(Tape& tape, const Var& logits, Dropping dropping) const {
   Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax);
   if (dropping == Dropping::never) return routing;
   const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
-  return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(x.size(0)), policy});
+  return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(logits.size(0)), policy});
+}
+
+// logits [B S/n, E] of x [B, S/n, D]
+Routing Router::route_divided(Tape& tape, const Var& logits, const Shape& x, Dropping dropping) const {
+  const int64_t B = x[0], n = axis_->group.size(), own = x[1], E = logits.size(1), K = config_.moe_router_topk;
+  const auto shared = [&](const Var& part, const Placement& from, const Placement& to) {
+    return ops::redistribute(tape, part, axis_->group, from, to);
+  };
+  const Var all = shared(ops::reshape(tape, logits, {B, own, E}), Placement::shard(1), Placement::replicate());
+  Routing routing = route(tape, ops::reshape(tape, all, {B * n * own, E}), dropping);
+  const Var weights =
+      shared(ops::reshape(tape, routing.weights, {B, n * own, K}), Placement::replicate(), Placement::shard(1));
+  routing.weights = ops::reshape(tape, weights, {B * own, K});
+  Stream& stream = tape.stream();
+  const Tensor ids = stream.empty({B * own, K}, DType::i32);
+  kernels::take_part(stream, ids.reshape({B, own * K}), routing.ids.reshape({B, n, own * K}), axis_->group.rank());
+  routing.ids = ids;
+  routing.kept = stream.empty({E}, DType::i64);
+  kernels::count_assignments(stream, routing.kept, ids);
+  return routing;
 }
 
 }  // namespace witan

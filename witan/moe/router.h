@@ -12,8 +12,8 @@ struct Routing {
   Var weights;       // [T, K] accumulator dtype
   Tensor ids;        // [T, K] int32; -1: dropped, beyond the capacity of its expert
   Tensor counts;     // [E] int64: assignments per expert, dropped ones included
-  Tensor kept;       // [E] int64: those that are not dropped
-  int64_t capacity;  // most that an expert keeps of these T tokens; T: dropless
+  Tensor kept;       // [E] int64: of these T tokens, those that are not dropped
+  int64_t capacity;  // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
   Var balance_loss;  // [1] unscaled: 1 when the load is even
   Var z_loss;        // [1] unscaled
 };
@@ -36,10 +36,16 @@ class Router : public Module {
   // weight [E, D]
   Router(const Builder& builder, const MoeConfig& config, int64_t width);
 
-  Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);  // x [T, D]
+  // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis divide that by tokens, all of them
+  // route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank.
+  Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);
 
  private:
+  Routing route(Tape& tape, const Var& logits, Dropping dropping) const;
+  Routing route_divided(Tape& tape, const Var& logits, const Shape& x, Dropping dropping) const;
+
   MoeConfig config_;
+  std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
   Parameter& weight_;
 };
 

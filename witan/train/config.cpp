@@ -126,32 +126,41 @@ void validate_for_gpu(const MoeConfig& moe) {
                        "; set moe_router_topk to that, or --device cpu");
 }
 
-// Throws ConfigError when a size that ranks of the tensor axis divide cannot be dealt out to them evenly.
+// Throws ConfigError when one of these sizes, by key, cannot be dealt out evenly to `ranks`, which `by` says.
+void validate_division(const char* by, int64_t ranks, const std::vector<std::pair<const char*, int64_t>>& divided) {
+  int64_t common = 0;
+  for (const auto& [key, size] : divided) common = std::gcd(common, size);
+  for (const auto& [key, size] : divided)
+    require<ConfigError>(size % ranks == 0, by, " = ", ranks, ": ", key, " = ", size,
+                         " cannot be divided among so many ranks evenly; the nearest that works is ",
+                         nearest_divisor(ranks, common));
+}
+
+// What the tensor and expert tensor axes divide.
 void validate_tensor(const RunConfig& config) {
-  const int64_t ranks = config.parallel.tensor_model_parallel_size;
-  if (ranks == 1) return;
+  const ParallelConfig& parallel = config.parallel;
   const ModelConfig& model = config.model;
-  std::vector<std::pair<std::string, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
+  const int64_t ranks = parallel.tensor_model_parallel_size,
+                of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
+  require<ConfigError>(!parallel.deterministic || (ranks == 1 && of_experts == 1),
+                       "deterministic = true: ranks that divide matrices sum in another order than one rank; set it to "
+                       "false, or tensor_model_parallel_size and expert_tensor_parallel_size to 1");
+  validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
+  if (ranks == 1) return;
+  std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
                                                           {"num_query_groups", model.attention.num_query_groups},
                                                           {"ffn_hidden_size", model.mlp.ffn_hidden_size},
                                                           {"vocab_size", model.vocab_size}};
   if (model.attention.learned_positions())
     divided.emplace_back("max_position_embeddings", model.attention.max_position_embeddings);
-  if (config.parallel.sequence_parallel) divided.emplace_back("seq_length", config.data.seq_length);
-  int64_t common = 0;
-  for (const auto& [key, size] : divided) common = std::gcd(common, size);
-  for (const auto& [key, size] : divided)
-    require<ConfigError>(size % ranks == 0, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", size,
-                         " cannot be divided among so many ranks evenly; the nearest that works is ",
-                         nearest_divisor(ranks, common));
-  require<ConfigError>(!config.parallel.deterministic, "deterministic = true: ranks that divide matrices (",
-                       "tensor_model_parallel_size = ", ranks, ") sum in another order than one rank; set one of them ",
-                       "back");
-  require<ConfigError>(model.moe.num_experts == 0, "tensor_model_parallel_size = ", ranks,
-                       " with experts is not to be had yet; set it to 1");
+  if (parallel.sequence_parallel) divided.emplace_back("seq_length", config.data.seq_length);
+  validate_division("tensor_model_parallel_size", ranks, divided);
+  require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
+                       " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
+                       "rank brings tokens of its own to the experts");
   require<ConfigError>(model.attention.attention_dropout == 0, "tensor_model_parallel_size = ", ranks,
                        " with attention_dropout is not to be had yet; set one of them back");
-  require<ConfigError>(model.hidden_dropout == 0 || !config.parallel.sequence_parallel,
+  require<ConfigError>(model.hidden_dropout == 0 || !parallel.sequence_parallel,
                        "sequence_parallel = true with hidden_dropout is not to be had yet; set one of them back");
 }
 
@@ -181,7 +190,7 @@ void RunConfig::validate() const {
   require<ConfigError>(
       micro_batches() % parallel.data_ranks() == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
       " micro-batches cannot be shared evenly by ranks = ", parallel.ranks, ": set global_batch_size to a multiple of ",
-      train.micro_batch_size * parallel.ranks, ", or ranks to a divisor of ", micro_batches());
+      train.micro_batch_size * parallel.data_ranks(), ", or ranks to a divisor of ", micro_batches());
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, micro_batches() / parallel.ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",

@@ -84,9 +84,28 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
   for (int64_t r = 0; r < R; ++r) {
     const int64_t first = row;
     for (int64_t e = 0; e < E; ++e)
-      for (int64_t i = 0; i < rows[r * E + e]; ++i)
-        place.data<int64_t>()[row++] = start[r * E + e] + i;
+      for (int64_t i = 0; i < rows[r * E + e]; ++i) place.data<int64_t>()[row++] = start[r * E + e] + i;
     recv_counts.data<int64_t>()[r] = row - first;
+  }
+}
+
+void count_assignments(Stream&, const Tensor& counts, const Tensor& ids) {
+  std::ranges::fill(counts.span<int64_t>(), 0);
+  for (const int32_t expert : ids.span<int32_t>())
+    if (expert >= 0) ++counts.data<int64_t>()[expert];
+}
+
+void merge_order(Stream&, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
+  const int64_t R = pools.size(0), E = pools.size(2);
+  int64_t row = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const int64_t first = row;
+    for (int64_t r = 0; r < R; ++r) {
+      const int64_t *begin = pools.data<int64_t>() + r * 2 * E, *count = begin + E;
+      for (int64_t i = 0; i < count[e]; ++i) place.data<int64_t>()[row++] = r * capacity + begin[e] + i;
+    }
+    groups.begin.data<int64_t>()[e] = first;
+    groups.count.data<int64_t>()[e] = row - first;
   }
 }
 

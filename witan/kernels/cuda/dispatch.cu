@@ -71,6 +71,46 @@ __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
     a.recv_counts[r] = (r + 1 < R ? arrives[(r + 1) * E] : total) - arrives[r * E];
 }
 
+// One block, with a count of each expert in shared memory.
+__global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, int64_t assignments, int experts) {
+  extern __shared__ int found[];  // [E]
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) found[e] = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < assignments; i += blockDim.x)
+    if (ids[i] >= 0) atomicAdd(&found[ids[i]], 1);  // whole numbers: any order gives the same
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) counts[e] = found[e];
+}
+
+// A block for each run of rows that one rank has for one expert.
+__global__ void __launch_bounds__(kThreads)
+    merge_order_kernel(int64_t* begin, int64_t* count, int64_t* place, const int64_t* pools, int64_t capacity,
+                       int ranks, int experts) {
+  __shared__ int64_t before, of_expert;  // rows of earlier experts, and of this one
+  const int rank = static_cast<int>(blockIdx.x) / experts, expert = static_cast<int>(blockIdx.x) % experts;
+  const auto rows = [&](int r, int e) { return pools[(int64_t{2} * r + 1) * experts + e]; };
+  if (threadIdx.x < 32) {
+    int64_t earlier = 0, own = 0;
+    for (int i = threadIdx.x; i < ranks * (expert + 1); i += 32)
+      (i / ranks < expert ? earlier : own) += rows(i % ranks, i / ranks);
+    earlier = warp_sum(earlier);
+    own = warp_sum(own);
+    if (threadIdx.x == 0) {
+      before = earlier;
+      of_expert = own;
+    }
+  }
+  __syncthreads();
+  if (rank == 0 && threadIdx.x == 0) {
+    begin[expert] = before;
+    count[expert] = of_expert;
+  }
+  int64_t to = before;
+  for (int r = 0; r < rank; ++r) to += rows(r, expert);
+  const int64_t from = rank * capacity + pools[int64_t{2} * rank * experts + expert];
+  for (int64_t i = threadIdx.x; i < rows(rank, expert); i += kThreads) place[to + i] = from + i;
+}
+
 }  // namespace
 
 void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts) {
@@ -111,6 +151,20 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
   const unsigned blocks = blocks_for(stream, (place.elements() + 4 * kThreads - 1) / (4 * kThreads), 1);
   const size_t shared = 2 * static_cast<size_t>(received.elements()) * sizeof(int64_t);
   receive_order_kernel<<<blocks, kThreads, shared, native(stream)>>>(arrivals);
+}
+
+void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) {
+  const auto experts = static_cast<int>(counts.elements());
+  constexpr unsigned kMostThreads = 1024;
+  count_assignments_kernel<<<1, kMostThreads, static_cast<size_t>(experts) * sizeof(int), native(stream)>>>(
+      ptr<int64_t>(counts), ptr<int32_t>(ids), ids.elements(), experts);
+}
+
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
+  const auto ranks = static_cast<int>(pools.size(0)), experts = static_cast<int>(pools.size(2));
+  merge_order_kernel<<<static_cast<unsigned>(ranks * experts), kThreads, 0, native(stream)>>>(
+      ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count), ptr<int64_t>(place), ptr<int64_t>(pools), capacity, ranks,
+      experts);
 }
 
 }  // namespace witan::kernels::cuda
