@@ -305,6 +305,38 @@ TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppe
                             {20, 2}));
 }
 
+TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
+  const int port = free_port();
+  const auto ended = in_processes(4, [&](int rank) -> std::string {
+    if (rank != 2) {
+      ProcessWorld world(launch_of(rank, 4, port), {20, 20});
+      return world.first([] {
+        std::this_thread::sleep_for(std::chrono::seconds(30));
+        return "";
+      });
+    }
+    // It meets rank 0, and then hears nobody.
+    const Socket listener = listen_at({"127.0.0.1", 0});
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    const Member self{2, 4, "test", "here", local_end(listener).port};
+    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    wait_readable(first->socket, 5);  // all have come
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::raise(SIGKILL);
+    return "";
+  });
+  EXPECT_TRUE(ended[2].killed);
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 2 on here is lost: its connection ended"));
+  EXPECT_THAT(ended[1].said, HasSubstr("rank 2 of 4 did not come to rank 1"));
+  EXPECT_THAT(ended[3].said, HasSubstr("did not meet rank 2"));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(ended[static_cast<size_t>(rank)].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_LT(ended[static_cast<size_t>(rank)].seconds, kSoon);
+  }
+}
+
 TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
   const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
     const auto group = rank.everyone();

@@ -66,17 +66,21 @@ std::set<int> ranks_from(int first, int size) {
 
 // Connects to a rank that may not be there yet.
 Guest find(const Endpoint& at, const Member& self, int rank, Deadline deadline, double seconds) {
+  constexpr double kTrySeconds = 2;
   std::string why = "it did not answer";
   auto pause = std::chrono::milliseconds(5);
+  const auto who = [&] {
+    return cat("rank ", self.rank, " on ", self.host, " did not meet rank ", rank, " at ", at.address, ":", at.port);
+  };
   while (std::chrono::steady_clock::now() < deadline) {
-    auto socket = connect_to(at, deadline, why);
+    require<CommError>(self.first == nullptr || !hung_up(*self.first), who(), ": ", why, "; rank 0 ended meanwhile");
+    auto socket = connect_to(at, std::min(deadline, deadline_in(kTrySeconds)), why);
     if (socket)
       if (auto guest = introduce(std::move(*socket), at, self, rank, deadline, why)) return std::move(*guest);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(500));
   }
-  throw CommError(cat("rank ", self.rank, " on ", self.host, " did not meet rank ", rank, " at ", at.address, ":",
-                      at.port, " within ", seconds, " s: ", why));
+  throw CommError(cat(who(), " within ", seconds, " s: ", why));
 }
 
 // Rank 0's table. Ranks of its own host may have come over the loopback, where others cannot find them: they are where
@@ -155,8 +159,11 @@ std::vector<Peer> meet_as_other(const Launch& launch, Member self, double second
   self.port = local_end(listener).port;
 
   std::vector<Guest> guests;
+  guests.reserve(static_cast<size_t>(self.size));  // they stay where they are
   guests.push_back(find(launch.master, self, 0, deadline_in(seconds), seconds));
+  keep_alive(guests[0].socket);
   const std::vector<Row> table = hear(guests[0].socket, self.size, deadline, patience);
+  self.first = &guests[0].socket;
   for (int rank = 1; rank < self.rank; ++rank) {
     const Row& row = table[static_cast<size_t>(rank)];
     const std::string address = own.address.empty() ? text_of(row.address) : own.address;
@@ -173,7 +180,7 @@ std::vector<Peer> meet_as_other(const Launch& launch, Member self, double second
 
 std::vector<Peer> meet_peers(const Launch& launch, double seconds) {
   allow_descriptors(launch.size);
-  const Member self{launch.rank, launch.size, launch.secret, host_name(), 0};
+  const Member self{launch.rank, launch.size, launch.secret, host_name()};
   return launch.rank == 0 ? meet_as_first(launch, self, seconds) : meet_as_other(launch, self, seconds);
 }
 

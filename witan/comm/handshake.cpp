@@ -135,6 +135,7 @@ class Reception {
 void Reception::until(Deadline deadline) {
   while (!expected_.empty()) {
     require<CommError>(std::chrono::steady_clock::now() < deadline, complaint());
+    require<CommError>(self_.first == nullptr || !hung_up(*self_.first), complaint(), "; rank 0 ended meanwhile");
     wait(deadline);
     let_in();
     const auto now = std::chrono::steady_clock::now();
@@ -240,14 +241,14 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
     return transfer != Transfer::done;
   };
   if (ended(send_all(socket, bytes_of(mine), deadline))) return std::nullopt;
-  if (ended(recv_all(socket, writable_bytes_of(theirs), deadline))) return std::nullopt;
+  if (ended(recv_all(socket, writable_bytes_of(theirs), deadline, self.first))) return std::nullopt;
   const auto refuse = [&](const std::string& reason) {
     throw CommError(cat("what answers at ", at.address, ":", at.port, " is not rank ", to, " of this job: ", reason));
   };
   if (const auto reason = stranger(theirs); !reason.empty()) refuse(reason);
   introduction.proof = proof_of(self.secret, kConnects, mine, theirs, introduction);
   if (ended(send_all(socket, bytes_of(introduction), deadline))) return std::nullopt;
-  if (ended(recv_all(socket, writable_bytes_of(answer), deadline))) return std::nullopt;
+  if (ended(recv_all(socket, writable_bytes_of(answer), deadline, self.first))) return std::nullopt;
   if (answer.verdict != Verdict::admitted) refuse(refusal(answer, self));
   if (!same_digest(answer.proof, proof_of(self.secret, kAccepts, mine, theirs, answer)))
     refuse("it does not know WITAN_JOB_SECRET");

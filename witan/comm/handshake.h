@@ -57,6 +57,9 @@ struct Member {
   std::string secret;
   std::string host;
   int port = 0;  // where it hears connections; 0: nowhere
+  // The connection to rank 0, once that has met all others. It knows who is lost since: when it ends, nobody else is to
+  // be waited for.
+  const Socket* first = nullptr;
 };
 
 // Who has been met, and the connection.
@@ -74,8 +77,8 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
 
 // Hears connections until all of `expected` ranks have introduced themselves. Whoever does not speak the protocol, or
 // is not of this job, is turned away, and held to a few seconds; it disturbs nobody else. Throws CommError after the
-// deadline, naming the ranks that did not come, and why the last visitor was turned away. `guests`: those who came,
-// also after an error.
+// deadline, or once self.first ends, naming the ranks that did not come, and why the last visitor was turned away.
+// `guests`: those who came, also after an error.
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests);
 

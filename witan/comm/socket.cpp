@@ -212,7 +212,8 @@ Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadli
   return Transfer::done;
 }
 
-Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline) {
+Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline, const Socket* lifeline) {
+  constexpr double kLookSeconds = 0.2;  // so often at the lifeline
   while (!bytes.empty()) {
     const ssize_t got = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
     if (got > 0) {
@@ -221,8 +222,8 @@ Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline dea
       return Transfer::closed;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       const double left = seconds_until(deadline);
-      if (left <= 0) return Transfer::late;
-      wait_readable(socket, left);
+      if (left <= 0 || (lifeline != nullptr && hung_up(*lifeline))) return Transfer::late;
+      wait_readable(socket, lifeline == nullptr ? left : std::min(left, kLookSeconds));
     } else if (errno != EINTR) {
       return Transfer::closed;
     }
@@ -230,6 +231,10 @@ Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline dea
   return Transfer::done;
 }
 
+bool hung_up(const Socket& socket) {
+  pollfd connection{socket.fd(), POLLRDHUP, 0};
+  return ::poll(&connection, 1, 0) > 0;
+}
 bool wait_readable(const Socket& socket, double seconds) {
   return wait_for(socket, POLLIN, seconds);
 }

@@ -58,10 +58,14 @@ void keep_alive(const Socket& socket);
 enum class Transfer : uint8_t { done, closed, late };
 // All of the bytes, or why not.
 Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
-Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline);
+// `lifeline`: another connection, whose end ends the wait: late.
+Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline,
+                  const Socket* lifeline = nullptr);
 
 // Waits until the socket can be read (or written) or `seconds` are over; false then.
 bool wait_readable(const Socket& socket, double seconds);
 bool wait_writable(const Socket& socket, double seconds);
+// Whether the other side has closed the connection, whatever of it is still unread.
+bool hung_up(const Socket& socket);
 
 }  // namespace witan
