@@ -14,26 +14,13 @@ trap 'rm -rf "$work"' EXIT
 RANDOM=$seed
 echo "kill_run: $kills kills, seed $seed, runs of $steps steps"
 
-for ((i = 0; i < 400; ++i)); do
-  printf 'The council of experts met for the %dth time, in winter, and spoke of ships and grain.\n\n' "$i"
-done >"$work/text.txt"
-
-train() { # NAME
-  exec "$witan" train --runs-folder "$work/runs" --run "$1" --data "$work/text.txt" --train-iters "$steps" \
-    --ranks 4 --expert-model-parallel-size 2 --threads 1 --dtype bfloat16 --num-layers 1 --hidden-size 16 \
-    --num-experts 4 --ffn-hidden-size 16 --seq-length 16 --micro-batch-size 1 --global-batch-size 4 \
-    --tokenizer-vocab-size 260 --held-out-fraction 0.05 --eval-iters 1 --eval-interval 7 --save-interval 5 \
-    --sample-tokens 0
-}
-# What a run computed, timings apart.
-trajectory() { # NAME
-  grep -F '"kind":"step"' "$work/runs/$1/metrics.jsonl" | sed -E 's/"(tokens_per_s|gflops|ceiling_share|data_wait_s|step_s|elapsed_s)":[^,}]*//g'
-  grep -F '"kind":"eval"' "$work/runs/$1/metrics.jsonl"
-  (cd "$work/runs/$1/checkpoints/step-$steps" && sha256sum shard-*.safetensors)
-}
+# shellcheck source=scripts/reliability/small_run.sh
+source "$(dirname "$0")/small_run.sh"
+write_text
+layout=(--ranks 4 --expert-model-parallel-size 2)
 
 started=${EPOCHREALTIME/./}
-(train whole) >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
+(train whole "${layout[@]}") >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
 trajectory whole >"$work/whole"
 longest=$(((${EPOCHREALTIME/./} - started) * 7 / 10000)) # ms that a process lives at most: most of a whole run
 
@@ -41,7 +28,7 @@ made=0 runs=0 starts=0 idle=0
 begun=$(date +%s)
 while ((made < kills)); do
   steps_before=$(grep -c '"kind":"step"' "$work/runs/killed/metrics.jsonl" 2>/dev/null || true)
-  (train killed) >"$work/said" 2>&1 &
+  (train killed "${layout[@]}") >"$work/said" 2>&1 &
   process=$!
   starts=$((starts + 1))
   life=$((RANDOM % longest))
@@ -69,7 +56,7 @@ while ((made < kills)); do
   fi
 done
 if [[ -d $work/runs/killed ]]; then
-  (train killed) >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
+  (train killed "${layout[@]}") >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
   trajectory killed >"$work/killed"
   cmp "$work/whole" "$work/killed"
   runs=$((runs + 1))

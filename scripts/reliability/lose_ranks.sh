@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Loses a rank of a job of four processes at random times: killed (SIGKILL) or stopped (SIGSTOP). All others must end
+# within 5 s of the deadline, none of them with exit code 0, all with the lost rank as the cause; and started again, the
+# job must go on from its last checkpoint to the end of one that was never disturbed.
+#   scripts/reliability/lose_ranks.sh WITAN [TIMES [SEED [FLAGS...]]]
+# FLAGS: the layout; experts divided by 2 and replicated twice, if there are none.
+set -euo pipefail
+
+witan=$(realpath "$1")
+times=${2:-200}
+seed=${3:-$(date +%s)}
+layout=("${@:4}")
+if ((${#layout[@]} == 0)); then layout=(--expert-model-parallel-size 2); fi
+ranks=4 steps=120 deadline=3 # s
+work=$(mktemp -d)
+RANDOM=$seed
+echo "lose_ranks: $times times, seed $seed, runs of $steps steps, ${layout[*]}"
+# shellcheck source=scripts/reliability/small_run.sh
+source "$(dirname "$0")/small_run.sh"
+# shellcheck source=scripts/reliability/rank_processes.sh
+source "$(dirname "$0")/rank_processes.sh"
+write_text
+
+start_rank() { # RANK PORT NAME
+  export RANK=$1 WORLD_SIZE=$ranks LOCAL_RANK=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$2
+  train "$3" "${layout[@]}" --distributed-timeout-minutes 0.05
+}
+
+# How messages name a rank that is lost: after all have met, and before; rank 0 may have found it first, and ended.
+named() { # RANK
+  echo "rank 0 ended meanwhile|rank $1 on [^ ]+ is lost: [a-z ]*[a-z]|rank $1 of $ranks did not come|rank $1 did not (say|come|answer)|did not meet rank $1"
+}
+
+started=$(ms)
+whole_job whole
+longest=$((($(ms) - started) * 7 / 10)) # ms that a job is left alone at most
+trajectory whole >"$work/whole"
+
+runs=0
+finish() {
+  trajectory lost >"$work/lost"
+  expect_equal "$work/whole" "$work/lost"
+  runs=$((runs + 1))
+  rm -rf "$work/runs/lost"
+}
+
+lose() { # RANK KILL|STOP
+  local patience=5000
+  # The others wait for a rank that is stopped, or that has not come, until the deadline.
+  if [[ $2 == STOP ]] || ! grep -qs steps "$work/said-0"; then patience=$((deadline * 1000 + 5000)); fi
+  local hit
+  hit=$(ms)
+  kill "-$2" "${pids[$1]}" || true
+  end_within $patience "$1"
+  took=$(($(ms) - hit))
+  # A stopped process cannot end: whoever started it kills it, or it is continued and finds itself alone.
+  if [[ $2 == STOP ]] && ((RANDOM % 2)); then kill -CONT "${pids[$1]}" || true; else kill -KILL "${pids[$1]}" || true; fi
+  end_within 8000
+  collect
+}
+
+killed=0 stopped=0 slowest=0 causes=""
+begun=$(date +%s)
+while ((killed + stopped < times)); do
+  start_job lost
+  life=$((RANDOM % longest)) victim=$((RANDOM % ranks)) signal=KILL
+  if ((RANDOM % 2)); then signal=STOP; fi
+  sleep "$(printf '%d.%03d' $((life / 1000)) $((life % 1000)))"
+  lose "$victim" "$signal"
+  if [[ "${codes[*]}" == "0 0 0 0" || ($victim != 0 && ${codes[0]} == 0) ]]; then
+    finish # all had been done already
+    continue
+  fi
+  if [[ $signal == KILL ]]; then killed=$((killed + 1)); else stopped=$((stopped + 1)); fi
+  if ((took > slowest)); then slowest=$took; fi
+  for ((rank = 0; rank < ranks; ++rank)); do
+    if ((codes[rank] == 0)); then give_up "rank $rank ended with 0, though rank $victim was lost"; fi
+    if ((rank == victim)); then continue; fi
+    cause=$(grep -ohE "$(named "$victim")" "$work/said-$rank" | tail -1 | sed -E "s/rank $victim/rank N/; s/ on [^ ]+//") || true
+    if [[ -z $cause ]]; then give_up "rank $rank does not name rank $victim, which was lost ($signal)"; fi
+    causes+="$cause"$'\n'
+  done
+  if (((killed + stopped) % 25 == 0)); then echo "lose_ranks: $((killed + stopped)) losses"; fi
+done
+if [[ -d $work/runs/lost ]]; then
+  whole_job lost
+  finish
+fi
+echo "lose_ranks: $killed ranks killed, $stopped stopped, $(($(date +%s) - begun)) s; all others ended within $slowest ms;" \
+  "$runs jobs ended bit for bit as the undisturbed one"
+echo -n "$causes" | sort | uniq -c | awk '{ print "lose_ranks:   told " $0 }'
