@@ -49,9 +49,10 @@ std::vector<std::byte> bytes_of(const StateTensor& tensor) {
 // Where one step takes the engines, saved.
 void save_after_a_step(const RunConfig& config, const fs::path& folder) {
   on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
-    const int64_t each = config.micro_batches() / config.parallel.ranks;
+    const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+    const int64_t each = config.micro_batches() / layout.data_ranks();
     std::vector<Batch> batches;
-    for (int64_t j = 0; j < each; ++j) batches.push_back(random_batch(config, rank * each + j));
+    for (int64_t j = 0; j < each; ++j) batches.push_back(random_batch(config, layout.data_rank(rank) * each + j));
     engine.step(batches, 1, 0);
     saving.begin(folder, {1, engine.state(), Json::object(), {}}, 1);
     saving.finish();
@@ -127,6 +128,54 @@ TEST(Moved, OwnersOfPartsToo) {
         }
       });
     }
+  }
+}
+
+// Ranks that divide matrices, columns, rows, gates and experts inside, and their owners' parts of those.
+TEST(Moved, MatricesThatAreCut) {
+  struct Of {
+    int64_t ranks, tensor, expert, expert_tensor;
+    bool owners;
+  };
+  const std::vector<Of> layouts = {{1, 1, 1, 1, false}, {2, 2, 1, 2, false}, {4, 4, 2, 2, false}, {4, 2, 2, 1, true}};
+  RunConfig config = small_config();
+  config.model.num_layers = 1;
+  config.model.vocab_size = 60;
+  config.model.attention.num_query_groups = 4;
+  config.model.dtype = "bfloat16";
+  const auto laid_out = [&](const Of& of) {
+    RunConfig run = config;
+    run.parallel.ranks = of.ranks;
+    run.parallel.tensor_model_parallel_size = of.tensor;
+    run.parallel.sequence_parallel = true;
+    run.parallel.expert_model_parallel_size = of.expert;
+    run.parallel.expert_tensor_parallel_size = of.expert_tensor;
+    run.parallel.use_distributed_optimizer = of.owners;
+    return run;
+  };
+  for (const Of& writers : layouts) {
+    const TempFolder folder;
+    save_after_a_step(laid_out(writers), folder.path());
+    const Checkpoint saved = open_checkpoint(folder / "step-1");
+    std::map<std::string, std::vector<std::byte>> whole;
+    on_engines(laid_out(layouts[0]), [&](Engine& engine, BackgroundSave& saving, int) {
+      load_tensors(saving.world(), saving.stream(), saved, engine.state());
+      for (const StateTensor& tensor : engine.state()) whole[tensor.name] = bytes_of(tensor);
+    });
+    ASSERT_EQ(whole.size(), saved.manifest.tensors.size());
+    for (const Of& readers : layouts)
+      on_engines(laid_out(readers), [&](Engine& engine, BackgroundSave& saving, int rank) {
+        load_tensors(saving.world(), saving.stream(), saved, engine.state());
+        for (const StateTensor& tensor : engine.state()) {
+          const std::vector<std::byte> found = bytes_of(tensor), &all = whole.at(tensor.name);
+          const auto size = static_cast<int64_t>(found.size()) / tensor.region.elements();
+          for (int64_t i = 0; i < tensor.region.elements(); ++i)
+            ASSERT_TRUE(std::equal(found.data() + i * size, found.data() + (i + 1) * size,
+                                   all.data() + tensor.region.global(i) * size))
+                << tensor.name << ", element " << i << " on rank " << rank << " of " << readers.ranks << ", saved by "
+                << writers.ranks;
+        }
+      });
   }
 }
 

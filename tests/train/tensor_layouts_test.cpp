@@ -85,7 +85,6 @@ TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
   config.model.vocab_size = sizes.model.vocab_size;
   config.model.attention.num_query_groups = 4;
   config.train.global_batch_size = 8;
-  config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
   expect_layouts(config, kEach);
 }
 
@@ -147,6 +146,21 @@ TEST(TensorLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
     expect_equal(one, four);
     EXPECT_EQ(one.dropped, four.dropped);
   }
+}
+
+TEST(TensorLayouts, DropoutIsThatOfOneRank) {
+  for (RunConfig config : {dense_config(), moe_config()}) {
+    const Trajectory kept = run_engine(config, 1);
+    testing::drop(config);
+    EXPECT_GT(std::abs(run_engine(config, 1).losses[0] - kept.losses[0]), 1e-6);
+    expect_layouts(
+        config,
+        {{.ranks = 2, .tensor = 2, .sequence_parallel = true}, {.ranks = 4, .tensor = 4, .sequence_parallel = true}},
+        3);
+  }
+  RunConfig config = dense_config();
+  testing::drop(config);
+  expect_layouts(config, {{.ranks = 2, .tensor = 2}}, 3);
 }
 
 TEST(TensorLayouts, WhatIsHeldAlikeStaysAlike) {

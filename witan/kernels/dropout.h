@@ -20,11 +20,17 @@ struct Dropout {
   Tensor step = {};         // float64 [kStepValues], where the iteration is read
   int64_t micro_batch = 0;  // its number in the global batch
   uint64_t site = 0;        // Philox::stream_of the place's name
+  // Where the elements stand in a larger tensor, whose mask they share: runs of `run` elements, the first at `first`,
+  // each `distance` after the one before; multiples of 4. run 0: they are the whole tensor.
+  int64_t first = 0, run = 0, distance = 0;
+  // Of attention: which of `heads` heads its first one is; heads 0: it has them all.
+  int64_t first_head = 0, heads = 0;
 
   bool on() const { return p > 0; }
 };
 
-// y[e] = x[e] m[e],  m[e] = kept(e) ? 1 / (1 - p) : 0;  x, y [..] of one floating dtype, contiguous, elements in order.
+// y[e] = x[e] m[e],  m[e] = kept(e) ? 1 / (1 - p) : 0, with e counted in the larger tensor where there is one;
+// x, y [..] of one floating dtype, contiguous, elements in order.
 // y may be x. The gradient is the same map: dx = dropout(dy).
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how);
 WITAN_KERNEL_TWINS(dropout)

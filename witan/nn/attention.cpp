@@ -108,8 +108,11 @@ Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const R
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_divided_layer(tape, x, *axis_) : x;  // [B, S, D]
   const auto [q, k, v] = q_proj_.has_bias() ? project(tape, tokens, where) : project_together(tape, tokens, where);
+  kernels::Dropout dropout = dropout_.drawn_from(randomness);
+  dropout.heads = config_.num_attention_heads;
+  dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
   const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
-                                   dropout_.drawn_from(randomness), where.hints);
+                                   dropout, where.hints);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {q.size(0), q.size(1), q.size(2) * head_dim_}));
 }
 

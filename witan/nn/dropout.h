@@ -19,7 +19,8 @@ class Dropout {
  public:
   Dropout(const Builder& builder, double p);
 
-  // p = 0 or a randomness without a step: x itself
+  // x of the residual stream; the mask is that of all tokens, whichever of them this rank has. p = 0 or a randomness
+  // without a step: x itself
   Var forward(Tape& tape, const Var& x, const Randomness& randomness) const;
   // For ops that drop inside.
   kernels::Dropout drawn_from(const Randomness& randomness) const;
@@ -27,6 +28,7 @@ class Dropout {
  private:
   double p_;
   uint64_t site_;
+  std::optional<TensorAxis> divides_tokens_;  // none: every rank has all of them
 };
 
 }  // namespace witan

@@ -14,6 +14,10 @@ Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
   require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
                       "dropout: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
   if (!how.on()) return x;
+  require<ShapeError>(
+      (how.first | how.run | how.distance) % 4 == 0 && (how.run == 0 || x.value().elements() % how.run == 0),
+      "dropout: x ", x.shape(), " as runs of ", how.run, " elements, the first at ", how.first, ", each ", how.distance,
+      " after the one before: all must be multiples of 4, and the runs whole");
   const Tensor y = tape.stream().empty_like(x.value());
   kernels::dropout(tape.stream(), y, x.value(), how);
   // `how` may be captured: its step is the run's, and no activation.

@@ -158,10 +158,11 @@ void validate_tensor(const RunConfig& config) {
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
                        "rank brings tokens of its own to the experts");
-  require<ConfigError>(model.attention.attention_dropout == 0, "tensor_model_parallel_size = ", ranks,
-                       " with attention_dropout is not to be had yet; set one of them back");
-  require<ConfigError>(model.hidden_dropout == 0 || !parallel.sequence_parallel,
-                       "sequence_parallel = true with hidden_dropout is not to be had yet; set one of them back");
+  constexpr int64_t kDrawnTogether = 4;
+  require<ConfigError>(
+      model.hidden_dropout == 0 || !parallel.sequence_parallel || model.hidden_size % kDrawnTogether == 0,
+      "sequence_parallel = true with hidden_dropout: hidden_size = ", model.hidden_size, " must be a multiple of ",
+      kDrawnTogether, ", which masks are drawn in");
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begi
     A *q_transposed = scratch.take(kQueries<A> * padded), *y = scratch.take(kQueries<A> * padded);
     runs.push_back({QueryTile<A>(group, f.in, first), q_transposed, y});
     runs.back().top.fill(std::numeric_limits<A>::lowest());
-    if (f.mask) runs.back().dropout.emplace(*f.mask, group, runs.back().tile);
+    if (f.mask) runs.back().dropout.emplace(*f.mask, f.in.dropout, group, runs.back().tile);
     unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
     transpose_tile(q_transposed, y, padded);
   }

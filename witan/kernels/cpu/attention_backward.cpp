@@ -135,7 +135,7 @@ class PartRun {
 
   void run_queries(int64_t first) {
     const QueryTile<A> tile(part_.group, call_.in, first);
-    if (call_.mask) dropout_.emplace(*call_.mask, part_.group, tile);
+    if (call_.mask) dropout_.emplace(*call_.mask, call_.in.dropout, part_.group, tile);
     bool read = false;
     for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.keys); key += kKeys) {
       const int64_t n = tile.keys_from(key, std::min(key + kKeys, part_.last_key));

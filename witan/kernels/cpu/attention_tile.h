@@ -67,9 +67,10 @@ struct Group {
   // Row r in q, y, dq, dy [B, S, H, hd], and in lse [B, H, S].
   int64_t query_offset(int64_t r) const { return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * heads.hd; }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
-  // The same in the lse of the whole sequence, which dropout numbers rows by.
-  int64_t whole_offset(int64_t r) const {
-    return (b * heads.H + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
+  // The same in the lse of all heads and the whole sequence, which dropout numbers rows by.
+  int64_t whole_offset(int64_t r, const Dropout& how) const {
+    const int64_t H = how.heads > 0 ? how.heads : heads.H;
+    return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
   }
   // Key j in k, v, dk, dv [B, capacity, G, hd].
   int64_t key_offset(int64_t j) const { return ((b * heads.capacity + j) * heads.G + g) * heads.hd; }
@@ -206,13 +207,13 @@ struct QueryTile {
 template <class A>
 class TileDropout {
  public:
-  TileDropout(const DropoutMask& mask, const Group& group, const QueryTile<A>& tile)
+  TileDropout(const DropoutMask& mask, const Dropout& how, const Group& group, const QueryTile<A>& tile)
       : mask_(&mask), lanes_(tile.lanes), keys_(group.heads.keys) {
     assert(keys_.first % 4 == 0 && (keys_.split >= group.heads.capacity || (keys_.split | keys_.second) % 4 == 0));
     const int64_t blocks = (group.heads.length + 3) / 4;  // of a query's probabilities
     for (size_t lane = 0; lane < row_.size(); ++lane) {
       const int64_t r = tile.first + std::min(static_cast<int64_t>(lane), tile.count - 1);
-      row_[lane] = static_cast<uint64_t>(group.whole_offset(r) * blocks);
+      row_[lane] = static_cast<uint64_t>(group.whole_offset(r, how) * blocks);
     }
   }
 

@@ -36,9 +36,11 @@ struct Heads {
   int capacity;        // keys that a row has memory for
   int rep, rows;       // query heads per key head; query rows of a group
   Runs queries, keys;
-  int length;  // of the whole sequence
+  int length;      // of the whole sequence
+  int first_head;  // of all heads, which dropout counts by,
+  int all_heads;
 
-  Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block)
+  Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block, const Dropout& how)
       : B(static_cast<int>(q.size(0))),
         S(static_cast<int>(q.size(1))),
         H(static_cast<int>(q.size(2))),
@@ -49,7 +51,9 @@ struct Heads {
         rows(S * rep),
         queries(block.queries),
         keys(block.keys),
-        length(block.sequence_length > 0 ? static_cast<int>(block.sequence_length) : S) {}
+        length(block.sequence_length > 0 ? static_cast<int>(block.sequence_length) : S),
+        first_head(static_cast<int>(how.first_head)),
+        all_heads(how.heads > 0 ? static_cast<int>(how.heads) : H) {}
 
   int64_t groups() const { return int64_t{B} * G; }
   bool empty() const { return groups() * (rows + capacity) * hd == 0; }
@@ -66,7 +70,8 @@ struct Heads {
   __device__ __forceinline__ int64_t lse(int64_t group, int r) const { return (group * rep + r % rep) * S + r / rep; }
   // The same in the lse of the whole sequence: where row r's probabilities begin in dropout's count, in blocks of 4.
   __device__ __forceinline__ int64_t mask_row(int64_t group, int r) const {
-    return ((group * rep + r % rep) * length + queries.at(token(r))) * ((length + 3) / 4);
+    const int64_t head = group / G * all_heads + first_head + group % G * rep + r % rep;
+    return (head * length + queries.at(token(r))) * ((length + 3) / 4);
   }
   // Key j in k, v, dk, dv [B, capacity, G, hd].
   __device__ __forceinline__ int64_t key(int64_t group, int j) const {
@@ -92,7 +97,7 @@ struct AttentionCall {
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;
 
   explicit AttentionCall(const AttentionInputs& in)
-      : heads(in.q, in.k, in.block),
+      : heads(in.q, in.k, in.block, in.dropout),
         q(ptr<T>(in.q)),
         k(ptr<T>(in.k)),
         v(ptr<T>(in.v)),

@@ -5,7 +5,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// What multiplies element e, drawn alone.
+// What multiplies element e of the mask, drawn alone.
 template <class A>
 __device__ A factor_of(const DropoutMask& mask, int64_t e) {
   const uint4 words = mask.block(static_cast<uint64_t>(e) / 4);
@@ -13,12 +13,12 @@ __device__ A factor_of(const DropoutMask& mask, int64_t e) {
   return mask.factor<A>(word == 0 ? words.x : word == 1 ? words.y : word == 2 ? words.z : words.w);
 }
 
-// The factors of the N elements from e on; N and e are multiples of 4.
+// The factors of the N elements from e on; N and e are multiples of 4, as runs of elements are.
 template <int N, class A>
-__device__ __forceinline__ void draw(A (&factors)[N], const DropoutMask& mask, int64_t e) {
+__device__ __forceinline__ void draw(A (&factors)[N], const DropoutMask& mask, const DropoutDraw& how, int64_t e) {
 #pragma unroll
   for (int j = 0; j < N; j += 4) {
-    const uint4 words = mask.block(static_cast<uint64_t>(e + j) / 4);
+    const uint4 words = mask.block(static_cast<uint64_t>(how.at(e + j)) / 4);
     factors[j] = mask.factor<A>(words.x), factors[j + 1] = mask.factor<A>(words.y);
     factors[j + 2] = mask.factor<A>(words.z), factors[j + 3] = mask.factor<A>(words.w);
   }
@@ -46,15 +46,15 @@ __global__ void __launch_bounds__(kMapThreads) dropout_kernel(T* y, const T* x, 
     if (i + N > elements) break;
     A factors[N];
     if constexpr (N == 1)
-      factors[0] = factor_of<A>(mask, i);
+      factors[0] = factor_of<A>(mask, how.at(i));
     else
-      draw<N>(factors, mask, i);
+      draw<N>(factors, mask, how, i);
 #pragma unroll
     for (int j = 0; j < N; ++j) in[k].at[j] = convert<T>(convert<A>(in[k].at[j]) * factors[j]);
     store_pack<T, N>(y + i, in[k]);
   }
   const int64_t i = map_rest<N>(elements);
-  if (i < elements) y[i] = convert<T>(convert<A>(x[i]) * factor_of<A>(mask, i));
+  if (i < elements) y[i] = convert<T>(convert<A>(x[i]) * factor_of<A>(mask, how.at(i)));
 }
 
 }  // namespace
