@@ -163,6 +163,26 @@ TEST(TensorLayouts, DropoutIsThatOfOneRank) {
   expect_layouts(config, {{.ranks = 2, .tensor = 2}}, 3);
 }
 
+TEST(TensorLayouts, ThePlanKnowsTheMemory) {
+  const auto expect_planned = [](RunConfig config, const Of& of) {
+    config.train.sample_tokens = 0;
+    const RunConfig run = divided(config, of);
+    EXPECT_EQ(make_plan(run).arena_bytes(), run_engine(run, 3).arena_high_water) << of.ranks << " ranks";
+  };
+  expect_planned(dense_config(), {.ranks = 2, .tensor = 2});
+  RunConfig config = moe_config();
+  testing::drop(config);
+  for (const char* granularity : {"none", "selective", "full"}) {
+    config.model.recompute_granularity = granularity;
+    expect_planned(config, {.ranks = 4,
+                            .tensor = 2,
+                            .sequence_parallel = true,
+                            .distributed_optimizer = true,
+                            .expert = 2,
+                            .expert_tensor = 2});
+  }
+}
+
 TEST(TensorLayouts, WhatIsHeldAlikeStaysAlike) {
   RunConfig config = moe_config();
   config.train.check_states = true;
