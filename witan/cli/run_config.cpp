@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "witan/cli/megatron.h"
+#include "witan/parallel/mesh_shorthand.h"
 #include "witan/train/saved_config.h"
 
 namespace witan::cli {
@@ -36,6 +37,13 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
+// The keys that the call says, those that its mesh stands for among them.
+std::set<std::string> apply(RunConfig& config, const ConfigArgs& args) {
+  std::set<std::string> given = args.apply();
+  given.merge(expand_mesh(config.parallel, given));
+  return given;
+}
+
 }  // namespace
 
 void add_megatron_flag(CLI::App& command) {
@@ -46,7 +54,7 @@ void add_megatron_flag(CLI::App& command) {
 
 std::optional<RunConfig> read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args) {
   const MegatronLine* line = context.megatron.get();
-  const std::set<std::string> given = args.apply();
+  const std::set<std::string> given = apply(config, args);
   if (line && line->defaults && !given.contains("run")) config.train.run = line->name;
   const std::string folder = config.train.runs_folder, run = config.train.run;
   std::optional<RunConfig> before = saved_config(fs::path(folder) / run);
@@ -54,7 +62,7 @@ std::optional<RunConfig> read_run_config(const Context& context, RunConfig& conf
     config = *before;
     config.train.runs_folder = folder;
     config.train.run = run;
-    args.apply();
+    apply(config, args);
     if (line)
       say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
                                    (fs::path(folder) / run).string()));

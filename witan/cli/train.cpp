@@ -420,6 +420,7 @@ void add_train(CLI::App& app, Context& context) {
        "witan train\n"
        "witan train --data my.txt --run mine\n"
        "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+       "witan train --mesh replicate=2,shard=2 --deterministic\n"
        "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64\n"
        "witan train --fresh"},
       [state, &context] { return train_command(context, *state); });

@@ -31,6 +31,7 @@ struct ParallelConfig {
   int64_t decoder_last_pipeline_num_layers = 0;
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
+  std::string mesh = {};  // all sizes in one text, until expand_mesh() has set the keys that it stands for
 
   double distributed_timeout_minutes = 5;  // that ranks wait for each other
 

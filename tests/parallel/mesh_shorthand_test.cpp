@@ -1,0 +1,126 @@
+#include "witan/parallel/mesh_shorthand.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/parallel/layout.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+
+ParallelConfig expanded(const std::string& mesh, ParallelConfig config = {}, const std::set<std::string>& given = {}) {
+  config.mesh = mesh;
+  expand_mesh(config, given);
+  EXPECT_EQ(config.mesh, "");
+  return config;
+}
+
+std::string refusal(const std::string& mesh, ParallelConfig config = {}, const std::set<std::string>& given = {}) {
+  config.mesh = mesh;
+  return message_of<ConfigError>([&] { expand_mesh(config, given); });
+}
+
+TEST(MeshShorthand, SetsTheKeysOfEveryAxis) {
+  const ParallelConfig config = expanded("replicate=2,shard=3,context=5,tensor=7,pipeline=11,expert=6,expert_tensor=1");
+  EXPECT_EQ(config.ranks, 2 * 3 * 5 * 7 * 11);
+  EXPECT_TRUE(config.use_distributed_optimizer);
+  EXPECT_EQ(config.num_distributed_optimizer_instances, 2);
+  EXPECT_EQ(config.context_parallel_size, 5);
+  EXPECT_EQ(config.tensor_model_parallel_size, 7);
+  EXPECT_EQ(config.pipeline_model_parallel_size, 11);
+  EXPECT_EQ(config.expert_model_parallel_size, 6);
+  EXPECT_EQ(config.expert_tensor_parallel_size, 1);
+}
+
+// What the mesh says is what the layout has.
+TEST(MeshShorthand, IsTheMeshOfTheLayout) {
+  for (const int replicate : {1, 2, 4})
+    for (const int shard : {1, 2, 4}) {
+      const ParallelConfig config =
+          expanded(cat("shard=", shard, ",replicate=", replicate, ",expert=", replicate * shard));
+      const Layout layout(config, static_cast<int>(config.ranks), 16);
+      EXPECT_EQ(layout.mesh().size(Axis::replicate), replicate);
+      EXPECT_EQ(layout.mesh().size(Axis::shard), shard);
+      EXPECT_EQ(layout.mesh().size(Axis::expert), replicate * shard);
+    }
+}
+
+// A run that goes on has the keys of its last layout.
+TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
+  ParallelConfig before;
+  before.tensor_model_parallel_size = 4;
+  before.num_distributed_optimizer_instances = 4;
+  before.use_distributed_optimizer = true;
+  before.expert_model_parallel_size = 2;
+  before.ranks = 16;
+  const ParallelConfig config = expanded("replicate=8", before);
+  EXPECT_EQ(config.ranks, 8);
+  EXPECT_EQ(config.tensor_model_parallel_size, 1);
+  EXPECT_FALSE(config.use_distributed_optimizer);
+  EXPECT_EQ(config.num_distributed_optimizer_instances, 1);
+  EXPECT_EQ(config.expert_model_parallel_size, 2) << "experts are divided by a key of their own";
+}
+
+TEST(MeshShorthand, SaysWhichKeysItSet) {
+  ParallelConfig config;
+  EXPECT_TRUE(expand_mesh(config, {}).empty());
+  config.mesh = "shard=2,expert=2";
+  const auto keys = expand_mesh(config, {});
+  for (const char* key : {"ranks", "use_distributed_optimizer", "num_distributed_optimizer_instances",
+                          "tensor_model_parallel_size", "expert_model_parallel_size"})
+    EXPECT_TRUE(keys.contains(key)) << key;
+  EXPECT_FALSE(keys.contains("expert_tensor_parallel_size"));
+}
+
+TEST(MeshShorthand, GivenKeysThatAgreeAreFine) {
+  ParallelConfig given;
+  given.ranks = 4;
+  given.tensor_model_parallel_size = 2;
+  given.use_distributed_optimizer = true;
+  EXPECT_EQ(
+      expanded("shard=2,tensor=2", given, {"ranks", "tensor_model_parallel_size", "use_distributed_optimizer"}).ranks,
+      4);
+  EXPECT_EQ(expanded("shard=2", {}, {"ranks"}).ranks, 2) << "0: as many as are useful";
+}
+
+TEST(MeshShorthand, ContradictionsAreRefusedNamingBoth) {
+  ParallelConfig config;
+  config.ranks = 4;
+  config.tensor_model_parallel_size = 4;
+  config.use_distributed_optimizer = true;
+  config.num_distributed_optimizer_instances = 2;
+  EXPECT_EQ(refusal("tensor=2,shard=2", config, {"tensor_model_parallel_size"}),
+            "mesh = tensor=2,shard=2 says tensor = 2, and tensor_model_parallel_size = 4 says otherwise: give one of "
+            "the two");
+  EXPECT_NE(refusal("shard=2", config, {"tensor_model_parallel_size"}).find("says tensor = 1"), std::string::npos);
+  EXPECT_NE(refusal("replicate=8", config, {"ranks"}).find("says 8 ranks, and ranks = 4"), std::string::npos);
+  EXPECT_NE(refusal("replicate=8", config, {"use_distributed_optimizer"})
+                .find("says shard = 1, and use_distributed_optimizer = true"),
+            std::string::npos);
+  EXPECT_NE(refusal("shard=4", config, {"num_distributed_optimizer_instances"})
+                .find("says replicate = 1 beside shard = 4, and num_distributed_optimizer_instances = 2"),
+            std::string::npos);
+}
+
+TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"tensr=2", "there is no axis tensr (did you mean tensor?); there are replicate, shard"},
+      {"replicate=2,,tensor=2", "there is no axis ;"},
+      {"data=2", "there is no axis data; there are"},
+      {"expert_shard=2", "there is no axis expert_shard"},
+      {"tensor", "tensor needs a whole number of ranks from 1 to 1048576, as in tensor=2, got "},
+      {"tensor=0", "got 0"},
+      {"tensor=2x", "got 2x"},
+      {"tensor=-1", "got -1"},
+      {"tensor=99999999999999999999", "tensor needs a whole number"},
+      {"tensor=2,tensor=2", "tensor is given twice"},
+      {"replicate=1048576,pipeline=2", "has more than 1048576 ranks"}};
+  for (const auto& [mesh, words] : cases)
+    EXPECT_NE(refusal(mesh).find(words), std::string::npos) << mesh << ": " << refusal(mesh);
+}
+
+}  // namespace
+}  // namespace witan
