@@ -279,5 +279,13 @@ TEST(Stages, NameTheNearestEndThatWorks) {
   EXPECT_GT(refused, 50);
 }
 
+TEST(Stages, SayWhatARankHolds) {
+  const Stages stages({.num_layers = 5, .pipeline_model_parallel_size = 2, .num_virtual_stages_per_pipeline_rank = 2});
+  const StageLayers first = stages.held_by(0), last = stages.held_by(1);
+  EXPECT_EQ(first.chunks, (std::vector<LayerRange>{{0, 1}, {2, 4}}));
+  EXPECT_EQ(last.chunks, (std::vector<LayerRange>{{1, 2}, {4, 5}}));
+  EXPECT_TRUE(first.first && !first.last && !last.first && last.last);
+}
+
 }  // namespace
 }  // namespace witan

@@ -83,6 +83,33 @@ TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {
   varied([](RunConfig& c) { c.train.sample_tokens = 400; });  // the cache of keys and values is what takes most
 }
 
+TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
+  const auto piped = [](auto change) {
+    RunConfig config = small_config();
+    config.model.num_layers = 4;
+    config.parallel = {2, 1, 1};
+    config.parallel.pipeline_model_parallel_size = 2;
+    change(config);
+    expect_kept(config);
+  };
+  piped([](RunConfig&) {});
+  piped([](RunConfig& c) { c.model.untie_embeddings_and_output_weights = true; });
+  piped([](RunConfig& c) { c.parallel.num_virtual_stages_per_pipeline_rank = 2; });
+  piped([](RunConfig& c) { c.model.dtype = "bfloat16"; });
+  piped([](RunConfig& c) { c.model.recompute_granularity = "full"; });
+  piped([](RunConfig& c) { c.model.init_method = "torch"; });
+  piped([](RunConfig& c) {
+    c.parallel.ranks = 4;
+    c.parallel.expert_model_parallel_size = 2;
+    c.parallel.deterministic = true;
+  });
+  piped([](RunConfig& c) {
+    c.parallel.ranks = 4;
+    c.parallel.use_distributed_optimizer = true;
+    c.train.check_states = true;
+  });
+}
+
 // The search for a run that fits goes by it.
 TEST(Plan, EstimatesTheArenasAsItPlansThem) {
   RunConfig config = small_config();

@@ -38,18 +38,16 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
     Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[r].arena_bytes), pool);
     Engine engine(stream, groups, config);
     for (int64_t step = 1; step <= 2; ++step) {
-      std::vector<Batch> batches;
-      for (int64_t j = rank; j < config.micro_batches(); j += ranks)
-        batches.push_back(random_batch(config, step * config.micro_batches() + j));
       for (Group* group : groups.all()) group->reset_sent();
-      engine.step(batches, step, step - 1);
+      engine.step(own_batches(config, layout, rank, step), step, step - 1);
     }
     for (const Group* group : groups.all())
       if (group->size() > 1 && !group->sent().empty()) counts[r].sent[group->name()] = group->sent();
-    engine.evaluate({random_batch(config, 99)});
+    const bool staged = config.parallel.pipeline_model_parallel_size > 1;
+    engine.evaluate(staged ? own_batches(config, layout, rank, 3) : std::vector{random_batch(config, 99)});
     GenerateOptions options;
     options.max_tokens = config.train.sample_tokens;
-    if (options.max_tokens > 0)
+    if (config.writes_sample())
       generate(stream, engine.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options);
     counts[r].arena_bytes = stream.arena().high_water();
     for (int tag = 0; tag < kMemoryTags; ++tag)

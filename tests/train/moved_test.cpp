@@ -15,7 +15,6 @@ namespace witan {
 namespace {
 
 using test::TempFolder;
-using testing::random_batch;
 using testing::small_config;
 
 // Runs body(engine, saver, rank) on the ranks of the config's layout.
@@ -50,10 +49,7 @@ std::vector<std::byte> bytes_of(const StateTensor& tensor) {
 void save_after_a_step(const RunConfig& config, const fs::path& folder) {
   on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
     const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-    const int64_t each = config.micro_batches() / layout.data_ranks();
-    std::vector<Batch> batches;
-    for (int64_t j = 0; j < each; ++j) batches.push_back(random_batch(config, layout.data_rank(rank) * each + j));
-    engine.step(batches, 1, 0);
+    engine.step(testing::own_batches(config, layout, rank, 0), 1, 0);
     saving.begin(folder, {1, engine.state(), Json::object(), {}}, 1);
     saving.finish();
   });
@@ -176,6 +172,48 @@ TEST(Moved, MatricesThatAreCut) {
                 << writers.ranks;
         }
       });
+  }
+}
+
+// Stages of a pipeline load what others saved, and one rank what they did; the other way round too.
+TEST(Moved, StagesOfAPipelineToo) {
+  const auto staged = [](int64_t stages, int64_t chunks, int64_t ranks, bool divided) {
+    ParallelConfig parallel{ranks, 1, 1};
+    parallel.pipeline_model_parallel_size = stages;
+    parallel.num_virtual_stages_per_pipeline_rank = chunks;
+    parallel.use_distributed_optimizer = divided;
+    return parallel;
+  };
+  const std::vector<ParallelConfig> layouts = {staged(1, 0, 1, false), staged(2, 0, 2, false), staged(4, 0, 4, false),
+                                               staged(2, 2, 4, true)};
+  for (const ParallelConfig& from : layouts) {
+    const TempFolder folder;
+    RunConfig config = small_config();
+    config.model.num_layers = 4;
+    config.model.dtype = "bfloat16";
+    config.parallel = from;
+    save_after_a_step(config, folder.path());
+    const Checkpoint saved = open_checkpoint(folder / "step-1");
+    std::map<std::string, std::vector<std::byte>> whole;
+    config.parallel = layouts.front();
+    on_engines(config, [&](Engine& engine, BackgroundSave& saving, int) {
+      load_tensors(saving.world(), saving.stream(), saved, engine.state());
+      for (const StateTensor& tensor : engine.state()) whole[tensor.name] = bytes_of(tensor);
+    });
+    ASSERT_EQ(whole.size(), saved.manifest.tensors.size());
+    for (const ParallelConfig& to : layouts) {
+      config.parallel = to;
+      on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
+        load_tensors(saving.world(), saving.stream(), saved, engine.state());
+        for (const StateTensor& tensor : engine.state()) {
+          const std::vector<std::byte> found = bytes_of(tensor);
+          const std::byte* expected = whole.at(tensor.name).data() + tensor.region.first() * size_of(tensor.dtype());
+          ASSERT_TRUE(std::equal(found.begin(), found.end(), expected))
+              << tensor.name << " on rank " << rank << ", " << from.pipeline_model_parallel_size << " stages to "
+              << to.pipeline_model_parallel_size;
+        }
+      });
+    }
   }
 }
 

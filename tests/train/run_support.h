@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "witan/base/rng.h"
@@ -38,9 +41,18 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 
 struct Trajectory {
   std::vector<double> losses, norms, dropped;
-  std::vector<std::vector<double>> weights;  // the global parameters at the end, in order
+  std::vector<std::vector<double>> weights;  // the global parameters at the end, by name
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
+
+// The micro-batches of a step that are a rank's.
+inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
+  std::vector<Batch> batches;
+  const int64_t own = config.micro_batches() / layout.data_ranks(), first = layout.data_rank(rank) * own;
+  for (int64_t j = first; j < first + own; ++j)
+    batches.push_back(random_batch(config, step * config.micro_batches() + j));
+  return batches;
+}
 
 // `steps` steps of the config on its own ranks.
 inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
@@ -51,40 +63,35 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
   ThreadWorld world(ranks);
   Trajectory result;
   std::vector<int64_t> peaks(static_cast<size_t>(ranks));
+  std::map<std::string, std::vector<double>> weights;
+  std::mutex mutex;
   world.run([&](int rank) {
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
     Engine engine(stream, groups, config);
     for (int64_t step = 0; step < steps; ++step) {
-      std::vector<Batch> batches;
-      const int64_t own = config.micro_batches() / layout.data_ranks(), first = layout.data_rank(rank) * own;
-      for (int64_t j = first; j < first + own; ++j)
-        batches.push_back(random_batch(config, step * config.micro_batches() + j));
-      const StepResult out = engine.step(batches, step + 1, step);
+      const StepResult out = engine.step(own_batches(config, layout, rank, step), step + 1, step);
       if (rank != 0) continue;
       result.losses.push_back(out.loss);
       result.norms.push_back(out.gradient_norm);
       result.dropped.push_back(out.dropped_share);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
-    const auto parameters = engine.model().parameters();
-    if (rank == 0)
-      for (const Parameter* parameter : parameters)
-        result.weights.emplace_back(static_cast<size_t>(parameter->global_shape().elements()));
-    groups.world().barrier(stream);
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const Parameter& parameter = *parameters[i];
-      if (!layout.holds_first(parameter.spec(), rank)) continue;
-      dispatch_floating(parameter.value().dtype(), [&]<class T>() {
-        std::vector<T> own(static_cast<size_t>(parameter.elements()));
-        stream.read(own.data(), parameter.value());
-        for (int64_t j = 0; j < parameter.elements(); ++j)
-          result.weights[i][static_cast<size_t>(parameter.region().global(j))] =
-              static_cast<double>(own[static_cast<size_t>(j)]);
+    for (const Parameter* parameter : engine.model().parameters()) {
+      if (parameter->spec().copy || !layout.holds_first(parameter->spec(), rank)) continue;
+      const std::scoped_lock lock(mutex);
+      std::vector<double>& whole = weights[parameter->name()];
+      whole.resize(static_cast<size_t>(parameter->global_shape().elements()));
+      dispatch_floating(parameter->value().dtype(), [&]<class T>() {
+        std::vector<T> own(static_cast<size_t>(parameter->elements()));
+        stream.read(own.data(), parameter->value());
+        for (int64_t j = 0; j < parameter->elements(); ++j)
+          whole[static_cast<size_t>(parameter->region().global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
       });
     }
   });
+  for (auto& [name, values] : weights) result.weights.push_back(std::move(values));
   result.arena_high_water = *std::max_element(peaks.begin(), peaks.end());
   return result;
 }

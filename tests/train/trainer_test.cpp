@@ -152,7 +152,10 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   run(layout("one", 1, 1, 12));
   run(layout("moved", 4, 2, 4));
   run(layout("moved", 2, 2, 8));
-  EXPECT_EQ(run(layout("moved", 1, 1, 12)).resumed_from, 8);
+  RunConfig piped = layout("moved", 4, 2, 10);
+  piped.parallel.pipeline_model_parallel_size = 2;
+  EXPECT_EQ(run(piped).resumed_from, 8);
+  EXPECT_EQ(run(layout("moved", 1, 1, 12)).resumed_from, 10);
   EXPECT_EQ(weights("one", 12), weights("moved", 12));
   expect_same_steps("one", "moved");
 }
@@ -431,6 +434,18 @@ TEST(Resolve, FillsInWhatIsAutomatic) {
   EXPECT_NE(message_of<ConfigError>([&] { resolve(small, 2, 100); }).find("the tokenizer has 100"), std::string::npos);
 }
 
+TEST(Resolve, RanksFormWholePipelines) {
+  RunConfig config;
+  config.parallel.pipeline_model_parallel_size = 2;
+  resolve(config, 7, 4096);  // two micro-batches, shared by two pipelines
+  EXPECT_EQ(config.parallel.ranks, 4);
+  EXPECT_EQ(config.parallel.expert_model_parallel_size, 2);
+  RunConfig narrow;
+  narrow.parallel.pipeline_model_parallel_size = 4;
+  resolve(narrow, 1, 4096);
+  EXPECT_EQ(narrow.parallel.ranks, 4);
+}
+
 TEST(Resolve, PadsTheVocabulary) {
   RunConfig config;
   config.model.make_vocab_size_divisible_by = 128;
@@ -466,6 +481,14 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
               c.parallel = {16, 16, 1}, c.train.global_batch_size = 32;
             }).find("expert"),
             std::string::npos);
+  EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 4; }),
+            "pipeline_model_parallel_size = 4: more stages than the 2 layers; the nearest that works is 2");
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 2;
+              c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+            }),
+            "num_virtual_stages_per_pipeline_rank = 2: 2 stages of 2 chunks are more than the 2 layers; the nearest "
+            "that works is 1");
   EXPECT_EQ(refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
             "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or shorten the "
             "samples");

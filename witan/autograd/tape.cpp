@@ -160,9 +160,9 @@ void Tape::finish_uses(const Node& node) {
     if (--uses_[leaf] == 0 && signals_ready_) leaf->on_gradient_ready();
 }
 
-Tensor Tape::gradient(const Var& input) const {
-  assert(input.data_->slot >= 0);
-  return gradients_[static_cast<size_t>(input.data_->slot)];
+Tensor Tape::gradient(const Slot& input) const {
+  assert(input.slot_ >= 0);
+  return gradients_[static_cast<size_t>(input.slot_)];
 }
 
 void Tape::add(const Slot& to, Tensor gradient) {

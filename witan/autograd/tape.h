@@ -131,10 +131,13 @@ class Tape {
   // A node that only calls back when backward passes it; modules use it to learn where they begin and end.
   void mark(std::function<void()> on_backward);
 
+  // Adds to the gradient of a value, before backward(): a root whose value nobody keeps until then.
+  void seed(const Slot& root, Tensor gradient) { add(root, std::move(gradient)); }
   // Runs the recorded nodes in reverse from several (output, gradient) roots. An undefined gradient means ones. Once.
   void backward(const std::vector<std::pair<Var, Tensor>>& roots);
   // The gradient of an input(); undefined when nothing reached it.
-  Tensor gradient(const Var& input) const;
+  Tensor gradient(const Var& input) const { return gradient(slot(input)); }
+  Tensor gradient(const Slot& input) const;
 
   // Parameters used on this tape, in order of first use (also when it is off).
   const std::vector<Leaf*>& leaves() const { return leaves_; }

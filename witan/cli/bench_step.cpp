@@ -41,11 +41,12 @@ struct Measured {
 };
 
 // This rank's micro-batches of a step: tokens that no step has seen.
-std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int rank) {
+std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data_rank) {
   const int64_t mine = config.micro_batches() / config.parallel.data_ranks();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < mine; ++i)
-    batches.push_back(random_batch(config, static_cast<uint64_t>(step * config.micro_batches() + rank * mine + i)));
+    batches.push_back(
+        random_batch(config, static_cast<uint64_t>(step * config.micro_batches() + data_rank * mine + i)));
   return batches;
 }
 
@@ -59,10 +60,11 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
   ThreadPool pool(static_cast<int>(config.parallel.threads));
   Stream stream(device, reserve_arena(device, arena_bytes), pool);
   const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
+  const int data_rank = groups.layout().data_rank(rank);
   Engine engine(stream, groups, config);
   Measured measured;
   for (int64_t step = 1; step <= kWarmUps + steps; ++step) {
-    const auto batches = fresh_batches(config, step, rank);
+    const auto batches = fresh_batches(config, step, data_rank);
     const Stopwatch whole;
     const StepResult result = engine.step(batches, step, step - 1);
     if (step == 1) measured.first_loss = result.loss;
@@ -74,7 +76,7 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
     stream.time_kernels();
     stream.reset_costs();
     const int64_t step = kWarmUps + steps + 1;
-    engine.step(fresh_batches(config, step, rank), step, step - 1);
+    engine.step(fresh_batches(config, step, data_rank), step, step - 1);
     measured.kernels = stream.costs();
   }
   return measured;

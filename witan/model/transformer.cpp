@@ -1,6 +1,10 @@
 #include "witan/model/transformer.h"
 
+#include <algorithm>
+#include <cassert>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "witan/ops/elementwise.h"
 #include "witan/ops/redistribute.h"
@@ -29,54 +33,84 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
 }  // namespace
 
 Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes)
-    : Transformer(root_builder(stream, config, seed, axes), config, axes) {}
+    : Transformer(stream, config, seed, axes, StageLayers::all(config.num_layers)) {}
+
+Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes,
+                         const StageLayers& stage)
+    : Transformer(root_builder(stream, config, seed, axes), config, axes, stage) {}
 
 // Members are built in the order in which a PyTorch program draws them: init_method = torch relies on it.
-Transformer::Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes)
+Transformer::Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes,
+                         const StageLayers& stage)
     : Module(""),
       config_(config),
       tensor_(builder.tensor),
       loss_parallel_(axes.loss_parallel),
-      embedding_(builder / "embedding", config.vocab_size, config.hidden_size),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
-      final_norm_(builder / "final_norm", config.norm, config.hidden_size) {
-  const int64_t experts = config.moe.num_experts;
+      last_(stage.last) {
+  const int64_t experts = config.moe.num_experts, hidden = config.hidden_size;
   require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
                        " cannot be dealt out to ", axes.expert->size(), " ranks evenly");
-  add_child(embedding_);
-  if (const auto positions = most_positions()) {
-    position_embedding_ = std::make_unique<Embedding>(builder / "position_embedding", *positions, config.hidden_size);
-    add_child(*position_embedding_);
-  }
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    blocks_.push_back(std::make_unique<Block>(builder / "layers" / std::to_string(layer), config, layer, axes));
-    add_child(*blocks_.back());
-  }
-  add_child(final_norm_);
-  if (config.untie_embeddings_and_output_weights) {
-    head_ = std::make_unique<Linear>(builder / "head", config.hidden_size, config.vocab_size, config.init_method_std,
-                                     Bias::none, Divided::out());
-    add_child(*head_);
+  const bool untied = config.untie_embeddings_and_output_weights;
+  const Builder in_last = builder.in_chunk(stage.count() - 1);
+  // Tied, the last stage has a copy, which is the head.
+  const Builder of_embedding = (stage.first ? builder : in_last) / "embedding";
+  embedding_ =
+      build<Embedding>(stage.first || (stage.last && !untied),
+                       untied ? of_embedding : of_embedding.tied_embedding(!stage.first), config.vocab_size, hidden);
+  if (const auto positions = most_positions())
+    position_embedding_ = build<Embedding>(stage.first, builder / "position_embedding", *positions, hidden);
+  build_layers(builder, axes, stage);
+  final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
+  if (untied)
+    head_ = build<Linear>(stage.last, in_last / "head", hidden, config.vocab_size, config.init_method_std, Bias::none,
+                          Divided::out());
+}
+
+// A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
+template <class Part, class... Args>
+std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, const Args&... args) {
+  if (!held && !builder.torch) return nullptr;
+  auto part = std::make_unique<Part>(builder, args...);
+  if (!held) return nullptr;
+  add_child(*part);
+  return part;
+}
+
+void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage) {
+  chunks_.resize(stage.chunks.size());
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    const auto chunk = std::ranges::find_if(stage.chunks, [&](const LayerRange& of) { return of.contains(layer); });
+    const auto number = chunk - stage.chunks.begin();
+    const bool held = chunk != stage.chunks.end();
+    auto block = build<Block>(held, builder.in_chunk(static_cast<int>(number)) / "layers" / std::to_string(layer),
+                              config_, layer, axes);
+    if (held) chunks_[static_cast<size_t>(number)].push_back(std::move(block));
   }
 }
 
-ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
+ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk, Var x) {
   const ModuleScope scope(tape, *this);
   ModelOutput out;
   Positions where = input.where;
   if (!config_.add_bias_linear)  // with biases, heads are projected one by one, each with angles of its own
     where.angles = rotary_angles(tape.stream(), where.positions, config_.attention.rope(config_.hidden_size),
                                  accumulator(config_.compute_dtype()));
-  Residual x = {embedding_dropout_.forward(tape, embed(tape, input), input.randomness), {}};  // [B, S, D]
-  for (const auto& block : blocks_) {
-    BlockOutput next = block->forward(tape, std::move(x), where, input.randomness);
-    x = std::move(next.x);
+  if (!x.defined()) x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);
+  Residual residual = {std::move(x), {}};  // [B, S, D]
+  for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
+    BlockOutput next = block->forward(tape, std::move(residual), where, input.randomness);
+    residual = std::move(next.x);
     if (!block->is_moe()) continue;
     out.balance_losses.push_back(next.balance_loss);
     out.z_losses.push_back(next.z_loss);
     out.expert_counts.push_back(next.expert_counts);
   }
-  out.logits = head(tape, x);
+  if (!last_ || chunk + 1 < chunks()) {
+    out.x = residual.sum(tape);
+    return out;
+  }
+  out.logits = head(tape, residual);
   if (tensor_ && !loss_parallel_)
     out.logits =
         ops::redistribute(tape, std::move(out.logits), tensor_->group, Placement::shard(1), Placement::replicate());
@@ -84,7 +118,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input) {
 }
 
 Var Transformer::embed(Tape& tape, const ModelInput& input) {
-  Var rows = embedding_.forward(tape, input.tokens);
+  Var rows = embedding_->forward(tape, input.tokens);
   if (position_embedding_) rows = add_positions(tape, rows, input);
   return tensor_ ? from_divided_layer(tape, std::move(rows), *tensor_) : rows;
 }
@@ -96,11 +130,11 @@ Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& in
 }
 
 Var Transformer::head(Tape& tape, const Residual& x) {
-  const Var normed = final_norm_.forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
+  const Var normed = final_norm_->forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
   const Var whole = tensor_ ? to_divided_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
   const Var rows = ops::reshape(tape, whole, {T, D});
-  return head_ ? head_->forward(tape, rows) : embedding_.logits(tape, rows);
+  return head_ ? head_->forward(tape, rows) : embedding_->logits(tape, rows);
 }
 
 ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
@@ -113,8 +147,8 @@ ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& target
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {
   Tape tape(stream, Tape::Mode::off);
   Var x = embed(tape, input);  // [B, S, D]
-  for (size_t layer = 0; layer < blocks_.size(); ++layer)
-    x = blocks_[layer]->decode(tape, x, input.where, caches[layer]);
+  auto cache = caches.begin();
+  for (const auto& block : whole()) x = block->decode(tape, x, input.where, *cache++);
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
   const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
@@ -126,9 +160,14 @@ std::optional<int64_t> Transformer::most_positions() const {
   return attention.learned_positions() ? std::optional(attention.max_position_embeddings) : std::nullopt;
 }
 
+const Transformer::Chunk& Transformer::whole() const {
+  assert(embedding_ && final_norm_ && chunks() == 1);
+  return chunks_.front();
+}
+
 std::vector<KvCache> Transformer::make_caches(Stream& stream, int64_t batch, int64_t positions) const {
   std::vector<KvCache> caches;
-  for (const auto& block : blocks_)
+  for (const auto& block : whole())
     caches.push_back(block->attention().make_cache(stream, batch, positions, config_.compute_dtype()));
   return caches;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "witan/model/block.h"
+#include "witan/model/stage_layers.h"
 #include "witan/nn/embedding.h"
 #include "witan/ops/cross_entropy.h"
 
@@ -20,6 +21,7 @@ struct ModelInput {
 
 struct ModelOutput {
   Var logits;                         // [T, n], T = B S: V columns, or this rank's where they are divided
+  Var x;                              // where another chunk is next, instead: [B, S, D] of the residual stream
   std::vector<Var> balance_losses;    // per MoE block, [1]
   std::vector<Var> z_losses;          // per MoE block, [1]
   std::vector<Tensor> expert_counts;  // per MoE block, [E] int64
@@ -27,39 +29,51 @@ struct ModelOutput {
 
 class Transformer : public Module {
  public:
-  // The config must be valid.
+  // All layers. The config must be valid.
   Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes);
+  // Those of a stage of a pipeline.
+  Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes,
+              const StageLayers& stage);
 
-  // On ranks of the tensor axis with the same input.
-  ModelOutput forward(Tape& tape, const ModelInput& input);
+  // Through one chunk of layers, on ranks of the tensor axis with the same input. x [B, S, D]: what the chunk before
+  // gave; undefined for the model's first.
+  ModelOutput forward(Tape& tape, const ModelInput& input, int chunk = 0, Var x = {});
   // Of the logits that forward() gave, as in ops/cross_entropy.h: the same on all ranks of the tensor axis.
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
 
-  // Generation: the logits [B, V] of the last of the next S positions, given caches that hold the earlier ones. Tape
-  // off.
+  // Generation, by a whole model: the logits [B, V] of the last of the next S positions, given caches that hold the
+  // earlier ones. Tape off.
   Tensor decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches);
   std::vector<KvCache> make_caches(Stream& stream, int64_t batch, int64_t positions) const;
 
   const ModelConfig& config() const { return config_; }
+  int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;
 
  private:
+  using Chunk = std::vector<std::unique_ptr<Block>>;
+
+  Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes, const StageLayers& stage);
+  template <class Part, class... Args>
+  std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
+  void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
+  const Chunk& whole() const;                                               // all layers, of a rank that holds them
   Var embed(Tape& tape, const ModelInput& input);                           // [B, S, D], of the residual stream
   Var add_positions(Tape& tape, const Var& rows, const ModelInput& input);  // rows [B, S, D]
-  Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes);
-  Var head(Tape& tape, const Residual& x);  // x [B, S, D] -> [T, n]
+  Var head(Tape& tape, const Residual& x);                                  // x [B, S, D] -> [T, n]
 
   ModelConfig config_;
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
   bool loss_parallel_;                // logits are divided over it
-  Embedding embedding_;
-  std::unique_ptr<Embedding> position_embedding_;  // null: positions are not learned
   Dropout embedding_dropout_;
-  std::vector<std::unique_ptr<Block>> blocks_;
-  Norm final_norm_;
-  std::unique_ptr<Linear> head_;  // null: tied to the embedding
+  bool last_;                                      // the last chunk ends with the head
+  std::unique_ptr<Embedding> embedding_;           // null: another stage's
+  std::unique_ptr<Embedding> position_embedding_;  // null: another stage's, or positions are not learned
+  std::vector<Chunk> chunks_;
+  std::unique_ptr<Norm> final_norm_;  // null: another stage's
+  std::unique_ptr<Linear> head_;      // null: another stage's, or tied to the embedding
 };
 
 }  // namespace witan

@@ -16,7 +16,7 @@ Var Embedding::forward(Tape& tape, const Tensor& ids) {
 }
 
 Var Embedding::logits(Tape& tape, const Var& x) {
-  return ops::linear(tape, x, tape.parameter(weight_), {});
+  return ops::linear(tape, x, tape.parameter(weight_.as_head()), {});
 }
 
 }  // namespace witan

@@ -23,6 +23,9 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
   ParameterSpec spec{
       (builder / name).path, shape, builder.dtype, init,
       weight_decay,          false, cut,           own_tokens ? Placement::Uses::own : Placement::Uses::same};
+  spec.chunk = builder.chunk;
+  spec.tied = builder.tied;
+  spec.copy = builder.copy;
   const auto part = spec.part(1, 0, builder.tensor_ranks(), builder.tensor_rank());
   own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
                                              name == "weight" ? builder.place : Tensor()));
@@ -32,6 +35,7 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                         Initialization init, Cut cut) {
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, cut};
+  spec.chunk = builder.chunk;
   const auto part =
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
   own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get()));

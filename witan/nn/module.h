@@ -27,6 +27,8 @@ struct Builder {
   int expert_tensor_rank = 0;
   std::optional<TensorAxis> tensor = {};    // none: matrices are whole
   std::shared_ptr<TorchRandom> torch = {};  // where there is one, weights begin with PyTorch's defaults
+  int chunk = 0;                            // of the rank's stage of a pipeline
+  bool tied = false, copy = false;          // of an embedding: ParameterSpec's
   std::string path = {};
   Tensor place = {};  // memory for the next matrix, where it is to lie beside others
 
@@ -52,6 +54,19 @@ struct Builder {
     Builder here = *this;
     here.place = std::move(memory);
     return here;
+  }
+
+  Builder in_chunk(int of_stage) const {
+    Builder there = *this;
+    there.chunk = of_stage;
+    return there;
+  }
+
+  Builder tied_embedding(bool is_copy) const {
+    Builder embedding = *this;
+    embedding.tied = true;
+    embedding.copy = is_copy;
+    return embedding;
   }
 
   static Initialization torch_uniform(int64_t fan_in) {

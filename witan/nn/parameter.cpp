@@ -50,12 +50,22 @@ void Parameter::bind_gradient(Tensor gradient) {
 
 void Parameter::bind_gradient_parts(std::vector<Tensor> gradients) {
   assert(!gradients.empty());
-  for (const Tensor& gradient : gradients)
-    require<ShapeError>(gradient.shape() == value_.shape() && gradient.contiguous() && is_floating(gradient.dtype()),
-                        name(), ": a gradient is ", value_.shape(), ", floating and contiguous, got ", gradient.dtype(),
-                        " ", gradient.shape());
+  for (const Tensor& gradient : gradients) check_gradient(gradient);
   gradients_ = std::move(gradients);
   clear_gradient();
+}
+
+void Parameter::bind_head_gradient(Tensor gradient) {
+  check_gradient(gradient);
+  if (!head_) head_ = std::make_unique<Head>(*this);
+  head_->own_gradient = std::move(gradient);
+  head_->gradient_written = false;
+}
+
+void Parameter::check_gradient(const Tensor& gradient) const {
+  require<ShapeError>(gradient.shape() == value_.shape() && gradient.contiguous() && is_floating(gradient.dtype()),
+                      name(), ": a gradient is ", value_.shape(), ", floating and contiguous, got ", gradient.dtype(),
+                      " ", gradient.shape());
 }
 
 void Parameter::initialize(Stream& stream, uint64_t seed) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct ParameterSpec {
   Cut cut = {};              // by the tensor axis, of an expert by the expert tensor axis
   // What ranks of the tensor axis do with one that is not cut: the same, or each applies it to tokens of its own.
   Placement::Uses uses = Placement::Uses::same;
+  int chunk = 0;      // of the layers of its stage of a pipeline, which it is used in
+  bool tied = false;  // an embedding that is the head too: the first and the last stage hold it
+  bool copy = false;  // the last stage's, which is neither counted nor saved
 
   // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
   // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim does not divide evenly.
@@ -85,9 +89,25 @@ class Parameter final : public Leaf {
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
 
+  // What the head of a tied embedding uses it as: the parameter itself or, once the head's gradient is kept apart, a
+  // leaf with a gradient of its own, which is written before the parameter is ready.
+  Leaf& as_head() { return head_ ? static_cast<Leaf&>(*head_) : *this; }
+  // Keeps it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
+  void bind_head_gradient(Tensor gradient);
+
   std::function<void(Parameter&)> gradient_ready;
 
  private:
+  struct Head final : Leaf {
+    explicit Head(Parameter& of) : parameter(of) {}
+    const Tensor& value() override { return parameter.value(); }
+    Tensor& gradient() override { return own_gradient; }
+    void on_gradient_ready() override {}
+    Parameter& parameter;
+    Tensor own_gradient;
+  };
+
+  void check_gradient(const Tensor& gradient) const;
   void initialize(Stream& stream, uint64_t seed);
   void draw(Stream& stream, TorchRandom& random);
 
@@ -95,6 +115,7 @@ class Parameter final : public Leaf {
   Region region_;
   Tensor value_;
   std::vector<Tensor> gradients_ = std::vector<Tensor>(1);  // parts; one, undefined, until it is bound
+  std::unique_ptr<Head> head_;
 };
 
 }  // namespace witan

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 #include "witan/base/error.h"
 
@@ -96,8 +97,8 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
                          nearest_divisor(size, left));
     left /= size;
   }
-  for (const auto& [key, size] : axes)
-    require<ConfigError>(size == 1 || key == axes[0].first, key, " = ", size, " is not to be had yet; set it to 1");
+  require<ConfigError>(context_parallel_size == 1, axes[1].first, " = ", context_parallel_size,
+                       " is not to be had yet; set it to 1");
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
   require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
                        " ranks do not form whole groups of so many; the nearest that works is ",
@@ -148,19 +149,19 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
 void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_rank) const {
   if (!deterministic) return;
   const auto power_of_two = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
-  require<ConfigError>(world == 1 || power_of_two(per_rank),
+  const int64_t data = world / model_ranks(), optimizers = num_distributed_optimizer_instances;
+  require<ConfigError>(data == 1 || power_of_two(per_rank),
                        "deterministic = true sums micro-batches in a binary tree, ", "and the ", per_rank,
-                       " of each of ", world, " ranks are no part of one: let ranks divide ",
+                       " of each of ", data, " ranks are no part of one: let ranks divide ",
                        "global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
-  require<ConfigError>(!use_distributed_optimizer || num_distributed_optimizer_instances == 1 ||
-                           power_of_two(world / num_distributed_optimizer_instances),
-                       "deterministic = true sums ranks in a binary tree, and the ",
-                       world / num_distributed_optimizer_instances,
-                       " ranks of each of num_distributed_optimizer_instances = ", num_distributed_optimizer_instances,
+  require<ConfigError>(!use_distributed_optimizer || optimizers == 1 || power_of_two(data / optimizers),
+                       "deterministic = true sums ranks in a binary tree, and the ", data / optimizers,
+                       " ranks of each of num_distributed_optimizer_instances = ", optimizers,
                        " are no part of one: make them a power of two, or take 1 instance");
+  const int64_t stage = world / pipeline_model_parallel_size;
   const int experts = expert_ranks(world, num_experts);
-  require<ConfigError>(experts == world || power_of_two(experts), "deterministic = true sums ranks in a binary tree, ",
-                       "and expert_model_parallel_size = ", experts, " of ", world,
+  require<ConfigError>(experts == stage || power_of_two(experts), "deterministic = true sums ranks in a binary tree, ",
+                       "and expert_model_parallel_size = ", experts, " of ", stage,
                        " ranks are no part of one: ", "make it a power of two, or all ranks");
 }
 

@@ -1,39 +1,64 @@
 #include "witan/parallel/global_norm.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace witan {
 
-GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups)
+std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout) {
+  const bool cuts = layout.mesh().size(Axis::tensor) > 1;
+  std::vector<NormRows> all;
+  for (size_t i = 0; i < ownership.parameters().size(); ++i) {
+    const Parameter& parameter = *ownership.parameters()[i];
+    const ParameterSpec& spec = parameter.spec();
+    const NormFamily dense = spec.cut.any() && cuts ? NormFamily::cut : NormFamily::whole;
+    NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}});
+    for (int owner = 0; owner < ownership.owners(spec.expert); ++owner) {
+      const auto [first, elements] = ownership.range(i, owner);
+      const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
+      rows.by_owner.push_back(spec.copy ? 0 : count);
+    }
+  }
+  return all;
+}
+
+GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups,
+                       std::vector<std::vector<NormRows>> stages)
     : ownership_(ownership),
-      families_(families_of(groups)),
+      families_{{{groups.of(Axis::shard), 1},
+                 {groups.over({Axis::shard, Axis::tensor}), groups.of(Axis::tensor).size()},
+                 {groups.over({Axis::expert_shard, Axis::expert, Axis::expert_tensor}),
+                  groups.of(Axis::expert).size() * groups.of(Axis::expert_tensor).size()}}},
+      pipeline_(groups.of(Axis::pipeline)),
+      stages_(place(stages.empty() ? std::vector<std::vector<NormRows>>{norm_rows(ownership, groups.layout())}
+                                   : std::move(stages))),
       gradients_(stream, table_words(), MemoryTag::workspace),
       values_(stream, table_words(), MemoryTag::workspace) {
-  sums_ = stream.empty({rows_, 2}, DType::f64, MemoryTag::workspace);
-  order_ = stream.empty({rows_}, DType::i64, MemoryTag::workspace);
+  const int64_t rows = stages_.back().end();
+  sums_ = stream.empty({rows, 2}, DType::f64, MemoryTag::workspace);
+  order_ = stream.empty({rows}, DType::i64, MemoryTag::workspace);
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
   stream.write(order_, summation_order().data());
 }
 
-// What is whole but for its owners, what the tensor axis cuts, and experts.
-std::vector<GlobalNorm::Family> GlobalNorm::families_of(const Groups& groups) {
-  const int cuts = groups.of(Axis::tensor).size();
-  std::vector<Family> families = {
-      {groups.of(Axis::shard), 1},
-      {groups.over({Axis::shard, Axis::tensor}), cuts},
-      {groups.over({Axis::expert_shard, Axis::expert, Axis::expert_tensor}),
-       groups.of(Axis::expert).size() * groups.of(Axis::expert_tensor).size()},
-  };
-  for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
-    const ParameterSpec& spec = ownership_.parameters()[i]->spec();
-    families[spec.expert ? 2 : spec.cut.any() && cuts > 1 ? 1 : 0].parameters.push_back(i);
-  }
-  for (Family& family : families) {
-    for (int rank = 0; rank < family.group.size(); ++rank) {
-      family.begin.push_back(rows_);
-      for (const size_t i : family.parameters) rows_ += rows_of(i, rank / family.parts);
-      family.rows.push_back(rows_ - family.begin.back());
+std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRows>> stages) const {
+  std::vector<Stage> placed;
+  int64_t rows = 0;
+  for (auto& parameters : stages) {
+    Stage& stage = placed.emplace_back();
+    stage.parameters = std::move(parameters);
+    for (size_t family = 0; family < kNormFamilies; ++family) {
+      const auto& [group, parts] = families_[family];
+      for (int rank = 0; rank < group.size(); ++rank) {
+        stage.begins[family].push_back(rows);
+        for (const NormRows& parameter : stage.parameters)
+          if (static_cast<size_t>(parameter.family) == family)
+            rows += parameter.by_owner[static_cast<size_t>(rank / parts)];
+      }
+      stage.begins[family].push_back(rows);
     }
   }
-  return families;
+  return placed;
 }
 
 // Gradients have as many items as values.
@@ -41,58 +66,68 @@ int64_t GlobalNorm::table_words() const {
   return static_cast<int64_t>(items_of(Of::values).size()) * kernels::kSquareSumsColumns;
 }
 
-int64_t GlobalNorm::rows_of(size_t parameter, int owner) const {
-  const Parameter& of = *ownership_.parameters()[parameter];
-  const Ownership::Range range = ownership_.range(parameter, owner);
-  return chunks_before(of, range.first + range.elements) - chunks_before(of, range.first);
+// Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
+std::vector<int64_t> GlobalNorm::summation_order() const {
+  std::vector<int64_t> order;
+  std::vector<Stage> next = stages_;  // the next row of every rank
+  int chunks = 0;
+  for (const Stage& stage : stages_)
+    for (const NormRows& parameter : stage.parameters) chunks = std::max(chunks, parameter.chunk + 1);
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    for (size_t stage = 0; stage < stages_.size(); ++stage) append_rows(chunk, stages_[stage], next[stage], order);
+  return order;
 }
 
-// Parameters as the model has them, their parts by the rank that holds them, chunks.
-std::vector<int64_t> GlobalNorm::summation_order() const {
-  std::vector<std::vector<int64_t>> of_parameter(ownership_.parameters().size());
-  for (const Family& family : families_) {
-    std::vector<int64_t> next = family.begin;  // the next row of every rank
-    for (const size_t i : family.parameters)
-      for (int part = 0; part < family.parts; ++part)
-        for (int owner = 0; owner < ownership_.owners(ownership_.parameters()[i]->spec().expert); ++owner) {
-          int64_t& row = next[static_cast<size_t>(owner * family.parts + part)];
-          for (int64_t count = rows_of(i, owner); count > 0; --count) of_parameter[i].push_back(row++);
-        }
+void GlobalNorm::append_rows(int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const {
+  for (const NormRows& parameter : stage.parameters) {
+    if (parameter.chunk != chunk) continue;
+    const auto family = static_cast<size_t>(parameter.family), parts = static_cast<size_t>(families_[family].parts);
+    for (size_t part = 0; part < parts; ++part)
+      for (size_t owner = 0; owner < parameter.by_owner.size(); ++owner) {
+        int64_t& row = next.begins[family][owner * parts + part];
+        for (int64_t count = parameter.by_owner[owner]; count > 0; --count) order.push_back(row++);
+      }
   }
-  std::vector<int64_t> order;
-  for (const std::vector<int64_t>& rows : of_parameter) order.insert(order.end(), rows.begin(), rows.end());
-  return order;
 }
 
 // Of what this rank owns.
 std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
   std::vector<kernels::SquareSumsItem> items;
-  for (const Family& family : families_) {
-    const int rank = family.group.rank(), owner = rank / family.parts;
-    int64_t row = family.begin[static_cast<size_t>(rank)];
-    for (const size_t i : family.parameters) {
+  for (size_t family = 0; family < kNormFamilies; ++family) {
+    const int rank = families_[family].group.rank(), owner = rank / families_[family].parts;
+    int64_t row = own().begins[family][static_cast<size_t>(rank)];
+    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
       Parameter& parameter = *ownership_.parameters()[i];
+      if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
       const auto [first, elements] = ownership_.range(i, owner);
       const Tensor& tensor = what == Of::gradients ? parameter.gradient() : parameter.value();
       add_square_sums(items, parameter, tensor, first, elements, row);
-      row += rows_of(i, owner);
+      row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }
   }
   return items;
+}
+
+// Of the ranks that divide a family of this stage's, then of the stages.
+void GlobalNorm::gather_sums(Stream& stream) const {
+  const auto gather = [&](Group& group, const std::vector<int64_t>& begins) {
+    std::vector<OwnedPiece> pieces;
+    for (int rank = 0; rank < group.size(); ++rank)
+      if (const auto [begin, rows] = part_of(begins, rank); rows > 0)
+        pieces.push_back({sums_.narrow(0, begin, rows), rank});
+    if (!pieces.empty()) group.gather_pieces(stream, pieces);
+  };
+  for (size_t family = 0; family < kNormFamilies; ++family) gather(families_[family].group, own().begins[family]);
+  std::vector<int64_t> begins = {0};
+  for (const Stage& stage : stages_) begins.push_back(stage.end());
+  gather(pipeline_, begins);
 }
 
 const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
   const std::vector<kernels::SquareSumsItem> items = items_of(what);
   kernels::DeviceTable& table = what == Of::gradients ? gradients_ : values_;
   kernels::square_sums_all(stream, sums_, items, table.holding(stream, kernels::square_sums_table(items)));
-  for (const Family& family : families_) {
-    std::vector<OwnedPiece> pieces;
-    for (int rank = 0; rank < family.group.size(); ++rank) {
-      const auto r = static_cast<size_t>(rank);
-      if (family.rows[r] > 0) pieces.push_back({sums_.narrow(0, family.begin[r], family.rows[r]), rank});
-    }
-    if (!pieces.empty()) family.group.gather_pieces(stream, pieces);
-  }
+  gather_sums(stream);
   kernels::total_sums(stream, total_, sums_, order_);
   return total_;
 }

@@ -1,9 +1,11 @@
 // The norm of the whole model's gradients or values, every parameter counted once, however it is replicated or divided.
 //
 // Sums of squares of 64Ki-element chunks are added in the order of parameters, experts and chunks: the same bits on
-// every rank, and in every layout in which the gradients are the same.
+// every rank, and in every layout in which the gradients are the same. Stages of a pipeline exchange the sums of all.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "witan/kernels/device_table.h"
@@ -12,35 +14,56 @@
 
 namespace witan {
 
+// Parameters that the same ranks divide.
+enum class NormFamily : uint8_t { whole, cut, experts };  // but for owners; by the tensor axis too; experts
+inline constexpr size_t kNormFamilies = 3;
+
+// How many sums a rank has of a parameter, by owner.
+struct NormRows {
+  NormFamily family;
+  int chunk;  // of the layers of its stage of a pipeline
+  std::vector<int64_t> by_owner;
+};
+// Of all parameters of a stage, in the order of the model.
+std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout);
+
 class GlobalNorm {
  public:
   enum class Of : uint8_t { gradients, values };
 
-  // Ownership and groups must outlive it.
-  GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups);
+  // `stages`: the rows of every stage of the pipeline, in their order; empty: there is one. Ownership and groups must
+  // outlive it.
+  GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups,
+             std::vector<std::vector<NormRows>> stages = {});
 
   // total [2] float64 on the device: the sum of squares and the number of zeros, for clip() and read_norm();
-  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard, tensor, expert and
-  // expert tensor axes.
+  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard, tensor, expert, expert
+  // tensor and pipeline axes.
   const Tensor& compute(Stream& stream, Of what);
 
  private:
-  // Parameters that the same ranks divide: their rows of sums lie by rank of the group, `rows[r]` from `begin[r]` on.
   struct Family {
     Group& group;
     int parts;  // of a parameter that is not divided among owners: the group has one after the other for each owner
-    std::vector<size_t> parameters = {};
-    std::vector<int64_t> begin = {}, rows = {};
   };
-  std::vector<Family> families_of(const Groups& groups);
-  int64_t rows_of(size_t parameter, int owner) const;
+  // Where rows lie: one family after the other, each by rank of its group, [ranks + 1].
+  struct Stage {
+    std::vector<NormRows> parameters;
+    std::array<std::vector<int64_t>, kNormFamilies> begins;
+    int64_t end() const { return begins.back().back(); }
+  };
+  std::vector<Stage> place(std::vector<std::vector<NormRows>> stages) const;
+  const Stage& own() const { return stages_[static_cast<size_t>(pipeline_.rank())]; }
   int64_t table_words() const;
   std::vector<int64_t> summation_order() const;
+  void append_rows(int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const;
   std::vector<kernels::SquareSumsItem> items_of(Of what) const;
+  void gather_sums(Stream& stream) const;
 
   const Ownership& ownership_;
-  int64_t rows_ = 0;  // of sums
-  std::vector<Family> families_;
+  std::array<Family, kNormFamilies> families_;
+  Group& pipeline_;
+  std::vector<Stage> stages_;
   Tensor sums_;   // [rows, 2] float64
   Tensor order_;  // [rows] int64: in which they are added
   Tensor total_;  // [2] float64

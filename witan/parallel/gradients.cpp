@@ -22,6 +22,12 @@ int64_t level_count(const GradientOptions& options) {
   return levels;
 }
 
+// The head's gradients of a tied embedding, where they are kept apart: the second source.
+Tensor head_buffer(const GradientBuckets::Bucket& bucket) {
+  const int64_t total = bucket.buffer.elements();
+  return bucket.levels.reshape({bucket.levels.elements()}).narrow(0, total, total);
+}
+
 }  // namespace
 
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
@@ -35,7 +41,7 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
   for (size_t i = 0; i < buckets_.size(); ++i)
     for (Parameter* parameter : buckets_[i].parameters)
       parameter->gradient_ready = [this, i](Parameter&) { on_ready(buckets_[i]); };
-  begin_micro_batch(0);
+  for (Bucket& bucket : buckets_) begin_micro_batch(bucket, 0);
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -54,7 +60,13 @@ GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, con
   std::erase(others, Layout::shard_axis(plan.experts));
   bucket.replicas = &groups.over(others);
   bucket.begins = plan.begins;
+  bucket.chunk = bucket.parameters.front()->spec().chunk;
   if (plan.experts && options_.summation == Summation::tree) bucket.sources = groups.of(Axis::expert).size();
+  if (plan.tied) {
+    bucket.embedding = &groups.embedding();
+    bucket.head_apart = options_.summation == Summation::tree && groups.of(Axis::pipeline).size() == 1;
+    if (bucket.head_apart) bucket.sources = 2;
+  }
   const int64_t total = plan.begins.back();
   bucket.levels = stream_.empty({level_count(options_), bucket.sources, total}, options_.dtype, MemoryTag::gradients);
   bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, total);
@@ -67,79 +79,100 @@ void GradientBuckets::bind(const Bucket& bucket, int64_t level, int64_t sources)
   const Tensor flat = bucket.levels.reshape({bucket.levels.elements()});
   int64_t begin = level * bucket.sources * total;
   for (Parameter* parameter : bucket.parameters) {
+    const auto part_from = [&](int64_t source) {
+      return flat.narrow(0, begin + source * total, parameter->elements()).reshape(parameter->value().shape());
+    };
     std::vector<Tensor> parts;
-    for (int64_t source = 0; source < sources; ++source)
-      parts.push_back(
-          flat.narrow(0, begin + source * total, parameter->elements()).reshape(parameter->value().shape()));
+    for (int64_t source = 0; source < (bucket.head_apart ? 1 : sources); ++source) parts.push_back(part_from(source));
     parameter->bind_gradient_parts(std::move(parts));
+    if (bucket.head_apart && sources > 1) parameter->bind_head_gradient(part_from(1));
     begin += parameter->elements();
   }
 }
 
-void GradientBuckets::begin_micro_batch(int64_t index) {
+void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
   assert(index >= 0 && index < options_.micro_batches);
-  if (index == 0) {
-    next_ = 0;
-    reduction_s_ = 0;
-  } else {
-    for (Bucket& bucket : buckets_)  // those with parameters that the micro-batch before did not use
-      if (bucket.waiting > 0) finish_micro_batch(bucket);
-  }
-  micro_batch_ = index;
-  for (Bucket& bucket : buckets_) {
-    bucket.waiting = bucket.parameters.size();
-    if (options_.summation == Summation::tree) {
-      bind(bucket, level_of(index), bucket.sources);
-    } else if (index == 0) {
-      bind(bucket, 0, 1);
-    }
+  if (index == 0 && next_ == 0) reduction_s_ = 0;
+  for (Bucket& bucket : buckets_)
+    if (bucket.chunk == chunk) begin_micro_batch(bucket, index);
+}
+
+void GradientBuckets::begin_micro_batch(Bucket& bucket, int64_t index) {
+  // It has parameters that the micro-batch before did not use.
+  if (index > 0 && bucket.waiting > 0) finish_micro_batch(bucket);
+  bucket.micro_batch = index;
+  bucket.waiting = bucket.parameters.size();
+  if (options_.summation == Summation::tree) {
+    bind(bucket, level_of(index), bucket.sources);
+  } else if (index == 0) {
+    bind(bucket, 0, 1);
   }
 }
 
 void GradientBuckets::finish_step() {
-  assert(last());
-  while (next_ < buckets_.size()) finish_micro_batch(buckets_[next_++]);
+  for (; next_ < buckets_.size(); ++next_) {
+    assert(in_last(buckets_[next_]));
+    finish_micro_batch(buckets_[next_]);
+  }
+  next_ = 0;
   if (side_) stream_.follow(*side_);
+  for (const Bucket& bucket : buckets_)
+    if (bucket.embedding != nullptr) add_head(bucket);
 }
 
 void GradientBuckets::on_ready(Bucket& bucket) {
   assert(bucket.waiting > 0);
   --bucket.waiting;
-  if (last()) {
-    while (next_ < buckets_.size() && buckets_[next_].waiting == 0) finish_micro_batch(buckets_[next_++]);
-  } else if (bucket.waiting == 0) {
-    finish_micro_batch(bucket);
+  if (!in_last(bucket)) {
+    if (bucket.waiting == 0) finish_micro_batch(bucket);
+    return;
   }
+  const auto is_ready = [&](const Bucket& one) { return one.waiting == 0 && in_last(one); };
+  while (next_ < buckets_.size() && is_ready(buckets_[next_])) finish_micro_batch(buckets_[next_++]);
 }
 
 // All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks after the last one.
 void GradientBuckets::finish_micro_batch(Bucket& bucket) {
-  if (last() || options_.summation == Summation::tree) write_zeros(bucket);
+  const bool last = in_last(bucket);
+  if (last || options_.summation == Summation::tree) write_zeros(bucket);
   if (options_.summation == Summation::tree) sum_levels(bucket);
-  if (!last()) return;
+  if (!last) return;
   if (options_.summation == Summation::tree) {
-    sum_sources(bucket);
+    if (!bucket.head_apart) sum_sources(bucket);
     bind(bucket, 0, 1);
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   const Stopwatch reduction;
-  reduce(bucket);
+  reduce(bucket, bucket.buffer);
+  if (bucket.head_apart) reduce(bucket, head_buffer(bucket));
   reduction_s_ += reduction.seconds();
 }
 
 // Over ranks. Owners' parts are summed over them first, which are neighbours in the order of all: the same tree.
-void GradientBuckets::reduce(const Bucket& bucket) {
+void GradientBuckets::reduce(const Bucket& bucket, const Tensor& buffer) {
   const bool beside = side_ && bucket.group->size() > 1;
   if (beside) side_->follow(stream_);
   Stream& on = beside ? *side_ : stream_;
-  if (bucket.shards->size() == 1) return bucket.group->all_reduce(on, bucket.buffer);
-  bucket.shards->reduce_scatter_uneven(on, bucket.buffer, bucket.begins);
+  if (bucket.shards->size() == 1) return bucket.group->all_reduce(on, buffer);
+  bucket.shards->reduce_scatter_uneven(on, buffer, bucket.begins);
   const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
-  if (count > 0) bucket.replicas->all_reduce(on, bucket.buffer.narrow(0, begin, count));
+  if (count > 0) bucket.replicas->all_reduce(on, buffer.narrow(0, begin, count));
+}
+
+// To the gradient of a tied embedding, of the part that this rank owns.
+void GradientBuckets::add_head(const Bucket& bucket) {
+  const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
+  if (count == 0) return;
+  const Tensor own = bucket.buffer.narrow(0, begin, count);
+  if (bucket.head_apart)
+    kernels::add(stream_, own, own, head_buffer(bucket).narrow(0, begin, count));
+  else
+    bucket.embedding->all_reduce(stream_, own);
 }
 
 void GradientBuckets::write_zeros(const Bucket& bucket) {
   for (Parameter* parameter : bucket.parameters) {
+    if (Leaf& head = parameter->as_head(); bucket.head_apart && !head.gradient_written) stream_.zero(head.gradient());
     if (parameter->gradient_written) continue;
     for (int64_t part = 0; part < parameter->gradient_parts(); ++part) {
       stream_.zero(parameter->gradient_part(part));
@@ -151,8 +184,8 @@ void GradientBuckets::write_zeros(const Bucket& bucket) {
 // Adds the level just written to the one below, and that to the next, as far as both are sums of equally many
 // micro-batches: one addition for each bit that counting on carries. After the last one, all that are left.
 void GradientBuckets::sum_levels(const Bucket& bucket) {
-  const int64_t top = level_of(micro_batch_);
-  const int64_t bottom = last() ? 0 : top - std::countr_one(static_cast<uint64_t>(micro_batch_));
+  const int64_t top = level_of(bucket.micro_batch);
+  const int64_t bottom = in_last(bucket) ? 0 : top - std::countr_one(static_cast<uint64_t>(bucket.micro_batch));
   const auto level = [&](int64_t i) { return bucket.levels.narrow(0, i, 1); };
   for (int64_t i = top; i > bottom; --i) kernels::add(stream_, level(i - 1), level(i - 1), level(i));
 }

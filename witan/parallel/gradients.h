@@ -7,6 +7,11 @@
 // backward, which the end of the step waits for. Reductions are sums; losses carry the global denominators already.
 // With a distributed optimizer a rank ends with the sums of what it owns, and the rest of its gradients is undefined.
 //
+// Where a stage of a pipeline has several chunks of layers, a bucket has parameters of one of them.
+//
+// An embedding that is the head too is a bucket by itself where both gradients are kept apart
+// (Layout::sums_heads_apart): they meet at the end of the step, when each is a sum over micro-batches and ranks.
+//
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree over their index in the global batch
 // (Summation::tree): the first largest power of two of them, plus the rest. Of a tree, this rank's micro-batches are a
 // run of 2^k, and so are those of the ranks that share a set of experts; ranks are summed in the same tree
@@ -42,9 +47,10 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Before the backward of this rank's micro-batch 0 … options.micro_batches - 1. At the first, gradients are
-  // forgotten; during the last, a bucket is reduced as soon as all its gradients are ready.
-  void begin_micro_batch(int64_t index);
+  // Before the backward, through a chunk of layers, of this rank's micro-batch 0 … options.micro_batches - 1, which
+  // come to every chunk in this order. At the first, the chunk's gradients are forgotten; during the last, a bucket is
+  // reduced as soon as all its gradients are ready.
+  void begin_micro_batch(int64_t index, int chunk = 0);
   // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
   // That reductions of this step have taken, within the backward or after it, waiting for peers included.
@@ -57,29 +63,34 @@ class GradientBuckets {
     Group* shards = nullptr;    // where several own parts of it, these do, and get the sums of their own part alone,
     Group* replicas = nullptr;  // and these own the same part
     std::vector<int64_t> begins = {};  // [owners + 1]: elements of the buffer
+    Group* embedding = nullptr;        // of a tied embedding: the stages that find summands of its gradient
+    bool head_apart = false;           // it is the head here too, whose gradient is the second of two sources
     int64_t sources = 1;               // ranks whose rows its gradients are kept apart by
-    Tensor levels;       // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
-    Tensor buffer;       // [sum of elements]: the first of them, which the step ends with
-    size_t waiting = 0;  // parameters that are not ready yet
+    Tensor levels;            // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
+    Tensor buffer;            // [sum of elements]: the first of them, which the step ends with
+    int chunk = 0;            // of layers, that its parameters belong to
+    int64_t micro_batch = 0;  // whose gradients are added now
+    size_t waiting = 0;       // parameters that are not ready yet
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of their reduction
 
  private:
   Bucket make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters, const Groups& groups) const;
+  void begin_micro_batch(Bucket& bucket, int64_t index);
   void bind(const Bucket& bucket, int64_t level, int64_t sources);
   void on_ready(Bucket& bucket);
   void finish_micro_batch(Bucket& bucket);
   void write_zeros(const Bucket& bucket);
   void sum_levels(const Bucket& bucket);
   void sum_sources(const Bucket& bucket);
-  void reduce(const Bucket& bucket);
-  bool last() const { return micro_batch_ + 1 == options_.micro_batches; }
+  void reduce(const Bucket& bucket, const Tensor& buffer);
+  void add_head(const Bucket& bucket);
+  bool in_last(const Bucket& bucket) const { return bucket.micro_batch + 1 == options_.micro_batches; }
 
   Stream& stream_;
   std::unique_ptr<Stream> side_;  // on a GPU with peers: reductions, beside the backward
   GradientOptions options_;
   std::vector<Bucket> buckets_;
-  int64_t micro_batch_ = 0;
   size_t next_ = 0;  // the first bucket that is not reduced
   double reduction_s_ = 0;
 };

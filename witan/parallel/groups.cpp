@@ -27,6 +27,7 @@ Groups::Groups(const Layout& layout, int rank, std::unique_ptr<Group> host, cons
     : layout_(layout), rank_(rank), host_(std::move(host)) {
   for (const Axes& axes : layout.group_axes())
     groups_.emplace_back(axes, make(layout.mesh().ranks(rank, axes), describe(axes)));
+  embedding_ = make(layout.embedding_ranks(rank), "embedding");
 }
 
 Group& Groups::over(const Axes& axes) const {
@@ -50,6 +51,7 @@ ModelAxes Groups::model_axes(const ParallelConfig& config) const {
 std::vector<Group*> Groups::all() const {
   std::vector<Group*> all;
   for (const auto& [axes, group] : groups_) all.push_back(group.get());
+  if (embedding_->size() > 1) all.push_back(embedding_.get());
   return all;
 }
 

@@ -28,6 +28,8 @@ class Groups {
   Group& over(const Axes& axes) const;
   Group& of(Axis axis) const { return over({axis}); }
   Group& world() const { return over(layout_.world_axes()); }  // all ranks
+  // The first and the last stage of this rank's pipeline, which hold a tied embedding; any other stage is alone.
+  Group& embedding() const { return *embedding_; }
   Group& host() const { return *host_; }  // all ranks, for tensors on the CPU, whatever the others are for
   ModelAxes model_axes(const ParallelConfig& config) const;
   std::vector<Group*> all() const;  // but for host()
@@ -37,6 +39,7 @@ class Groups {
   int rank_;
   std::unique_ptr<Group> host_;
   std::vector<std::pair<Axes, std::unique_ptr<Group>>> groups_;
+  std::unique_ptr<Group> embedding_;
 };
 
 // For streams on the CPU.

@@ -31,7 +31,8 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
 }  // namespace
 
 Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
-    : mesh_(sizes_of(config, world, num_experts)) {}
+    : mesh_(sizes_of(config, world, num_experts)),
+      heads_apart_(config.deterministic || config.pipeline_model_parallel_size > 1) {}
 
 std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& spec) const {
   constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
@@ -64,11 +65,21 @@ int Layout::data_rank(int rank) const {
   return mesh_.coordinate(rank, Axis::replicate) * mesh_.size(Axis::shard) + mesh_.coordinate(rank, Axis::shard);
 }
 
+Axes Layout::telling_axes() const {
+  return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context});
+}
+
 std::vector<int> Layout::telling_ranks() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < world_size(); ++rank)
     if (mesh_.coordinate(rank, Axis::tensor) == 0) ranks.push_back(rank);
   return ranks;
+}
+
+std::vector<int> Layout::embedding_ranks(int rank) const {
+  const std::vector<int> stages = mesh_.ranks(rank, Axis::pipeline);
+  if (stages.size() == 1 || (rank != stages.front() && rank != stages.back())) return {rank};
+  return {stages.front(), stages.back()};
 }
 
 std::vector<Axes> Layout::group_axes() const {
@@ -82,6 +93,7 @@ std::vector<Axes> Layout::group_axes() const {
                                          {Axis::replicate, Axis::context},
                                          {Axis::replicate, Axis::context, Axis::tensor},
                                          token_axes(),
+                                         telling_axes(),
                                          {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
                                          {Axis::shard, Axis::tensor},
                                          {Axis::expert},

@@ -24,6 +24,7 @@ class Layout {
   Axes token_axes() const;  // along which ranks have tokens of their own: of other samples, or of the same
   int data_ranks() const;   // along them together
   int data_rank(int rank) const;
+  Axes telling_axes() const;  // along which the ranks of telling_ranks() differ
   // Of the ranks that find the same losses, those of a tensor axis, the first: what the others say is not counted.
   std::vector<int> telling_ranks() const;
   // Ranks that divide the optimizer's work on the same parameters, of experts or of all others, and which one this is.
@@ -31,6 +32,12 @@ class Layout {
   int owner(bool experts, int rank) const { return mesh_.coordinate(rank, shard_axis(experts)); }
   static Axis shard_axis(bool experts) { return experts ? Axis::expert_shard : Axis::shard; }
   static Axis replicate_axis(bool experts) { return experts ? Axis::expert_replicate : Axis::replicate; }
+  // Those that hold a tied embedding with this one, and it: the first and the last stage's; of any other stage it
+  // alone.
+  std::vector<int> embedding_ranks(int rank) const;
+  // The head's gradient of a tied embedding is kept apart from the embedding's until both are sums over all
+  // micro-batches and ranks: stages of a pipeline have to, and deterministic sums are the same in every layout.
+  bool sums_heads_apart() const { return heads_apart_; }
   // Every set of axes along which ranks communicate: Mesh::effective, each once, and that of no axis.
   std::vector<Axes> group_axes() const;
 
@@ -46,6 +53,7 @@ class Layout {
 
  private:
   Mesh mesh_;
+  bool heads_apart_;
 };
 
 }  // namespace witan

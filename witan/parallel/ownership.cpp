@@ -36,22 +36,27 @@ std::vector<int64_t> cut_at_chunks(const std::vector<const Parameter*>& paramete
   return begins;
 }
 
-// Parameters of one kind that are reduced over the same axes.
+// Parameters of one kind that are reduced over the same axes, at the same time.
 struct Family {
   bool experts;
   Axes axes;
-  std::vector<size_t> parameters;
-  std::vector<int64_t> elements;
+  int chunk;  // of layers
+  bool tied;  // BucketPlan's
+  std::vector<size_t> parameters = {};
+  std::vector<int64_t> elements = {};
+
+  bool is_like(const Family& other) const {
+    return experts == other.experts && axes == other.axes && chunk == other.chunk && tied == other.tied;
+  }
 };
 
 std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const Layout& layout) {
   std::vector<Family> families;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const bool experts = parameters[i]->spec().expert;
-    const Axes axes = layout.gradient_axes(parameters[i]->spec());
-    auto family =
-        std::ranges::find_if(families, [&](const Family& one) { return one.experts == experts && one.axes == axes; });
-    if (family == families.end()) family = families.insert(family, {experts, axes, {}, {}});
+    const ParameterSpec& spec = parameters[i]->spec();
+    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk, spec.tied && layout.sums_heads_apart()};
+    auto family = std::ranges::find_if(families, [&](const Family& one) { return one.is_like(alike); });
+    if (family == families.end()) family = families.insert(family, alike);
     family->parameters.push_back(i);
     family->elements.push_back(parameters[i]->elements());
   }
@@ -82,6 +87,7 @@ std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters
       BucketPlan& plan = plans.emplace_back();
       plan.experts = family.experts;
       plan.axes = family.axes;
+      plan.tied = family.tied;
       std::vector<const Parameter*> held;
       // In the model's order: what lies side by side there is side by side here, and can be written at once.
       for (const size_t member : members | std::views::reverse) {

@@ -23,8 +23,9 @@ struct BucketPlan {
   static constexpr int64_t kElements = 40'000'000;  // Megatron-LM's default
 
   std::vector<size_t> parameters;  // indices in the model, in the order of the buffer, which is the model's
-  bool experts = false;            // whose parameters they are; a bucket has no others
+  bool experts = false;            // whose parameters they are; a bucket has no others, and those of one chunk alone
   Axes axes = {};                  // over which they are reduced, all of them
+  bool tied = false;               // an embedding alone, whose head's gradient is apart (Layout::sums_heads_apart)
   std::vector<int64_t> begins;     // [owners + 1]: elements [begins[o], begins[o + 1]) of the buffer are owner o's
 };
 // In the order of their reduction: backward has finished a bucket when it passes the first parameter, so the latest go

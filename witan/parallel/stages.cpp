@@ -114,6 +114,10 @@ std::vector<int64_t> dealt(int64_t layers, int64_t chunks, bool last_has_head) {
 
 }  // namespace
 
+void StageSplit::validate() const {
+  Stages{*this};
+}
+
 Stages::Stages(const StageSplit& split) {
   check_numbers(split);
   const int64_t chunks = chunks_of(split);
@@ -157,6 +161,12 @@ int Stages::stage_of(int64_t layer) const {
   assert(layer >= 0 && layer < begins_.back());
   const auto after = std::upper_bound(begins_.begin(), begins_.end(), layer);
   return static_cast<int>((after - begins_.begin() - 1) % stages_);
+}
+
+StageLayers Stages::held_by(int stage) const {
+  StageLayers held{{}, has_embedding(stage, 0), has_head(stage, chunks_ - 1)};
+  for (int chunk = 0; chunk < chunks_; ++chunk) held.chunks.push_back(layers(stage, chunk));
+  return held;
 }
 
 }  // namespace witan

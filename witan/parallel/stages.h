@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "witan/model/stage_layers.h"
+
 namespace witan {
 
 struct StageSplit {
@@ -25,12 +27,8 @@ struct StageSplit {
   // The embedding, the loss counts as a layer of its chunk.
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
-};
 
-struct LayerRange {
-  int64_t first, last;  // [first, last)
-  int64_t size() const { return last - first; }
-  bool operator==(const LayerRange&) const = default;
+  void validate() const;  // throws ConfigError as Stages does
 };
 
 class Stages {
@@ -45,6 +43,7 @@ class Stages {
   bool has_embedding(int stage, int chunk) const { return stage == 0 && chunk == 0; }
   bool has_head(int stage, int chunk) const { return stage == stages_ - 1 && chunk == chunks_ - 1; }
   int stage_of(int64_t layer) const;
+  StageLayers held_by(int stage) const;
 
  private:
   int stages_, chunks_;

@@ -10,6 +10,7 @@ namespace witan {
 
 void StateCheck::after_init(Stream& stream) const {
   check_places("init");
+  check_copies(stream, "init");
   for (const Parameter* parameter : parameters_) {
     check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
                     "init: the value of " + parameter->name());
@@ -26,6 +27,7 @@ void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned
 
 void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const {
   check_places("the update");
+  check_copies(stream, "the update");
   for (const Parameter* parameter : parameters_)
     check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
                     "the update: the value of " + parameter->name());
@@ -33,6 +35,15 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
     const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
     check_identical(stream, state.parameter, own, Among::owners_of_it, "the update: " + state.name);
   });
+}
+
+// Of a tied embedding, on the first and the last stage of a pipeline.
+void StateCheck::check_copies(Stream& stream, const char* stage) const {
+  for (const Parameter* parameter : parameters_)
+    if (parameter->spec().tied && groups_.embedding().size() > 1)
+      require<CommError>(ranks_that_differ(stream, groups_.embedding(), parameter->value()).empty(),
+                         "check_states after ", stage, ": ", parameter->name(),
+                         " must be the same on the first and the last stage of the pipeline, but differs");
 }
 
 void StateCheck::check_places(const char* stage) const {

@@ -29,6 +29,7 @@ class StateCheck {
   enum class Among : uint8_t { replicas, owners_of_it };
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;
+  void check_copies(Stream& stream, const char* stage) const;
   void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
 
   std::vector<Parameter*> parameters_;

@@ -25,15 +25,16 @@ struct Division {
 int64_t most_ranks(const RunConfig& config) {
   const auto& own = config.parallel;
   if (!own.on_gpu() || own.processes) return own.ranks;
-  return own.ranks > cuda::devices() ? config.micro_batches() : cuda::devices();
+  return own.ranks > cuda::devices() ? config.micro_batches() * own.model_ranks() : cuda::devices();
 }
 
 // The config's own first, then more ranks to a set of experts, then fewer ranks, then more.
 std::vector<Division> divisions(const RunConfig& config) {
   const auto& own = config.parallel;
   std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads}};
+  const int64_t shared = config.micro_batches() * own.model_ranks();  // by ranks, evenly
   for (int64_t ranks = own.ranks; ranks >= 1; --ranks) {
-    if (config.micro_batches() % ranks != 0) continue;
+    if (shared % ranks != 0) continue;
     const int64_t threads = own.threads * own.ranks / ranks;
     for (int64_t expert = ranks; expert >= 1; --expert) {
       if (ranks % expert != 0 || config.model.moe.num_experts % expert != 0) continue;
@@ -43,7 +44,7 @@ std::vector<Division> divisions(const RunConfig& config) {
     }
   }
   for (int64_t ranks = 2 * own.ranks; ranks <= most_ranks(config); ranks *= 2) {
-    if (config.micro_batches() % ranks != 0) break;
+    if (shared % ranks != 0) break;
     all.push_back({ranks, std::gcd(ranks, config.model.moe.num_experts), own.threads});
     if (config.model.moe.num_experts == 0) all.back().expert = 1;
   }

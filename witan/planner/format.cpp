@@ -60,6 +60,13 @@ std::string sent_section(const Plan& plan) {
   return fmt::format("\nSent by rank 0 in one step\n  {:<32} {:<22} {:>13}\n", "axis", "operation", "bytes") + out;
 }
 
+std::string pipeline_section(const Plan& plan) {
+  if (plan.stages.size() == 1) return "";
+  return fmt::format("\nPipeline of {} stages, {} micro-batches: they wait for {:.1f} % of their work\n",
+                     plan.stages.size(), plan.micro_batches, 100 * plan.bubble) +
+         format_stages(plan.stages);
+}
+
 std::string gpu_section(const Plan& plan) {
   if (!plan.on_gpu) return "";
   std::string out = cat("\nOn GPUs\n  a step is ", format_recording(plan), "\n");
@@ -98,7 +105,26 @@ std::string time_section(const Plan& plan, const Timing& timing) {
                            timing.source);
 }
 
+// "embedding, layers 0-1, 4-5, head"
+std::string text_of(const StageLayers& stage) {
+  std::string text = stage.first ? "embedding" : "";
+  const char* separator = stage.first ? ", layers " : "layers ";
+  for (const auto& [first, last] : stage.chunks) {
+    if (first == last) continue;
+    text += cat(separator, first, last > first + 1 ? cat("-", last - 1) : "");
+    separator = ", ";
+  }
+  return text + (stage.last ? ", head" : "");
+}
+
 }  // namespace
+
+std::string format_stages(const std::vector<StageLayers>& stages) {
+  std::string out;
+  for (size_t stage = 0; stage < stages.size(); ++stage)
+    out += fmt::format("  stage {:<8} {}\n", stage, text_of(stages[stage]));
+  return out;
+}
 
 std::string format_recording(const Plan& plan) {
   const std::string why = plan.why_eager();
@@ -136,7 +162,7 @@ std::string format_memory(const Plan& plan, int64_t usable) {
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
   return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + pools_note(plan) +
-         gpu_section(plan) + sent_section(plan) +
+         pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
          (timing        ? time_section(plan, *timing)
           : plan.on_gpu ? "\nNo time is predicted: it comes from ceilings of the GPUs themselves, and fewer are here\n"
                         : "");
@@ -147,6 +173,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["tokens_per_step"] = plan.tokens_per_step;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
   json["step_flops"] = plan.step_flops;
+  json["bubble"] = plan.bubble;
   for (const RankPlan& rank : plan.ranks) {
     nlohmann::ordered_json parts = nlohmann::ordered_json::object();
     for (const auto& [part, cost] : parts_of(rank)) parts[part] = {{"flops", cost.flops}, {"bytes", cost.bytes}};

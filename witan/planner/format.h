@@ -18,20 +18,24 @@ struct Timing {
   std::string source;  // where the ceilings come from: "measured now", "kept in FILE"
 };
 
-// Parameters, FLOPs by part, memory by tag and rank beside what is usable, bytes sent, time. `usable`: bytes of memory;
-// 0: unknown.
+// Parameters, FLOPs by part, memory by tag and rank beside what is usable, stages, bytes sent, time. `usable`: bytes of
+// memory; 0: unknown.
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 // What a step on GPUs is, and how rows of divided experts travel, each as the end of a sentence.
 std::string format_recording(const Plan& plan);
 std::string format_exchange(const Plan& plan);
 
+// A line for each stage of a pipeline: which layers it has.
+std::string format_stages(const std::vector<StageLayers>& stages);
+
 // The memory section alone.
 std::string format_memory(const Plan& plan, int64_t usable);
 
-// One object: tokens_per_step, parameters {exact, active, experts}, step_flops, ranks [{rank, arena_bytes, tags, parts,
-// sent}], reserve_bytes, resident_bytes, needed_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange};
-// where it was asked for, balanced_activation_bytes; and, where there is a timing, step_seconds and run_seconds.
+// One object: tokens_per_step, parameters {exact, active, experts}, step_flops, bubble, ranks [{rank, arena_bytes,
+// tags, parts, sent}], reserve_bytes, resident_bytes, needed_bytes, usable_bytes, fits; on GPUs gpu {recorded,
+// why_eager, exchange}; where it was asked for, balanced_activation_bytes; and, where there is a timing, step_seconds
+// and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 }  // namespace witan

@@ -9,6 +9,8 @@
 #include "witan/base/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/stages.h"
+#include "witan/planner/format.h"
 
 namespace witan {
 namespace {
@@ -107,6 +109,10 @@ std::string format_layout(const RunConfig& config) {
     for (const Axes& axes : layout.group_axes())
       if (!axes.empty()) text += fmt::format("  {:<32} {}\n", describe(axes), fmt::join(mesh.ranks(0, axes), " "));
   }
+  std::vector<StageLayers> stages;
+  const Stages split(config.parallel.stage_split(config.model.num_layers));
+  for (int stage = 0; stage < split.stages(); ++stage) stages.push_back(split.held_by(stage));
+  if (stages.size() > 1) text += "\nStages of the pipeline\n" + format_stages(stages);
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
@@ -117,7 +123,10 @@ std::string format_layout(const RunConfig& config) {
     add(root, spec.name,
         fmt::format("{:<34} {}", local == global ? cat(global) : cat(global, " -> ", local), held(layout, spec)));
   }
-  return text + "\nParameters -> what rank 0 has of them, and how ranks hold them\n" + text_of(root.children, 1);
+  return text +
+         fmt::format("\nParameters -> what rank 0{} has of them, and how ranks hold them\n",
+                     stages.size() > 1 ? " of their stage" : "") +
+         text_of(root.children, 1);
 }
 
 }  // namespace witan

@@ -46,7 +46,7 @@ class MetaRank {
   void step(int64_t micro_batches, int64_t iteration) {
     engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
   }
-  void evaluate() { engine_.evaluate(batches_of(config_, 1)); }
+  void evaluate(int64_t micro_batches) { engine_.evaluate(batches_of(config_, micro_batches)); }
 
   // The collectives of logging, which are not part of every step.
   void log() {
@@ -59,7 +59,7 @@ class MetaRank {
   void sample(int64_t prompt_tokens) {
     const auto most = engine_.model().most_positions();  // with room for one that is new
     const int64_t tokens = most ? std::min(prompt_tokens, *most - 1) : prompt_tokens;
-    if (config_.train.sample_tokens == 0 || config_.parallel.model_ranks() > 1 || tokens == 0) return;
+    if (!config_.writes_sample() || tokens == 0) return;
     GenerateOptions options;
     options.max_tokens = tokens_that_fit(engine_.model(), tokens, config_.train.sample_tokens);
     generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
@@ -108,9 +108,10 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
   meta.log();
   // A run also looks at held-out text and writes a sample.
   meta.reset_costs();
-  meta.evaluate();
+  meta.evaluate(1);
   plan.look = meta.costs();
   plan.look_sent = meta.sent();
+  if (config.parallel.pipeline_model_parallel_size > 1) meta.evaluate(micro_batches_of_a_rank(config));
   meta.sample(prompt_tokens);
 
   plan.why_eager = meta.why_eager();
@@ -125,8 +126,9 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const StepInputs inputs(stream, batches_of(config, micro_batches));
-  const StepReport report(stream, MetaGroup(static_cast<int>(config.parallel.ranks), 0, "world"), {},
-                          report_sizes(config.model, micro_batches));
+  const StepReport report(
+      stream, layout_of(config), 0,
+      ReportSizes(config.model, Stages(config.parallel.stage_split(config.model.num_layers)), micro_batches));
   return stream.arena().high_water();
 }
 
@@ -168,6 +170,10 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   plan.on_gpu = config.parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
   plan.processes = config.parallel.processes;
+  plan.micro_batches = micro_batches_of_a_rank(config);
+  const Stages stages(config.parallel.stage_split(config.model.num_layers));
+  for (int stage = 0; stage < stages.stages(); ++stage) plan.stages.push_back(stages.held_by(stage));
+  plan.bubble = bubble_over_work({stages.stages(), stages.chunks(), plan.micro_batches});
   const Layout layout = layout_of(config);
   const int64_t prompt = options.prompt_tokens.value_or(most_prompt_tokens(config));
   for (int rank = 0; rank < layout.world_size(); ++rank) {
@@ -198,18 +204,25 @@ RunPlan run_plan(const Plan& plan) {
 
 int64_t estimate_arena_bytes(const RunConfig& config) {
   RunConfig fewer = config;
-  // The tree of deterministic sums grows with the micro-batches: there all are needed.
-  const int64_t micro_batches = config.parallel.deterministic ? micro_batches_of_a_rank(config)
-                                                              : std::min<int64_t>(micro_batches_of_a_rank(config), 3);
+  // The tree of deterministic sums grows with the micro-batches, and so does what a pipeline has in flight: there all
+  // are needed.
+  const int64_t stages = config.parallel.pipeline_model_parallel_size;
+  const bool all = config.parallel.deterministic || stages > 1;
+  const int64_t micro_batches =
+      all ? micro_batches_of_a_rank(config) : std::min<int64_t>(micro_batches_of_a_rank(config), 3);
   fewer.train.global_batch_size = micro_batches * config.train.micro_batch_size * config.parallel.data_ranks();
-  MetaRank meta(fewer, layout_of(fewer), 0);
-  for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
-  meta.log();
-  meta.evaluate();
-  meta.sample(most_prompt_tokens(config));
   const int64_t left_out =
       step_buffers_bytes(config, micro_batches_of_a_rank(config)) - step_buffers_bytes(config, micro_batches);
-  return (meta.arena().high_water() + left_out) * config.parallel.ranks;
+  int64_t bytes = 0;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config.parallel.ranks / stages)));
+    for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
+    meta.log();
+    meta.evaluate(stages > 1 ? micro_batches : 1);
+    meta.sample(most_prompt_tokens(config));
+    bytes += (meta.arena().high_water() + left_out) * (config.parallel.ranks / stages);
+  }
+  return bytes;
 }
 
 }  // namespace witan

@@ -40,6 +40,9 @@ struct Plan {
   bool peers = true;              // GPUs write rows of experts into each other's memory; else NCCL carries them
   double step_flops = 0;          // of one step, all ranks
   int64_t tokens_per_step = 0;
+  std::vector<StageLayers> stages;  // of the pipeline
+  int64_t micro_batches = 0;        // of a rank in a step
+  double bubble = 0;                // the time for which stages wait for each other, over that for which they work
   std::optional<int64_t> balanced_activations;  // bytes of rank 0's, were experts' rows spread evenly; if asked for
 
   int64_t arena_bytes() const;  // the most that any rank needs
@@ -62,8 +65,9 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
 // What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.
 RunPlan run_plan(const Plan& plan);
 
-// Bytes of all ranks' arenas alone, as fast as they can be had: rank 0 stands for all, and of many micro-batches on a
-// rank three for all, since those between the first and the last take what the second takes.
+// Bytes of all ranks' arenas alone, as fast as they can be had: the first rank of a stage stands for all of it, and of
+// many micro-batches on a rank without a pipeline three for all, since those between the first and the last take what
+// the second takes.
 int64_t estimate_arena_bytes(const RunConfig& config);
 
 }  // namespace witan

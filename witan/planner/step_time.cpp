@@ -71,6 +71,9 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
     time.look_seconds = clock.parts(rank.look, ignored) + clock.exchange(rank.look_sent);
     if (time.seconds > slowest.seconds) slowest = time;
   }
+  // Stages wait for the first micro-batch to reach them, and for the last to leave the others.
+  if (plan.bubble > 0) slowest.parts["bubble"] = slowest.seconds * plan.bubble;
+  slowest.seconds *= 1 + plan.bubble;
   const double turns = static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
   slowest.seconds *= turns;
   slowest.look_seconds *= turns;

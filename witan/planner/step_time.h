@@ -17,7 +17,8 @@ struct StepTime {
 
 // Of the rank that takes longest, with an even load of the experts. A kernel takes its FLOPs or its bytes, whichever
 // bound it when it was measured, over its measured rate; one that was not measured goes at the mean rate of all.
-// Exchanges take their bytes over the measured rate, without waiting for peers. More ranks than were measured at once,
+// Exchanges take their bytes over the measured rate, without waiting for peers; of a pipeline's stages the bubble says
+// how long they wait. More ranks than were measured at once,
 // which is as many as there are cores, take turns.
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings);
 

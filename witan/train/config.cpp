@@ -173,6 +173,7 @@ void RunConfig::validate() const {
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
   validate_tensor(*this);
+  parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
                          model.dtype, ": gradients are not narrower than what they are of");
@@ -188,11 +189,15 @@ void RunConfig::validate() const {
   require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
                        "micro_batch_size = ", train.micro_batch_size,
                        " does not divide global_batch_size = ", train.global_batch_size);
-  require<ConfigError>(
-      micro_batches() % parallel.data_ranks() == 0, "global_batch_size / micro_batch_size = ", micro_batches(),
-      " micro-batches cannot be shared evenly by ranks = ", parallel.ranks, ": set global_batch_size to a multiple of ",
-      train.micro_batch_size * parallel.data_ranks(), ", or ranks to a divisor of ", micro_batches());
-  parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, micro_batches() / parallel.ranks);
+  const int64_t data_ranks = parallel.data_ranks(), batches = micro_batches();
+  require<ConfigError>(batches % data_ranks == 0, "global_batch_size / micro_batch_size = ", batches,
+                       " micro-batches cannot be shared evenly by ",
+                       data_ranks == parallel.ranks ? cat("ranks = ", parallel.ranks)
+                                                    : cat("the ", data_ranks, " ranks that have samples of their own"),
+                       ": set global_batch_size to a multiple of ", train.micro_batch_size * data_ranks,
+                       ", or ranks to ", parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "),
+                       "a divisor of ", batches);
+  parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
       "run = \"", train.run, "\": a name, without slashes; runs_folder says where");

@@ -89,6 +89,8 @@ struct RunConfig {
   void validate() const;
 
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
+  // Whether the run ends with a sample: it takes a rank that holds the whole model.
+  bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // float64 for float64 models, else what parallel.gradient_dtype says.
   DType gradient_dtype() const;
 };

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "witan/base/stopwatch.h"
+#include "witan/base/threads.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/optim/lr_schedule.h"
@@ -13,24 +15,47 @@
 #include "witan/tensor/recording.h"
 
 namespace witan {
+namespace {
+
+// What every stage of the pipeline has to sum: models of the others' layers on the meta device say it.
+std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups) {
+  if (stages.stages() == 1) return {};
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  std::vector<std::vector<NormRows>> rows;
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
+    rows.push_back(norm_rows(Ownership(model.parameters(), groups.layout(), groups.rank()), groups.layout()));
+  }
+  return rows;
+}
+
+// Of the residual stream that goes from stage to stage.
+Shape residual_shape(const RunConfig& config, const Batch& batch) {
+  const int64_t ranks = config.parallel.sequence_parallel ? config.parallel.tensor_model_parallel_size : 1;
+  return {batch.sequences, batch.sequence_length / ranks, config.model.hidden_size};
+}
+
+}  // namespace
+
 Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
     : stream_(stream),
       groups_(groups),
       config_(config),
-      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel)),
+      stages_(config.parallel.stage_split(config.model.num_layers)),
+      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel),
+             stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
       ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
                   .summation = config.parallel.deterministic ? Summation::tree : Summation::in_place,
                   .micro_batches = config.micro_batches() / groups.layout().data_ranks()}),
-      norm_(stream, ownership_, groups),
+      norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
       state_check_(parameters_, groups),
-      one_(root_gradient(1)),
-      balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
-      z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {
+      passes_(stream, config_, groups, model_, gradients_, step_state_) {
   charge_parts(model_, stream);
   if (config_.train.check_states) state_check_.after_init(stream_);
 }
@@ -38,16 +63,6 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
 // A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
-}
-
-// [1], in the dtype of losses.
-Tensor Engine::root_gradient(double value) {
-  const Tensor gradient = stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
-  dispatch_floating(gradient.dtype(), [&]<class A>() {
-    const A one = static_cast<A>(value);
-    stream_.write(gradient, &one);
-  });
-  return gradient;
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -65,10 +80,10 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     replay();
     const StepReport::Result read = report_->read(stream_);
     times_.forward_backward = whole.seconds();
-    return result_of(read, micro_batches);
+    return result_of(read, micro_batches.front());
   }
   compute(Mode::eager, stop);
-  return result_of(report_->read(stream_), micro_batches);
+  return result_of(report_->read(stream_), micro_batches.front());
 }
 
 void Engine::prepare(const std::vector<Batch>& batches) {
@@ -77,9 +92,17 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   warm_ = false;
   inputs_.reset();
   report_.reset();
+  channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches);
-  report_ = std::make_unique<StepReport>(stream_, groups_.world(), groups_.layout().telling_ranks(),
-                                         report_sizes(config_.model, static_cast<int64_t>(batches.size())));
+  const auto count = static_cast<int64_t>(batches.size());
+  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
+                                         ReportSizes(config_.model, stages_, count));
+  channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
+                                               residual_shape(config_, batches.front()), config_.model.compute_dtype());
+}
+
+Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const {
+  return {stages_.stages(), stages_.chunks(), micro_batches, passes};
 }
 
 std::string Engine::why_eager() const {
@@ -108,10 +131,13 @@ void Engine::replay() {
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   tokens().all_reduce(stream_, inputs_->target_count());
   const Stopwatch forward_backward;
-  for (int64_t i = 0; i < inputs_->micro_batches(); ++i) run_micro_batch(i);
+  passes_.begin_step(*inputs_, *report_);
+  channel_->run(stream_, passes_);
   stream_.set_part("gradients");
   gradients_.finish_step();
   times_.forward_backward = forward_backward.seconds();
+  times_.forward = passes_.forward_seconds();
+  times_.backward = passes_.backward_seconds();
   times_.reduction = gradients_.reduction_seconds();
   if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
 
@@ -131,66 +157,33 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   report_->finish(stream_, groups_.world(), total, step_state_.tensor());
 }
 
-void Engine::run_micro_batch(int64_t index) {
-  Tape tape(stream_);
-  const Stopwatch forward;
-  stream_.set_part("head and rest");
-  std::vector<std::pair<Var, Tensor>> roots;
-  {
-    // Only the losses outlive this scope: the logits belong to the backward alone.
-    ModelInput input = inputs_->input(index);
-    input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
-                         .repeatable = config_.parallel.deterministic};
-    const Layout& layout = groups_.layout();
-    const int64_t first = layout.data_rank(groups_.rank()) * (config_.micro_batches() / layout.data_ranks());
-    input.randomness = {static_cast<uint64_t>(config_.train.seed), step_state_.tensor(), first + index};
-    const Tensor& mask = inputs_->mask(index);
-    const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
-    kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
-    ModelOutput out = model_.forward(tape, input);
-    const ops::CrossEntropy entropy =
-        model_.loss(tape, std::move(out.logits), inputs_->targets(index), weights, ops::LossGradient::one);
-    report_->add(stream_, index, entropy.loss.value(), out);
-
-    roots.emplace_back(entropy.loss, one_);
-    const auto& moe = config_.model.moe;
-    if (moe.balance_weight() != 0)
-      for (const Var& balance : out.balance_losses) roots.emplace_back(balance, balance_weight_);
-    if (moe.moe_z_loss_coeff != 0)
-      for (const Var& z : out.z_losses) roots.emplace_back(z, z_weight_);
-  }
-  times_.forward += forward.seconds();
-  const Stopwatch backward;
-  gradients_.begin_micro_batch(index);
-  tape.backward(roots);
-  times_.backward += backward.seconds();
-}
-
-// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
-StepResult Engine::result_of(const StepReport::Result& report, const std::vector<Batch>& batches) const {
+// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout. All micro-batches
+// are of one shape.
+StepResult Engine::result_of(const StepReport::Result& report, const Batch& shape) const {
   StepResult result;
-  const auto& sizes = report_->sizes();
-  const auto& moe = config_.model.moe;
-  result.expert_counts.resize(static_cast<size_t>(sizes.blocks),
-                              std::vector<int64_t>(static_cast<size_t>(sizes.experts)));
+  const ReportSizes& sizes = report_->sizes();
+  const int64_t capacity = config_.model.moe.expert_capacity(shape.sequences * shape.sequence_length);
+  result.expert_counts.resize(static_cast<size_t>(sizes.blocks()),
+                              std::vector<int64_t>(static_cast<size_t>(sizes.experts())));
   double dropped = 0, routed = 0;
-  for (size_t i = 0; i < report.micro_batches.size(); ++i) {
-    const StepReport::MicroBatch& one = report.micro_batches[i];
-    result.loss += one.loss;
-    result.balance_loss += one.balance;
-    result.z_loss += one.z;
-    const Batch& shape = batches[i % batches.size()];  // all ranks' are alike
-    const int64_t capacity = moe.expert_capacity(shape.sequences * shape.sequence_length);
-    for (size_t block = 0; block < one.expert_counts.size(); ++block)
-      for (size_t e = 0; e < one.expert_counts[block].size(); ++e) {
-        const int64_t count = one.expert_counts[block][e];
+  for (const StepReport::MicroBatch& one : report.micro_batches) {
+    double balance = 0, z = 0;
+    for (size_t block = 0; block < one.blocks.size(); ++block) {
+      balance += one.blocks[block].balance;
+      z += one.blocks[block].z;
+      for (size_t e = 0; e < one.blocks[block].expert_counts.size(); ++e) {
+        const int64_t count = one.blocks[block].expert_counts[e];
         result.expert_counts[block][e] += count;
         routed += static_cast<double>(count);
         dropped += static_cast<double>(std::max<int64_t>(count - capacity, 0));
       }
+    }
+    result.loss += one.loss;
+    result.balance_loss += balance;
+    result.z_loss += z;
   }
   const double terms =
-      static_cast<double>(config_.micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks), 1);
+      static_cast<double>(config_.micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks()), 1);
   result.balance_loss /= terms;
   result.z_loss /= terms;
   if (routed > 0) result.dropped_share = dropped / routed;
@@ -203,10 +196,10 @@ StepResult Engine::result_of(const StepReport::Result& report, const std::vector
   return result;
 }
 
-// The values of all ranks with tokens of their own, in the order of ranks.
+// The values of all ranks with tokens of their own, in all stages, in the order of ranks.
 std::vector<double> Engine::gather(const std::vector<double>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  Group& ranks = tokens();
+  Group& ranks = groups_.over(groups_.layout().telling_axes());
   const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor own = all.narrow(0, ranks.rank() * count, count);
   stream_.write(own, values.data());
@@ -217,12 +210,18 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
   return gathered;
 }
 
+// Through a pipeline as many at a time as in a step, which is what the plan knows of.
 Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
   const std::string before = stream_.set_part("evaluation");
+  const size_t most = static_cast<size_t>(config_.micro_batches() / groups_.layout().data_ranks());
   std::vector<double> own;  // of each batch: nats, targets
-  for (const Batch& batch : batches) {
-    const Evaluation part = witan::evaluate(stream_, model_, batch);
-    own.insert(own.end(), {part.nats, part.targets});
+  for (size_t begin = 0; begin < batches.size(); begin += most) {
+    const std::span<const Batch> some = std::span(batches).subspan(begin, std::min(most, batches.size() - begin));
+    PipelineChannel channel(groups_.of(Axis::pipeline),
+                            pipeline(static_cast<int64_t>(some.size()), Pipeline::Passes::forward),
+                            residual_shape(config_, some.front()), config_.model.compute_dtype());
+    for (const Evaluation& part : witan::evaluate(stream_, model_, channel, some))
+      own.insert(own.end(), {part.nats, part.targets});
   }
   stream_.set_part(before);
   const std::vector<double> all = gather(own);
@@ -247,11 +246,12 @@ std::vector<StateTensor> Engine::state() const {
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_)
     tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region(),
-                       layout.holds_first(parameter->spec(), groups_.rank())});
+                       !parameter->spec().copy && layout.holds_first(parameter->spec(), groups_.rank())});
   optimizer_->visit([&](const OptimizerTensor& piece) {
     const Axes owners = {Layout::shard_axis(piece.parameter.expert)};
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
-                       layout.holds_first(piece.parameter, groups_.rank(), owners), piece.remainder});
+                       !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners),
+                       piece.remainder});
   });
   return tensors;
 }

@@ -18,9 +18,11 @@
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/stages.h"
 #include "witan/parallel/state_check.h"
 #include "witan/train/config.h"
 #include "witan/train/evaluate.h"
+#include "witan/train/stage_passes.h"
 #include "witan/train/step_inputs.h"
 #include "witan/train/step_report.h"
 #include "witan/train/times.h"
@@ -81,19 +83,19 @@ class Engine {
   // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
   enum class Mode : uint8_t { eager, recorded };
 
-  Tensor root_gradient(double value);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
   void replay();
   void compute(Mode mode, const std::function<bool()>& stop);
-  void run_micro_batch(int64_t index);
-  StepResult result_of(const StepReport::Result& report, const std::vector<Batch>& batches) const;
+  Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
+  StepResult result_of(const StepReport::Result& report, const Batch& shape) const;
   std::vector<double> gather(const std::vector<double>& values);
   Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 
   Stream& stream_;
   const Groups& groups_;
   RunConfig config_;
+  Stages stages_;
   Transformer model_;
   std::vector<Parameter*> parameters_;
   Ownership ownership_;
@@ -102,9 +104,10 @@ class Engine {
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
-  Tensor one_, balance_weight_, z_weight_;  // [1]: gradients of the step's loss by its terms
+  StagePasses passes_;
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
+  std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
   bool warm_ = false;             // a step has run on these inputs
   std::unique_ptr<Graph> graph_;  // the step, recorded

@@ -1,8 +1,12 @@
 // The loss of a model on one batch, without gradients.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
+#include "witan/parallel/pipeline_channel.h"
 
 namespace witan {
 
@@ -15,5 +19,9 @@ struct Evaluation {
 // The nats of the batch's targets that count. Where experts are divided among ranks, all of them call it, each with a
 // batch of its own.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch);
+// Of several batches, by the stages of a pipeline: a call of all of them. Nats are the last one's to tell; other stages
+// find nothing.
+std::vector<Evaluation> evaluate(Stream& stream, Transformer& model, PipelineChannel& channel,
+                                 std::span<const Batch> batches);
 
 }  // namespace witan

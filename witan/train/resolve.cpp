@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string_view>
 
 #include "witan/base/error.h"
@@ -11,12 +12,16 @@ namespace witan {
 namespace {
 
 // The most ranks that share the micro-batches evenly, have a core each and form whole groups of the ranks that are to
-// divide the experts; one such group when there are fewer cores than that.
+// share the work on a sample, and in each stage of a pipeline of those that are to divide the experts; one such group
+// when there are fewer cores than that.
 int64_t automatic_ranks(const RunConfig& config, int cores) {
-  const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
-  const int64_t group = std::max<int64_t>(config.parallel.expert_model_parallel_size, 1);
-  int64_t ranks = std::max<int64_t>(std::min<int64_t>(cores, micro_batches) / group, 1) * group;
-  while (ranks > group && micro_batches % ranks != 0) ranks -= group;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1), model_ranks = parallel.model_ranks();
+  const int64_t divided = std::max<int64_t>(parallel.expert_model_parallel_size, 1) *
+                          parallel.expert_tensor_ranks(config.model.moe.num_experts);
+  const int64_t group = std::lcm(model_ranks, parallel.pipeline_model_parallel_size * divided);
+  int64_t ranks = std::max<int64_t>(std::min<int64_t>(cores, micro_batches * model_ranks) / group, 1) * group;
+  while (ranks > group && micro_batches % (ranks / model_ranks) != 0) ranks -= group;
   return ranks;
 }
 

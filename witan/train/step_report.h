@@ -3,37 +3,60 @@
 
 #include <vector>
 
-#include "witan/comm/group.h"
 #include "witan/model/transformer.h"
+#include "witan/parallel/layout.h"
+#include "witan/parallel/stages.h"
 
 namespace witan {
 
-struct ReportSizes {
-  int64_t micro_batches = 0;  // of each rank
-  int64_t blocks = 0;         // with experts
-  int64_t experts = 0;
+// Of a rank's values: those of its micro-batches, of the MoE blocks that its stage of a pipeline holds.
+class ReportSizes {
+ public:
+  ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches);
+
+  int64_t micro_batches() const { return micro_batches_; }  // of each rank
+  int64_t experts() const { return experts_; }
+  int64_t blocks() const { return blocks_; }  // with experts, of the whole model
+  int stages() const { return static_cast<int>(held_.size()); }
+  // The blocks of a stage's chunk, numbered through the model.
+  const std::vector<int64_t>& held(int stage, int chunk) const {
+    return held_[static_cast<size_t>(stage)][static_cast<size_t>(chunk)];
+  }
+  std::vector<int64_t> held(int stage) const;  // of all its chunks, one after the other
+
+  // Of a block: its balance loss, its z-loss, and each expert's count.
+  int64_t block_values() const { return 2 + experts_; }
+  // Of a micro-batch: its blocks' values, and the loss. As many as the stage has that has most.
+  int64_t micro_batch_values() const { return most_held_ * block_values() + 1; }
+
+ private:
+  int64_t micro_batches_, experts_, blocks_ = 0, most_held_ = 0;
+  std::vector<std::vector<std::vector<int64_t>>> held_;  // by stage, chunk
 };
-ReportSizes report_sizes(const ModelConfig& model, int64_t micro_batches);
 
 class StepReport {
  public:
-  // `telling`: those of the ranks whose micro-batches count.
-  StepReport(Stream& stream, const Group& ranks, std::vector<int> telling, const ReportSizes& sizes);
+  // `rank` of the layout's world.
+  StepReport(Stream& stream, const Layout& layout, int rank, ReportSizes sizes);
 
   const ReportSizes& sizes() const { return sizes_; }
 
-  // In the step. Of a micro-batch: its loss [1], and the model's own. Of the step: the gradients' total [2] and the
-  // step's values; `stop` was written before.
-  void add(Stream& stream, int64_t micro_batch, const Tensor& loss, const ModelOutput& out) const;
-  void finish(Stream& stream, Group& ranks, const Tensor& total, const Tensor& step) const;
+  // In the step. Of a micro-batch's way through a chunk of layers: what the chunk found, and, of the last one, the loss
+  // [1]. Of the step: the gradients' total [2] and the step's values; `stop` was written before.
+  void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out, const Tensor& loss) const;
+  void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_stop(Stream& stream, bool stop) const;
 
+  struct Block {
+    double balance = 0, z = 0;
+    std::vector<int64_t> expert_counts;  // [E]
+  };
   struct MicroBatch {
-    double loss = 0, balance = 0, z = 0;              // summed over blocks
-    std::vector<std::vector<int64_t>> expert_counts;  // [blocks][E]
+    double loss = 0;
+    std::vector<Block> blocks;
   };
   struct Result {
-    std::vector<MicroBatch> micro_batches;  // of the telling ranks, in the order of the global batch
+    std::vector<MicroBatch> micro_batches;  // in the order of the global batch
     double square_sum = 0, zeros = 0;       // of the gradients
     std::vector<double> step;               // kernels::step_value
     bool stop = false;                      // on any rank
@@ -42,13 +65,12 @@ class StepReport {
   Result read(Stream& stream) const;
 
  private:
-  int64_t micro_batch_values() const { return 1 + 2 * sizes_.blocks + sizes_.blocks * sizes_.experts; }
   int64_t values() const;
-  MicroBatch micro_batch(const double* values) const;
+  void read_micro_batch(const double* values, int stage, MicroBatch& into) const;
 
+  Layout layout_;
+  int stage_;
   ReportSizes sizes_;
-  int ranks_, rank_;
-  std::vector<int> telling_;
   Tensor all_, own_;  // [ranks * values()] float64, and this rank's part
   Tensor stop_;       // [1] float64
 };

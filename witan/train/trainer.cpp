@@ -98,7 +98,7 @@ class RankTrainer {
 
   std::string sample() {
     const auto& train = run_.config.train;
-    if (train.sample_tokens == 0 || run_.config.parallel.model_ranks() > 1) return {};
+    if (!run_.config.writes_sample()) return {};
     const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
     if (prompt.empty()) return {};
     GenerateOptions options;
@@ -299,8 +299,10 @@ void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& 
   run.recorder = &recorder.emplace(run.config, run.plan, folder, progress);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
 
+  if (run.config.train.sample_tokens > 0 && !run.config.writes_sample())
+    progress.note("sample       none: no rank holds the whole model; witan generate loads it");
   RunConfig one = run.config;  // all held-out batches, as one rank would get them
-  one.parallel.ranks = 1;
+  one.parallel = {.ranks = 1};
   const auto held_out = held_out_batches(run.data, one, 0);
   run.bytes = target_bytes(held_out, *run.data.tokenizer);
   const double baseline = bigram_bits_per_byte(run.data, held_out);
