@@ -139,9 +139,11 @@ TEST(MegatronLists, Plan) {
   EXPECT_TRUE(contains(four.out, "31292.23 MB") && contains(four.out, "13153.68 MB")) << four.out;
 }
 
-TEST(MegatronLists, AnAxisThatIsNotBuiltIsNamed) {
-  expect_refusal({"plan", list("mixtral")}, 3, {"tensor_model_parallel_size = 4"});
-  expect_refusal({"train", list("mixtral")}, 3, {"tensor_model_parallel_size = 4"});
+// Its four tensor ranks divide each expert too, so that four experts' ranks are sixteen.
+TEST(MegatronLists, TensorRanksAreNotLeftForExperts) {
+  for (const char* command : {"plan", "train"})
+    expect_refusal({command, list("mixtral"), "--ranks", "4"}, 3,
+                   {"expert_model_parallel_size = 4: more ranks than the 1 there are"});
 }
 
 TEST(MegatronLists, ExpertsNeedTheirRanks) {
