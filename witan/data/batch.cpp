@@ -26,6 +26,7 @@ void mark_documents(std::span<const int32_t> tokens, size_t row, const BatchOpti
 template <class T>
 std::vector<T> columns_of(const std::vector<T>& from, const Batch& batch, const std::vector<Columns>& runs) {
   std::vector<T> to;
+  if (from.empty()) return to;
   for (int64_t b = 0; b < batch.sequences; ++b)
     for (const auto& [begin, size] : runs) {
       const auto first = from.begin() + b * batch.sequence_length + begin;

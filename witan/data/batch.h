@@ -39,7 +39,8 @@ void validate(const BatchOptions& options);
 Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
 // Some columns of a batch, those of each run after those of the one before: what a rank holds of sequences that are
-// divided among several. loss_tokens are those of the columns. The runs lie within the sequence.
+// divided among several. loss_tokens are those of the columns. The runs lie within the sequence. A batch that has its
+// sizes alone, without arrays, gives one of the same kind.
 struct Columns {
   int64_t begin = 0, size = 0;
 };

@@ -49,10 +49,6 @@ Axes Layout::world_axes() const {
   return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor});
 }
 
-Axes Layout::data_axes() const {
-  return mesh_.effective({Axis::replicate, Axis::shard});
-}
-
 Axes Layout::token_axes() const {
   return mesh_.effective({Axis::replicate, Axis::shard, Axis::context});
 }

@@ -20,9 +20,8 @@ class Layout {
   int world_size() const { return mesh_.world_size(); }
 
   Axes world_axes() const;  // that divide all ranks
-  Axes data_axes() const;   // along which ranks have samples of their own
   Axes token_axes() const;  // along which ranks have tokens of their own: of other samples, or of the same
-  int data_ranks() const;   // along them together
+  int data_ranks() const;   // with samples of their own: along replicate and shard
   int data_rank(int rank) const;
   Axes telling_axes() const;  // along which the ranks of telling_ranks() differ
   // Of the ranks that find the same losses, those of a tensor axis, the first: what the others say is not counted.

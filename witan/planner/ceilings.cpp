@@ -74,7 +74,8 @@ Measured step_a_few_times(const RunConfig& config, const Groups& groups, int64_t
   ThreadPool pool(static_cast<int>(config.parallel.threads));
   Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
   Engine engine(stream, groups, config);
-  const std::vector<Batch> batches = {random_batch(config, static_cast<uint64_t>(groups.rank()))};
+  const std::vector<Batch> batches = {
+      random_batch(config, static_cast<uint64_t>(groups.layout().data_rank(groups.rank())))};
   stream.time_kernels();
   Measured measured;
   for (int64_t step = 1; step <= kSteps; ++step) {

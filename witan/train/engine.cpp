@@ -13,6 +13,7 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
 #include "witan/tensor/recording.h"
+#include "witan/train/context_part.h"
 
 namespace witan {
 namespace {
@@ -68,9 +69,10 @@ Engine::~Engine() {
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
-  prepare(micro_batches);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
   step_state_.set(learning, iteration, updates + 1);
-  inputs_->upload(stream_, micro_batches);
+  inputs_->upload(stream_, own);
   times_ = {};
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
@@ -84,6 +86,13 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   }
   compute(Mode::eager, stop);
   return result_of(report_->read(stream_), micro_batches.front());
+}
+
+const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
+  const Group& context = groups_.of(Axis::context);
+  if (context.size() == 1) return batches;
+  parts_ = context_part(batches, context);
+  return parts_;
 }
 
 void Engine::prepare(const std::vector<Batch>& batches) {
@@ -211,7 +220,8 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
 }
 
 // Through a pipeline as many at a time as in a step, which is what the plan knows of.
-Evaluation Engine::evaluate(const std::vector<Batch>& batches) {
+Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
+  const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
   const size_t most = static_cast<size_t>(config_.micro_batches() / groups_.layout().data_ranks());
   std::vector<double> own;  // of each batch: nats, targets

@@ -51,8 +51,9 @@ class Engine {
   ~Engine();
 
   // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
-  // ranks. `iteration` counts from 1; `updates` are the updates made before (skipped steps make none). On the meta
-  // device batches need only their sizes. Ids must be the model's: a GPU is not waited for to say so.
+  // ranks that have samples of their own. Ranks that divide sequences are all given the whole ones. `iteration` counts
+  // from 1; `updates` are the updates made before (skipped steps make none). On the meta device batches need only their
+  // sizes. Ids must be the model's: a GPU is not waited for to say so.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
 
@@ -60,8 +61,9 @@ class Engine {
   // it throws ends the step with everything as it was.
   void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
-  // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many.
-  Evaluation evaluate(const std::vector<Batch>& batches);
+  // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many, whole
+  // ones as to a step.
+  Evaluation evaluate(const std::vector<Batch>& whole);
 
   // What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step alone. A
   // bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has the last
@@ -83,6 +85,7 @@ class Engine {
   // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
   enum class Mode : uint8_t { eager, recorded };
 
+  const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
   void replay();
@@ -105,6 +108,7 @@ class Engine {
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
   StagePasses passes_;
+  std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
   std::unique_ptr<PipelineChannel> channel_;

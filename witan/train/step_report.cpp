@@ -83,7 +83,7 @@ void StepReport::read_micro_batch(const double* values, int stage, MicroBatch& i
     block.expert_counts.assign(values + 2, values + sizes_.block_values());
     values += sizes_.block_values();
   }
-  if (stage + 1 == sizes_.stages()) into.loss = *values;
+  if (stage + 1 == sizes_.stages()) into.loss += *values;  // of the rank's tokens; the blocks' are of all of them
 }
 
 StepReport::Result StepReport::read(Stream& stream) const {
