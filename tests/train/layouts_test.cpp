@@ -7,19 +7,11 @@ namespace witan {
 namespace {
 
 using testing::drop;
+using testing::expect_equal;
 using testing::gpt_run_config;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
-
-void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance, const std::string& what) {
-  SCOPED_TRACE(what);
-  ASSERT_EQ(a.losses.size(), b.losses.size());
-  for (size_t step = 0; step < a.losses.size(); ++step) {
-    EXPECT_NEAR(a.losses[step], b.losses[step], tolerance * std::abs(a.losses[step])) << "loss of step " << step;
-    EXPECT_NEAR(a.norms[step], b.norms[step], tolerance * std::abs(a.norms[step])) << "gradient norm of step " << step;
-  }
-}
 
 // Sanitizers make a step some twenty times slower: under them the whole recipe runs in one layout, for the accesses
 // alone.

@@ -1,6 +1,8 @@
 // Runs of an engine on thread ranks, on the CPU or a GPU each, with tokens from a counter-based generator.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -30,8 +32,10 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
   for (size_t i = 0; i < tokens; ++i) {
     batch.tokens.push_back(token(i));
     batch.targets.push_back(token(i + 1));
-    batch.positions.push_back(static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length)));
-    batch.sequence_ids.push_back(0);
+    // Documents of 5 tokens, where they are kept apart; the last of a row is cut short.
+    const auto place = static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length));
+    batch.positions.push_back(config.data.reset_position_ids ? place % 5 : place);
+    batch.sequence_ids.push_back(config.data.reset_attention_mask ? place / 5 : 0);
     // Not equally many targets in every micro-batch.
     batch.loss_mask.push_back((i + static_cast<size_t>(number)) % 7 == 3 ? 0.0f : 1.0f);
   }
@@ -52,6 +56,28 @@ inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& lay
   for (int64_t j = first; j < first + own; ++j)
     batches.push_back(random_batch(config, step * config.micro_batches() + j));
   return batches;
+}
+
+// The largest difference, relative to the largest value, or to what a step changes at the least: the bias of keys, on
+// which attention does not depend, learns nothing but roundings.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double apart = 0, largest = 1e-3;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart = std::max(apart, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(a[i]));
+  }
+  return a.size() == b.size() ? apart / largest : 1;
+}
+
+inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance, const std::string& what) {
+  SCOPED_TRACE(what);
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (size_t step = 0; step < a.losses.size(); ++step) {
+    EXPECT_NEAR(a.losses[step], b.losses[step], tolerance * std::abs(a.losses[step])) << "loss of step " << step;
+    EXPECT_NEAR(a.norms[step], b.norms[step], tolerance * std::abs(a.norms[step])) << "gradient norm of step " << step;
+  }
+  ASSERT_EQ(a.weights.size(), b.weights.size());
+  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_LE(distance(a.weights[i], b.weights[i]), tolerance) << i;
 }
 
 // `steps` steps of the config on its own ranks.

@@ -13,10 +13,8 @@
 // given y and lse of them all, forms each block's share of the gradients.
 #pragma once
 
-#include <algorithm>
-#include <limits>
-
 #include "witan/kernels/dropout.h"
+#include "witan/kernels/position_runs.h"
 
 namespace witan::kernels {
 
@@ -26,21 +24,6 @@ struct AttentionHints {
   bool one_sequence_per_row = false;
   // The backward must repeat to the bit: on a GPU this excludes a library whose sums come as they come.
   bool repeatable = false;
-};
-
-// Where the tokens of a row stand in their sequence: at one run of positions, or at two that rise.
-struct PositionRuns {
-  int64_t first = 0;                                    // of token 0
-  int64_t split = std::numeric_limits<int64_t>::max();  // the token that begins the second run
-  int64_t second = 0;                                   // its position
-
-  bool operator==(const PositionRuns&) const = default;
-  int64_t at(int64_t token) const { return token < split ? first + token : second + token - split; }
-  // How many of the row's first `tokens` tokens stand before `position`: as positions rise, these are its first ones.
-  int64_t before(int64_t position, int64_t tokens) const {
-    return std::clamp<int64_t>(position - first, 0, std::min(tokens, split)) +
-           std::clamp<int64_t>(position - second, 0, std::max<int64_t>(tokens - split, 0));
-  }
 };
 
 // Some queries of a sequence against some of its keys: then k, v, dk, dv are [B, Sk, G, hd], and position i attends to

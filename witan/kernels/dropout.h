@@ -9,9 +9,21 @@
 #pragma once
 
 #include "witan/kernels/launch.h"
+#include "witan/kernels/position_runs.h"
 #include "witan/kernels/step_value.h"
 
 namespace witan::kernels {
+
+// Of a tensor of which others hold the rest, what is here: of every row of `whole` elements `length`, element i of them
+// at runs.at(i). All multiples of 4, runs begin and end at such. length 0: the tensor is whole.
+struct DroppedPart {
+  int64_t length = 0, whole = 0;
+  PositionRuns runs = {};
+
+  // Where element i of the tensor stands in the whole one.
+  int64_t element(int64_t i) const { return length == 0 ? i : i / length * whole + runs.at(i % length); }
+  bool operator==(const DroppedPart&) const = default;
+};
 
 // How one place of the model drops elements.
 struct Dropout {
@@ -20,18 +32,16 @@ struct Dropout {
   Tensor step = {};         // float64 [kStepValues], where the iteration is read
   int64_t micro_batch = 0;  // its number in the global batch
   uint64_t site = 0;        // Philox::stream_of the place's name
-  // Where the elements stand in a larger tensor, whose mask they share: runs of `run` elements, the first at `first`,
-  // each `distance` after the one before; multiples of 4. run 0: they are the whole tensor.
-  int64_t first = 0, run = 0, distance = 0;
+  DroppedPart part = {};
   // Of attention: which of `heads` heads its first one is; heads 0: it has them all.
   int64_t first_head = 0, heads = 0;
 
   bool on() const { return p > 0; }
 };
 
-// y[e] = x[e] m[e],  m[e] = kept(e) ? 1 / (1 - p) : 0, with e counted in the larger tensor where there is one;
-// x, y [..] of one floating dtype, contiguous, elements in order.
-// y may be x. The gradient is the same map: dx = dropout(dy).
+// y[e] = x[e] m[e],  m[e] = kept(e) ? 1 / (1 - p) : 0;  x, y [..] of one floating dtype, contiguous, elements in order.
+// y may be x. Of a part of a tensor, e is the element of the whole one, so that parts drop what it would. The gradient
+// is the same map: dx = dropout(dy).
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how);
 WITAN_KERNEL_TWINS(dropout)
 

@@ -9,11 +9,23 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
   WITAN_LAUNCH(stream, router_forward, cost, out, logits, pre_softmax);
 }
 
+void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
+  const Cost cost{static_cast<double>(part.probs.elements() + 2 * part.lse.elements()),
+                  bytes_of(sums, part.probs, part.lse)};
+  WITAN_LAUNCH(stream, router_sums, cost, sums, part);
+}
+
+void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals) {
+  const Cost cost{2.0 * static_cast<double>(totals.counts.elements()),
+                  bytes_of(balance, z, totals.sums, totals.counts)};
+  WITAN_LAUNCH(stream, router_losses, cost, balance, z, totals);
+}
+
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax) {
+                     bool pre_softmax, int parts) {
   const Cost cost{6.0 * static_cast<double>(dlogits.elements()),
                   bytes_of(dlogits, gradients.weights, out.ids, out.weights, out.probs, out.lse, out.counts)};
-  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, pre_softmax);
+  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, pre_softmax, parts);
 }
 
 }  // namespace witan::kernels

@@ -28,11 +28,28 @@ struct RouterGradients {
   Tensor z;        // [1], or undefined
 };
 
+// Where the tokens of a micro-batch are divided, its losses are formed from sums over all parts:
+//   sums = (sum_t probs[t,0], …, sum_t probs[t,E-1], sum_t lse[t]^2)
+// sums [E + 1] of A;  probs and lse those of the part.
+void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
+WITAN_KERNEL_TWINS(router_sums)
+
+// balance and z of `tokens` tokens in all, whose sums are `sums` and whose assignments `counts`, of topk each.
+struct RouterTotals {
+  Tensor sums;    // [E + 1]
+  Tensor counts;  // [E] int64
+  int64_t tokens = 0, topk = 0;
+};
+void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals);
+WITAN_KERNEL_TWINS(router_losses)
+
 // counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
 // when pre_softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for the softmax over the chosen ones
 // dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]).
+// Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is T parts there, and
+// out.counts are those of all.
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax);
+                     bool pre_softmax, int parts = 1);
 WITAN_KERNEL_TWINS(router_backward)
 
 }  // namespace witan::kernels

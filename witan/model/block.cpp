@@ -9,7 +9,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, c
     : Module(builder.path),
       recompute_(config.recompute()),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
-      attention_(builder / "attention", config.attention, config.hidden_size, config.linear_bias()),
+      attention_(builder / "attention", config.attention, config.hidden_size, config.linear_bias(), axes.context),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {

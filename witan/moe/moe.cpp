@@ -9,7 +9,7 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
     : Module(builder.path),
       expert_group_(*axes.expert),
       expert_tensor_(ModelAxes::size(axes.expert_tensor) > 1 ? axes.expert_tensor : nullptr),
-      router_(builder / "router", moe, width),
+      router_(builder / "router", moe, width, axes.context),
       experts_(builder / "experts", moe, mlp, width) {
   add_child(router_);
   add_child(experts_);

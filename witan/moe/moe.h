@@ -10,8 +10,8 @@ namespace witan {
 struct MoeOutput {
   Var y;                     // [.., D]
   Var balance_loss, z_loss;  // [1], unscaled
-  // [E] int64: assignments to each expert of the world, of this rank or, where it shares a sequence with others of the
-  // tensor axis, of all of those. Losses are of the same tokens.
+  // [E] int64: assignments of a micro-batch to each expert of the world, those of tokens that other ranks of its tensor
+  // or context axis hold included. Losses are of the same tokens.
   Tensor expert_counts;
 };
 

@@ -10,7 +10,24 @@
 namespace witan {
 namespace ops {
 
-Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax) {
+namespace {
+
+// The losses of all tokens of a micro-batch, of which `part` was formed from some; and its counts those of all.
+void join_parts(Stream& s, kernels::RouterOutputs& part, Group& group) {
+  const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
+  const kernels::RouterTotals totals{s.empty({E + 1}, part.lse.dtype()), s.empty_like(part.counts), T * group.size(),
+                                     K};
+  kernels::router_sums(s, totals.sums, part);
+  s.copy(totals.counts, part.counts);
+  group.all_reduce(s, totals.sums);
+  group.all_reduce(s, totals.counts);
+  kernels::router_losses(s, part.balance, part.z, totals);
+  part.counts = totals.counts;
+}
+
+}  // namespace
+
+Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts) {
   require<ShapeError>(logits.shape().dims() == 2 && topk >= 1 && topk <= logits.size(1),
                       "route: logits must be [T, E] with E >= ", topk, ", got ", logits.shape());
   require<ShapeError>(logits.dtype() == accumulator(logits.dtype()), "route: logits must be float32 or float64, got ",
@@ -18,28 +35,31 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax) {
   Stream& s = tape.stream();
   const int64_t T = logits.size(0), E = logits.size(1);
   const DType A = logits.dtype();
-  const kernels::RouterOutputs out{
-      s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
-      s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A)};
+  const int ranks = parts ? parts->size() : 1;
+  kernels::RouterOutputs out{s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
+                             s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A)};
   kernels::router_forward(s, out, logits.value(), pre_softmax);
+  const Tensor own_counts = out.counts;
+  if (ranks > 1) join_parts(s, out, *parts);
 
-  auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, pre_softmax, ids = tape.save(out.ids),
+  auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, pre_softmax, ranks, ids = tape.save(out.ids),
                    weights = tape.save(out.weights), probs = tape.save(out.probs), lse = tape.save(out.lse),
                    counts = tape.save(out.counts)](Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
     const kernels::RouterOutputs saved{
         b.value(ids), b.value(weights), b.value(probs), b.value(lse), b.value(counts), {}, {}};
-    kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, pre_softmax);
+    kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, pre_softmax,
+                             ranks);
     b.add(logits, dlogits);
   };
   const auto vars = tape.record("router", std::vector{out.weights, out.balance, out.z}, {logits}, std::move(backward));
-  return {vars[0], out.ids, out.counts, out.counts, T, vars[1], vars[2]};
+  return {vars[0], out.ids, out.counts, own_counts, T, vars[1], vars[2]};
 }
 
 Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity) {
   const int64_t T = routing.ids.size(0);
   if (capacity.per_expert >= T) return routing;  // a token visits an expert at most once
-  const kernels::Assignments all{routing.ids, routing.counts},
+  const kernels::Assignments all{routing.ids, routing.kept},
       kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
   const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
   kernels::limit_to_capacity(stream, kept, order, all, routing.weights.value(), capacity);
@@ -51,8 +71,8 @@ Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capaci
 
 }  // namespace ops
 
-Router::Router(const Builder& builder, const MoeConfig& config, int64_t width)
-    : Module(builder.path), config_(config), weight_([&]() -> Parameter& {
+Router::Router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
+    : Module(builder.path), config_(config), context_(context), weight_([&]() -> Parameter& {
         Builder wide = builder;
         wide.dtype = accumulator(builder.dtype);
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
@@ -69,7 +89,8 @@ Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
 
 // logits [T, E]
 Routing Router::route(Tape& tape, const Var& logits, Dropping dropping) const {
-  Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax);
+  Group* const parts = dropping == Dropping::never ? nullptr : context_;  // generation divides no sequence
+  Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax, parts);
   if (dropping == Dropping::never) return routing;
   const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
   return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(logits.size(0)), policy});

@@ -1,6 +1,7 @@
 // Which experts a token visits, and with what weight. The router computes in float32 (float64 models: float64).
 #pragma once
 
+#include "witan/comm/group.h"
 #include "witan/kernels/capacity.h"
 #include "witan/moe/config.h"
 #include "witan/nn/module.h"
@@ -11,7 +12,7 @@ namespace witan {
 struct Routing {
   Var weights;       // [T, K] accumulator dtype
   Tensor ids;        // [T, K] int32; -1: dropped, beyond the capacity of its expert
-  Tensor counts;     // [E] int64: assignments per expert, dropped ones included
+  Tensor counts;     // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
   Tensor kept;       // [E] int64: of these T tokens, those that are not dropped
   int64_t capacity;  // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
   Var balance_loss;  // [1] unscaled: 1 when the load is even
@@ -23,8 +24,10 @@ struct Routing {
 enum class Dropping : uint8_t { by_capacity, never };
 
 namespace ops {
-// logits [T, E] accumulator dtype; mathematics in kernels/router.h. Throws ShapeError.
-Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax);
+// logits [T, E] accumulator dtype; mathematics in kernels/router.h. Where `parts` is a group of several ranks, these
+// are a micro-batch's tokens on one of them, which all have as many; the losses and counts are of all its tokens, the
+// same on every rank, and a loss's gradient on each is that of its own logits. A collective then. Throws ShapeError.
+Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts = nullptr);
 
 // Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so
 // that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's.
@@ -34,7 +37,8 @@ Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capaci
 class Router : public Module {
  public:
   // weight [E, D]
-  Router(const Builder& builder, const MoeConfig& config, int64_t width);
+  // `context`: the ranks that divide sequences, over which losses and counts are summed, or null. Must outlive it.
+  Router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context = nullptr);
 
   // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis divide that by tokens, all of them
   // route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank.
@@ -46,6 +50,7 @@ class Router : public Module {
 
   MoeConfig config_;
   std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
+  Group* context_;                  // null: sequences are whole
   Parameter& weight_;
 };
 

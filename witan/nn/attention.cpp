@@ -6,6 +6,7 @@
 #include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
 #include "witan/ops/heads.h"
+#include "witan/ops/ring_attention.h"
 #include "witan/ops/rope.h"
 #include "witan/ops/view.h"
 
@@ -58,7 +59,7 @@ Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::Rop
   return table;
 }
 
-Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias)
+Attention::Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias, Group* context)
     : Module(builder.path),
       config_(config),
       axis_(builder.tensor),
@@ -67,6 +68,7 @@ Attention::Attention(const Builder& builder, const AttentionConfig& config, int6
       groups_(builder.share(config.num_query_groups)),
       rope_(config.rope(width)),
       dropout_(builder / "dropout", config.attention_dropout),
+      context_(context),
       projections_(
           builder.stream.empty({(heads_ + 2 * groups_) * head_dim_, width}, builder.dtype, MemoryTag::weights)),
       q_proj_((builder / "q_proj").at(projections_.narrow(0, 0, heads_ * head_dim_)), width,
@@ -107,13 +109,20 @@ Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Pos
 Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_divided_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const auto [q, k, v] = q_proj_.has_bias() ? project(tape, tokens, where) : project_together(tape, tokens, where);
+  const Var mixed = mix(tape, q_proj_.has_bias() ? project(tape, tokens, where) : project_together(tape, tokens, where),
+                        where, randomness);
+  return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), mixed.size(2) * head_dim_}));
+}
+
+Var Attention::mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness) {
+  const auto& [q, k, v] = heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
   dropout.heads = config_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
-  const Var mixed = ops::attention(tape, q, k, v, where.sequence_ids, 1 / std::sqrt(static_cast<double>(head_dim_)),
-                                   dropout, where.hints);
-  return o_proj_.forward(tape, ops::reshape(tape, mixed, {q.size(0), q.size(1), q.size(2) * head_dim_}));
+  if (context_ == nullptr || context_->size() == 1)
+    return ops::attention(tape, q, k, v, where.sequence_ids, scale, dropout, where.hints);
+  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, {scale, dropout, where.hints});
 }
 
 Var Attention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {

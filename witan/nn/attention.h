@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/comm/group.h"
 #include "witan/kernels/attention.h"
 #include "witan/kernels/rope.h"
 #include "witan/nn/dropout.h"
@@ -42,9 +43,12 @@ Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::Rop
 
 class Attention : public Module {
  public:
-  Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias = Bias::none);
+  // `context`: the ranks that divide sequences, or null. Must outlive it.
+  Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias = Bias::none,
+            Group* context = nullptr);
 
-  // x [B, S, D] of the residual stream -> the same
+  // x [B, S, D] of the residual stream -> the same; where sequences are divided, of the tokens at this rank's
+  // context_positions()
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
   // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
@@ -54,6 +58,7 @@ class Attention : public Module {
   struct Heads {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd]
   };
+  Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where);
   Heads project_together(Tape& tape, const Var& x, const Positions& where);
 
@@ -63,6 +68,7 @@ class Attention : public Module {
   int64_t heads_, groups_;  // H and G of this rank
   kernels::RopeArgs rope_;
   Dropout dropout_;
+  Group* context_;
   Tensor projections_;  // [(H + 2 G) hd, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
 };

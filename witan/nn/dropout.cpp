@@ -12,11 +12,12 @@ Dropout::Dropout(const Builder& builder, double p) : p_(p), site_(Philox::stream
 
 Var Dropout::forward(Tape& tape, const Var& x, const Randomness& randomness) const {
   kernels::Dropout how = drawn_from(randomness);
-  if (divides_tokens_ && how.on()) {  // x [B, S/n, D]
-    const Group& group = divides_tokens_->group;
-    how.run = x.size(1) * x.size(2);
-    how.first = group.rank() * how.run;
-    how.distance = group.size() * how.run;
+  if (how.on()) {
+    const int64_t own = x.size(1), ranks = divides_tokens_ ? divides_tokens_->group.size() : 1;
+    const int64_t here = divides_tokens_ ? divides_tokens_->group.rank() * own : 0,
+                  token = x.shape().elements() / (x.size(0) * own);
+    const int64_t whole = randomness.sequence_length > 0 ? randomness.sequence_length : ranks * own;
+    if (whole > own) how.part = {own * token, whole * token, randomness.positions.from(here).of_elements(token)};
   }
   return ops::dropout(tape, x, how);
 }

@@ -12,6 +12,9 @@ struct Randomness {
   uint64_t seed = 0;
   Tensor step = {};         // StepState's, float64 [kStepValues]
   int64_t micro_batch = 0;  // its number in the global batch, whoever runs it
+  // The positions of the tokens that are here, of so many. 0: those of a whole sequence.
+  kernels::PositionRuns positions = {};
+  int64_t sequence_length = 0;
 };
 
 // One place that drops. Its name sets it apart from all others, as a parameter's does.
@@ -19,10 +22,10 @@ class Dropout {
  public:
   Dropout(const Builder& builder, double p);
 
-  // x of the residual stream; the mask is that of all tokens, whichever of them this rank has. p = 0 or a randomness
-  // without a step: x itself
+  // x [B, S, D] of the residual stream; the mask is that of all tokens, whichever of them this rank has. p = 0 or a
+  // randomness without a step: x itself
   Var forward(Tape& tape, const Var& x, const Randomness& randomness) const;
-  // For ops that drop inside.
+  // For ops that drop inside, and know where their tokens stand.
   kernels::Dropout drawn_from(const Randomness& randomness) const;
 
  private:

@@ -7,6 +7,12 @@ void check_dropout(const char* op, const kernels::Dropout& how) {
   require<ShapeError>(!how.on() || (how.step.defined() && how.step.shape() == Shape{kernels::kStepValues} &&
                                     how.step.dtype() == DType::f64),
                       op, ": dropout needs step, float64 [", kernels::kStepValues, "]");
+  const auto& [length, whole, runs] = how.part;
+  const bool begins_blocks = length % 4 == 0 && whole % 4 == 0 && runs.first % 4 == 0 && runs.second % 4 == 0 &&
+                             (runs.split >= length || runs.split % 4 == 0);
+  require<ShapeError>(!how.on() || begins_blocks, op,
+                      ": dropout of a part of a tensor needs runs of whole blocks of 4 ", "elements, got ", length,
+                      " of ", whole, " from ", runs.first, " and ", runs.second, " on");
 }
 
 Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
@@ -14,10 +20,8 @@ Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
   require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
                       "dropout: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
   if (!how.on()) return x;
-  require<ShapeError>(
-      (how.first | how.run | how.distance) % 4 == 0 && (how.run == 0 || x.value().elements() % how.run == 0),
-      "dropout: x ", x.shape(), " as runs of ", how.run, " elements, the first at ", how.first, ", each ", how.distance,
-      " after the one before: all must be multiples of 4, and the runs whole");
+  require<ShapeError>(how.part.length == 0 || x.value().elements() % how.part.length == 0, "dropout: x ", x.shape(),
+                      " is not made of whole rows of ", how.part.length, " elements");
   const Tensor y = tape.stream().empty_like(x.value());
   kernels::dropout(tape.stream(), y, x.value(), how);
   // `how` may be captured: its step is the run's, and no activation.

@@ -97,8 +97,6 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
                          nearest_divisor(size, left));
     left /= size;
   }
-  require<ConfigError>(context_parallel_size == 1, axes[1].first, " = ", context_parallel_size,
-                       " is not to be had yet; set it to 1");
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
   require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
                        " ranks do not form whole groups of so many; the nearest that works is ",

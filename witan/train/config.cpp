@@ -153,7 +153,9 @@ void validate_tensor(const RunConfig& config) {
                                                           {"vocab_size", model.vocab_size}};
   if (model.attention.learned_positions())
     divided.emplace_back("max_position_embeddings", model.attention.max_position_embeddings);
-  if (parallel.sequence_parallel) divided.emplace_back("seq_length", config.data.seq_length);
+  if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
+    divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
+                         config.data.seq_length / parts);
   validate_division("tensor_model_parallel_size", ranks, divided);
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
@@ -165,6 +167,33 @@ void validate_tensor(const RunConfig& config) {
       kDrawnTogether, ", which masks are drawn in");
 }
 
+// What sequences that are divided among ranks, two chunks each, ask of a run.
+void validate_context(const RunConfig& config) {
+  const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
+  if (size == 1) return;
+  const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
+  int64_t nearest = 1;
+  for (int64_t other = 2; 2 * other <= length; ++other)
+    if (length % (2 * other) == 0 && std::abs(other - size) < std::abs(nearest - size)) nearest = other;
+  require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " does not divide into ", 2 * size,
+                       " equal chunks, two for each rank; the nearest that works is ", nearest);
+  const int64_t chunk = length / (2 * size), unit = 8 * size;
+  const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
+    require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped, " draws its masks by 4, and a ",
+                         "chunk of ", chunk, " tokens is cut among them; the nearest seq_length that works is ",
+                         std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
+  };
+  check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
+  check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
+  require<ConfigError>(config.model.moe.num_experts == 0 || config.model.moe.moe_expert_capacity_factor == 0, why(),
+                       "moe_expert_capacity_factor = ", config.model.moe.moe_expert_capacity_factor,
+                       " lets an expert choose among all tokens of a micro-batch, which no rank has; set it to 0 "
+                       "(dropless), or context_parallel_size to 1");
+  require<ConfigError>(!config.parallel.deterministic, why(),
+                       "deterministic = true gives the bits of one rank, which sums over parts of a sequence cannot; "
+                       "set context_parallel_size = 1");
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
@@ -172,6 +201,7 @@ void RunConfig::validate() const {
   data.validate();
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  validate_context(*this);
   validate_tensor(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {

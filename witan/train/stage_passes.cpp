@@ -1,6 +1,7 @@
 #include "witan/train/stage_passes.h"
 
 #include "witan/base/stopwatch.h"
+#include "witan/comm/context.h"
 #include "witan/kernels/step_report.h"
 
 namespace witan {
@@ -13,6 +14,8 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
       gradients_(gradients),
       step_(step),
       first_(groups.layout().data_rank(groups.rank()) * (config.micro_batches() / groups.layout().data_ranks())),
+      positions_(
+          context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
       one_(root_gradient(1)),
       balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
       z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {}
@@ -38,6 +41,8 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
   input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
                        .repeatable = config_.parallel.deterministic};
   input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.tensor(), first_ + micro_batch};
+  input.randomness.sequence_length = config_.data.seq_length;
+  input.randomness.positions = positions_;
   return input;
 }
 

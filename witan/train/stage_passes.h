@@ -53,6 +53,7 @@ class StagePasses : public StageModel {
   GradientBuckets& gradients_;
   const StepState& step_;
   int64_t first_;                           // of this rank's micro-batches, in the global batch
+  kernels::PositionRuns positions_;         // of this rank's tokens in their sequences
   Tensor one_, balance_weight_, z_weight_;  // [1]: gradients of the step's loss by its terms
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;

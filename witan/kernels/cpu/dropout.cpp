@@ -17,19 +17,20 @@ uint64_t key(const std::array<uint32_t, 4>& words) {
   return (uint64_t{words[1]} << 32) | words[0];
 }
 
-// y[0 … count) = x of as many elements, at most kElements, of which the first is element `at` of the mask.
+// Elements [begin, begin + kElements), of which `count` exist.
 template <class T>
-void drop(T* y, const T* x, const DropoutMask& mask, int64_t at, int64_t count) {
+void drop(T* y, const T* x, const DropoutMask& mask, const DroppedPart& part, int64_t begin, int64_t count) {
   using A = Accumulator<T>;
   std::array<uint64_t, kBlocks> index;
-  for (size_t i = 0; i < kBlocks; ++i) index[i] = static_cast<uint64_t>(at) / 4 + i;
+  for (size_t i = 0; i < kBlocks; ++i)
+    index[i] = static_cast<uint64_t>(part.element(begin + 4 * static_cast<int64_t>(i))) / 4;
   alignas(64) std::array<A, kElements> drawn, factors;  // by word, then by element
   mask.draw<kBlocks>(drawn.data(), index);
   for (size_t i = 0; i < kBlocks; ++i)
     for (size_t w = 0; w < 4; ++w) factors[4 * i + w] = drawn[w * kBlocks + i];
   const A* factor = factors.data();
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) store(y[i], A(x[i]) * factor[i]);
+  for (int64_t i = 0; i < count; ++i) store(y[begin + i], A(x[begin + i]) * factor[i]);
 }
 
 }  // namespace
@@ -50,15 +51,12 @@ DropoutMask::DropoutMask(const Dropout& how)
 
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how) {
   const DropoutMask mask(how);
-  const int64_t run = how.run > 0 ? how.run : std::max<int64_t>(y.elements(), 1);
-  const int64_t pieces = (run + kElements - 1) / kElements, runs = y.elements() / run;
+  const int64_t elements = y.elements(), pieces = (elements + kElements - 1) / kElements;
   dispatch_floating(y.dtype(), [&]<class T>() {
-    stream.pool().for_ranges(runs * pieces, kTaskElements / kElements / 4, [&](int64_t first, int64_t last) {
-      for (int64_t piece = first; piece < last; ++piece) {
-        const int64_t r = piece / pieces, within = piece % pieces * kElements, local = r * run + within;
-        drop(y.data<T>() + local, x.data<T>() + local, mask, how.first + r * how.distance + within,
-             std::min(kElements, run - within));
-      }
+    stream.pool().for_ranges(pieces, kTaskElements / kElements / 4, [&](int64_t first, int64_t last) {
+      for (int64_t piece = first; piece < last; ++piece)
+        drop(y.data<T>(), x.data<T>(), mask, how.part, piece * kElements,
+             std::min(kElements, elements - piece * kElements));
     });
   });
 }

@@ -32,25 +32,43 @@ A softmax(A* out, const A* in, int64_t n, const Index& index) {
   return most + std::log(sum);
 }
 
-// The losses need sums over tokens: one task, in token order.
+void count(const Tensor& counts, const Tensor& ids) {
+  const auto of = counts.span<int64_t>();
+  std::ranges::fill(of, 0);
+  for (const int32_t id : ids.span<int32_t>()) ++of[static_cast<size_t>(id)];
+}
+
+// sum_t p[t,e], then sum_t lse[t]^2: one task, in token order.
 template <class A>
-void sum_losses(const RouterOutputs& out, int64_t T, int64_t E, int64_t K) {
-  const auto counts = out.counts.span<int64_t>();
-  std::ranges::fill(counts, 0);
-  for (const int32_t id : out.ids.span<int32_t>()) ++counts[static_cast<size_t>(id)];
-  std::vector<double> mass(static_cast<size_t>(E));  // sum_t p[t,e]
-  double squares = 0;
+std::vector<double> token_sums(const RouterOutputs& out) {
+  const int64_t T = out.probs.size(0), E = out.probs.size(1);
+  std::vector<double> sums(static_cast<size_t>(E + 1));
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t e = 0; e < E; ++e) mass[static_cast<size_t>(e)] += static_cast<double>(out.probs.data<A>()[t * E + e]);
+    for (int64_t e = 0; e < E; ++e) sums[static_cast<size_t>(e)] += static_cast<double>(out.probs.data<A>()[t * E + e]);
     const auto lse = static_cast<double>(out.lse.data<A>()[t]);
-    squares += lse * lse;
+    sums.back() += lse * lse;
   }
+  return sums;
+}
+
+struct Losses {
+  double balance, z;
+};
+template <class Sum>
+Losses losses_of(const Sum* sums, const Tensor& counts, int64_t T, int64_t K) {
+  const auto E = static_cast<size_t>(counts.elements());
   double balance = 0;
-  for (size_t e = 0; e < mass.size(); ++e) balance += mass[e] * static_cast<double>(counts[e]);
+  for (size_t e = 0; e < E; ++e)
+    balance += static_cast<double>(sums[e]) * static_cast<double>(counts.data<int64_t>()[e]);
   const double tokens = std::max<double>(static_cast<double>(T), 1);
-  out.balance.data<A>()[0] =
-      static_cast<A>(balance * static_cast<double>(E) / (tokens * tokens * static_cast<double>(K)));
-  out.z.data<A>()[0] = static_cast<A>(squares / tokens);
+  return {balance * static_cast<double>(E) / (tokens * tokens * static_cast<double>(K)),
+          static_cast<double>(sums[E]) / tokens};
+}
+
+template <class A>
+void write(const Losses& losses, const Tensor& balance, const Tensor& z) {
+  balance.data<A>()[0] = static_cast<A>(losses.balance);
+  z.data<A>()[0] = static_cast<A>(losses.z);
 }
 
 }  // namespace
@@ -71,17 +89,32 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
         else
           softmax(w, in, K, [&](int64_t k) { return ids[k]; });
       });
-      sum_losses<A>(out, T, E, K);
+      count(out.counts, out.ids);
+      write<A>(losses_of(token_sums<A>(out).data(), out.counts, T, K), out.balance, out.z);
     }
   });
 }
 
+void router_sums(Stream&, const Tensor& sums, const RouterOutputs& part) {
+  dispatch_floating(sums.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, bf16>)
+      std::ranges::transform(token_sums<A>(part), sums.data<A>(), [](double sum) { return static_cast<A>(sum); });
+  });
+}
+
+void router_losses(Stream&, const Tensor& balance, const Tensor& z, const RouterTotals& totals) {
+  dispatch_floating(totals.sums.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, bf16>)
+      write<A>(losses_of(totals.sums.data<A>(), totals.counts, totals.tokens, totals.topk), balance, z);
+  });
+}
+
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax) {
+                     bool pre_softmax, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
   dispatch_floating(dlogits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, bf16>) {
-      const auto tokens = static_cast<A>(T);
+      const auto tokens = static_cast<A>(T * parts);
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
       const A balance_scale = dbalance * A(E) / (tokens * tokens * A(K));

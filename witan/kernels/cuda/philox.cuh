@@ -46,7 +46,6 @@ struct DropoutDraw {
   uint64_t seed = 0, stream = 0, micro_batch = 0, site = 0;
   uint32_t least = 0;
   double kept = 1;
-  int64_t first = 0, run = 0, distance = 0;
 
   DropoutDraw() = default;
   explicit DropoutDraw(const Dropout& how)
@@ -56,15 +55,7 @@ struct DropoutDraw {
         micro_batch(static_cast<uint64_t>(how.micro_batch)),
         site(how.site),
         least(static_cast<uint32_t>(std::min(std::nearbyint(how.p * 0x1p32), 0x1p32 - 1))),
-        kept(1 / (1 - how.p)),
-        first(how.first),
-        run(how.run),
-        distance(how.distance) {}
-
-  // Where an element stands in the tensor that the mask is of.
-  __device__ __forceinline__ int64_t at(int64_t e) const {
-    return run == 0 ? first + e : first + e / run * distance + e % run;
-  }
+        kept(1 / (1 - how.p)) {}
 
   __device__ __forceinline__ DropoutMask mask() const {
     const auto first = [](uint4 words) { return (uint64_t{words.y} << 32) | words.x; };

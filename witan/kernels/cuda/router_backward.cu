@@ -15,7 +15,8 @@ struct RouteBackward {
   const A *weights, *probs, *lse;     // [T, K], [T, E], [T]
   const int32_t* ids;                 // [T, K]
   const int64_t* counts;              // [E]
-  int64_t tokens;
+  int64_t tokens;                     // of this part
+  int64_t tokens_of_all;              // that the losses are of
   int experts, chosen;
   bool pre_softmax;
 };
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackward<
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (token >= route.tokens) return;
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
-  const auto tokens = static_cast<A>(route.tokens);
+  const auto tokens = static_cast<A>(route.tokens_of_all);
   const A balance_scale = route.dbalance ? *route.dbalance * A(E) / (tokens * tokens * A(K)) : A(0);
   const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
   A p[kPer], d[kPer];
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackward<
 }  // namespace
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax) {
+                     bool pre_softmax, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
   if (T == 0) return;
   const auto blocks = static_cast<unsigned>((T + kWarps - 1) / kWarps);
@@ -102,6 +103,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .ids = ptr<int32_t>(out.ids),
                                    .counts = ptr<int64_t>(out.counts),
                                    .tokens = T,
+                                   .tokens_of_all = T * parts,
                                    .experts = static_cast<int>(E),
                                    .chosen = static_cast<int>(K),
                                    .pre_softmax = pre_softmax};
