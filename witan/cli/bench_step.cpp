@@ -62,7 +62,6 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
   const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
   const int data_rank = groups.layout().data_rank(rank);
   Engine engine(stream, groups, config);
-  const int data_rank = groups.layout().data_rank(rank);
   Measured measured;
   for (int64_t step = 1; step <= kWarmUps + steps; ++step) {
     const auto batches = fresh_batches(config, step, data_rank);
