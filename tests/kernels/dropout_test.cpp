@@ -42,6 +42,27 @@ TEST(Dropout, IsItsDefinition) {
       }
 }
 
+// [2, 20, 12] of which a part has the tokens 4 … 6 and 13 … 17 of every row: two runs of elements.
+TEST(Dropout, OfAPartDropsWhatTheWholeDrops) {
+  Rank rank;
+  const int64_t B = 2, S = 20, D = 12, T = 8;
+  auto how = dropout_of(rank, 0.5);
+  const auto whole = mask(rank, {B, S, D}, how);
+  const kernels::PositionRuns tokens{4, 3, 13};
+  how.part = {T * D, S * D, tokens.of_elements(D)};
+  const auto part = mask(rank, {B, T, D}, how);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t t = 0; t < T; ++t)
+      for (int64_t d = 0; d < D; ++d)
+        EXPECT_EQ(part[static_cast<size_t>((b * T + t) * D + d)],
+                  whole[static_cast<size_t>((b * S + tokens.at(t)) * D + d)])
+            << b << " " << t << " " << d;
+  how.part = {5 * D, S * D, tokens.from(2).of_elements(D)};
+  const auto fewer = mask(rank, {B, 5, D}, how);
+  EXPECT_EQ(fewer[0], whole[static_cast<size_t>(6 * D)]);
+  EXPECT_EQ(fewer[static_cast<size_t>(D)], whole[static_cast<size_t>(13 * D)]);
+}
+
 // A million elements: five standard deviations of their share, and of pairs of neighbours both dropped.
 TEST(Dropout, DropsItsShareIndependentlyAndKeepsTheMean) {
   Rank rank;

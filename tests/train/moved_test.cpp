@@ -175,17 +175,20 @@ TEST(Moved, MatricesThatAreCut) {
   }
 }
 
-// Stages of a pipeline load what others saved, and one rank what they did; the other way round too.
-TEST(Moved, StagesOfAPipelineToo) {
-  const auto staged = [](int64_t stages, int64_t chunks, int64_t ranks, bool divided) {
+// Stages of a pipeline, and ranks that divide sequences, load what others saved, and one rank what they did; the other
+// way round too.
+TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
+  const auto staged = [](int64_t stages, int64_t chunks, int64_t ranks, bool divided, int64_t context = 1) {
     ParallelConfig parallel{ranks, 1, 1};
+    parallel.context_parallel_size = context;
     parallel.pipeline_model_parallel_size = stages;
     parallel.num_virtual_stages_per_pipeline_rank = chunks;
     parallel.use_distributed_optimizer = divided;
     return parallel;
   };
-  const std::vector<ParallelConfig> layouts = {staged(1, 0, 1, false), staged(2, 0, 2, false), staged(4, 0, 4, false),
-                                               staged(2, 2, 4, true)};
+  const std::vector<ParallelConfig> layouts = {staged(1, 0, 1, false),   staged(2, 0, 2, false),
+                                               staged(4, 0, 4, false),   staged(2, 2, 4, true),
+                                               staged(1, 0, 4, true, 2), staged(2, 0, 4, false, 2)};
   for (const ParallelConfig& from : layouts) {
     const TempFolder folder;
     RunConfig config = small_config();
@@ -210,7 +213,8 @@ TEST(Moved, StagesOfAPipelineToo) {
           const std::byte* expected = whole.at(tensor.name).data() + tensor.region.first() * size_of(tensor.dtype());
           ASSERT_TRUE(std::equal(found.begin(), found.end(), expected))
               << tensor.name << " on rank " << rank << ", " << from.pipeline_model_parallel_size << " stages to "
-              << to.pipeline_model_parallel_size;
+              << to.pipeline_model_parallel_size << ", context " << from.context_parallel_size << " to "
+              << to.context_parallel_size;
         }
       });
     }
