@@ -96,5 +96,49 @@ TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
   EXPECT_THROW(config.validate_tree(6, 8, 2), ConfigError);
 }
 
+TEST(ParallelConfig, SaysWhatRanksDivide) {
+  ParallelConfig config;
+  EXPECT_EQ(config.sharding(), Sharding::none);
+  config.use_distributed_optimizer = true;
+  EXPECT_EQ(config.sharding(), Sharding::optimizer);
+  config.data_parallel_sharding_strategy = "optim_grads";
+  EXPECT_EQ(config.sharding(), Sharding::gradients);
+  config.use_distributed_optimizer = false;
+  config.data_parallel_sharding_strategy = "optim_grads_params";
+  EXPECT_EQ(config.sharding(), Sharding::parameters);
+  config.reshard_after_forward = false;
+  config.num_distributed_optimizer_instances = 2;
+  EXPECT_NO_THROW(config.validate(4, 8));
+}
+
+TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
+  const auto complaint = [](const std::function<void(ParallelConfig&)>& change) {
+    ParallelConfig config;
+    change(config);
+    return test::message_of<ConfigError>([&] { config.validate(4, 8); });
+  };
+  EXPECT_EQ(complaint([](ParallelConfig& c) {
+              c.use_distributed_optimizer = true;
+              c.data_parallel_sharding_strategy = "no_shard";
+            }),
+            "use_distributed_optimizer = true divides the optimizer, and data_parallel_sharding_strategy = no_shard "
+            "divides nothing; take optim, or use_distributed_optimizer = false");
+  EXPECT_EQ(complaint([](ParallelConfig& c) {
+              c.data_parallel_sharding_strategy = "optim_grads";
+              c.pipeline_model_parallel_size = 2;
+            }),
+            "data_parallel_sharding_strategy = optim_grads divides what a stage of a pipeline keeps whole between its "
+            "micro-batches, and pipeline_model_parallel_size = 2; take optim, or one stage");
+  EXPECT_EQ(complaint([](ParallelConfig& c) { c.reshard_after_forward = false; }),
+            "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params gathers "
+            "parameters; leave it true");
+  EXPECT_EQ(complaint([](ParallelConfig& c) {
+              c.data_parallel_sharding_strategy = "optim_grads";
+              c.overlap_grad_reduce = false;
+            }),
+            "overlap_grad_reduce = false would keep whole gradients to the end of the backward, and "
+            "data_parallel_sharding_strategy = optim_grads keeps parts alone; leave it true, or take optim");
+}
+
 }  // namespace
 }  // namespace witan

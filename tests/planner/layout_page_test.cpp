@@ -61,5 +61,16 @@ TEST(LayoutPage, OfOneRankIsShort) {
   EXPECT_NE(page.find("    0 … 1\n"), std::string::npos) << page;
 }
 
+TEST(LayoutPage, DividedValuesAreShards) {
+  RunConfig config = testing::sharded_config(4, 2, 1);
+  config.parallel.use_distributed_optimizer = false;
+  config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+  const std::string page = format_layout(config);
+  EXPECT_NE(page.find("Shard on shard; gradient and optimizer over shard\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("Shard on expert_shard; Shard(0) on expert; gradient and optimizer over expert_shard\n"),
+            std::string::npos)
+      << page;
+}
+
 }  // namespace
 }  // namespace witan

@@ -221,5 +221,41 @@ TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
   }
 }
 
+// Values that ranks divide, an optimizer that they divide, and one rank: each loads what the others saved.
+TEST(Moved, DividedValuesToo) {
+  const auto config_of = [](int ranks, int expert, const char* strategy) {
+    RunConfig config = testing::sharded_config(ranks, expert, 1);
+    config.parallel.use_distributed_optimizer = false;
+    config.parallel.data_parallel_sharding_strategy = strategy;
+    config.model.num_layers = 1;
+    config.model.dtype = "bfloat16";
+    return config;
+  };
+  const std::vector<RunConfig> configs = {config_of(1, 1, "no_shard"), config_of(2, 1, "optim"),
+                                          config_of(4, 2, "optim_grads_params")};
+  for (const RunConfig& config : configs) {
+    const TempFolder folder;
+    save_after_a_step(config, folder.path());
+    const Checkpoint saved = open_checkpoint(folder / "step-1");
+    std::map<std::string, std::vector<std::byte>> whole;
+    on_engines(configs[0], [&](Engine& engine, BackgroundSave& saving, int) {
+      load_tensors(saving.world(), saving.stream(), saved, engine.state());
+      for (const StateTensor& tensor : engine.state()) whole[tensor.name] = bytes_of(tensor);
+    });
+    ASSERT_EQ(whole.size(), saved.manifest.tensors.size());
+    for (const RunConfig& other : configs)
+      on_engines(other, [&](Engine& engine, BackgroundSave& saving, int rank) {
+        load_tensors(saving.world(), saving.stream(), saved, engine.state());
+        for (const StateTensor& tensor : engine.state()) {
+          const std::vector<std::byte> found = bytes_of(tensor);
+          const std::byte* expected = whole.at(tensor.name).data() + tensor.region.first() * size_of(tensor.dtype());
+          ASSERT_TRUE(std::equal(found.begin(), found.end(), expected))
+              << tensor.name << " on rank " << rank << ", " << config.parallel.data_parallel_sharding_strategy
+              << " loaded as " << other.parallel.data_parallel_sharding_strategy;
+        }
+      });
+  }
+}
+
 }  // namespace
 }  // namespace witan

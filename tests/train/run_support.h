@@ -104,16 +104,16 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
       result.dropped.push_back(out.dropped_share);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
-    for (const Parameter* parameter : engine.model().parameters()) {
-      if (parameter->spec().copy || !layout.holds_first(parameter->spec(), rank)) continue;
+    for (const StateTensor& kept : engine.state()) {
+      if (!kept.writes || kept.name.find('/') != std::string::npos) continue;
       const std::scoped_lock lock(mutex);
-      std::vector<double>& whole = weights[parameter->name()];
-      whole.resize(static_cast<size_t>(parameter->global_shape().elements()));
-      dispatch_floating(parameter->value().dtype(), [&]<class T>() {
-        std::vector<T> own(static_cast<size_t>(parameter->elements()));
-        stream.read(own.data(), parameter->value());
-        for (int64_t j = 0; j < parameter->elements(); ++j)
-          whole[static_cast<size_t>(parameter->region().global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
+      std::vector<double>& whole = weights[kept.name];
+      whole.resize(static_cast<size_t>(kept.global_shape.elements()));
+      dispatch_floating(kept.local.dtype(), [&]<class T>() {
+        std::vector<T> own(static_cast<size_t>(kept.local.elements()));
+        stream.read(own.data(), kept.local);
+        for (int64_t j = 0; j < kept.local.elements(); ++j)
+          whole[static_cast<size_t>(kept.region.global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
       });
     }
   });

@@ -170,8 +170,9 @@ void Tape::add(const Slot& to, Tensor gradient) {
   assert(gradient.shape() == to.shape_);
   if (to.leaf_) {
     assert(to.leaf_->gradient_parts() == 1);
+    const Tensor& sum = to.leaf_->gradient();
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
-    add_into(stream_, to.leaf_->gradient(), gradient, write);
+    add_into(stream_, sum, gradient, write);
     return;
   }
   Tensor& sum = gradients_[static_cast<size_t>(to.slot_)];
@@ -209,8 +210,8 @@ void Backward::write(const Slot& slot, const std::function<void(const Tensor&, W
 void Backward::write_parts(const Slot& slot, const std::function<void(const Tensor&, Write, int64_t, int64_t)>& write) {
   if (!slot.wanted()) return;
   if (Leaf* leaf = slot.leaf_) {
+    const int64_t parts = leaf->gradient_parts();  // first: a gradient that is made now is not written yet
     const Write how = std::exchange(leaf->gradient_written, true) ? Write::accumulate : Write::overwrite;
-    const int64_t parts = leaf->gradient_parts();
     for (int64_t part = 0; part < parts; ++part) write(leaf->gradient_part(part), how, part, parts);
     return;
   }

@@ -24,7 +24,9 @@ class Backward;
 // What a tape needs of a parameter. nn::Parameter is the only kind there is.
 struct Leaf {
   virtual ~Leaf() = default;
-  virtual const Tensor& value() = 0;     // in the compute dtype; gathered on demand when it is sharded
+  virtual const Tensor& value() = 0;  // in the compute dtype; gathered on demand when it is sharded
+  virtual const Shape& shape() { return value().shape(); }  // known without gathering
+  virtual DType dtype() { return value().dtype(); }
   virtual Tensor& gradient() = 0;        // the accumulation buffer, in the gradient dtype
   virtual void on_gradient_ready() = 0;  // after the parameter's last use in one backward pass
   // A gradient may be kept in parts, one for each rank that its rows came from, so that each can be summed in an order
@@ -41,8 +43,8 @@ class Var {
   Var() = default;
   bool defined() const { return data_ != nullptr; }
   const Tensor& value() const { return data_->leaf ? data_->leaf->value() : data_->value; }
-  const Shape& shape() const { return value().shape(); }
-  DType dtype() const { return value().dtype(); }
+  const Shape& shape() const { return data_->leaf ? data_->leaf->shape() : data_->value.shape(); }
+  DType dtype() const { return data_->leaf ? data_->leaf->dtype() : data_->value.dtype(); }
   int64_t size(int dim) const { return shape()[dim]; }
   bool needs_gradient() const { return data_->leaf != nullptr || data_->slot >= 0; }
   // Nobody else holds this value, as a Var or otherwise: it may be overwritten.

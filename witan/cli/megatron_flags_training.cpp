@@ -115,9 +115,6 @@ MegatronSection megatron_distributed_flags() {
   const std::string pipeline =
       "layers are dealt out to stages by their number: `--decoder-first-pipeline-num-layers` and its like";
   const std::string tensor = "an overlap of tensor parallelism";
-  const std::string fsdp =
-      "parameters are not sharded; leave it out, or divide experts by "
-      "`--expert-model-parallel-size`";
   const std::string threads = "how ranks meet is decided by the launcher's environment";
   return {"Ranks",
           {
@@ -151,9 +148,9 @@ MegatronSection megatron_distributed_flags() {
               harmless("--ddp-average-in-collective", "losses carry the mean, and gradients are summed"),
               harmless("--defer-embedding-wgrad-compute", "an overlap"),
               harmless("--wgrad-deferral-limit", "an overlap", Takes::one),
-              refused("--use-torch-fsdp2", fsdp),
-              refused("--use-megatron-fsdp", fsdp),
-              refused("--data-parallel-sharding-strategy", fsdp, Takes::one),
+              sets("--use-torch-fsdp2", "data_parallel_sharding_strategy", "optim_grads_params"),
+              harmless("--use-megatron-fsdp", "`--data-parallel-sharding-strategy` alone says what is divided"),
+              same("--data-parallel-sharding-strategy"),
               harmless("--tp-comm-overlap", tensor),
               harmless("--tp-comm-overlap-cfg", tensor, Takes::one),
               harmless("--tp-comm-overlap-rs-dgrad", tensor),

@@ -26,6 +26,7 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   builder.expert_tensor_rank = ModelAxes::rank(axes.expert_tensor);
   if (ModelAxes::size(axes.tensor) > 1)
     builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate());
+  builder.values_later = axes.values_later;
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);
   return builder;
 }

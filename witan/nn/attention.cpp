@@ -69,14 +69,13 @@ Attention::Attention(const Builder& builder, const AttentionConfig& config, int6
       rope_(config.rope(width)),
       dropout_(builder / "dropout", config.attention_dropout),
       context_(context),
-      projections_(
-          builder.stream.empty({(heads_ + 2 * groups_) * head_dim_, width}, builder.dtype, MemoryTag::weights)),
-      q_proj_((builder / "q_proj").at(projections_.narrow(0, 0, heads_ * head_dim_)), width,
+      projections_(builder.side_by_side({(heads_ + 2 * groups_) * head_dim_, width})),
+      q_proj_((builder / "q_proj").at(projections_, 0, heads_ * head_dim_), width,
               config.num_attention_heads * head_dim_, builder.init_std, bias, Divided::out()),
-      k_proj_((builder / "k_proj").at(projections_.narrow(0, heads_ * head_dim_, groups_ * head_dim_)), width,
+      k_proj_((builder / "k_proj").at(projections_, heads_ * head_dim_, groups_ * head_dim_), width,
               config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
-      v_proj_((builder / "v_proj").at(projections_.narrow(0, (heads_ + groups_) * head_dim_, groups_ * head_dim_)),
-              width, config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
+      v_proj_((builder / "v_proj").at(projections_, (heads_ + groups_) * head_dim_, groups_ * head_dim_), width,
+              config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
       o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias,
               Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);

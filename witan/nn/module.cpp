@@ -27,9 +27,7 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
   spec.tied = builder.tied;
   spec.copy = builder.copy;
   const auto part = spec.part(1, 0, builder.tensor_ranks(), builder.tensor_rank());
-  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
-                                             name == "weight" ? builder.place : Tensor()));
-  return *own_.back();
+  return add(builder, std::move(spec), part, name == "weight");
 }
 
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
@@ -38,7 +36,16 @@ Parameter& Module::add_expert_parameter(const Builder& builder, const std::strin
   spec.chunk = builder.chunk;
   const auto part =
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
-  own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get()));
+  return add(builder, std::move(spec), part, false);
+}
+
+// `placed`: where the builder says.
+Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {
+  if (builder.values_later)
+    own_.push_back(std::make_unique<Parameter>(std::move(spec), part, placed && builder.beside));
+  else
+    own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
+                                               placed ? builder.place : Tensor()));
   return *own_.back();
 }
 

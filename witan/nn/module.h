@@ -30,7 +30,9 @@ struct Builder {
   int chunk = 0;                            // of the rank's stage of a pipeline
   bool tied = false, copy = false;          // of an embedding: ParameterSpec's
   std::string path = {};
-  Tensor place = {};  // memory for the next matrix, where it is to lie beside others
+  bool values_later = false;  // parameters begin without values: Parameter::keep_value()
+  Tensor place = {};          // memory for the next matrix, where it is to lie beside others
+  bool beside = false;        // of values that come later: right behind the matrix before
 
   // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
   Initialization linear_init(double std, int64_t fan_in) const {
@@ -50,9 +52,15 @@ struct Builder {
   // A rank's share of what the tensor axis divides evenly.
   int64_t share(int64_t size) const { return size / tensor_ranks(); }
 
-  Builder at(Tensor memory) const {
+  // Memory for matrices that are to lie side by side; none where values come later, which do so by themselves.
+  Tensor side_by_side(const Shape& shape) const {
+    return values_later ? Tensor() : stream.empty(shape, dtype, MemoryTag::weights);
+  }
+  // For a matrix that is rows [first, first + rows) of them.
+  Builder at(const Tensor& memory, int64_t first, int64_t rows) const {
     Builder here = *this;
-    here.place = std::move(memory);
+    if (memory.defined()) here.place = memory.narrow(0, first, rows);
+    here.beside = first > 0;
     return here;
   }
 
@@ -78,6 +86,7 @@ struct Builder {
     Builder child = *this;
     child.path += (path.empty() ? "" : ".") + name;
     child.place = {};
+    child.beside = false;
     return child;
   }
 };
@@ -115,6 +124,8 @@ class Module {
   void add_child(Module& child) { children_.push_back(&child); }
 
  private:
+  Parameter& add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed);
+
   std::string path_;
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<Module*> children_;

@@ -26,21 +26,44 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
   return {part.region.divided(block, cut_ranks, cut_rank), part.shape.with(cut.dim, size / cut_ranks)};
 }
 
+Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part, bool beside)
+    : spec_(std::move(spec)), region_(part.region), shape_(part.shape), beside_(beside) {
+  require<ShapeError>(region_.elements() == shape_.elements() && region_.end() <= spec_.shape.elements(), name(),
+                      ": elements ", region_, " of ", spec_.shape, " as ", shape_);
+}
+
 Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
                      TorchRandom* torch, Tensor place)
-    : spec_(std::move(spec)),
-      region_(part.region),
-      value_(place.defined() ? std::move(place) : stream.empty(part.shape, spec_.dtype, MemoryTag::weights)) {
-  assert(value_.shape() == part.shape && value_.dtype() == spec_.dtype && value_.contiguous());
-  require<ShapeError>(region_.elements() == part.shape.elements() && region_.end() <= spec_.shape.elements(), name(),
-                      ": elements ", region_, " of ", spec_.shape, " as ", part.shape);
+    : Parameter(std::move(spec), part, false) {
+  bind_value(place.defined() ? std::move(place) : stream.empty(shape_, spec_.dtype, MemoryTag::weights));
+  begin(stream, {value_.reshape({elements()}), 0}, seed, torch);
+}
+
+void Parameter::bind_value(Tensor whole) {
+  assert(!whole.defined() || (whole.shape() == shape_ && whole.dtype() == spec_.dtype && whole.contiguous()));
+  value_ = std::move(whole);
+}
+
+void Parameter::keep_value(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch) {
+  assert(first >= 0 && first + flat.elements() <= elements() && flat.dtype() == spec_.dtype);
+  kept_value_ = {std::move(flat), first};
+  begin(stream, kept_value_, seed, torch);
+}
+
+Tensor Parameter::part_of(const Kept& kept, const Tensor& whole, int64_t first, int64_t elements) {
+  const Tensor flat = kept.flat.defined() ? kept.flat : whole.reshape({whole.elements()});
+  return flat.narrow(0, first - kept.first, elements);
+}
+
+// Initial values of what is kept.
+void Parameter::begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch) {
   if (stream.is_meta()) return;
   const auto kind = spec_.init.kind;
   if (kind == Initialization::Kind::torch_normal || kind == Initialization::Kind::torch_uniform) {
     assert(torch);
-    draw(stream, *torch);
+    draw(stream, kept, *torch);
   } else {
-    initialize(stream, seed);
+    initialize(stream, kept, seed);
   }
 }
 
@@ -51,66 +74,84 @@ void Parameter::bind_gradient(Tensor gradient) {
 void Parameter::bind_gradient_parts(std::vector<Tensor> gradients) {
   assert(!gradients.empty());
   for (const Tensor& gradient : gradients) check_gradient(gradient);
+  bind_gradients(std::move(gradients));
+}
+
+void Parameter::bind_gradients(std::vector<Tensor> gradients) {
   gradients_ = std::move(gradients);
   clear_gradient();
 }
 
+void Parameter::unbind_gradient() {
+  bind_gradients(std::vector<Tensor>(1));
+  if (!head_) return;
+  head_->own_gradient = {};
+  head_->gradient_written = false;
+}
+
+void Parameter::keep_head_gradient_apart() {
+  if (!head_) head_ = std::make_unique<Head>(*this);
+}
+
 void Parameter::bind_head_gradient(Tensor gradient) {
   check_gradient(gradient);
-  if (!head_) head_ = std::make_unique<Head>(*this);
+  keep_head_gradient_apart();
   head_->own_gradient = std::move(gradient);
   head_->gradient_written = false;
 }
 
 void Parameter::check_gradient(const Tensor& gradient) const {
-  require<ShapeError>(gradient.shape() == value_.shape() && gradient.contiguous() && is_floating(gradient.dtype()),
-                      name(), ": a gradient is ", value_.shape(), ", floating and contiguous, got ", gradient.dtype(),
-                      " ", gradient.shape());
+  require<ShapeError>(gradient.shape() == shape_ && gradient.contiguous() && is_floating(gradient.dtype()), name(),
+                      ": a gradient is ", shape_, ", floating and contiguous, got ", gradient.dtype(), " ",
+                      gradient.shape());
 }
 
-void Parameter::initialize(Stream& stream, uint64_t seed) {
+void Parameter::initialize(Stream& stream, const Kept& kept, uint64_t seed) {
   const Philox rng(seed, Philox::stream_of(name()));
   constexpr int64_t kGrain = 1 << 14;
-  dispatch_floating(value_.dtype(), [&]<class T>() {
-    // Elements [from, from + count), to values[0 … count).
+  const Tensor& to = kept.flat;
+  dispatch_floating(to.dtype(), [&]<class T>() {
+    // Elements [from, from + count) of what is kept, to values[0 … count).
     const auto fill = [&](T* values, int64_t from, int64_t count) {
       stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
           if (spec_.init.kind == Initialization::Kind::normal)
-            value = rng.normal(static_cast<uint64_t>(region_.global(from + i))) * spec_.init.std;
+            value = rng.normal(static_cast<uint64_t>(region_.global(kept.first + from + i))) * spec_.init.std;
           values[i] = T(value);
         }
       });
     };
-    if (!stream.is_cuda()) return fill(value_.data<T>(), 0, value_.elements());
+    if (!stream.is_cuda()) return fill(to.data<T>(), 0, to.elements());
     // On the host, so that a run begins with the same bits on every device.
     constexpr int64_t kPiece = 1 << 24;
-    std::vector<T> piece(static_cast<size_t>(std::min(value_.elements(), kPiece)));
-    for (int64_t from = 0; from < value_.elements(); from += kPiece) {
-      const int64_t count = std::min(kPiece, value_.elements() - from);
+    std::vector<T> piece(static_cast<size_t>(std::min(to.elements(), kPiece)));
+    for (int64_t from = 0; from < to.elements(); from += kPiece) {
+      const int64_t count = std::min(kPiece, to.elements() - from);
       fill(piece.data(), from, count);
-      stream.write(value_.reshape({value_.elements()}).narrow(0, from, count), piece.data());
+      stream.write(to.narrow(0, from, count), piece.data());
     }
   });
 }
 
-void Parameter::draw(Stream& stream, TorchRandom& random) {
-  const int64_t all = spec_.shape.elements();
-  dispatch_floating(value_.dtype(), [&]<class T>() {
-    std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(elements()) : 0);
-    T* to = stream.is_cuda() ? staged.data() : value_.data<T>();
+// The generator draws the whole on every rank, who keeps nothing of it included: what comes next depends on it.
+void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
+  const int64_t all = spec_.shape.elements(), end = kept.first + kept.flat.elements();
+  dispatch_floating(kept.flat.dtype(), [&]<class T>() {
+    std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(kept.flat.elements()) : 0);
+    T* to = stream.is_cuda() ? staged.data() : kept.flat.data<T>();
     const auto keep = [&](int64_t first, std::span<const float> values) {
       const Region drawn(first, static_cast<int64_t>(values.size()));
       for_overlaps(drawn, region_, [&](int64_t from, int64_t mine, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) to[mine + i] = T(values[static_cast<size_t>(from + i)]);
+        for (int64_t i = std::max(mine, kept.first); i < std::min(mine + count, end); ++i)
+          to[i - kept.first] = T(values[static_cast<size_t>(from + i - mine)]);
       });
     };
     if (spec_.init.kind == Initialization::Kind::torch_normal)
       random.normal(all, keep);
     else
       random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
-    if (stream.is_cuda()) stream.write(value_, staged.data());
+    if (stream.is_cuda()) stream.write(kept.flat, staged.data());
   });
 }
 

@@ -1,10 +1,15 @@
-// A trained tensor: value, gradient, a unique dotted name, and which part of the global tensor this rank holds.
+// A trained tensor: value, gradient, a unique dotted name, and which part of the global tensor this rank computes with.
+//
+// Of that part a rank keeps the value and the sum of gradients as a whole, or, where ranks divide them, elements of its
+// own alone: then the whole is there while it is used. value() and gradient() are what kernels read and write; what
+// updates, sums up, saves or compares asks for kept_value() and kept_gradient().
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/autograd/tape.h"
@@ -65,18 +70,28 @@ class Parameter final : public Leaf {
   // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
+  // Without a value: keep_value() gives it, once it is known who keeps what. `beside`: it is to lie right behind the
+  // parameter before it, wherever both are.
+  Parameter(ParameterSpec spec, const ParameterSpec::Part& part, bool beside);
 
   const std::string& name() const { return spec_.name; }
   const ParameterSpec& spec() const { return spec_; }
   const Shape& global_shape() const { return spec_.shape; }
-  const Region& region() const { return region_; }        // of the flat global tensor, that this rank holds
-  int64_t elements() const { return value_.elements(); }  // held by this rank
+  const Region& region() const { return region_; }  // of the flat global tensor, that this rank computes with
+  const Shape& shape() const { return shape_; }     // of that part
+  const Shape& shape() override { return shape_; }
+  DType dtype() override { return spec_.dtype; }
+  int64_t elements() const { return shape_.elements(); }
+  bool beside() const { return beside_; }
 
-  const Tensor& value() override { return value_; }
-  const Tensor& value() const { return value_; }
-  Tensor& gradient() override { return gradients_.front(); }
-  int64_t gradient_parts() const override { return static_cast<int64_t>(gradients_.size()); }
-  Tensor& gradient_part(int64_t part) override { return gradients_[static_cast<size_t>(part)]; }
+  const Tensor& value() override { return std::as_const(*this).value(); }
+  const Tensor& value() const {
+    if (!value_.defined() && value_wanted) value_wanted();
+    return value_;
+  }
+  Tensor& gradient() override { return gradient_part(0); }
+  int64_t gradient_parts() const override { return static_cast<int64_t>(gradients().size()); }
+  Tensor& gradient_part(int64_t part) override { return gradients()[static_cast<size_t>(part)]; }
   void on_gradient_ready() override {
     if (gradient_ready) gradient_ready(*this);
   }
@@ -86,35 +101,82 @@ class Parameter final : public Leaf {
   void bind_gradient(Tensor gradient);
   // The same for a gradient kept in parts by the rank that its rows came from: one for each rank of the expert axis.
   void bind_gradient_parts(std::vector<Tensor> gradients);
+  // Until it is wanted again there is none.
+  void unbind_gradient();
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
+
+  // Elements [first, first + elements) of the flat local part, flat; among those that this rank keeps.
+  Tensor kept_value(int64_t first, int64_t elements) const { return part_of(kept_value_, value_, first, elements); }
+  Tensor kept_gradient(int64_t first, int64_t elements) const {
+    return part_of(kept_gradient_, gradients_.front(), first, elements);
+  }
+  Tensor kept_value() const {  // all that this rank keeps, from kept_first() on
+    return kept_value_.flat.defined() ? kept_value_.flat : value_.reshape({elements()});
+  }
+  int64_t kept_first() const { return kept_value_.first; }
+  // From now on this rank keeps elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
+  // them.
+  void keep_value(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
+  void keep_gradient(Tensor flat, int64_t first) { kept_gradient_ = {std::move(flat), first}; }
+  // The whole, while it is here; undefined: no more.
+  void bind_value(Tensor whole);
 
   // What the head of a tied embedding uses it as: the parameter itself or, once the head's gradient is kept apart, a
   // leaf with a gradient of its own, which is written before the parameter is ready.
   Leaf& as_head() { return head_ ? static_cast<Leaf&>(*head_) : *this; }
   // Keeps it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
   void bind_head_gradient(Tensor gradient);
+  void keep_head_gradient_apart();  // from now on, though there is none yet
 
   std::function<void(Parameter&)> gradient_ready;
+  // Asked for what is not there: they bind it.
+  std::function<void()> value_wanted, gradient_wanted;
 
  private:
   struct Head final : Leaf {
     explicit Head(Parameter& of) : parameter(of) {}
     const Tensor& value() override { return parameter.value(); }
-    Tensor& gradient() override { return own_gradient; }
+    const Shape& shape() override { return parameter.shape(); }
+    DType dtype() override { return parameter.dtype(); }
+    Tensor& gradient() override {
+      make_gradient();
+      return own_gradient;
+    }
+    int64_t gradient_parts() const override {
+      make_gradient();
+      return 1;
+    }
     void on_gradient_ready() override {}
+    void make_gradient() const {
+      if (!own_gradient.defined() && parameter.gradient_wanted) parameter.gradient_wanted();
+    }
     Parameter& parameter;
     Tensor own_gradient;
   };
-
+  struct Kept {
+    Tensor flat;  // undefined: all of it, where the whole is
+    int64_t first = 0;
+  };
+  std::vector<Tensor>& gradients() const {
+    if (!gradients_.front().defined() && gradient_wanted) gradient_wanted();
+    return gradients_;
+  }
   void check_gradient(const Tensor& gradient) const;
-  void initialize(Stream& stream, uint64_t seed);
-  void draw(Stream& stream, TorchRandom& random);
+  void bind_gradients(std::vector<Tensor> gradients);
+  static Tensor part_of(const Kept& kept, const Tensor& whole, int64_t first, int64_t elements);
+  void begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch);
+  void initialize(Stream& stream, const Kept& kept, uint64_t seed);
+  void draw(Stream& stream, const Kept& kept, TorchRandom& random);
 
   ParameterSpec spec_;
   Region region_;
+  Shape shape_;
+  bool beside_ = false;
   Tensor value_;
-  std::vector<Tensor> gradients_ = std::vector<Tensor>(1);  // parts; one, undefined, until it is bound
+  // parts; one, undefined, until it is bound
+  mutable std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
+  Kept kept_value_, kept_gradient_;
   std::unique_ptr<Head> head_;
 };
 

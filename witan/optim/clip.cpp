@@ -11,7 +11,7 @@ namespace {
 
 // Elements of what is summed apart: an expert, or all.
 int64_t piece_of(const Parameter& parameter) {
-  const Shape& local = parameter.value().shape();
+  const Shape& local = parameter.shape();
   if (!parameter.spec().expert) return local.elements();
   return local[0] == 0 ? 0 : local.elements() / local[0];
 }
@@ -24,16 +24,15 @@ int64_t chunks_before(const Parameter& parameter, int64_t element) {
 }
 
 void add_square_sums(std::vector<kernels::SquareSumsItem>& items, const Parameter& parameter, const Tensor& tensor,
-                     int64_t first, int64_t elements, int64_t first_row) {
+                     int64_t first, int64_t first_row) {
   const int64_t piece = piece_of(parameter);
-  const Tensor flat = tensor.reshape({tensor.elements()});
-  while (elements > 0) {  // what is left of a piece, whole ones, and the beginning of one
-    const int64_t begun = first % piece, whole = begun == 0 ? elements / piece : 0;
-    const Shape shape = whole > 0 ? Shape{whole, piece} : Shape{1, std::min(piece - begun, elements)};
-    items.push_back({flat.narrow(0, first, shape.elements()).reshape(shape), first_row});
+  for (int64_t done = 0, at = first; done < tensor.elements();) {  // what is left of a piece, whole ones, a beginning
+    const int64_t begun = at % piece, left = tensor.elements() - done, whole = begun == 0 ? left / piece : 0;
+    const Shape shape = whole > 0 ? Shape{whole, piece} : Shape{1, std::min(piece - begun, left)};
+    items.push_back({tensor.narrow(0, done, shape.elements()).reshape(shape), first_row});
     first_row += shape[0] * kernels::chunks_of(shape[1]);
-    first += shape.elements();
-    elements -= shape.elements();
+    done += shape.elements();
+    at += shape.elements();
   }
 }
 

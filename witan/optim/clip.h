@@ -20,10 +20,10 @@ struct Norm2 {
 // are on its rank.
 int64_t chunks_before(const Parameter& parameter, int64_t element);
 
-// Adds the sums of elements [first, first + elements) of `tensor`, the parameter's value or gradient, into rows from
+// Adds the sums of `tensor`, flat: elements [first, first + n) of the parameter's value or gradient, into rows from
 // first_row. Both ends are boundaries between chunks. At most three items.
 void add_square_sums(std::vector<kernels::SquareSumsItem>& items, const Parameter& parameter, const Tensor& tensor,
-                     int64_t first, int64_t elements, int64_t first_row);
+                     int64_t first, int64_t first_row);
 
 // Scales this step's gradients down to max_norm (0: never), or skips the step when their norm is not finite.
 // total [2] float64, the same on every rank.

@@ -12,7 +12,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<
     const int64_t held = part.parameter->elements();
     require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
                         "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
-                        part.first + part.elements, "): this rank holds ", part.parameter->value().shape());
+                        part.first + part.elements, "): this rank holds ", part.parameter->shape());
     Shard& shard = shards_.emplace_back();
     shard.owned = part;
     const bool decays = part.parameter->spec().weight_decay || config.decay_norms_and_biases;

@@ -49,11 +49,8 @@ class Optimizer {
     Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
     std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
 
-    Tensor value() const { return part_of(owned.parameter->value()); }
-    Tensor gradient() const { return part_of(owned.parameter->gradient()); }
-    Tensor part_of(const Tensor& whole) const {
-      return whole.reshape({whole.elements()}).narrow(0, owned.first, owned.elements);
-    }
+    Tensor value() const { return owned.parameter->kept_value(owned.first, owned.elements); }
+    Tensor gradient() const { return owned.parameter->kept_gradient(owned.first, owned.elements); }
     double weight_decay = 0;
   };
 

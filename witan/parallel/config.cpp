@@ -62,6 +62,17 @@ Fields ParallelConfig::fields() {
       Field{"distributed_timeout_minutes", &distributed_timeout_minutes,
             "that ranks wait for each other, at the start and in each call; then the run ends and says for whom"}
           .between(0.05, 1e6),
+      Field{"data_parallel_sharding_strategy", &data_parallel_sharding_strategy,
+            "what ranks with the same parameters divide: nothing, the optimizer (ZeRO-1), its gradients too, the "
+            "parameters too (FSDP); auto: as use_distributed_optimizer says"}
+          .one_of({"auto", "no_shard", "optim", "optim_grads", "optim_grads_params"}),
+      Field{"reshard_after_forward", &reshard_after_forward,
+            "parameters that are divided are given back after a block's forward, and gathered again for its backward"},
+      Field{"overlap_param_gather", &overlap_param_gather,
+            "a GPU gathers the next block's parameters, where they are divided, while it computes this one; where the "
+            "optimizer alone is, they are gathered at the end of a step"},
+      Field{"overlap_grad_reduce", &overlap_grad_reduce,
+            "gradients are reduced while the backward goes on, not after it"},
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
       Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
       Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}
@@ -108,6 +119,14 @@ int ParallelConfig::expert_tensor_ranks(int64_t num_experts) const {
   return static_cast<int>(expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size);
 }
 
+Sharding ParallelConfig::sharding() const {
+  const std::string& strategy = data_parallel_sharding_strategy;
+  if (strategy == "optim_grads_params") return Sharding::parameters;
+  if (strategy == "optim_grads") return Sharding::gradients;
+  const bool optimizer = strategy == "optim" || (strategy == "auto" && use_distributed_optimizer);
+  return optimizer ? Sharding::optimizer : Sharding::none;
+}
+
 void ParallelConfig::validate(int world, int64_t num_experts) const {
   validate_model_ranks(world, num_experts);
   validate_optimizer(static_cast<int>(world / model_ranks()));
@@ -118,8 +137,23 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
 // Of so many ranks with samples of their own.
 void ParallelConfig::validate_optimizer(int world) const {
   const int64_t instances = num_distributed_optimizer_instances;
-  require<ConfigError>(instances == 1 || use_distributed_optimizer, "num_distributed_optimizer_instances = ", instances,
-                       " needs use_distributed_optimizer = true");
+  require<ConfigError>(!use_distributed_optimizer || sharding() != Sharding::none,
+                       "use_distributed_optimizer = true divides the optimizer, and data_parallel_sharding_strategy = "
+                       "no_shard divides nothing; take optim, or use_distributed_optimizer = false");
+  require<ConfigError>(instances == 1 || sharding() != Sharding::none,
+                       "num_distributed_optimizer_instances = ", instances, " needs use_distributed_optimizer = true");
+  require<ConfigError>(sharding() < Sharding::gradients || pipeline_model_parallel_size == 1,
+                       "data_parallel_sharding_strategy = ", data_parallel_sharding_strategy,
+                       " divides what a stage of a pipeline keeps whole between its micro-batches, and "
+                       "pipeline_model_parallel_size = ",
+                       pipeline_model_parallel_size, "; take optim, or one stage");
+  require<ConfigError>(reshard_after_forward || sharding() == Sharding::parameters,
+                       "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params "
+                       "gathers parameters; leave it true");
+  require<ConfigError>(overlap_grad_reduce || sharding() < Sharding::gradients,
+                       "overlap_grad_reduce = false would keep whole gradients to the end of the backward, and "
+                       "data_parallel_sharding_strategy = ",
+                       data_parallel_sharding_strategy, " keeps parts alone; leave it true, or take optim");
   require<ConfigError>(
       instances <= world && world % instances == 0, "num_distributed_optimizer_instances = ", instances, ": ", world,
       " ranks do not form so many equal groups; the nearest that works is ", nearest_divisor(instances, world));
@@ -152,7 +186,7 @@ void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_r
                        "deterministic = true sums micro-batches in a binary tree, ", "and the ", per_rank,
                        " of each of ", data, " ranks are no part of one: let ranks divide ",
                        "global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
-  require<ConfigError>(!use_distributed_optimizer || optimizers == 1 || power_of_two(data / optimizers),
+  require<ConfigError>(sharding() == Sharding::none || optimizers == 1 || power_of_two(data / optimizers),
                        "deterministic = true sums ranks in a binary tree, and the ", data / optimizers,
                        " ranks of each of num_distributed_optimizer_instances = ", optimizers,
                        " are no part of one: make them a power of two, or take 1 instance");

@@ -9,6 +9,9 @@ namespace witan {
 // Of the divisors of `of`, the one nearest to `wanted`; the smaller of two.
 int64_t nearest_divisor(int64_t wanted, int64_t of);
 
+// What ranks with the same parameters divide among them, each also what those before it divide (ZeRO's stages 1 to 3).
+enum class Sharding : uint8_t { none, optimizer, gradients, parameters };
+
 struct ParallelConfig {
   int64_t ranks = 0;                       // of this process; 0: as many as are useful
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
@@ -18,13 +21,18 @@ struct ParallelConfig {
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
   bool use_distributed_optimizer = false;  // ZeRO-1: replicas divide the optimizer's state and work
-  int64_t num_distributed_optimizer_instances = 1;    // groups of replicas, each of which divides it anew
-  int64_t expert_tensor_parallel_size = 0;            // ranks that divide one expert's matrices; 0: as tensor's
-  int64_t tensor_model_parallel_size = 1;             // ranks that divide one matrix
-  bool sequence_parallel = false;                     // those divide the residual stream too, by tokens
-  bool loss_parallel = true;                          // and the logits, by vocabulary
-  int64_t context_parallel_size = 1;                  // ranks that divide one sequence
-  int64_t pipeline_model_parallel_size = 1;           // ranks that divide the layers
+  int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
+  // no_shard | optim | optim_grads | optim_grads_params; auto: optim if use_distributed_optimizer
+  std::string data_parallel_sharding_strategy = "auto";
+  bool reshard_after_forward = true;         // whole values are given back after the forward, and gathered again
+  bool overlap_param_gather = true;          // the next block's are gathered beside the computation of this one
+  bool overlap_grad_reduce = true;           // gradients are reduced beside the backward
+  int64_t expert_tensor_parallel_size = 0;   // ranks that divide one expert's matrices; 0: as tensor's
+  int64_t tensor_model_parallel_size = 1;    // ranks that divide one matrix
+  bool sequence_parallel = false;            // those divide the residual stream too, by tokens
+  bool loss_parallel = true;                 // and the logits, by vocabulary
+  int64_t context_parallel_size = 1;         // ranks that divide one sequence
+  int64_t pipeline_model_parallel_size = 1;  // ranks that divide the layers
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one run of layers per rank
   int64_t num_virtual_stages_per_pipeline_rank = 0;   // the same, said by their number
   int64_t decoder_first_pipeline_num_layers = 0;      // 0: as any other stage
@@ -39,6 +47,7 @@ struct ParallelConfig {
 
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
+  Sharding sharding() const;
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
   void validate(int world, int64_t num_experts) const;

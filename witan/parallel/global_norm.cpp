@@ -100,8 +100,11 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
       Parameter& parameter = *ownership_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
       const auto [first, elements] = ownership_.range(i, owner);
-      const Tensor& tensor = what == Of::gradients ? parameter.gradient() : parameter.value();
-      add_square_sums(items, parameter, tensor, first, elements, row);
+      if (elements == 0) continue;
+      add_square_sums(
+          items, parameter,
+          what == Of::gradients ? parameter.kept_gradient(first, elements) : parameter.kept_value(first, elements),
+          first, row);
       row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <utility>
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/elementwise.h"
@@ -38,15 +39,22 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
     side_ = std::make_unique<Stream>(stream.device(), stream.shared_arena(), stream.pool(), kSideScratch);
   for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements))
     buckets_.push_back(make_bucket(plan, parameters, groups));
-  for (size_t i = 0; i < buckets_.size(); ++i)
-    for (Parameter* parameter : buckets_[i].parameters)
-      parameter->gradient_ready = [this, i](Parameter&) { on_ready(buckets_[i]); };
+  for (Bucket& bucket : buckets_) {
+    divided_ = divided_ || bucket.divided();
+    for (Parameter* parameter : bucket.parameters) {
+      parameter->gradient_ready = [this, &bucket](Parameter&) { on_ready(bucket); };
+      if (bucket.divided()) parameter->gradient_wanted = [this, &bucket] { bind_for_micro_batch(bucket); };
+    }
+  }
   for (Bucket& bucket : buckets_) begin_micro_batch(bucket, 0);
 }
 
 GradientBuckets::~GradientBuckets() {
   for (const Bucket& bucket : buckets_)
-    for (Parameter* parameter : bucket.parameters) parameter->gradient_ready = nullptr;
+    for (Parameter* parameter : bucket.parameters) {
+      parameter->gradient_ready = nullptr;
+      parameter->gradient_wanted = nullptr;
+    }
 }
 
 GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
@@ -67,20 +75,39 @@ GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, con
     bucket.head_apart = options_.summation == Summation::tree && groups.of(Axis::pipeline).size() == 1;
     if (bucket.head_apart) bucket.sources = 2;
   }
-  const int64_t total = plan.begins.back();
-  bucket.levels = stream_.empty({level_count(options_), bucket.sources, total}, options_.dtype, MemoryTag::gradients);
-  bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, total);
+  if (groups.layout().divides_gradients(plan.experts))
+    keep_part(bucket);
+  else
+    make_whole(bucket, MemoryTag::gradients);
   return bucket;
+}
+
+void GradientBuckets::make_whole(Bucket& bucket, MemoryTag tag) const {
+  bucket.levels = stream_.empty({level_count(options_), bucket.sources, bucket.elements()}, options_.dtype, tag);
+  bucket.buffer = bucket.levels.reshape({bucket.levels.elements()}).narrow(0, 0, bucket.elements());
+}
+
+void GradientBuckets::keep_part(Bucket& bucket) const {
+  const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
+  bucket.part = stream_.empty({count}, options_.dtype, MemoryTag::gradients);
+  int64_t at = 0;  // of the parameter in the bucket
+  for (Parameter* parameter : bucket.parameters) {
+    const int64_t end = at + parameter->elements();
+    const int64_t first = std::clamp(begin, at, end), last = std::clamp(begin + count, at, end);
+    if (first < last) parameter->keep_gradient(bucket.part.narrow(0, first - begin, last - first), first - at);
+    if (bucket.head_apart) parameter->keep_head_gradient_apart();
+    at = end;
+  }
 }
 
 // Gradients are in this level from now on, kept apart by so many sources.
 void GradientBuckets::bind(const Bucket& bucket, int64_t level, int64_t sources) {
-  const int64_t total = bucket.buffer.elements();
+  const int64_t total = bucket.elements();
   const Tensor flat = bucket.levels.reshape({bucket.levels.elements()});
   int64_t begin = level * bucket.sources * total;
   for (Parameter* parameter : bucket.parameters) {
     const auto part_from = [&](int64_t source) {
-      return flat.narrow(0, begin + source * total, parameter->elements()).reshape(parameter->value().shape());
+      return flat.narrow(0, begin + source * total, parameter->elements()).reshape(std::as_const(*parameter).shape());
     };
     std::vector<Tensor> parts;
     for (int64_t source = 0; source < (bucket.head_apart ? 1 : sources); ++source) parts.push_back(part_from(source));
@@ -92,6 +119,7 @@ void GradientBuckets::bind(const Bucket& bucket, int64_t level, int64_t sources)
 
 void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
   assert(index >= 0 && index < options_.micro_batches);
+  if (divided_ && index > 0) finish_buckets_left();
   if (index == 0 && next_ == 0) reduction_s_ = 0;
   for (Bucket& bucket : buckets_)
     if (bucket.chunk == chunk) begin_micro_batch(bucket, index);
@@ -99,64 +127,112 @@ void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
 
 void GradientBuckets::begin_micro_batch(Bucket& bucket, int64_t index) {
   // It has parameters that the micro-batch before did not use.
-  if (index > 0 && bucket.waiting > 0) finish_micro_batch(bucket);
+  if (!divided_ && index > 0 && bucket.waiting > 0) finish_micro_batch(bucket);
   bucket.micro_batch = index;
   bucket.waiting = bucket.parameters.size();
-  if (options_.summation == Summation::tree) {
-    bind(bucket, level_of(index), bucket.sources);
-  } else if (index == 0) {
+  const bool anew = index == 0 || options_.summation == Summation::tree;
+  if (anew && bucket.levels.defined()) bind_for_micro_batch(bucket);
+}
+
+// Gradients of the bucket's micro-batch go where they belong; whole ones are made where there are none.
+void GradientBuckets::bind_for_micro_batch(Bucket& bucket) {
+  if (!bucket.levels.defined()) make_whole(bucket, MemoryTag::communication);
+  if (options_.summation == Summation::tree)
+    bind(bucket, level_of(bucket.micro_batch), bucket.sources);
+  else
     bind(bucket, 0, 1);
-  }
+}
+
+// Those with parameters that the micro-batch did not use.
+void GradientBuckets::finish_buckets_left() {
+  while (next_ < buckets_.size()) finish_micro_batch(buckets_[next_++]);
+  next_ = 0;
 }
 
 void GradientBuckets::finish_step() {
-  for (; next_ < buckets_.size(); ++next_) {
-    assert(in_last(buckets_[next_]));
-    finish_micro_batch(buckets_[next_]);
-  }
-  next_ = 0;
+  assert(std::all_of(buckets_.begin() + static_cast<std::ptrdiff_t>(next_), buckets_.end(),
+                     [&](const Bucket& bucket) { return in_last(bucket); }));
+  finish_buckets_left();
   if (side_) stream_.follow(*side_);
+  in_flight_ = {};
   for (const Bucket& bucket : buckets_)
-    if (bucket.embedding != nullptr) add_head(bucket);
+    if (bucket.embedding != nullptr && !bucket.divided()) add_head(bucket);
 }
 
 void GradientBuckets::on_ready(Bucket& bucket) {
   assert(bucket.waiting > 0);
   --bucket.waiting;
-  if (!in_last(bucket)) {
+  if (!in_last(bucket) && !divided_) {
     if (bucket.waiting == 0) finish_micro_batch(bucket);
     return;
   }
-  const auto is_ready = [&](const Bucket& one) { return one.waiting == 0 && in_last(one); };
+  if (in_last(bucket) && !options_.overlap) return;
+  const auto is_ready = [&](const Bucket& one) { return one.waiting == 0 && one.micro_batch == bucket.micro_batch; };
   while (next_ < buckets_.size() && is_ready(buckets_[next_])) finish_micro_batch(buckets_[next_++]);
 }
 
-// All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks after the last one.
+// All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks where it is time.
 void GradientBuckets::finish_micro_batch(Bucket& bucket) {
-  const bool last = in_last(bucket);
-  if (last || options_.summation == Summation::tree) write_zeros(bucket);
-  if (options_.summation == Summation::tree) sum_levels(bucket);
-  if (!last) return;
-  if (options_.summation == Summation::tree) {
+  const bool tree = options_.summation == Summation::tree;
+  if (tree || reduces_now(bucket)) write_zeros(bucket);
+  if (tree) sum_levels(bucket);
+  if (!reduces_now(bucket)) return;
+  if (tree) {
     if (!bucket.head_apart) sum_sources(bucket);
     bind(bucket, 0, 1);
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   const Stopwatch reduction;
-  reduce(bucket, bucket.buffer);
-  if (bucket.head_apart) reduce(bucket, head_buffer(bucket));
+  if (bucket.divided()) {
+    reduce_into_part(bucket);
+  } else {
+    reduce(bucket, bucket.buffer);
+    if (bucket.head_apart) reduce(bucket, head_buffer(bucket));
+  }
   reduction_s_ += reduction.seconds();
+}
+
+Stream& GradientBuckets::reduction_stream(const Bucket& bucket) {
+  if (!side_ || bucket.group->size() == 1) return stream_;
+  if (bucket.divided()) {  // what was reduced before gives its memory back
+    stream_.follow(*side_);
+    in_flight_ = {};
+  }
+  side_->follow(stream_);
+  return *side_;
 }
 
 // Over ranks. Owners' parts are summed over them first, which are neighbours in the order of all: the same tree.
 void GradientBuckets::reduce(const Bucket& bucket, const Tensor& buffer) {
-  const bool beside = side_ && bucket.group->size() > 1;
-  if (beside) side_->follow(stream_);
-  Stream& on = beside ? *side_ : stream_;
+  Stream& on = reduction_stream(bucket);
   if (bucket.shards->size() == 1) return bucket.group->all_reduce(on, buffer);
   bucket.shards->reduce_scatter_uneven(on, buffer, bucket.begins);
   const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
   if (count > 0) bucket.replicas->all_reduce(on, buffer.narrow(0, begin, count));
+}
+
+// Replicas of what was summed in place are summed once a step, those of a tree before its sources are. The whole is no
+// more, on a device as soon as it is reduced.
+void GradientBuckets::reduce_into_part(Bucket& bucket) {
+  Stream& on = reduction_stream(bucket);
+  const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
+  const bool tree = options_.summation == Summation::tree;
+  const auto own_of = [&](const Tensor& buffer) {
+    bucket.shards->reduce_scatter_uneven(on, buffer, bucket.begins);
+    const Tensor own = buffer.narrow(0, begin, count);
+    if (tree && count > 0) bucket.replicas->all_reduce(on, own);
+    return own;
+  };
+  const Tensor own = own_of(bucket.buffer);
+  if (bucket.head_apart) kernels::add(on, own, own, own_of(head_buffer(bucket)));
+  const bool first = tree || bucket.micro_batch == 0;
+  kernels::accumulate(on, bucket.part, first ? Write::overwrite : Write::accumulate, own);
+  if (!tree && in_last(bucket) && count > 0) bucket.replicas->all_reduce(on, bucket.part);
+
+  for (Parameter* parameter : bucket.parameters) parameter->unbind_gradient();
+  bucket.buffer = {};
+  Tensor whole = std::exchange(bucket.levels, {});
+  if (side_) in_flight_ = std::move(whole);
 }
 
 // To the gradient of a tied embedding, of the part that this rank owns.
@@ -174,9 +250,7 @@ void GradientBuckets::write_zeros(const Bucket& bucket) {
   for (Parameter* parameter : bucket.parameters) {
     if (Leaf& head = parameter->as_head(); bucket.head_apart && !head.gradient_written) stream_.zero(head.gradient());
     if (parameter->gradient_written) continue;
-    for (int64_t part = 0; part < parameter->gradient_parts(); ++part) {
-      stream_.zero(parameter->gradient_part(part));
-    }
+    for (int64_t part = 0; part < parameter->gradient_parts(); ++part) stream_.zero(parameter->gradient_part(part));
     parameter->gradient_written = true;
   }
 }
@@ -192,7 +266,7 @@ void GradientBuckets::sum_levels(const Bucket& bucket) {
 
 // The tree over source ranks, into the first: neighbours, then neighbours' neighbours.
 void GradientBuckets::sum_sources(const Bucket& bucket) {
-  const Tensor sums = bucket.levels.narrow(0, 0, 1).reshape({bucket.sources, bucket.buffer.elements()});
+  const Tensor sums = bucket.levels.narrow(0, 0, 1).reshape({bucket.sources, bucket.elements()});
   for (int64_t apart = 1; apart < bucket.sources; apart *= 2)
     for (int64_t i = 0; i + apart < bucket.sources; i += 2 * apart)
       kernels::add(stream_, sums.narrow(0, i, 1), sums.narrow(0, i, 1), sums.narrow(0, i + apart, 1));

@@ -12,6 +12,11 @@
 // An embedding that is the head too is a bucket by itself where both gradients are kept apart
 // (Layout::sums_heads_apart): they meet at the end of the step, when each is a sum over micro-batches and ranks.
 //
+// Where ranks divide gradients too (ZeRO stage 2), a bucket is a unit of the model (ownership.h), of which a rank keeps
+// its own part alone. The whole is there from the first gradient of a backward that is written until the last one is,
+// when it's reduced into the part: of every micro-batch, so that parts sum them up, or of the last alone in a tree,
+// which sums a rank's micro-batches before ranks and so keeps the whole until then.
+//
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree over their index in the global batch
 // (Summation::tree): the first largest power of two of them, plus the rest. Of a tree, this rank's micro-batches are a
 // run of 2^k, and so are those of the ranks that share a set of experts; ranks are summed in the same tree
@@ -34,6 +39,7 @@ struct GradientOptions {
   DType dtype = DType::f32;  // of gradients: float32, or float64 for float64 values
   Summation summation = Summation::in_place;
   int64_t micro_batches = 1;  // of this rank in a step
+  bool overlap = true;        // buckets are reduced during the last backward, not after it
   int64_t bucket_elements = BucketPlan::kElements;
 };
 
@@ -49,10 +55,13 @@ class GradientBuckets {
 
   // Before the backward, through a chunk of layers, of this rank's micro-batch 0 … options.micro_batches - 1, which
   // come to every chunk in this order. At the first, the chunk's gradients are forgotten; during the last, a bucket is
-  // reduced as soon as all its gradients are ready.
+  // reduced as soon as all its gradients are ready and all buckets before it are; of gradients that ranks divide,
+  // during every one.
   void begin_micro_batch(int64_t index, int chunk = 0);
   // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
+  // Where they are reduced beside the backward; null: on the main stream.
+  Stream* side() const { return side_.get(); }
   // That reductions of this step have taken, within the backward or after it, waiting for peers included.
   double reduction_seconds() const { return reduction_s_; }
 
@@ -66,32 +75,48 @@ class GradientBuckets {
     Group* embedding = nullptr;        // of a tied embedding: the stages that find summands of its gradient
     bool head_apart = false;           // it is the head here too, whose gradient is the second of two sources
     int64_t sources = 1;               // ranks whose rows its gradients are kept apart by
-    Tensor levels;            // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
-    Tensor buffer;            // [sum of elements]: the first of them, which the step ends with
+    // Undefined where gradients are divided and none is written:
+    Tensor levels = {};       // [levels, sources, sum of elements]: sums of runs of micro-batches; in_place: one level
+    Tensor buffer = {};       // [sum of elements]: the first of them, which the step ends with
+    Tensor part = {};         // [elements of this owner], where gradients are divided: what the step ends with
     int chunk = 0;            // of layers, that its parameters belong to
     int64_t micro_batch = 0;  // whose gradients are added now
     size_t waiting = 0;       // parameters that are not ready yet
+
+    int64_t elements() const { return begins.back(); }
+    bool divided() const { return part.defined(); }
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of their reduction
 
  private:
   Bucket make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters, const Groups& groups) const;
   void begin_micro_batch(Bucket& bucket, int64_t index);
+  void make_whole(Bucket& bucket, MemoryTag tag) const;
+  void keep_part(Bucket& bucket) const;
   void bind(const Bucket& bucket, int64_t level, int64_t sources);
+  void bind_for_micro_batch(Bucket& bucket);
+  void finish_buckets_left();
   void on_ready(Bucket& bucket);
   void finish_micro_batch(Bucket& bucket);
   void write_zeros(const Bucket& bucket);
   void sum_levels(const Bucket& bucket);
   void sum_sources(const Bucket& bucket);
+  Stream& reduction_stream(const Bucket& bucket);
   void reduce(const Bucket& bucket, const Tensor& buffer);
+  void reduce_into_part(Bucket& bucket);
   void add_head(const Bucket& bucket);
+  bool reduces_now(const Bucket& bucket) const {
+    return in_last(bucket) || (bucket.divided() && options_.summation == Summation::in_place);
+  }
   bool in_last(const Bucket& bucket) const { return bucket.micro_batch + 1 == options_.micro_batches; }
 
   Stream& stream_;
   std::unique_ptr<Stream> side_;  // on a GPU with peers: reductions, beside the backward
   GradientOptions options_;
   std::vector<Bucket> buckets_;
-  size_t next_ = 0;  // the first bucket that is not reduced
+  bool divided_ = false;  // some of them: all are finished in their order then, in every micro-batch
+  size_t next_ = 0;       // the first bucket that is not finished: in the last micro-batch, or in this one
+  Tensor in_flight_;      // whole gradients that are being reduced beside the backward
   double reduction_s_ = 0;
 };
 

@@ -16,7 +16,7 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
   sizes.expert_tensor = config.expert_tensor_ranks(num_experts);
   sizes.replicate = world / static_cast<int>(config.model_ranks());
   sizes.expert_replicate = world / (sizes.pipeline * sizes.expert * sizes.expert_tensor);
-  if (config.use_distributed_optimizer) {
+  if (config.sharding() != Sharding::none) {
     const auto instances = static_cast<int>(config.num_distributed_optimizer_instances);
     sizes.shard = sizes.replicate / instances;
     sizes.replicate = instances;
@@ -32,7 +32,8 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
 
 Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
     : mesh_(sizes_of(config, world, num_experts)),
-      heads_apart_(config.deterministic || config.pipeline_model_parallel_size > 1) {}
+      heads_apart_(config.deterministic || config.pipeline_model_parallel_size > 1),
+      sharding_(config.sharding()) {}
 
 std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& spec) const {
   constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own

@@ -1,8 +1,9 @@
 #include "witan/parallel/ownership.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <ranges>
+#include <string_view>
 
 #include "witan/kernels/optimizer.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 // The boundary between two chunks that is nearest to element `at` of the flat local part.
 int64_t nearest_cut(const Parameter& parameter, int64_t at) {
-  const Shape& local = parameter.value().shape();
+  const Shape& local = parameter.shape();
   const int64_t piece = parameter.spec().expert ? parameter.elements() / local[0] : parameter.elements();
   const int64_t piece_begin = at / piece * piece;
   const int64_t before = piece_begin + (at - piece_begin) / kernels::kChunkElements * kernels::kChunkElements;
@@ -79,21 +80,55 @@ std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements,
   return buckets;
 }
 
+std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& parameters) {
+  constexpr std::string_view kBlocks = "layers.";
+  const auto block_of = [&](const std::string& name) {
+    return name.starts_with(kBlocks) ? name.substr(0, name.find('.', kBlocks.size())) : "";
+  };
+  std::vector<std::vector<size_t>> units;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (i == 0 || block_of(parameters[i]->name()) != block_of(parameters[i - 1]->name())) units.emplace_back();
+    units.back().push_back(i);
+  }
+  return units;
+}
+
+namespace {
+
+// Of each of the family's buckets, in the model's order: what lies side by side there is side by side in the bucket,
+// and can be written at once.
+std::vector<std::vector<size_t>> members_of(const Family& family, const std::vector<Parameter*>& parameters,
+                                            const Layout& layout, int64_t bucket_elements) {
+  std::vector<std::vector<size_t>> members;
+  if (layout.sharding() >= Sharding::gradients) {
+    for (const std::vector<size_t>& unit : plan_units(parameters)) {
+      std::vector<size_t> both;
+      std::ranges::set_intersection(unit, family.parameters, std::back_inserter(both));
+      if (!both.empty()) members.push_back(std::move(both));
+    }
+    return members;
+  }
+  for (const std::vector<size_t>& bucket : plan_buckets(family.elements, bucket_elements)) {
+    members.emplace_back();
+    for (const size_t member : bucket | std::views::reverse) members.back().push_back(family.parameters[member]);
+  }
+  return members;
+}
+
+}  // namespace
+
 std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
                                        int64_t bucket_elements) {
   std::vector<BucketPlan> plans;
   for (const Family& family : families_of(parameters, layout)) {
-    for (const std::vector<size_t>& members : plan_buckets(family.elements, bucket_elements)) {
+    for (const std::vector<size_t>& members : members_of(family, parameters, layout, bucket_elements)) {
       BucketPlan& plan = plans.emplace_back();
       plan.experts = family.experts;
       plan.axes = family.axes;
       plan.tied = family.tied;
+      plan.parameters = members;
       std::vector<const Parameter*> held;
-      // In the model's order: what lies side by side there is side by side here, and can be written at once.
-      for (const size_t member : members | std::views::reverse) {
-        plan.parameters.push_back(family.parameters[member]);
-        held.push_back(parameters[family.parameters[member]]);
-      }
+      for (const size_t member : members) held.push_back(parameters[member]);
       plan.begins = cut_at_chunks(held, layout.owners(family.experts));
     }
   }
@@ -133,7 +168,7 @@ std::vector<Owned> Ownership::owned() const {
 
 void Ownership::gather_values(Stream& stream, const Groups& groups) const {
   for (const bool experts : {false, true}) {
-    if (owners(experts) == 1) continue;
+    if (owners(experts) == 1 || groups.layout().divides_values(experts)) continue;
     std::vector<OwnedPiece> pieces;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (parameters_[i]->spec().expert != experts) continue;

@@ -19,6 +19,10 @@ namespace witan {
 // Each bucket is the indices of its parameters, in that order.
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
 
+// Units of the model that are whole at once where gradients or values are divided: a block, or what lies before the
+// blocks or behind them. Each is the indices of its parameters, whose names begin with "layers.N." in a block.
+std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& parameters);
+
 struct BucketPlan {
   static constexpr int64_t kElements = 40'000'000;  // Megatron-LM's default
 
@@ -28,6 +32,7 @@ struct BucketPlan {
   bool tied = false;               // an embedding alone, whose head's gradient is apart (Layout::sums_heads_apart)
   std::vector<int64_t> begins;     // [owners + 1]: elements [begins[o], begins[o + 1]) of the buffer are owner o's
 };
+// Where gradients are divided, a unit's parameters of one family are a bucket, of any size.
 // In the order of their reduction: backward has finished a bucket when it passes the first parameter, so the latest go
 // first.
 std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
@@ -50,7 +55,7 @@ class Ownership {
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
   // This rank's, in the order of the model; parameters of which it owns nothing are left out.
   std::vector<Owned> owned() const;
-  // Values as their owners have them, on all ranks: a call of all ranks of both shard axes.
+  // Values as their owners have them, on all ranks that keep the whole: a call of all ranks of both shard axes.
   void gather_values(Stream& stream, const Groups& groups) const;
 
  private:

@@ -8,29 +8,33 @@
 
 namespace witan {
 
-void StateCheck::after_init(Stream& stream) const {
+void StateCheck::after_init(Stream& stream, const std::function<void()>& looked) const {
   check_places("init");
   check_copies(stream, "init");
   for (const Parameter* parameter : parameters_) {
-    check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
-                    "init: the value of " + parameter->name());
-    if (parameter->spec().expert && parameter->spec().init.random()) check_experts_differ(stream, *parameter, "init");
+    check_value(stream, *parameter, "init");
+    if (!parameter->spec().expert || !parameter->spec().init.random()) continue;
+    check_experts_differ(stream, *parameter, "init");
+    if (looked) looked();
   }
+}
+
+void StateCheck::check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const {
+  const bool divided = groups_.layout().divides_values(parameter.spec().expert);
+  check_identical(stream, parameter.spec(), parameter.kept_value(), divided ? Among::owners_of_it : Among::replicas,
+                  stage + ": the value of " + parameter.name());
 }
 
 void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned) const {
   for (const auto& [parameter, first, elements] : owned)
-    check_identical(stream, parameter->spec(),
-                    parameter->gradient().reshape({parameter->elements()}).narrow(0, first, elements),
-                    Among::owners_of_it, "reduction: the gradient of " + parameter->name());
+    check_identical(stream, parameter->spec(), parameter->kept_gradient(first, elements), Among::owners_of_it,
+                    "reduction: the gradient of " + parameter->name());
 }
 
 void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const {
   check_places("the update");
   check_copies(stream, "the update");
-  for (const Parameter* parameter : parameters_)
-    check_identical(stream, parameter->spec(), parameter->value(), Among::replicas,
-                    "the update: the value of " + parameter->name());
+  for (const Parameter* parameter : parameters_) check_value(stream, *parameter, "the update");
   optimizer.visit([&](const OptimizerTensor& state) {
     const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
     check_identical(stream, state.parameter, own, Among::owners_of_it, "the update: " + state.name);
@@ -49,9 +53,9 @@ void StateCheck::check_copies(Stream& stream, const char* stage) const {
 void StateCheck::check_places(const char* stage) const {
   for (const Parameter* parameter : parameters_) {
     const auto [region, shape] = groups_.layout().part(parameter->spec(), groups_.rank());
-    require<CommError>(parameter->region() == region && parameter->value().shape() == shape, "check_states after ",
-                       stage, ": rank ", groups_.rank(), " holds elements ", parameter->region(), " of ",
-                       parameter->name(), ", but the layout puts ", region, " there");
+    require<CommError>(parameter->region() == region && parameter->shape() == shape, "check_states after ", stage,
+                       ": rank ", groups_.rank(), " holds elements ", parameter->region(), " of ", parameter->name(),
+                       ", but the layout puts ", region, " there");
   }
 }
 

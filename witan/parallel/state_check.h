@@ -2,6 +2,7 @@
 // bit, every expert is where the layout puts it, and no two experts were initialised alike.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ class StateCheck {
 
   // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
   // stage, the tensor, and the ranks of the world that differ from the others.
-  void after_init(Stream& stream) const;  // values, places, and that no two experts are equal
+  // values, places, and that no two experts are equal; `looked` is called after each that it has looked at as a whole
+  void after_init(Stream& stream, const std::function<void()>& looked = {}) const;
   void after_reduction(Stream& stream, const std::vector<Owned>& owned) const;  // gradients of what this rank owns
   // values, places and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
@@ -30,6 +32,7 @@ class StateCheck {
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;
   void check_copies(Stream& stream, const char* stage) const;
+  void check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const;
   void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
 
   std::vector<Parameter*> parameters_;

@@ -71,7 +71,8 @@ std::string held(const Layout& layout, const ParameterSpec& spec) {
   for (const auto& [axis, placement] : layout.placements(spec)) {
     if (layout.mesh().size(axis) == 1) continue;
     const bool whole = placement.kind == Placement::Kind::replicate;
-    const std::string kind = whole ? "Replicate" : cat(placement);
+    const bool divided = layout.divides_values(spec.expert) && axis == Layout::shard_axis(spec.expert);
+    const std::string kind = divided ? "Shard" : whole ? "Replicate" : cat(placement);
     const auto found = std::ranges::find(kinds, kind, &std::pair<std::string, std::string>::first);
     if (found == kinds.end())
       kinds.emplace_back(kind, name_of(axis));
@@ -80,7 +81,8 @@ std::string held(const Layout& layout, const ParameterSpec& spec) {
   }
   std::string text;
   for (const auto& [kind, axes] : kinds) text += cat(text.empty() ? "" : "; ", kind, " on ", axes);
-  if (layout.owners(spec.expert) > 1) text += cat("; optimizer over ", Layout::shard_axis(spec.expert));
+  const char* more = layout.divides_gradients(spec.expert) ? "; gradient and optimizer over " : "; optimizer over ";
+  if (layout.owners(spec.expert) > 1) text += cat(more, Layout::shard_axis(spec.expert));
   return text;
 }
 
@@ -119,7 +121,7 @@ std::string format_layout(const RunConfig& config) {
   Node root;
   for (const Parameter* parameter : model.parameters()) {
     const ParameterSpec& spec = parameter->spec();
-    const Shape &global = spec.shape, &local = parameter->value().shape();
+    const Shape &global = spec.shape, &local = parameter->shape();
     add(root, spec.name,
         fmt::format("{:<34} {}", local == global ? cat(global) : cat(global, " -> ", local), held(layout, spec)));
   }

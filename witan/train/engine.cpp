@@ -47,23 +47,37 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel),
              stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
+      divided_values_(divide_values()),
       ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
                   .summation = config.parallel.deterministic ? Summation::tree : Summation::in_place,
-                  .micro_batches = config.micro_batches() / groups.layout().data_ranks()}),
+                  .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
+                  .overlap = config.parallel.overlap_grad_reduce}),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
       state_check_(parameters_, groups),
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
   charge_parts(model_, stream);
-  if (config_.train.check_states) state_check_.after_init(stream_);
+  if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+  if (config_.train.check_states) state_check_.after_init(stream_, [this] { release_values(); });
 }
 
 // A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
+}
+
+std::unique_ptr<DividedValues> Engine::divide_values() {
+  if (!groups_.layout().divides_values()) return nullptr;
+  const DividedValues::Options options{config_.parallel.reshard_after_forward,
+                                       static_cast<uint64_t>(config_.train.seed), config_.model.init_method == "torch"};
+  return std::make_unique<DividedValues>(stream_, model_, groups_, options);
+}
+
+void Engine::release_values() {
+  if (divided_values_) divided_values_->release();
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -233,6 +247,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
     for (const Evaluation& part : witan::evaluate(stream_, model_, channel, some))
       own.insert(own.end(), {part.nats, part.targets});
   }
+  release_values();
   stream_.set_part(before);
   const std::vector<double> all = gather(own);
   Evaluation sum;
@@ -254,9 +269,19 @@ std::vector<StateTensor> Engine::state() const {
   // Of the ranks that hold the same, the first writes it.
   const Layout& layout = groups_.layout();
   std::vector<StateTensor> tensors;
-  for (const Parameter* parameter : parameters_)
-    tensors.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region(),
-                       !parameter->spec().copy && layout.holds_first(parameter->spec(), groups_.rank())});
+  for (const Parameter* parameter : parameters_) {
+    const ParameterSpec& spec = parameter->spec();
+    const Axes owners = layout.divides_values(spec.expert) ? Axes{Layout::shard_axis(spec.expert)} : Axes{};
+    const bool writes = !spec.copy && layout.holds_first(spec, groups_.rank(), owners);
+    const Tensor kept = parameter->kept_value();
+    int64_t done = 0;
+    for (const Region& region :
+         parameter->region().slice(parameter->kept_first(), parameter->kept_first() + kept.elements())) {
+      tensors.push_back(
+          {parameter->name(), kept.narrow(0, done, region.elements()), parameter->global_shape(), region, writes});
+      done += region.elements();
+    }
+  }
   optimizer_->visit([&](const OptimizerTensor& piece) {
     const Axes owners = {Layout::shard_axis(piece.parameter.expert)};
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,

@@ -15,6 +15,7 @@
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/divided_values.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/groups.h"
@@ -85,6 +86,8 @@ class Engine {
   // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
   enum class Mode : uint8_t { eager, recorded };
 
+  std::unique_ptr<DividedValues> divide_values();
+  void release_values();
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
@@ -101,6 +104,7 @@ class Engine {
   Stages stages_;
   Transformer model_;
   std::vector<Parameter*> parameters_;
+  std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
   Ownership ownership_;
   GradientBuckets gradients_;
   GlobalNorm norm_;

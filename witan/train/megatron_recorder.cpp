@@ -34,7 +34,7 @@ std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBu
   for (const GradientBuckets::Bucket& bucket : gradients.buckets()) {
     auto& family = bucket.parameters.front()->spec().expert ? experts : dense;
     megatron_log::Bucket& told = family.emplace_back();
-    told.elements = bucket.buffer.elements();
+    told.elements = bucket.elements();
     for (const Parameter* parameter : bucket.parameters) told.parameters.push_back(parameter->name());
   }
   return {dense, experts};
@@ -108,7 +108,7 @@ void MegatronRecorder::interval(const TrainState& state, const megatron_log::Mem
     print_(megatron_log::format_parameters(static_cast<double>(counts.megatron_layers),
                                            static_cast<double>(counts.megatron_embeddings)));
     print_(megatron_log::format_theoretical_memory(megatron_weight_and_optimizer_bytes(
-        config_.model, config_.parallel.ranks, config_.parallel.use_distributed_optimizer)));
+        config_.model, config_.parallel.ranks, config_.parallel.sharding() != Sharding::none)));
     print_(megatron_log::format_memory(0, state.step, memory));
     memory_told_ = true;
   }
