@@ -6,6 +6,7 @@
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/embedding.h"
+#include "witan/ops/linear.h"
 #include "witan/ops/norm.h"
 #include "witan/ops/view.h"
 
