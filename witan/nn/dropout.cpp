@@ -12,7 +12,7 @@ Dropout::Dropout(const Builder& builder, double p) : p_(p), site_(Philox::stream
 
 Var Dropout::forward(Tape& tape, const Var& x, const Randomness& randomness) const {
   kernels::Dropout how = drawn_from(randomness);
-  if (how.on()) {
+  if (how.on() && (divides_tokens_ || randomness.sequence_length > 0)) {  // x [B, S, D]
     const int64_t own = x.size(1), ranks = divides_tokens_ ? divides_tokens_->group.size() : 1;
     const int64_t here = divides_tokens_ ? divides_tokens_->group.rank() * own : 0,
                   token = x.shape().elements() / (x.size(0) * own);
