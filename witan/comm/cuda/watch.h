@@ -33,8 +33,8 @@ class DeviceWatch {
   void add(Watched& watched) { watched_.push_back(&watched); }
   void remove(Watched& watched) { std::erase(watched_, &watched); }
 
-  // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint, or a wait
-  // beyond the deadline.
+  // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint,
+  // or a wait beyond the deadline.
   void look(double waited_seconds);
   // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
   // everything has been aborted.
