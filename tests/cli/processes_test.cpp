@@ -125,6 +125,16 @@ TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
   EXPECT_TRUE(fs::exists(own_ / "processes/default/checkpoints/step-6/shard-00001.safetensors"));
 }
 
+TEST_F(ProcessesTest, OfSeveralThreadsTrainWhatThreadsTrain) {
+  ASSERT_EQ(end_of(start(words("threads", {"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
+  const auto pair = words("processes", {"--ranks", "4"});
+  EXPECT_EQ(launch({pair, pair}), (std::vector<int>{0, 0}))
+      << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
+  EXPECT_FALSE(checkpoint("threads").empty());
+  EXPECT_TRUE(checkpoint("processes") == checkpoint("threads"));
+  EXPECT_EQ(metrics("processes"), metrics("threads"));
+}
+
 // Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.
 class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<const char*> {
  protected:

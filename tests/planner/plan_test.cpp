@@ -206,7 +206,7 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   EXPECT_TRUE(threads.peers);
   EXPECT_EQ(threads.why_eager(), "");
   EXPECT_EQ(threads.ranks[0].sent.at("expert").count("push_rows"), 1u);
-  config.parallel.processes = true;
+  config.parallel.ranks_per_process = 1;
   const Plan processes = make_plan(config);
   EXPECT_FALSE(processes.peers);
   EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);

@@ -81,7 +81,7 @@ inline std::vector<Ended> in_processes(int count, const std::function<std::strin
 }
 
 struct ProcessRank : Rank {
-  explicit ProcessRank(ProcessWorld& of) : Rank(1, int64_t{1} << 28), world(of), rank(of.rank()) {}
+  explicit ProcessRank(ProcessWorld& of) : Rank(1, int64_t{1} << 28), world(of), rank(of.first_rank()) {}
 
   std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
     std::vector<int> ranks(static_cast<size_t>(world.size()));

@@ -34,7 +34,7 @@ ExitCode plan(Context& context, State& state) {
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
   if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
-  config.parallel.processes = state.processes;
+  if (state.processes) config.parallel.ranks_per_process = 1;
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
   if (state.layout) {

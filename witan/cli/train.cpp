@@ -71,15 +71,16 @@ void require_memory(const RunConfig& config, const Plan& plan, int64_t usable, P
   require_fits(config, plan, usable);
 }
 
-// The part of a plan that so many processes of one host, a rank each, take of it.
-Plan on_one_host(Plan plan, int processes) {
-  plan.ranks.resize(std::min(plan.ranks.size(), static_cast<size_t>(processes)));
-  plan.reserve_bytes *= processes;
+// The part of a plan that so many ranks take of it, in processes of so many.
+Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process) {
+  plan.ranks.resize(std::min(plan.ranks.size(), static_cast<size_t>(ranks)));
+  plan.reserve_bytes *= ranks / ranks_per_process;
   return plan;
 }
 
-Plan here(const Plan& plan, const ProcessWorld* world) {
-  return world == nullptr ? plan : on_one_host(plan, world->local_size());
+// Of this host.
+Plan here(const Plan& plan, const RunConfig& config, const ProcessWorld* world) {
+  return world == nullptr ? plan : part_of(plan, world->local_size(), config.parallel.ranks_per_process);
 }
 
 // The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
@@ -87,7 +88,7 @@ void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* worl
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  require_memory(config, here(plan_of(config, nullptr), world), usable, progress);
+  require_memory(config, here(plan_of(config, nullptr), config, world), usable, progress);
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -215,10 +216,10 @@ void say_finished(const Context& context, std::FILE* out, const RunConfig& confi
              command_for(context, config, "train"), archive_path(config.train.runs_folder, config.train.run).string());
 }
 
-// One call of `witan train`, in one process or in one of several.
+// One call of `witan train`, in the only process or in one of several.
 class TrainCall {
  public:
-  // `launch`: which rank of a job this process is; nothing: it runs a thread for each rank.
+  // `launch`: which process of a job this one is; nothing: the only one.
   TrainCall(Context& context, State& state, const std::optional<Launch>& launch)
       : context_(context), state_(state), launch_(launch) {}
 
@@ -256,19 +257,22 @@ class TrainCall {
 void TrainCall::meet() {
   if (!launch_) return;
   const auto& parallel = state_.config.parallel;
-  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == launch_->size, "ranks = ", parallel.ranks,
-                       ", but the launcher started ", launch_->size, " processes, a rank each: leave --ranks out, or ",
-                       "give --ranks ", launch_->size);
-  require_devices(state_.config, 1);
+  require<ConfigError>(parallel.ranks % launch_->size == 0, "ranks = ", parallel.ranks, ", but the launcher started ",
+                       launch_->size,
+                       " processes, which cannot have equally many of them: leave --ranks out for a "
+                       "rank each, or give a multiple of ",
+                       launch_->size);
+  const int64_t here = std::max<int64_t>(parallel.ranks / launch_->size, 1);
+  require_devices(state_.config, here);
   const double seconds = parallel.deadline_seconds();
-  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds});
+  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds, static_cast<int>(here)});
 }
 
 void TrainCall::settle(RunConfig& config) const {
   if (!world_) return;
   auto& parallel = config.parallel;
   parallel.ranks = world_->size();
-  parallel.processes = true;
+  parallel.ranks_per_process = world_->size() / launch_->size;
   if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world_->local_size(), 1);
 }
 
@@ -297,7 +301,7 @@ int64_t TrainCall::least_gpu_memory() {
     const Tensor own = all.narrow(0, rank, 1);
     *own.data<int64_t>() = usable_memory_of_gpu(device_of(state_.config, world_->local_rank(rank)).index);
     group->all_gather(stream, all, own);
-    least = std::ranges::min(all.span<int64_t>());
+    if (rank == world_->first_rank()) least = std::ranges::min(all.span<int64_t>());
   });
   return least;
 }
@@ -346,10 +350,11 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
   if (leads()) {
-    require_memory(config, here(plan, world()), usable(), progress);
+    require_memory(config, here(plan, config, world()), usable(), progress);
     const Timing timing = quick_timing_of(plan, config, done);
     promised = promise(plan, timing);
-    if (world_) promised.resident_bytes = on_one_host(plan, 1).resident_bytes();  // of this process
+    if (const int64_t ranks = config.parallel.ranks_per_process; ranks > 0)
+      promised.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();  // of this process
     announce(config, plan, timing, done, progress);
   }
   const RunResult result =

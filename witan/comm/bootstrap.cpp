@@ -47,14 +47,14 @@ std::string host_name() {
 }
 
 // A connection to every rank takes a descriptor each.
-void allow_descriptors(int size) {
+void allow_descriptors(int size, int beside) {
   constexpr rlim_t kOthers = 256;
-  const rlim_t needed = static_cast<rlim_t>(size) * 2 + kOthers;
+  const rlim_t needed = static_cast<rlim_t>(size) * static_cast<rlim_t>(beside) * 2 + kOthers;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   limit.rlim_cur = std::min(needed, limit.rlim_max);
-  require<ConfigError>(limit.rlim_cur >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0, "WORLD_SIZE = ", size,
-                       " ranks need ", needed, " open files each, but the limit is ", limit.rlim_max,
+  require<ConfigError>(limit.rlim_cur >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0, size, " ranks need ",
+                       needed, " open files in each process, but the limit is ", limit.rlim_max,
                        ": raise it (ulimit -Hn)");
 }
 
@@ -178,8 +178,8 @@ std::vector<Peer> meet_as_other(const Launch& launch, Member self, double second
 
 }  // namespace
 
-std::vector<Peer> meet_peers(const Launch& launch, double seconds) {
-  allow_descriptors(launch.size);
+std::vector<Peer> meet_peers(const Launch& launch, double seconds, int beside) {
+  allow_descriptors(launch.size, beside);
   const Member self{launch.rank, launch.size, launch.secret, host_name()};
   return launch.rank == 0 ? meet_as_first(launch, self, seconds) : meet_as_other(launch, self, seconds);
 }

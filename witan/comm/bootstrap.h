@@ -18,7 +18,7 @@ struct Peer {
 
 // All ranks together; by rank. Without a secret ranks of this machine alone are heard. Throws ConfigError when rank 0
 // cannot listen, CommError when a rank does not come within `seconds` (it is named, on all ranks that came) or is of
-// another job.
-std::vector<Peer> meet_peers(const Launch& launch, double seconds);
+// another job. `beside`: so many ranks of this process meet, each by a call of its own.
+std::vector<Peer> meet_peers(const Launch& launch, double seconds, int beside = 1);
 
 }  // namespace witan

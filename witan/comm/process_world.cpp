@@ -1,7 +1,8 @@
 #include "witan/comm/process_world.h"
 
+#include <algorithm>
 #include <exception>
-#include <numeric>
+#include <thread>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -14,7 +15,8 @@ namespace {
 using Kind = ProcessFailure::Kind;
 
 constexpr double kForEver = 1e8;  // s: years; a clock holds it
-constexpr uint64_t kFirst = 1;    // the channel of first(); those of groups are hashes
+constexpr double kLastWordsSeconds = 5;
+constexpr uint64_t kFirst = 1;  // the channel of first(); those of groups are hashes
 
 std::string message_of(const std::exception_ptr& error) {
   try {
@@ -26,63 +28,110 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
+// work(0) … work(count - 1), at the same time. It does not throw.
+template <class Work>
+void side_by_side(size_t count, const Work& work) {
+  std::vector<std::thread> others;
+  for (size_t index = 1; index < count; ++index) others.emplace_back(work, index);
+  work(0);
+  for (std::thread& other : others) other.join();
+}
+
+// The connections of each rank of this process to all ranks.
+std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorldOptions& options) {
+  const int count = options.ranks_per_process;
+  require<ConfigError>(count >= 1, "a process runs one rank at least, not ", count);
+  std::vector<std::unique_ptr<Links>> links(static_cast<size_t>(count));
+  std::vector<std::exception_ptr> errors(links.size());
+  side_by_side(links.size(), [&](size_t index) {
+    Launch own = launch;
+    own.rank = launch.rank * count + static_cast<int>(index);
+    own.size = launch.size * count;
+    try {
+      links[index] =
+          std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count), options.deadline_seconds);
+    } catch (...) {
+      errors[index] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return links;
+}
+
 }  // namespace
 
 ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& options)
-    : links_(launch.rank, meet_peers(launch, options.meeting_seconds), options.deadline_seconds),
+    : links_(meet(launch, options)),
+      threads_(size(), {options.deadline_seconds, first_rank(), options.ranks_per_process}),
       deadline_(options.deadline_seconds) {
-  int before = 0, here = 0;
+  const std::string& own_host = links_.front()->host(first_rank());
+  int before = 0;
+  local_size_ = 0;
   for (int other = 0; other < size(); ++other) {
-    if (links_.host(other) != links_.host(rank())) continue;
-    ++here;
-    if (other < rank()) ++before;
+    if (links_.front()->host(other) != own_host) continue;
+    ++local_size_;
+    if (other < first_rank()) ++before;
   }
-  local_rank_ = launch.local_rank.value_or(before);
-  local_size_ = here;
+  local_rank_ = launch.local_rank ? *launch.local_rank * options.ranks_per_process : before;
 }
 
+// Each waits until the others have heard it, those of this process too: side by side.
 ProcessWorld::~ProcessWorld() {
-  if (std::uncaught_exceptions() > 0) links_.fail({Kind::failed, rank(), ""});
+  const bool fails = std::uncaught_exceptions() > 0;
+  const auto leave = [fails](std::unique_ptr<Links>& links) {
+    if (fails) links->fail({Kind::failed, links->rank(), ""});
+    links.reset();
+  };
+  side_by_side(links_.size(), [&](size_t index) { leave(links_[index]); });
+}
+
+Links& ProcessWorld::links(int rank) const {
+  return *links_[static_cast<size_t>(rank - first_rank())];
 }
 
 void ProcessWorld::run(const std::function<void(int rank)>& body) {
-  std::exception_ptr error;
-  try {
-    return body(rank());
-  } catch (...) {
-    error = std::current_exception();
-  }
+  threads_.run([&](int rank) {
+    try {
+      body(rank);
+    } catch (...) {
+      stop(rank, std::current_exception());
+    }
+  });
+}
+
+void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
   const Suspicion suspicion = suspicion_of(error);
-  const ProcessFailure root =
-      links_.fail({suspicion == Suspicion::own_error ? Kind::failed : Kind::disagreement, rank(), message_of(error)});
-  try {
-    // Whoever was merely stopped is told by whom.
-    if (suspicion == Suspicion::aborted) throw_failure(root, links_.host(root.rank));
-    std::rethrow_exception(error);
-  } catch (...) {
-    rethrow_named(rank(), std::current_exception());
-  }
+  // Whoever was merely stopped is told by whom; a thread of the same process that failed says so on its own connection.
+  if (suspicion == Suspicion::aborted)
+    links(rank).wait([](Links::View&) { return false; }, [](Links::View&) { return ""; },
+                     [&](Links::View&) { return message_of(error); }, kLastWordsSeconds);
+  links(rank).fail({suspicion == Suspicion::own_error ? Kind::failed : Kind::disagreement, rank, message_of(error)});
+  std::rethrow_exception(error);
 }
 
 std::unique_ptr<HostGroup> ProcessWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
-  require<ConfigError>(rank == this->rank(), "axis ", name, ": rank ", rank, " is not in this process");
+  require<ConfigError>(runs(rank), "axis ", name, ": rank ", rank, " is not in this process");
   const int here = rank_in_group(rank, ranks, size(), name);
-  return std::make_unique<ProcessGroup>(links_, ranks, here, std::move(name), deadline_);
+  if (std::ranges::all_of(ranks, [&](int other) { return runs(other); }))
+    return threads_.group(rank, ranks, std::move(name));
+  return std::make_unique<ProcessGroup>(links(rank), ranks, here, std::move(name), deadline_);
 }
 
 int ProcessWorld::local_rank(int rank) const {
-  require<ConfigError>(rank == this->rank(), "rank ", rank, " is not in this process");
-  return local_rank_;
+  require<ConfigError>(runs(rank), "rank ", rank, " is not in this process");
+  return local_rank_ + rank - first_rank();
 }
 
 std::string ProcessWorld::first(const std::function<std::string()>& body) {
-  std::vector<int> everyone(static_cast<size_t>(size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  ProcessGroup group(links_, everyone, rank(), "first", kForEver);
+  Links& own = *links_.front();
+  std::vector<int> leaders;  // the first rank of each process
+  for (int rank = 0; rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
+  ProcessGroup group(own, leaders, first_rank() / threads_.local_size(), "first", kForEver);
   group.agree({Collective::Kind::barrier, {}, {}, {}, {}});
-  if (rank() != 0) {
+  if (first_rank() != 0) {
     std::string told;
-    links_.wait(
+    own.wait(
         [&](Links::View& view) {
           if (!view.has_note(0, kFirst, Links::Note::answer)) return false;
           const Links::Bytes bytes = view.next_note(0, kFirst, Links::Note::answer);
@@ -95,11 +144,11 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
   }
   try {
     const std::string told = body();
-    for (int other = 1; other < size(); ++other)
-      links_.send_note(other, kFirst, Links::Note::answer, std::as_bytes(std::span(told)), deadline_);
+    for (const int other : leaders)
+      if (other != 0) own.send_note(other, kFirst, Links::Note::answer, std::as_bytes(std::span(told)), deadline_);
     return told;
   } catch (...) {
-    links_.fail({Kind::failed, rank(), message_of(std::current_exception())});
+    own.fail({Kind::failed, 0, message_of(std::current_exception())});
     throw;
   }
 }

@@ -1,11 +1,13 @@
-// A world whose ranks are processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h),
-// connected pairwise (links.h).
+// A world of processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h), connected
+// pairwise (links.h). A process runs one rank, or several of consecutive numbers as threads: groups within it meet in
+// memory, as ThreadWorld's do, and each of its ranks has its own connections to all others.
 //
 // A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s, one whose
 // process is stopped at the deadline; they are told which rank on which host. One that throws tells the others before
 // it ends. Errors name ranks and hosts.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,35 +16,40 @@
 #include "witan/comm/host_group.h"
 #include "witan/comm/launch.h"
 #include "witan/comm/links.h"
+#include "witan/comm/threads.h"
 
 namespace witan {
 
 struct ProcessWorldOptions {
   double meeting_seconds = 300;   // how long ranks wait for each other to start
   double deadline_seconds = 300;  // how long a rank waits for its peers in one call, or hears nothing of one
+  int ranks_per_process = 1;      // the same in all
 };
 
-// Today a process runs one rank.
 class ProcessWorld : public World {
  public:
-  // All ranks together. Throws as meet_peers() does.
+  // All processes together. Throws as meet_peers() does.
   explicit ProcessWorld(const Launch& launch, const ProcessWorldOptions& options = {});
-  // Tells the others that this rank is done; or, while an error unwinds, that it failed.
+  // Tells the others that these ranks are done; or, while an error unwinds, that they failed.
   ~ProcessWorld() override;
 
-  int rank() const { return links_.rank(); }
-  int size() const override { return links_.size(); }
+  int first_rank() const { return links_.front()->rank(); }  // of this process
+  int size() const override { return links_.front()->size(); }
   void run(const std::function<void(int rank)>& body) override;
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
   int local_rank(int rank) const override;
   int local_size() const override { return local_size_; }
-  bool runs(int rank) const override { return rank == this->rank(); }
+  bool runs(int rank) const override { return threads_.runs(rank); }
   std::string first(const std::function<std::string()>& body) override;
 
  private:
-  Links links_;
+  Links& links(int rank) const;
+  [[noreturn]] void stop(int rank, const std::exception_ptr& error);
+
+  std::vector<std::unique_ptr<Links>> links_;  // of each rank of this process
+  ThreadWorld threads_;                        // those ranks
   const double deadline_;
-  int local_rank_ = 0, local_size_ = 1;
+  int local_rank_ = 0, local_size_ = 1;  // of the first one
 };
 
 }  // namespace witan

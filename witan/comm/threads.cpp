@@ -27,9 +27,11 @@ struct RankError {
 }  // namespace
 
 struct ThreadWorld::Shared {
-  explicit Shared(int ranks) : size(ranks), status(ranks) { begin(); }
+  Shared(int ranks, int begin_here, int end_here) : size(ranks), first(begin_here), end(end_here), status(ranks) {
+    begin();
+  }
 
-  const int size;
+  const int size, first, end;  // of the world; the ranks [first, end) are here
   WorldStatus status;
   std::mutex mutex;  // guards what follows
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Rendezvous>> meetings;
@@ -69,7 +71,10 @@ ThreadWorld::ThreadWorld(int size, const ThreadWorldOptions& options) {
   require<ConfigError>(options.deadline_seconds > 0, "the deadline of a world must be positive, got ",
                        options.deadline_seconds, " s");
   constexpr double kMostSeconds = 1e8;  // years; a clock holds it
-  shared_ = std::make_unique<Shared>(size);
+  const int count = options.count == 0 ? size : options.count;
+  require<ConfigError>(options.first >= 0 && count >= 1 && options.first + count <= size, "ranks ", options.first,
+                       " to ", options.first + count - 1, " are not all in a world of ", size);
+  shared_ = std::make_unique<Shared>(size, options.first, options.first + count);
   shared_->status.may_spin = size <= usable_cores();
   shared_->status.deadline_seconds = std::min(options.deadline_seconds, kMostSeconds);
 }
@@ -80,10 +85,22 @@ int ThreadWorld::size() const {
   return shared_->size;
 }
 
+int ThreadWorld::local_rank(int rank) const {
+  return rank - shared_->first;
+}
+
+int ThreadWorld::local_size() const {
+  return shared_->end - shared_->first;
+}
+
+bool ThreadWorld::runs(int rank) const {
+  return rank >= shared_->first && rank < shared_->end;
+}
+
 void ThreadWorld::run(const std::function<void(int rank)>& body) {
   Shared& shared = *shared_;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < shared.size; ++rank) {
+  for (int rank = shared.first; rank < shared.end; ++rank) {
     try {
       threads.emplace_back([&shared, &body, rank] { shared.run_rank(rank, body); });
     } catch (const std::system_error& error) {
@@ -104,6 +121,8 @@ void ThreadWorld::run(const std::function<void(int rank)>& body) {
 std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
   Shared& shared = *shared_;
   const int here = rank_in_group(rank, ranks, shared.size, name);
+  for (const int other : ranks)
+    require<ConfigError>(runs(other), "axis ", name, ": rank ", other, " is not in this process");
   const std::lock_guard lock(shared.mutex);
   auto& meeting = shared.meetings[{name, ranks}];
   if (!meeting) {

@@ -1,4 +1,5 @@
-// A world whose ranks are threads of this process: no launcher, and every layout runs on a laptop.
+// A world whose ranks are threads of this process: no launcher, and every layout runs on a laptop. Or, of a world of
+// several processes, the ranks of one (process_world.h), in groups of their own.
 //
 // Groups move bytes between the ranks' own buffers, without staging. Waits spin for some 200 µs when every rank has a
 // core, then sleep; each has a deadline. When a rank throws, the waits of all others end at once. When a rank returns
@@ -16,6 +17,7 @@ namespace witan {
 
 struct ThreadWorldOptions {
   double deadline_seconds = 300;  // how long a rank waits for its peers in one call
+  int first = 0, count = 0;       // the ranks that are threads here, if not all: `count` of them from `first` on
 };
 
 class ThreadWorld : public World {
@@ -36,9 +38,9 @@ class ThreadWorld : public World {
   // In any order, on any thread.
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
 
-  int local_rank(int rank) const override { return rank; }
-  int local_size() const override { return size(); }
-  bool runs(int) const override { return true; }
+  int local_rank(int rank) const override;
+  int local_size() const override;
+  bool runs(int rank) const override;
   std::string first(const std::function<std::string()>& body) override { return body(); }
 
  private:

@@ -21,8 +21,10 @@ Fields ParallelConfig::fields() {
       Field{"mesh", &mesh,
             "the sizes of axes instead of the keys below: replicate=2,shard=2,tensor=2; there are replicate, shard, "
             "context, tensor, pipeline, expert and expert_tensor"},
-      Field{"ranks", &ranks, "ranks that this process runs, each a thread; 0: as many as are useful"}.between(0,
-                                                                                                              1 << 16),
+      Field{"ranks", &ranks,
+            "ranks of the run: threads of this process, or of those that a launcher starts, equally many each; 0: one "
+            "for each process of a launcher, else as many as are useful"}
+          .between(0, 1 << 16),
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
           .between(0, 1 << 20),

@@ -13,7 +13,7 @@ int64_t nearest_divisor(int64_t wanted, int64_t of);
 enum class Sharding : uint8_t { none, optimizer, gradients, parameters };
 
 struct ParallelConfig {
-  int64_t ranks = 0;                       // of this process; 0: as many as are useful
+  int64_t ranks = 0;                       // 0: one for each process of a launcher, else as many as are useful
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
   int64_t threads = 0;                     // of each rank; 0: cores / ranks
   bool deterministic = false;              // the same bits in every layout
@@ -43,7 +43,7 @@ struct ParallelConfig {
 
   double distributed_timeout_minutes = 5;  // that ranks wait for each other
 
-  bool processes = false;  // ranks are processes, as a launcher says: no key
+  int64_t ranks_per_process = 0;  // as a launcher says: no key; 0: all ranks are threads of one process
 
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }

@@ -24,7 +24,7 @@ struct Division {
 // there are GPUs where each has one, and any number where the GPUs are others than these.
 int64_t most_ranks(const RunConfig& config) {
   const auto& own = config.parallel;
-  if (!own.on_gpu() || own.processes) return own.ranks;
+  if (!own.on_gpu() || own.ranks_per_process > 0) return own.ranks;
   return own.ranks > cuda::devices() ? config.micro_batches() * own.model_ranks() : cuda::devices();
 }
 

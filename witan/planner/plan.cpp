@@ -24,9 +24,12 @@ std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
 // What the rank's group of experts will find: GPUs of one process may reach each other's memory. Those that are not
 // here are taken to.
 PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank) {
-  if (!config.parallel.on_gpu() || config.parallel.processes) return PeerAccess::none;
-  if (layout.world_size() > cuda::devices()) return PeerAccess::wanted;
+  if (!config.parallel.on_gpu()) return PeerAccess::none;
   const std::vector<int> ranks = layout.mesh().ranks(rank, Axis::expert);
+  const int64_t here = config.parallel.ranks_per_process;
+  if (here > 0 && std::ranges::any_of(ranks, [&](int other) { return other / here != rank / here; }))
+    return PeerAccess::none;
+  if (here > 0 || layout.world_size() > cuda::devices()) return PeerAccess::wanted;
   const bool all = std::ranges::all_of(ranks, [&](int from) {
     return std::ranges::all_of(ranks, [&](int to) { return cuda::can_access_peer(from, to); });
   });
@@ -169,7 +172,7 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   plan.reserve_bytes = reserve_bytes(config);
   plan.on_gpu = config.parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
-  plan.processes = config.parallel.processes;
+  plan.processes = config.parallel.ranks_per_process > 0;
   plan.micro_batches = micro_batches_of_a_rank(config);
   const Stages stages(config.parallel.stage_split(config.model.num_layers));
   for (int stage = 0; stage < stages.stages(); ++stage) plan.stages.push_back(stages.held_by(stage));

@@ -11,8 +11,10 @@ int64_t reserve_bytes(const RunConfig& config) {
   const auto& parallel = config.parallel;
   const int64_t threads = parallel.ranks * (parallel.threads + 2);  // the loader's and the saver's too
   const int64_t tokens = config.train.global_batch_size * config.data.seq_length;
-  return kProcess + (parallel.on_gpu() ? kDriver * (parallel.processes ? 1 : parallel.ranks) : 0) + kThread * threads +
-         kBlock * config.model.num_layers * parallel.ranks + kEntry * config.model.vocab_size +
+  return kProcess +
+         (parallel.on_gpu() ? kDriver * (parallel.ranks_per_process > 0 ? parallel.ranks_per_process : parallel.ranks)
+                            : 0) +
+         kThread * threads + kBlock * config.model.num_layers * parallel.ranks + kEntry * config.model.vocab_size +
          kToken * tokens * (kBatches + kLooks * config.train.eval_iters);
 }
 
