@@ -123,12 +123,6 @@ TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
             }),
             "use_distributed_optimizer = true divides the optimizer, and data_parallel_sharding_strategy = no_shard "
             "divides nothing; take optim, or use_distributed_optimizer = false");
-  EXPECT_EQ(complaint([](ParallelConfig& c) {
-              c.data_parallel_sharding_strategy = "optim_grads";
-              c.pipeline_model_parallel_size = 2;
-            }),
-            "data_parallel_sharding_strategy = optim_grads divides what a stage of a pipeline keeps whole between its "
-            "micro-batches, and pipeline_model_parallel_size = 2; take optim, or one stage");
   EXPECT_EQ(complaint([](ParallelConfig& c) { c.reshard_after_forward = false; }),
             "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params gathers "
             "parameters; leave it true");

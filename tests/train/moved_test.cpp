@@ -223,16 +223,18 @@ TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
 
 // Values that ranks divide, an optimizer that they divide, and one rank: each loads what the others saved.
 TEST(Moved, DividedValuesToo) {
-  const auto config_of = [](int ranks, int expert, const char* strategy) {
+  const auto config_of = [](int ranks, int expert, const char* strategy, int stages = 1) {
     RunConfig config = testing::sharded_config(ranks, expert, 1);
     config.parallel.use_distributed_optimizer = false;
     config.parallel.data_parallel_sharding_strategy = strategy;
-    config.model.num_layers = 1;
+    config.parallel.pipeline_model_parallel_size = stages;
+    config.model.num_layers = 2;
     config.model.dtype = "bfloat16";
     return config;
   };
   const std::vector<RunConfig> configs = {config_of(1, 1, "no_shard"), config_of(2, 1, "optim"),
-                                          config_of(4, 2, "optim_grads_params")};
+                                          config_of(4, 2, "optim_grads_params"),
+                                          config_of(4, 1, "optim_grads_params", 2)};
   for (const RunConfig& config : configs) {
     const TempFolder folder;
     save_after_a_step(config, folder.path());

@@ -58,8 +58,7 @@ Tensor Parameter::part_of(const Kept& kept, const Tensor& whole, int64_t first, 
 // Initial values of what is kept.
 void Parameter::begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch) {
   if (stream.is_meta()) return;
-  const auto kind = spec_.init.kind;
-  if (kind == Initialization::Kind::torch_normal || kind == Initialization::Kind::torch_uniform) {
+  if (spec_.init.drawn()) {
     assert(torch);
     draw(stream, kept, *torch);
   } else {
@@ -136,7 +135,7 @@ void Parameter::initialize(Stream& stream, const Kept& kept, uint64_t seed) {
 
 // The generator draws the whole on every rank, who keeps nothing of it included: what comes next depends on it.
 void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
-  const int64_t all = spec_.shape.elements(), end = kept.first + kept.flat.elements();
+  const int64_t end = kept.first + kept.flat.elements();
   dispatch_floating(kept.flat.dtype(), [&]<class T>() {
     std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(kept.flat.elements()) : 0);
     T* to = stream.is_cuda() ? staged.data() : kept.flat.data<T>();
@@ -147,12 +146,20 @@ void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
           to[i - kept.first] = T(values[static_cast<size_t>(from + i - mine)]);
       });
     };
-    if (spec_.init.kind == Initialization::Kind::torch_normal)
-      random.normal(all, keep);
-    else
-      random.uniform(all, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
+    draw(random, keep);
     if (stream.is_cuda()) stream.write(kept.flat, staged.data());
   });
+}
+
+void Parameter::draw(TorchRandom& random, const TorchRandom::Sink& keep) const {
+  if (spec_.init.kind == Initialization::Kind::torch_normal)
+    random.normal(spec_.shape.elements(), keep);
+  else
+    random.uniform(spec_.shape.elements(), 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
+}
+
+void Parameter::draw_past(TorchRandom& random) const {
+  if (spec_.init.drawn()) draw(random, [](int64_t, std::span<const float>) {});
 }
 
 }  // namespace witan

@@ -28,6 +28,7 @@ struct Initialization {
   int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
 
   bool random() const { return kind != Kind::zeros && kind != Kind::ones; }
+  bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
 
 // How a matrix is divided among ranks that multiply parts of it: along `dim`, each of `blocks` equal blocks of that dim
@@ -118,6 +119,8 @@ class Parameter final : public Leaf {
   // From now on this rank keeps elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
   // them.
   void keep_value(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
+  // Leaves the generator where it is once another rank has drawn this parameter's values.
+  void draw_past(TorchRandom& random) const;
   void keep_gradient(Tensor flat, int64_t first) { kept_gradient_ = {std::move(flat), first}; }
   // The whole, while it is here; undefined: no more.
   void bind_value(Tensor whole);
@@ -168,6 +171,7 @@ class Parameter final : public Leaf {
   void begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch);
   void initialize(Stream& stream, const Kept& kept, uint64_t seed);
   void draw(Stream& stream, const Kept& kept, TorchRandom& random);
+  void draw(TorchRandom& random, const TorchRandom::Sink& keep) const;
 
   ParameterSpec spec_;
   Region region_;

@@ -69,7 +69,8 @@ Fields ParallelConfig::fields() {
             "parameters too (FSDP); auto: as use_distributed_optimizer says"}
           .one_of({"auto", "no_shard", "optim", "optim_grads", "optim_grads_params"}),
       Field{"reshard_after_forward", &reshard_after_forward,
-            "parameters that are divided are given back after a block's forward, and gathered again for its backward"},
+            "parameters that are divided are given back after a block's forward, and gathered again for its backward; "
+            "false: they are gathered once for all micro-batches of a step"},
       Field{"overlap_param_gather", &overlap_param_gather,
             "a GPU gathers the next block's parameters, where they are divided, while it computes this one; where the "
             "optimizer alone is, they are gathered at the end of a step"},
@@ -144,11 +145,6 @@ void ParallelConfig::validate_optimizer(int world) const {
                        "no_shard divides nothing; take optim, or use_distributed_optimizer = false");
   require<ConfigError>(instances == 1 || sharding() != Sharding::none,
                        "num_distributed_optimizer_instances = ", instances, " needs use_distributed_optimizer = true");
-  require<ConfigError>(sharding() < Sharding::gradients || pipeline_model_parallel_size == 1,
-                       "data_parallel_sharding_strategy = ", data_parallel_sharding_strategy,
-                       " divides what a stage of a pipeline keeps whole between its micro-batches, and "
-                       "pipeline_model_parallel_size = ",
-                       pipeline_model_parallel_size, "; take optim, or one stage");
   require<ConfigError>(reshard_after_forward || sharding() == Sharding::parameters,
                        "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params "
                        "gathers parameters; leave it true");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <string_view>
 #include <utility>
 
 namespace witan {
@@ -41,7 +43,8 @@ DividedValues::DividedValues(Stream& stream, Module& model, const Groups& groups
   const std::vector<std::vector<size_t>> units = plan_units(parameters_);
   const std::vector<BucketPlan> plans = plan_gradients(parameters_, groups.layout());
   for (const std::vector<size_t>& members : units) {
-    Unit& unit = units_.emplace_back(Unit{.block = parameters_[members.front()]->name().starts_with(kBlocks)});
+    const Parameter& first = *parameters_[members.front()];
+    Unit& unit = units_.emplace_back(Unit{first.name().starts_with(kBlocks), first.spec().chunk});
     for (const BucketPlan& plan : plans)
       if (std::ranges::binary_search(members, plan.parameters.front())) add_buffers(unit, plan, groups);
   }
@@ -71,17 +74,27 @@ void DividedValues::add_buffers(Unit& unit, const BucketPlan& plan, const Groups
   }
 }
 
-// In the model's order, which a generator of PyTorch's draws in.
+// In the order of construction, in which a generator of PyTorch's draws.
 void DividedValues::begin_values(const Options& options) {
   const auto torch = options.torch ? std::make_unique<TorchRandom>(options.seed) : nullptr;
-  std::vector<std::pair<Buffer*, size_t>> where(parameters_.size());
+  std::map<std::string_view, std::pair<Buffer*, size_t>> where;
   for (size_t u = 0; u < units_.size(); ++u)
     for (Buffer& buffer : units_[u].buffers)
       for (size_t i = 0; i < buffer.parameters.size(); ++i) {
-        where[buffer.parameters[i]] = {&buffer, i};
-        if (buffer.group) parameters_[buffer.parameters[i]]->value_wanted = [this, u] { need(u); };
+        Parameter& parameter = *parameters_[buffer.parameters[i]];
+        where[parameter.name()] = {&buffer, i};
+        if (buffer.group) parameter.value_wanted = [this, u] { need(u); };
       }
-  for (const auto& [buffer, index] : where) keep(*buffer, index, options.seed, torch.get());
+  const auto begin = [&](const Parameter& parameter) {
+    if (const auto held = where.find(parameter.name()); held != where.end())
+      keep(*held->second.first, held->second.second, options.seed, torch.get());
+    else if (torch)
+      parameter.draw_past(*torch);
+  };
+  if (options.drawn.empty())
+    std::ranges::for_each(parameters_, [&](const Parameter* parameter) { begin(*parameter); });
+  else
+    std::ranges::for_each(options.drawn, [&](const Parameter* parameter) { begin(*parameter); });
 }
 
 // This rank's elements of the buffer's index-th parameter; all of them where no one divides it.
@@ -101,7 +114,7 @@ void DividedValues::listen(Module& model) {
     listened_.push_back(&module);
   };
   const auto end_backward = [this] {
-    release();
+    if (reshard_after_forward_) release();
     in_backward_ = false;
   };
   listen_to(model, {[this] { in_backward_ = false; }, {}, [this] { in_backward_ = true; }, end_backward});
@@ -112,27 +125,29 @@ void DividedValues::listen(Module& model) {
                         module.path().rfind('.') + 1 == kBlocks.size();
       if (!here) continue;
       const auto enter_it = [this, u] { enter(u); };
-      listen_to(module, {enter_it, [this, u] { leave(u); }, enter_it, [this, u] { release(units_[u]); }});
+      const auto end_backward_of_it = [this, u] {
+        if (reshard_after_forward_) release(units_[u]);
+      };
+      listen_to(module, {enter_it, [this, u] { leave(u); }, enter_it, end_backward_of_it});
     }
   });
 }
 
 // A block's forward begins, or its backward: the forward once more, where it is computed again, or the gradients.
 void DividedValues::enter(size_t unit) {
-  for (size_t other = 0; other < units_.size(); ++other) {
-    const bool done = in_backward_ ? other > unit || !units_[other].block : reshard_after_forward_ && other != unit;
-    if (done && !units_[other].under_way) release(units_[other]);
-  }
+  for (size_t other = 0; other < units_.size(); ++other)
+    if (reshard_after_forward_ && other != unit && !units_[other].under_way) release(units_[other]);
   need(unit);
   if (!in_backward_)
-    prefetch(unit + 1);
+    prefetch(unit + 1, units_[unit].chunk);
   else if (unit > 0 && units_[unit - 1].block)
-    prefetch(unit - 1);
+    prefetch(unit - 1, units_[unit].chunk);
 }
 
-// A block's forward is over. The backward begins with the last one.
+// A block's forward is over. A backward begins with the last one of its chunk.
 void DividedValues::leave(size_t unit) {
-  const bool last = unit + 1 == units_.size() || !units_[unit + 1].block;
+  const size_t next = unit + 1;
+  const bool last = next == units_.size() || !units_[next].block || units_[next].chunk != units_[unit].chunk;
   if (reshard_after_forward_ && !in_backward_ && !last) release(units_[unit]);
 }
 
@@ -144,8 +159,9 @@ void DividedValues::need(size_t unit) {
   bind(needed, true);
 }
 
-void DividedValues::prefetch(size_t unit) {
-  if (prefetches_ && unit < units_.size() && !units_[unit].gathered) fetch(units_[unit]);
+void DividedValues::prefetch(size_t unit, int chunk) {
+  const bool next = unit < units_.size() && units_[unit].chunk == chunk;
+  if (prefetches_ && next && !units_[unit].gathered) fetch(units_[unit]);
 }
 
 void DividedValues::fetch(Unit& unit) {

@@ -5,10 +5,11 @@
 // part alone, cut where its gradients are (ownership.h): of experts over expert_shard, of all else over shard. The
 // whole of a unit is a buffer for each of the two and each dtype, where parameters begin at multiples of 512 bytes or
 // right beside their neighbour. It is gathered when a block begins, or when a kernel first asks for a value of it, and
-// given back
-//   - after the forward of its block, unless that was the last one or values are kept to the backward,
-//   - after the backward of its block; what is no block's when the backward goes on to the next block,
-//   - at the end of the backward, and by release().
+// given back by release(), and with reshard_after_forward
+//   - after the forward of its block; the last of a chunk of layers when the next pass comes to another block, since a
+//     backward begins with it,
+//   - after the backward of its block; what is no block's when a pass goes on to the next block, or ends.
+// In a pipeline that is for every micro-batch; without reshard_after_forward once for all of a step.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,8 @@ class DividedValues {
   struct Options {
     bool reshard_after_forward = true;
     uint64_t seed = 0;
-    bool torch = false;  // initial values are PyTorch's
+    bool torch = false;                        // initial values are PyTorch's, which are drawn
+    std::vector<const Parameter*> drawn = {};  // for all of these in turn: the stages' of a pipeline; none: the model's
   };
   // Gives the model's parameters, which have none, the values that they begin with, and listens to the model and its
   // blocks until it is destroyed. The model, whose path is empty, stream and groups must outlive it.
@@ -54,6 +56,7 @@ class DividedValues {
   };
   struct Unit {
     bool block = false;
+    int chunk = 0;  // of layers
     std::vector<Buffer> buffers = {};
     bool gathered = false, bound = false;  // there; and known to the parameters
     bool under_way = false;                // on the other stream, and not waited for
@@ -66,7 +69,7 @@ class DividedValues {
   void enter(size_t unit);
   void leave(size_t unit);
   void need(size_t unit);
-  void prefetch(size_t unit);
+  void prefetch(size_t unit, int chunk);
   void fetch(Unit& unit);
   void gather(Unit& unit, Stream& on) const;
   void bind(Unit& unit, bool whole);

@@ -41,6 +41,8 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
     buckets_.push_back(make_bucket(plan, parameters, groups));
   for (Bucket& bucket : buckets_) {
     divided_ = divided_ || bucket.divided();
+    lines_.resize(std::max(lines_.size(), static_cast<size_t>(bucket.chunk) + 1));
+    lines_[static_cast<size_t>(bucket.chunk)].buckets.push_back(&bucket);
     for (Parameter* parameter : bucket.parameters) {
       parameter->gradient_ready = [this, &bucket](Parameter&) { on_ready(bucket); };
       if (bucket.divided()) parameter->gradient_wanted = [this, &bucket] { bind_for_micro_batch(bucket); };
@@ -119,10 +121,11 @@ void GradientBuckets::bind(const Bucket& bucket, int64_t level, int64_t sources)
 
 void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
   assert(index >= 0 && index < options_.micro_batches);
-  if (divided_ && index > 0) finish_buckets_left();
-  if (index == 0 && next_ == 0) reduction_s_ = 0;
-  for (Bucket& bucket : buckets_)
-    if (bucket.chunk == chunk) begin_micro_batch(bucket, index);
+  if (under_way_ == nullptr) reduction_s_ = 0;  // a step begins
+  end_backward();
+  under_way_ = &lines_.at(static_cast<size_t>(chunk));
+  under_way_->next = 0;
+  for (Bucket* bucket : under_way_->buckets) begin_micro_batch(*bucket, index);
 }
 
 void GradientBuckets::begin_micro_batch(Bucket& bucket, int64_t index) {
@@ -144,19 +147,28 @@ void GradientBuckets::bind_for_micro_batch(Bucket& bucket) {
 }
 
 // Those with parameters that the micro-batch did not use.
-void GradientBuckets::finish_buckets_left() {
-  while (next_ < buckets_.size()) finish_micro_batch(buckets_[next_++]);
-  next_ = 0;
+void GradientBuckets::finish_left(Line& line) {
+  while (line.next < line.buckets.size()) finish_micro_batch(*line.buckets[line.next++]);
+}
+
+// What is left of it is reduced before another chunk's buckets are: every rank has the same order.
+void GradientBuckets::end_backward() {
+  if (under_way_ == nullptr || !options_.overlap) return;
+  if (divided_ || in_last(*under_way_->buckets.front())) finish_left(*under_way_);
 }
 
 void GradientBuckets::finish_step() {
-  assert(std::all_of(buckets_.begin() + static_cast<std::ptrdiff_t>(next_), buckets_.end(),
-                     [&](const Bucket& bucket) { return in_last(bucket); }));
-  finish_buckets_left();
+  end_backward();
+  for (Line& line : lines_) {
+    assert(std::ranges::all_of(line.buckets, [&](const Bucket* bucket) { return in_last(*bucket); }));
+    finish_left(line);
+    line.next = 0;
+  }
+  under_way_ = nullptr;
   if (side_) stream_.follow(*side_);
   in_flight_ = {};
   for (const Bucket& bucket : buckets_)
-    if (bucket.embedding != nullptr && !bucket.divided()) add_head(bucket);
+    if (bucket.embedding != nullptr) meet_head(bucket);
 }
 
 void GradientBuckets::on_ready(Bucket& bucket) {
@@ -168,7 +180,9 @@ void GradientBuckets::on_ready(Bucket& bucket) {
   }
   if (in_last(bucket) && !options_.overlap) return;
   const auto is_ready = [&](const Bucket& one) { return one.waiting == 0 && one.micro_batch == bucket.micro_batch; };
-  while (next_ < buckets_.size() && is_ready(buckets_[next_])) finish_micro_batch(buckets_[next_++]);
+  Line& line = lines_[static_cast<size_t>(bucket.chunk)];
+  while (line.next < line.buckets.size() && is_ready(*line.buckets[line.next]))
+    finish_micro_batch(*line.buckets[line.next++]);
 }
 
 // All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks where it is time.
@@ -235,15 +249,16 @@ void GradientBuckets::reduce_into_part(Bucket& bucket) {
   if (side_) in_flight_ = std::move(whole);
 }
 
-// To the gradient of a tied embedding, of the part that this rank owns.
-void GradientBuckets::add_head(const Bucket& bucket) {
+// The two gradients of a tied embedding are summed, of the part that this rank owns: another stage's, or both here,
+// which a divided bucket has done already.
+void GradientBuckets::meet_head(const Bucket& bucket) {
   const auto [begin, count] = part_of(bucket.begins, bucket.shards->rank());
   if (count == 0) return;
-  const Tensor own = bucket.buffer.narrow(0, begin, count);
-  if (bucket.head_apart)
-    kernels::add(stream_, own, own, head_buffer(bucket).narrow(0, begin, count));
-  else
+  const Tensor own = bucket.divided() ? bucket.part : bucket.buffer.narrow(0, begin, count);
+  if (!bucket.head_apart)
     bucket.embedding->all_reduce(stream_, own);
+  else if (!bucket.divided())
+    kernels::add(stream_, own, own, head_buffer(bucket).narrow(0, begin, count));
 }
 
 void GradientBuckets::write_zeros(const Bucket& bucket) {

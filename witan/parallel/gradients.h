@@ -7,7 +7,8 @@
 // backward, which the end of the step waits for. Reductions are sums; losses carry the global denominators already.
 // With a distributed optimizer a rank ends with the sums of what it owns, and the rest of its gradients is undefined.
 //
-// Where a stage of a pipeline has several chunks of layers, a bucket has parameters of one of them.
+// Where a stage of a pipeline has several chunks of layers, a bucket has parameters of one of them. Chunks come to
+// their backwards one at a time; each reduces its own buckets, in their order.
 //
 // An embedding that is the head too is a bucket by itself where both gradients are kept apart
 // (Layout::sums_heads_apart): they meet at the end of the step, when each is a sum over micro-batches and ranks.
@@ -26,7 +27,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "witan/parallel/ownership.h"
@@ -54,9 +54,9 @@ class GradientBuckets {
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
   // Before the backward, through a chunk of layers, of this rank's micro-batch 0 … options.micro_batches - 1, which
-  // come to every chunk in this order. At the first, the chunk's gradients are forgotten; during the last, a bucket is
-  // reduced as soon as all its gradients are ready and all buckets before it are; of gradients that ranks divide,
-  // during every one.
+  // come to every chunk in this order; the backward before it is over. At the first, the chunk's gradients are
+  // forgotten; during the last, a bucket is reduced as soon as all its gradients are ready and all of the chunk's
+  // buckets before it are; of gradients that ranks divide, during every one.
   void begin_micro_batch(int64_t index, int chunk = 0);
   // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
@@ -86,16 +86,23 @@ class GradientBuckets {
     int64_t elements() const { return begins.back(); }
     bool divided() const { return part.defined(); }
   };
-  const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of their reduction
+  const std::vector<Bucket>& buckets() const { return buckets_; }  // those of a chunk in the order of their reduction
 
  private:
+  // A chunk's buckets, which it finishes in their order.
+  struct Line {
+    std::vector<Bucket*> buckets;
+    size_t next = 0;  // the first that is not finished: in the last micro-batch, or in this one
+  };
+
   Bucket make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters, const Groups& groups) const;
   void begin_micro_batch(Bucket& bucket, int64_t index);
   void make_whole(Bucket& bucket, MemoryTag tag) const;
   void keep_part(Bucket& bucket) const;
   void bind(const Bucket& bucket, int64_t level, int64_t sources);
   void bind_for_micro_batch(Bucket& bucket);
-  void finish_buckets_left();
+  void finish_left(Line& line);
+  void end_backward();
   void on_ready(Bucket& bucket);
   void finish_micro_batch(Bucket& bucket);
   void write_zeros(const Bucket& bucket);
@@ -104,7 +111,7 @@ class GradientBuckets {
   Stream& reduction_stream(const Bucket& bucket);
   void reduce(const Bucket& bucket, const Tensor& buffer);
   void reduce_into_part(Bucket& bucket);
-  void add_head(const Bucket& bucket);
+  void meet_head(const Bucket& bucket);
   bool reduces_now(const Bucket& bucket) const {
     return in_last(bucket) || (bucket.divided() && options_.summation == Summation::in_place);
   }
@@ -114,9 +121,10 @@ class GradientBuckets {
   std::unique_ptr<Stream> side_;  // on a GPU with peers: reductions, beside the backward
   GradientOptions options_;
   std::vector<Bucket> buckets_;
-  bool divided_ = false;  // some of them: all are finished in their order then, in every micro-batch
-  size_t next_ = 0;       // the first bucket that is not finished: in the last micro-batch, or in this one
-  Tensor in_flight_;      // whole gradients that are being reduced beside the backward
+  std::vector<Line> lines_;    // by chunk
+  Line* under_way_ = nullptr;  // of the chunk whose backward it is
+  bool divided_ = false;       // some buckets: all are finished in their order then, in every micro-batch
+  Tensor in_flight_;           // whole gradients that are being reduced beside the backward
   double reduction_s_ = 0;
 };
 

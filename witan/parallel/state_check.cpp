@@ -45,7 +45,7 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
 void StateCheck::check_copies(Stream& stream, const char* stage) const {
   for (const Parameter* parameter : parameters_)
     if (parameter->spec().tied && groups_.embedding().size() > 1)
-      require<CommError>(ranks_that_differ(stream, groups_.embedding(), parameter->value()).empty(),
+      require<CommError>(ranks_that_differ(stream, groups_.embedding(), parameter->kept_value()).empty(),
                          "check_states after ", stage, ": ", parameter->name(),
                          " must be the same on the first and the last stage of the pipeline, but differs");
 }

@@ -71,8 +71,14 @@ Engine::~Engine() {
 
 std::unique_ptr<DividedValues> Engine::divide_values() {
   if (!groups_.layout().divides_values()) return nullptr;
-  const DividedValues::Options options{config_.parallel.reshard_after_forward,
-                                       static_cast<uint64_t>(config_.train.seed), config_.model.init_method == "torch"};
+  DividedValues::Options options{config_.parallel.reshard_after_forward, static_cast<uint64_t>(config_.train.seed),
+                                 config_.model.init_method == "torch"};
+  if (!options.torch || stages_.stages() == 1)
+    return std::make_unique<DividedValues>(stream_, model_, groups_, options);
+  ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  Transformer whole(stream, config_.model, 0, groups_.model_axes(config_.parallel));
+  for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
   return std::make_unique<DividedValues>(stream_, model_, groups_, options);
 }
 
@@ -159,6 +165,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
+  release_values();
   stream_.set_part("gradients");
   gradients_.finish_step();
   times_.forward_backward = forward_backward.seconds();
