@@ -124,6 +124,30 @@ TEST(Fsdp, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
+// What is divided along shard is divided along context too: each of four ranks holds a quarter.
+TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
+  const auto planned = [](const RunConfig& config, const char* tag) {
+    int64_t most = 0;
+    for (const RankPlan& rank : make_plan(config).ranks) most = std::max(most, rank.tags.at(tag));
+    return static_cast<double>(most);
+  };
+  RunConfig config = divided_config({4, 1, 1}, "no_shard");
+  config.model.dtype = "float64";
+  config.data.seq_length = 16;
+  const Trajectory one = run_engine(on_one_rank(config), kSteps);
+  const double whole = planned(on_one_rank(config), "optimizer");
+  for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"})
+    for (const int64_t context : {2, 4}) {
+      config.parallel.data_parallel_sharding_strategy = strategy;
+      config.parallel.context_parallel_size = context;
+      SCOPED_TRACE(cat(described(config), ", sequences over ", context));
+      const Trajectory four = run_engine(config, kSteps);
+      expect_equal(one, four);
+      EXPECT_EQ(make_plan(config).arena_bytes(), four.arena_high_water);
+      EXPECT_NEAR(planned(config, "optimizer"), whole / 4, 0.15 * whole / 4);
+    }
+}
+
 TEST(Fsdp, DeterministicBitsAreThoseOfOneRank) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     std::optional<Trajectory> one;

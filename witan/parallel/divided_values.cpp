@@ -59,7 +59,8 @@ DividedValues::~DividedValues() {
 
 // One for each dtype of the plan's parameters: a router's are wider than what is around it.
 void DividedValues::add_buffers(Unit& unit, const BucketPlan& plan, const Groups& groups) const {
-  Group* group = groups.layout().divides_values(plan.experts) ? &groups.of(Layout::shard_axis(plan.experts)) : nullptr;
+  const Layout& layout = groups.layout();
+  Group* group = layout.divides_values(plan.experts) ? &groups.over(layout.owner_axes(plan.experts)) : nullptr;
   const auto dtype_of = [&](size_t i) { return parameters_[i]->spec().dtype; };
   std::vector<size_t> left = plan.parameters;
   while (!left.empty()) {

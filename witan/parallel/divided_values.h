@@ -2,10 +2,10 @@
 // used.
 //
 // A unit is a block, or what lies before the blocks or behind them (plan_units). Of what it holds a rank keeps its own
-// part alone, cut where its gradients are (ownership.h): of experts over expert_shard, of all else over shard. The
-// whole of a unit is a buffer for each of the two and each dtype, where parameters begin at multiples of 512 bytes or
-// right beside their neighbour. It is gathered when a block begins, or when a kernel first asks for a value of it, and
-// given back by release(), and with reshard_after_forward
+// part alone, cut where its gradients are (ownership.h): of experts over expert_shard, of all else over shard and
+// context. The whole of a unit is a buffer for each of the two and each dtype, where parameters begin at multiples of
+// 512 bytes or right beside their neighbour. It is gathered when a block begins, or when a kernel first asks for a
+// value of it, and given back by release(), and with reshard_after_forward
 //   - after the forward of its block; the last of a chunk of layers when the next pass comes to another block, since a
 //     backward begins with it,
 //   - after the backward of its block; what is no block's when a pass goes on to the next block, or ends.

@@ -5,6 +5,15 @@
 
 namespace witan {
 
+namespace {
+
+Axes with_tensor(Axes axes) {
+  axes.push_back(Axis::tensor);
+  return axes;
+}
+
+}  // namespace
+
 std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout) {
   const bool cuts = layout.mesh().size(Axis::tensor) > 1;
   std::vector<NormRows> all;
@@ -25,8 +34,8 @@ std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout
 GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups,
                        std::vector<std::vector<NormRows>> stages)
     : ownership_(ownership),
-      families_{{{groups.of(Axis::shard), 1},
-                 {groups.over({Axis::shard, Axis::tensor}), groups.of(Axis::tensor).size()},
+      families_{{{groups.over(groups.layout().owner_axes(false)), 1},
+                 {groups.over(with_tensor(groups.layout().owner_axes(false))), groups.of(Axis::tensor).size()},
                  {groups.over({Axis::expert_shard, Axis::expert, Axis::expert_tensor}),
                   groups.of(Axis::expert).size() * groups.of(Axis::expert_tensor).size()}}},
       pipeline_(groups.of(Axis::pipeline)),

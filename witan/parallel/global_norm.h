@@ -37,8 +37,8 @@ class GlobalNorm {
              std::vector<std::vector<NormRows>> stages = {});
 
   // total [2] float64 on the device: the sum of squares and the number of zeros, for clip() and read_norm();
-  // overwritten by the next call. Every owner sums its part; a call of all ranks of the shard, tensor, expert, expert
-  // tensor and pipeline axes.
+  // overwritten by the next call. Every owner sums its part; a call of all owners, and of all ranks of the tensor,
+  // expert, expert tensor and pipeline axes.
   const Tensor& compute(Stream& stream, Of what);
 
  private:

@@ -65,9 +65,10 @@ GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, con
   bucket.first_parameter = plan.parameters.front();
   for (const size_t i : plan.parameters) bucket.parameters.push_back(parameters[i]);
   bucket.group = &groups.over(plan.axes);
-  bucket.shards = &groups.of(Layout::shard_axis(plan.experts));
+  const Axes owners = groups.layout().owner_axes(plan.experts);
+  bucket.shards = &groups.over(owners);
   Axes others = plan.axes;
-  std::erase(others, Layout::shard_axis(plan.experts));
+  std::erase_if(others, [&](Axis axis) { return std::ranges::find(owners, axis) != owners.end(); });
   bucket.replicas = &groups.over(others);
   bucket.begins = plan.begins;
   bucket.chunk = bucket.parameters.front()->spec().chunk;

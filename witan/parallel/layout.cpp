@@ -62,6 +62,23 @@ int Layout::data_rank(int rank) const {
   return mesh_.coordinate(rank, Axis::replicate) * mesh_.size(Axis::shard) + mesh_.coordinate(rank, Axis::shard);
 }
 
+Axes Layout::owner_axes(bool experts) const {
+  if (sharding_ == Sharding::none) return {};
+  return mesh_.effective(experts ? Axes{Axis::expert_shard} : Axes{Axis::shard, Axis::context});
+}
+
+int Layout::owners(bool experts) const {
+  int owners = 1;
+  for (const Axis axis : owner_axes(experts)) owners *= mesh_.size(axis);
+  return owners;
+}
+
+int Layout::owner(bool experts, int rank) const {
+  int owner = 0;
+  for (const Axis axis : owner_axes(experts)) owner = owner * mesh_.size(axis) + mesh_.coordinate(rank, axis);
+  return owner;
+}
+
 Axes Layout::telling_axes() const {
   return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context});
 }
@@ -81,18 +98,20 @@ std::vector<int> Layout::embedding_ranks(int rank) const {
 
 std::vector<Axes> Layout::group_axes() const {
   std::vector<Axes> all = {{}};
+  Axes parts_of_owners = owner_axes(false);
+  parts_of_owners.push_back(Axis::tensor);
   const std::vector<Axes> wanted_axes = {world_axes(),
                                          {Axis::replicate},
                                          {Axis::shard},
                                          {Axis::context},
                                          {Axis::tensor},
                                          {Axis::pipeline},
-                                         {Axis::replicate, Axis::context},
-                                         {Axis::replicate, Axis::context, Axis::tensor},
+                                         {Axis::replicate, Axis::tensor},
                                          token_axes(),
                                          telling_axes(),
                                          {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
-                                         {Axis::shard, Axis::tensor},
+                                         owner_axes(false),
+                                         parts_of_owners,
                                          {Axis::expert},
                                          {Axis::expert_tensor},
                                          {Axis::expert_replicate},

@@ -26,16 +26,16 @@ class Layout {
   Axes telling_axes() const;  // along which the ranks of telling_ranks() differ
   // Of the ranks that find the same losses, those of a tensor axis, the first: what the others say is not counted.
   std::vector<int> telling_ranks() const;
-  // Ranks that divide the optimizer's work on the same parameters, of experts or of all others, and which one this is.
-  int owners(bool experts) const { return mesh_.size(shard_axis(experts)); }
-  int owner(bool experts, int rank) const { return mesh_.coordinate(rank, shard_axis(experts)); }
+  // Along which ranks divide the optimizer's work on the same parameters, of experts or of all others: ranks that
+  // divide a sequence hold the same parameters too. How many those are, and which one this is.
+  Axes owner_axes(bool experts) const;
+  int owners(bool experts) const;
+  int owner(bool experts, int rank) const;
   // Whether they divide the sums of gradients, or the values, too, and each keeps its own part alone.
   bool divides_gradients(bool experts) const { return sharding_ >= Sharding::gradients && owners(experts) > 1; }
   bool divides_values(bool experts) const { return sharding_ >= Sharding::parameters && owners(experts) > 1; }
   bool divides_values() const { return divides_values(false) || divides_values(true); }
   Sharding sharding() const { return sharding_; }
-  static Axis shard_axis(bool experts) { return experts ? Axis::expert_shard : Axis::shard; }
-  static Axis replicate_axis(bool experts) { return experts ? Axis::expert_replicate : Axis::replicate; }
   // Those that hold a tied embedding with this one, and it: the first and the last stage's; of any other stage it
   // alone.
   std::vector<int> embedding_ranks(int rank) const;

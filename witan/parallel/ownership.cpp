@@ -177,7 +177,7 @@ void Ownership::gather_values(Stream& stream, const Groups& groups) const {
         if (const Range part = range(i, owner); part.elements > 0)
           pieces.push_back({flat.narrow(0, part.first, part.elements), owner});
     }
-    groups.of(experts ? Axis::expert_shard : Axis::shard).gather_pieces(stream, pieces);
+    groups.over(groups.layout().owner_axes(experts)).gather_pieces(stream, pieces);
   }
 }
 

@@ -1,10 +1,11 @@
 // Which gradients share a buffer, and who updates what: pure functions of the parameters and the layout, the same on
 // all ranks.
 //
-// With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard axis, for experts those
-// of expert_shard, hold the same parameters, and each updates a part of every bucket. Parts are as even as they can be
-// with cuts at the chunks that the gradient norm is summed in (kernels/optimizer.h), so that its bits do not depend on
-// them. Without one, every rank updates all that it holds: gradients are identical on replicas, and so the updates are.
+// With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard and context axes, for
+// experts those of expert_shard, hold the same parameters (Layout::owner_axes), and each updates a part of every
+// bucket. Parts are as even as they can be with cuts at the chunks that the gradient norm is summed in
+// (kernels/optimizer.h), so that its bits do not depend on them. Without one, every rank updates all that it holds:
+// gradients are identical on replicas, and so the updates are.
 #pragma once
 
 #include <span>
@@ -51,11 +52,11 @@ class Ownership {
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   int owners(bool experts) const { return experts ? expert_owners_ : dense_owners_; }
-  // Of owner `owner`: a coordinate on the shard axis of the parameter's view.
+  // Of owner `owner`: a place along the parameter's Layout::owner_axes.
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
   // This rank's, in the order of the model; parameters of which it owns nothing are left out.
   std::vector<Owned> owned() const;
-  // Values as their owners have them, on all ranks that keep the whole: a call of all ranks of both shard axes.
+  // Values as their owners have them, on all ranks that keep the whole: a call of all owners.
   void gather_values(Stream& stream, const Groups& groups) const;
 
  private:

@@ -61,9 +61,9 @@ void StateCheck::check_places(const char* stage) const {
 
 void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                                  const std::string& what) const {
+  const Axes owners = among == Among::owners_of_it ? groups_.layout().owner_axes(spec.expert) : Axes{};
   for (const auto& [axis, placement] : groups_.layout().placements(spec)) {
-    if (placement.kind != Placement::Kind::replicate) continue;
-    if (among == Among::owners_of_it && axis == Layout::shard_axis(spec.expert)) continue;
+    if (placement.kind != Placement::Kind::replicate || std::ranges::find(owners, axis) != owners.end()) continue;
     const std::vector<int> world_ranks = groups_.layout().mesh().ranks(groups_.rank(), axis);
     std::string list;
     for (const int rank : ranks_that_differ(stream, groups_.of(axis), tensor))

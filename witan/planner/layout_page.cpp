@@ -67,11 +67,12 @@ std::string text_of(const std::vector<Node>& nodes, int depth) {
 
 // "Replicate on replicate, shard; Shard(0) on expert"
 std::string held(const Layout& layout, const ParameterSpec& spec) {
+  const Axes owners = layout.owner_axes(spec.expert);
   std::vector<std::pair<std::string, std::string>> kinds;  // placement, axes
   for (const auto& [axis, placement] : layout.placements(spec)) {
     if (layout.mesh().size(axis) == 1) continue;
     const bool whole = placement.kind == Placement::Kind::replicate;
-    const bool divided = layout.divides_values(spec.expert) && axis == Layout::shard_axis(spec.expert);
+    const bool divided = layout.divides_values(spec.expert) && std::ranges::find(owners, axis) != owners.end();
     const std::string kind = divided ? "Shard" : whole ? "Replicate" : cat(placement);
     const auto found = std::ranges::find(kinds, kind, &std::pair<std::string, std::string>::first);
     if (found == kinds.end())
@@ -82,7 +83,7 @@ std::string held(const Layout& layout, const ParameterSpec& spec) {
   std::string text;
   for (const auto& [kind, axes] : kinds) text += cat(text.empty() ? "" : "; ", kind, " on ", axes);
   const char* more = layout.divides_gradients(spec.expert) ? "; gradient and optimizer over " : "; optimizer over ";
-  if (layout.owners(spec.expert) > 1) text += cat(more, Layout::shard_axis(spec.expert));
+  if (layout.owners(spec.expert) > 1) text += cat(more, describe(owners));
   return text;
 }
 

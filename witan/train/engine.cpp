@@ -281,7 +281,7 @@ std::vector<StateTensor> Engine::state() const {
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_) {
     const ParameterSpec& spec = parameter->spec();
-    const Axes owners = layout.divides_values(spec.expert) ? Axes{Layout::shard_axis(spec.expert)} : Axes{};
+    const Axes owners = layout.divides_values(spec.expert) ? layout.owner_axes(spec.expert) : Axes{};
     const bool writes = !spec.copy && layout.holds_first(spec, groups_.rank(), owners);
     const Tensor kept = parameter->kept_value();
     int64_t done = 0;
@@ -293,7 +293,7 @@ std::vector<StateTensor> Engine::state() const {
     }
   }
   optimizer_->visit([&](const OptimizerTensor& piece) {
-    const Axes owners = {Layout::shard_axis(piece.parameter.expert)};
+    const Axes owners = layout.owner_axes(piece.parameter.expert);
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
                        !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners),
                        piece.remainder});
