@@ -5,6 +5,7 @@
 #include <set>
 
 #include "support/message_of.h"
+#include "support/thread_world.h"
 
 namespace witan {
 namespace {
@@ -38,6 +39,27 @@ TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
       for (int64_t i = 0; i < kTokens; ++i) pairs += keys.before(queries.at(i) + 1, kTokens);
       EXPECT_EQ(pairs, 2 * kChunk * kChunk + (mine == theirs ? kChunk : 0)) << mine << " and " << theirs;
     }
+}
+
+// Every position of every sequence is where it was once parts are gathered, and comes back from there.
+TEST(Context, PartsAreGatheredInTheOrderOfTheSequence) {
+  for (const int ranks : {2, 3, 4})
+    testing::on_ranks(ranks, [&](testing::ThreadRank& rank) {
+      const int64_t B = 3, S = 4L * ranks, own = S / ranks, I = 2;
+      const auto group = rank.everyone("context");
+      const PositionRuns positions = context_positions(S, ranks, rank.rank);
+      std::vector<int32_t> part;
+      for (int64_t b = 0; b < B; ++b)
+        for (int64_t s = 0; s < own; ++s)
+          for (int64_t i = 0; i < I; ++i) part.push_back(static_cast<int32_t>((b * S + positions.at(s)) * I + i));
+      const Tensor held = rank.stream.empty({B, own, I}, DType::i32);
+      rank.stream.write(held, part.data());
+      const Tensor whole = gather_positions(rank.stream, held, *group);
+      const auto found = whole.to_vector<int32_t>();
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], static_cast<int32_t>(i));
+      EXPECT_EQ(whole.shape(), Shape({B, S, I}));
+      EXPECT_EQ(own_positions(rank.stream, whole, *group).to_vector<int32_t>(), part);
+    });
 }
 
 TEST(Context, OneRankHoldsAnyLength) {

@@ -12,7 +12,6 @@ using test::message_of;
 using testing::drop;
 using testing::expect_equal;
 using testing::gpt_run_config;
-using ::testing::HasSubstr;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
@@ -116,6 +115,31 @@ TEST(ContextLayouts, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
+// Which assignments an expert drops is decided over the whole micro-batch, wherever its tokens are.
+TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
+  for (const char* policy : {"probs", "position"}) {
+    RunConfig config = context_config(small_config());
+    config.model.vocab_size = 62;
+    config.model.moe.moe_expert_capacity_factor = 0.75;
+    config.model.moe.moe_token_drop_policy = policy;
+    config.model.recompute_granularity = "full";
+    const Trajectory one = run_engine(config, kSteps);
+    for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+    RunConfig with_tensor = config;
+    divide(with_tensor, {"", 4, 2, 2});
+    with_tensor.parallel.tensor_model_parallel_size = 2;
+    with_tensor.parallel.sequence_parallel = true;
+    std::vector<RunConfig> several = {with_tensor};
+    for (const Case& layout : {kLayouts[2], kLayouts[3], kLayouts[5]}) divide(several.emplace_back(config), layout);
+    for (const RunConfig& divided : several) {
+      const Trajectory four = run_engine(divided, kSteps);
+      expect_equal(one, four, 1e-9, policy);
+      EXPECT_EQ(one.dropped, four.dropped);
+      EXPECT_EQ(four.arena_high_water, make_plan(divided).arena_bytes());
+    }
+  }
+}
+
 // With matrices and the residual stream divided too.
 TEST(ContextLayouts, TensorRanksOfADividedSequenceEqualOneRankInFloat64) {
   for (const bool dense : {true, false}) {
@@ -177,8 +201,8 @@ TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
             }),
             "context_parallel_size = 4: attention_dropout = 0.2 draws its masks by 4, and a chunk of 6 tokens is cut "
             "among them; the nearest seq_length that works is 64");
-  EXPECT_THAT(refusal([](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1; }), HasSubstr("dropless"));
-  EXPECT_THAT(refusal([](RunConfig& c) { c.parallel.deterministic = true; }), HasSubstr("the bits of one rank"));
+  EXPECT_THAT(refusal([](RunConfig& c) { c.parallel.deterministic = true; }),
+              ::testing::HasSubstr("the bits of one rank"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 // the division of Megatron-LM and of Llama 3 (2024, arXiv:2407.21783).
 #pragma once
 
+#include "witan/comm/group.h"
 #include "witan/kernels/attention.h"
 
 namespace witan {
@@ -13,5 +14,11 @@ namespace witan {
 // The positions of the S / ranks tokens that `rank` holds, in the order in which it holds them, which rises. Throws
 // ConfigError, naming the nearest lengths that work, unless 2 ranks divide S; one rank holds any sequence.
 kernels::PositionRuns context_positions(int64_t S, int ranks, int rank);
+
+// part [B, S / n, I], at this rank's positions of B sequences -> [B, S, I], whole and in their order, on all n ranks. A
+// collective.
+Tensor gather_positions(Stream& stream, const Tensor& part, Group& context);
+// The other way round: of whole [B, S, I] this rank's [B, S / n, I].
+Tensor own_positions(Stream& stream, const Tensor& whole, const Group& context);
 
 }  // namespace witan

@@ -1,5 +1,6 @@
 #include "witan/moe/router.h"
 
+#include "witan/comm/context.h"
 #include "witan/kernels/blocks.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/router.h"
@@ -56,16 +57,38 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Gro
   return {vars[0], out.ids, out.counts, own_counts, T, vars[1], vars[2]};
 }
 
-Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity) {
-  const int64_t T = routing.ids.size(0);
-  if (capacity.per_expert >= T) return routing;  // a token visits an expert at most once
-  const kernels::Assignments all{routing.ids, routing.kept},
-      kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
+namespace {
+
+// weights [T, K]
+kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
+                             const kernels::Capacity& capacity) {
+  const kernels::Assignments kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
   const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
-  kernels::limit_to_capacity(stream, kept, order, all, routing.weights.value(), capacity);
-  routing.ids = kept.ids;
-  routing.kept = kept.counts;
+  kernels::limit_to_capacity(stream, kept, order, all, weights, capacity);
+  return kept;
+}
+
+}  // namespace
+
+Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity, Group* parts,
+                          int64_t sequences) {
+  const int64_t T = routing.ids.size(0), K = routing.ids.size(1), ranks = parts ? parts->size() : 1;
+  if (capacity.per_expert >= T * ranks) return routing;  // a token visits an expert at most once
+  const Tensor& weights = routing.weights.value();
   routing.capacity = capacity.per_expert;
+  if (ranks == 1) {
+    const auto [ids, counts] = limited(stream, {routing.ids, routing.kept}, weights, capacity);
+    routing.ids = ids;
+    routing.kept = counts;
+    return routing;
+  }
+  const auto whole = [&](const Tensor& part) {
+    return gather_positions(stream, part.reshape({sequences, T / sequences, K}), *parts).reshape({T * ranks, K});
+  };
+  const Tensor kept = limited(stream, {whole(routing.ids), routing.counts}, whole(weights), capacity).ids;
+  routing.ids = own_positions(stream, kept.reshape({sequences, T * ranks / sequences, K}), *parts).reshape({T, K});
+  routing.kept = stream.empty_like(routing.counts);
+  kernels::count_assignments(stream, routing.kept, routing.ids);
   return routing;
 }
 
@@ -84,16 +107,19 @@ Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const auto [T, D] = x.shape().as_rows();
   const Var logits = ops::wide_linear(tape, ops::reshape(tape, x, {T, D}), tape.parameter(weight_));
-  return axis_ ? route_divided(tape, logits, x.shape(), dropping) : route(tape, logits, dropping);
+  if (axis_) return route_divided(tape, logits, x.shape(), dropping);
+  return route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, dropping);
 }
 
-// logits [T, E]
-Routing Router::route(Tape& tape, const Var& logits, Dropping dropping) const {
+// logits [T, E], of so many sequences
+Routing Router::route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const {
   Group* const parts = dropping == Dropping::never ? nullptr : context_;  // generation divides no sequence
   Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax, parts);
   if (dropping == Dropping::never) return routing;
   const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
-  return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(logits.size(0)), policy});
+  const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);
+  return ops::limit_to_capacity(tape.stream(), std::move(routing), {config_.expert_capacity(tokens), policy}, parts,
+                                sequences);
 }
 
 // logits [B S/n, E] of x [B, S/n, D]
@@ -103,7 +129,7 @@ Routing Router::route_divided(Tape& tape, const Var& logits, const Shape& x, Dro
     return ops::redistribute(tape, part, axis_->group, from, to);
   };
   const Var all = shared(ops::reshape(tape, logits, {B, own, E}), Placement::shard(1), Placement::replicate());
-  Routing routing = route(tape, ops::reshape(tape, all, {B * n * own, E}), dropping);
+  Routing routing = route(tape, ops::reshape(tape, all, {B * n * own, E}), B, dropping);
   const Var weights =
       shared(ops::reshape(tape, routing.weights, {B, n * own, K}), Placement::replicate(), Placement::shard(1));
   routing.weights = ops::reshape(tape, weights, {B * own, K});

@@ -31,13 +31,17 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Gro
 
 // Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so
 // that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's.
-Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity);
+// Where `parts` is a group of several ranks, the tokens are a micro-batch's on one of them, which divide each of its
+// `sequences` (comm/context.h): what is dropped is decided over all its tokens, in their order. A collective then.
+Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity, Group* parts = nullptr,
+                          int64_t sequences = 1);
 }  // namespace ops
 
 class Router : public Module {
  public:
   // weight [E, D]
-  // `context`: the ranks that divide sequences, over which losses and counts are summed, or null. Must outlive it.
+  // `context`: the ranks that divide sequences, over which losses and counts are summed and capacities hold, or null.
+  // Must outlive it.
   Router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context = nullptr);
 
   // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis divide that by tokens, all of them
@@ -45,7 +49,7 @@ class Router : public Module {
   Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);
 
  private:
-  Routing route(Tape& tape, const Var& logits, Dropping dropping) const;
+  Routing route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const;
   Routing route_divided(Tape& tape, const Var& logits, const Shape& x, Dropping dropping) const;
 
   MoeConfig config_;

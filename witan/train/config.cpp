@@ -185,10 +185,6 @@ void validate_context(const RunConfig& config) {
   };
   check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
-  require<ConfigError>(config.model.moe.num_experts == 0 || config.model.moe.moe_expert_capacity_factor == 0, why(),
-                       "moe_expert_capacity_factor = ", config.model.moe.moe_expert_capacity_factor,
-                       " lets an expert choose among all tokens of a micro-batch, which no rank has; set it to 0 "
-                       "(dropless), or context_parallel_size to 1");
   require<ConfigError>(!config.parallel.deterministic, why(),
                        "deterministic = true gives the bits of one rank, which sums over parts of a sequence cannot; "
                        "set context_parallel_size = 1");
