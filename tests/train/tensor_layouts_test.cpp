@@ -88,6 +88,28 @@ TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
   expect_layouts(config, kEach);
 }
 
+// More ranks than groups of queries: several ask the same keys and values, whose channels they divide.
+TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
+  for (const int64_t groups : {1, 2}) {
+    SCOPED_TRACE(cat(groups, " groups"));
+    RunConfig config = dense_config();
+    config.model.attention.num_query_groups = groups;
+    expect_layouts(config, {{2, 2}, {4, 4}, {4, 4, true}, {8, 4, true, false, true}});
+    config.model.add_bias_linear = true;
+    config.model.mlp.swiglu = false;
+    config.model.recompute_granularity = "full";
+    config.model.attention.rotary_percent = 0.5;
+    expect_layouts(config, {{4, 4, true}}, 3);
+  }
+  RunConfig config = dense_config();
+  config.model.attention.num_query_groups = 1;
+  config.parallel.context_parallel_size = 2;
+  config.data.seq_length = 16;
+  RunConfig one = config;
+  one.parallel = {1, 1, 1};
+  expect_equal(run_engine(one, 3), run_engine(divided(config, {4, 2, true}), 3));
+}
+
 TEST(TensorLayouts, WhatBackwardComputesAgain) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = dense_config();
@@ -209,9 +231,19 @@ TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
     change(config);
     return test::message_of<ConfigError>([&] { config.validate(); });
   };
-  EXPECT_EQ(refused([](RunConfig& c) { c.model.attention.num_query_groups = 2; }),
-            "tensor_model_parallel_size = 4: num_query_groups = 2 cannot be divided among so many ranks evenly; the "
-            "nearest that works is 2");
+  const auto heads = [](int64_t queries, int64_t groups, int64_t channels) {
+    return [=](RunConfig& c) {
+      c.model.attention.num_attention_heads = queries;
+      c.model.attention.num_query_groups = groups;
+      c.model.attention.kv_channels = channels;
+    };
+  };
+  EXPECT_EQ(refused(heads(12, 6, 8)),
+            "tensor_model_parallel_size = 4: num_query_groups = 6 cannot be divided among so many ranks evenly, nor "
+            "can ranks among them and their 48 channels; the nearest that works is 3");
+  EXPECT_EQ(refused(heads(4, 1, 6)),
+            "tensor_model_parallel_size = 4: num_query_groups = 1 cannot be divided among so many ranks evenly, nor "
+            "can ranks among them and their 6 channels; the nearest that works is 2");
   EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 61; }),
             "tensor_model_parallel_size = 4: vocab_size = 61 cannot be divided among so many ranks evenly; the nearest "
             "that works is 1");

@@ -1,11 +1,15 @@
 #include "witan/nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "witan/kernels/attention.h"
 #include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
 #include "witan/ops/heads.h"
+#include "witan/ops/part.h"
+#include "witan/ops/redistribute.h"
 #include "witan/ops/ring_attention.h"
 #include "witan/ops/rope.h"
 #include "witan/ops/view.h"
@@ -65,16 +69,17 @@ Attention::Attention(const Builder& builder, const AttentionConfig& config, int6
       axis_(builder.tensor),
       head_dim_(config.head_dim(width)),
       heads_(builder.share(config.num_attention_heads)),
-      groups_(builder.share(config.num_query_groups)),
+      groups_(std::max<int64_t>(builder.share(config.num_query_groups), 1)),
+      group_channels_(builder.share(config.num_query_groups * head_dim_)),
       rope_(config.rope(width)),
       dropout_(builder / "dropout", config.attention_dropout),
       context_(context),
-      projections_(builder.side_by_side({(heads_ + 2 * groups_) * head_dim_, width})),
+      projections_(builder.side_by_side({heads_ * head_dim_ + 2 * group_channels_, width})),
       q_proj_((builder / "q_proj").at(projections_, 0, heads_ * head_dim_), width,
               config.num_attention_heads * head_dim_, builder.init_std, bias, Divided::out()),
-      k_proj_((builder / "k_proj").at(projections_, heads_ * head_dim_, groups_ * head_dim_), width,
+      k_proj_((builder / "k_proj").at(projections_, heads_ * head_dim_, group_channels_), width,
               config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
-      v_proj_((builder / "v_proj").at(projections_, (heads_ + groups_) * head_dim_, groups_ * head_dim_), width,
+      v_proj_((builder / "v_proj").at(projections_, heads_ * head_dim_ + group_channels_, group_channels_), width,
               config.num_query_groups * head_dim_, builder.init_std, bias, Divided::out()),
       o_proj_(builder / "o_proj", config.num_attention_heads * head_dim_, width, builder.output_init_std, bias,
               Divided::in()) {
@@ -84,14 +89,26 @@ Attention::Attention(const Builder& builder, const AttentionConfig& config, int6
 Attention::Heads Attention::project(Tape& tape, const Var& x, const Positions& where) {
   const int64_t B = x.size(0), S = x.size(1);
   const Shape queries{B, S, heads_, head_dim_}, groups{B, S, groups_, head_dim_};
+  const auto grouped = [&](Var channels) {
+    if (shares_groups()) channels = own_group(tape, std::move(channels));
+    return ops::reshape(tape, channels, groups);
+  };
   const auto rotated = [&](const Var& heads) {
     if (config_.position_embedding_type != "rope") return heads;
     return ops::rope(tape, heads, where.positions, config_.rotary_base, config_.rotary_interleaved,
                      config_.rotary_percent);
   };
-  return {rotated(ops::reshape(tape, q_proj_.forward(tape, x), queries)),
-          rotated(ops::reshape(tape, k_proj_.forward(tape, x), groups)),
-          ops::reshape(tape, v_proj_.forward(tape, x), groups)};
+  return {rotated(ops::reshape(tape, q_proj_.forward(tape, x), queries)), rotated(grouped(k_proj_.forward(tape, x))),
+          grouped(v_proj_.forward(tape, x))};
+}
+
+// channels [B, S, G hd / n] of all groups -> [B S, hd] of the one that this rank's queries ask, all of them
+Var Attention::own_group(Tape& tape, Var channels) const {
+  const int64_t tokens = channels.size(0) * channels.size(1), groups = config_.num_query_groups;
+  const Var all = ops::redistribute(tape, std::move(channels), axis_->group, Placement::shard(2),
+                                    Placement::replicate(Placement::Uses::own));
+  const int64_t group = axis_->group.rank() * groups / axis_->group.size();
+  return ops::take_part(tape, ops::reshape(tape, all, {tokens, groups, head_dim_}), group);
 }
 
 Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Positions& where) {
@@ -108,8 +125,9 @@ Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Pos
 Var Attention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_divided_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Var mixed = mix(tape, q_proj_.has_bias() ? project(tape, tokens, where) : project_together(tape, tokens, where),
-                        where, randomness);
+  const bool alone = q_proj_.has_bias() || shares_groups();
+  const Heads heads = alone ? project(tape, tokens, where) : project_together(tape, tokens, where);
+  const Var mixed = mix(tape, heads, where, randomness);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), mixed.size(2) * head_dim_}));
 }
 

@@ -43,6 +43,7 @@ Tensor rotary_angles(Stream& stream, const Tensor& positions, const kernels::Rop
 
 class Attention : public Module {
  public:
+  // The tensor axis divides the heads, and num_query_groups, or is divided by it.
   // `context`: the ranks that divide sequences, or null. Must outlive it.
   Attention(const Builder& builder, const AttentionConfig& config, int64_t width, Bias bias = Bias::none,
             Group* context = nullptr);
@@ -61,11 +62,17 @@ class Attention : public Module {
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where);
   Heads project_together(Tape& tape, const Var& x, const Positions& where);
+  // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks divide the channels of
+  // keys and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of
+  // theirs.
+  bool shares_groups() const { return axis_ && axis_->group.size() > config_.num_query_groups; }
+  Var own_group(Tape& tape, Var channels) const;
 
   AttentionConfig config_;
   std::optional<TensorAxis> axis_;
   int64_t head_dim_;
   int64_t heads_, groups_;  // H and G of this rank
+  int64_t group_channels_;  // of keys that this rank projects, and of values: G hd, or its share of all groups'
   kernels::RopeArgs rope_;
   Dropout dropout_;
   Group* context_;

@@ -136,6 +136,20 @@ void validate_division(const char* by, int64_t ranks, const std::vector<std::pai
                          nearest_divisor(ranks, common));
 }
 
+// Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide (nn/attention.h). `common`
+// is divided by the ranks too.
+void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t common) {
+  const int64_t groups = model.attention.num_query_groups,
+                channels = groups * model.attention.head_dim(model.hidden_size);
+  const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
+  int64_t nearest = 1;
+  for (int64_t size = 1; size <= common; ++size)
+    if (common % size == 0 && works(size) && std::abs(size - ranks) < std::abs(nearest - ranks)) nearest = size;
+  require<ConfigError>(works(ranks), "tensor_model_parallel_size = ", ranks, ": num_query_groups = ", groups,
+                       " cannot be divided among so many ranks evenly, nor can ranks among them and their ", channels,
+                       " channels; the nearest that works is ", nearest);
+}
+
 // What the tensor and expert tensor axes divide.
 void validate_tensor(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
@@ -148,7 +162,6 @@ void validate_tensor(const RunConfig& config) {
   validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
   if (ranks == 1) return;
   std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
-                                                          {"num_query_groups", model.attention.num_query_groups},
                                                           {"ffn_hidden_size", model.mlp.ffn_hidden_size},
                                                           {"vocab_size", model.vocab_size}};
   if (model.attention.learned_positions())
@@ -157,6 +170,9 @@ void validate_tensor(const RunConfig& config) {
     divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
                          config.data.seq_length / parts);
   validate_division("tensor_model_parallel_size", ranks, divided);
+  int64_t common = 0;
+  for (const auto& [key, size] : divided) common = std::gcd(common, size);
+  validate_query_groups(model, ranks, common);
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
                        "rank brings tokens of its own to the experts");
