@@ -122,6 +122,18 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
   return result;
 }
 
+// Runs of the config, on one thread and on several, give the same bits.
+inline void expect_repeats(RunConfig config, int64_t steps) {
+  const Trajectory first = run_engine(config, steps);
+  for (const int64_t threads : {1, 3}) {
+    config.parallel.threads = threads;
+    const Trajectory again = run_engine(config, steps);
+    EXPECT_EQ(first.losses, again.losses);
+    EXPECT_EQ(first.norms, again.norms);
+    EXPECT_TRUE(first.weights == again.weights) << threads << " threads";
+  }
+}
+
 // A small model with every kind of part, for tests that need many runs.
 inline RunConfig small_config() {
   RunConfig config;

@@ -110,6 +110,20 @@ TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
   expect_equal(run_engine(one, 3), run_engine(divided(config, {4, 2, true}), 3));
 }
 
+// One layout's runs have the same bits, on any number of threads; one rank's are others.
+TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    RunConfig config = dense_config();
+    config.model.moe.num_experts = 8;
+    config.model.dtype = dtype;
+    config.model.attention.num_query_groups = 1;
+    testing::drop(config);
+    config.parallel.deterministic = true;
+    testing::expect_repeats(
+        divided(config, {.ranks = 4, .tensor = 2, .sequence_parallel = true, .expert = 2, .expert_tensor = 2}), 5);
+  }
+}
+
 TEST(TensorLayouts, WhatBackwardComputesAgain) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = dense_config();

@@ -77,7 +77,9 @@ Fields ParallelConfig::fields() {
       Field{"overlap_grad_reduce", &overlap_grad_reduce,
             "gradients are reduced while the backward goes on, not after it"},
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
-      Field{"deterministic", &deterministic, "the same bits in every layout: gradients are summed in one fixed tree"},
+      Field{"deterministic", &deterministic,
+            "the same bits in every layout: gradients are summed in one fixed tree; where ranks divide matrices or "
+            "sequences, the same bits in every run of one layout"},
       Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}
           .one_of({"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph,
@@ -130,6 +132,11 @@ Sharding ParallelConfig::sharding() const {
   return optimizer ? Sharding::optimizer : Sharding::none;
 }
 
+bool ParallelConfig::sums_in_tree(int64_t num_experts) const {
+  return deterministic && tensor_model_parallel_size == 1 && context_parallel_size == 1 &&
+         expert_tensor_ranks(num_experts) == 1;
+}
+
 void ParallelConfig::validate(int world, int64_t num_experts) const {
   validate_model_ranks(world, num_experts);
   validate_optimizer(static_cast<int>(world / model_ranks()));
@@ -177,7 +184,7 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
 }
 
 void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_rank) const {
-  if (!deterministic) return;
+  if (!sums_in_tree(num_experts)) return;
   const auto power_of_two = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
   const int64_t data = world / model_ranks(), optimizers = num_distributed_optimizer_instances;
   require<ConfigError>(data == 1 || power_of_two(per_rank),

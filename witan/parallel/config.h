@@ -16,7 +16,7 @@ struct ParallelConfig {
   int64_t ranks = 0;                       // 0: one for each process of a launcher, else as many as are useful
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
   int64_t threads = 0;                     // of each rank; 0: cores / ranks
-  bool deterministic = false;              // the same bits in every layout
+  bool deterministic = false;              // the same bits in every layout, or every run of one (sums_in_tree)
   std::string device = "auto";             // auto | cpu | cuda
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
@@ -48,6 +48,9 @@ struct ParallelConfig {
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
   Sharding sharding() const;
+  // Whether gradients are summed in one tree over micro-batches, to the bits of one rank: deterministic, and no rank
+  // finds summands within a micro-batch, as ranks that divide matrices or sequences do.
+  bool sums_in_tree(int64_t num_experts) const;
   Fields fields();
   // Throws ConfigError when experts cannot be divided so; it names the nearest size that works. num_experts 0: dense.
   void validate(int world, int64_t num_experts) const;

@@ -156,9 +156,6 @@ void validate_tensor(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t ranks = parallel.tensor_model_parallel_size,
                 of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
-  require<ConfigError>(!parallel.deterministic || (ranks == 1 && of_experts == 1),
-                       "deterministic = true: ranks that divide matrices sum in another order than one rank; set it to "
-                       "false, or tensor_model_parallel_size and expert_tensor_parallel_size to 1");
   validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
   if (ranks == 1) return;
   std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
@@ -201,9 +198,6 @@ void validate_context(const RunConfig& config) {
   };
   check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
-  require<ConfigError>(!config.parallel.deterministic, why(),
-                       "deterministic = true gives the bits of one rank, which sums over parts of a sequence cannot; "
-                       "set context_parallel_size = 1");
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
-                  .summation = config.parallel.deterministic ? Summation::tree : Summation::in_place,
+                  .summation = config.parallel.sums_in_tree(config.model.moe.num_experts) ? Summation::tree
+                                                                                          : Summation::in_place,
                   .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
                   .overlap = config.parallel.overlap_grad_reduce}),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
