@@ -98,6 +98,53 @@ TEST_F(DispatchOnGpu, TheReceiveOrderIsTheCpus) {
   }
 }
 
+TEST_F(DispatchOnGpu, CountsOfAssignmentsAreTheirHistogram) {
+  for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{
+           {0, 2, 4}, {1, 1, 1}, {129, 3, 7}, {16385, 8, 64}, {5000, 6, 1024}, {100000, 10, 256}})
+    for (const uint64_t dropped : {0, 30, 100}) {
+      const Tensor ids = random_ids(T, K, E, dropped), counts = poisoned({E}, DType::i64);
+      kernels::count_assignments(gpu(), counts, to_gpu(ids));
+      EXPECT_EQ(from_gpu(counts), histogram(ids, E).to_vector<int64_t>()) << T << " " << E << " dropped " << dropped;
+    }
+}
+
+// Groups of random sizes in each pool, some of them empty, with gaps between them.
+TEST_F(DispatchOnGpu, TheMergeOfPoolsIsTheCpus) {
+  for (const auto& [R, E, most] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 9}, {2, 3, 5}, {4, 2, 3}, {8, 8, 200}, {2, 16, 1500}, {4, 128, 20}, {3, 5, 1}}) {
+    const Philox rng(11, static_cast<uint64_t>(R * E));
+    const auto below = [&](int64_t bound, int64_t i) {
+      return static_cast<int64_t>(rng.below(static_cast<uint64_t>(bound), static_cast<uint64_t>(i)));
+    };
+    Integers pools;
+    int64_t capacity = 0, total = 0;
+    for (int64_t r = 0; r < R; ++r) {
+      Integers begins, counts;
+      int64_t at = 0;
+      for (int64_t e = 0; e < E; ++e) {
+        begins.push_back(at += below(3, 2 * (r * E + e)));
+        counts.push_back(below(most, 2 * (r * E + e) + 1));
+        at += counts.back();
+        total += counts.back();
+      }
+      pools.insert(pools.end(), begins.begin(), begins.end());
+      pools.insert(pools.end(), counts.begin(), counts.end());
+      capacity = std::max(capacity, at + 2);
+    }
+    const Tensor all = host.tensor<int64_t>({R, 2, E}, pools);
+    const auto run = [&](Stream& stream, const Tensor& from) {
+      const auto make = [&](const Shape& shape) { return stream.zeros(shape, DType::i64); };
+      const RowGroups groups{make({E}), make({E})};
+      const Tensor place = make({R * capacity});
+      kernels::merge_order(stream, groups, place, from, capacity);
+      return std::vector{groups.begin, groups.count, place.narrow(0, 0, total)};
+    };
+    const auto expected = run(host.stream, all), out = run(gpu(), to_gpu(all));
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(from_gpu(out[i]), expected[i].to_vector<int64_t>()) << R << " pools, output " << i;
+  }
+}
+
 TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t D : {1, 3, 8, 512, 1800, 2053})

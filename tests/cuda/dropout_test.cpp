@@ -32,5 +32,25 @@ TEST_F(DropoutTwin, DropsWhatTheCpuDrops) {
       }
 }
 
+// Rows of 12 words and of 1,028, at two runs of positions each, begun anywhere.
+TEST_F(DropoutTwin, OfAPartDropsWhatTheCpuDrops) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const auto& [rows, length, runs] : {std::tuple<int64_t, int64_t, kernels::PositionRuns>{1, 12, {.first = 8}},
+                                             {5, 12, {.first = 4, .split = 8, .second = 32}},
+                                             {7, 1028, {.first = 0, .split = 512, .second = 3000}},
+                                             {300, 1028, {.first = 1028, .split = 4, .second = 2064}}})
+      for (const double p : {0.1, 0.9}) {
+        kernels::Dropout how = testing::dropout_of(host, p);
+        how.part = {.length = length, .whole = 4 * length, .runs = runs};
+        kernels::Dropout how_gpu = how;
+        how_gpu.step = to_gpu(how.step);
+        const Tensor x = host.normal({rows, length}, dtype, "x"), expected = host.poisoned({rows, length}, dtype);
+        const Tensor y = poisoned({rows, length}, dtype);
+        kernels::dropout(host.stream, expected, x, how);
+        kernels::dropout(gpu(), y, to_gpu(x), how_gpu);
+        EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << " " << rows << " x " << length << " " << p;
+      }
+}
+
 }  // namespace
 }  // namespace witan

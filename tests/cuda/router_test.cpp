@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/elementwise.h"
 
 namespace witan {
 namespace {
@@ -147,6 +148,33 @@ TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
                                    pre_softmax);
           EXPECT_TRUE(agree(dlogits, expected, tolerance(dtype) / 10, tolerance(dtype)));
         }
+}
+
+// The losses of a whole from the sums of its parts, and the gradients that a part has of them.
+TEST_F(RouterOnGpu, PartsHaveTheLossesAndGradientsOfTheWhole) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const auto& [T, E, K] :
+         std::vector<std::array<int64_t, 3>>{{2, 1, 1}, {66, 33, 2}, {602, 64, 8}, {4002, 128, 6}, {42, 257, 33}}) {
+      SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
+      const Tensor logits = host.normal({T, E}, dtype, "logits", 2);
+      const auto whole = on_host(logits, K, false);
+      const Tensor total = host.stream.zeros({E + 1}, dtype), dbalance = host.normal({1}, dtype, "dbalance"),
+                   dz = host.normal({1}, dtype, "dz"), dlogits = host.poisoned({T, E}, dtype);
+      kernels::router_backward(host.stream, dlogits, {Tensor(), dbalance, dz}, whole, false);
+      for (const int64_t begin : {int64_t{0}, T / 2}) {
+        auto part = on_gpu(logits.narrow(0, begin, T / 2), K, false);
+        const Tensor sums = poisoned({E + 1}, dtype), gradient = poisoned({T / 2, E}, dtype);
+        kernels::router_sums(gpu(), sums, part);
+        kernels::add(host.stream, total, total, to_host(sums));
+        part.counts = to_gpu(whole.counts);
+        kernels::router_backward(gpu(), gradient, {Tensor(), to_gpu(dbalance), to_gpu(dz)}, part, false, 2);
+        EXPECT_TRUE(agree(gradient, dlogits.narrow(0, begin, T / 2), tolerance(dtype) / 10, tolerance(dtype)));
+      }
+      const Tensor balance = poisoned({1}, dtype), z = poisoned({1}, dtype);
+      kernels::router_losses(gpu(), balance, z, {to_gpu(total), to_gpu(whole.counts), T, K});
+      EXPECT_TRUE(agree(balance, whole.balance, 0, tolerance(dtype)));
+      EXPECT_TRUE(agree(z, whole.z, 0, tolerance(dtype)));
+    }
 }
 
 }  // namespace

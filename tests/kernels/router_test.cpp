@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "support/rank.h"
+#include "witan/kernels/elementwise.h"
 
 namespace witan {
 namespace {
@@ -149,6 +150,26 @@ Results results_of(int threads, DType dtype, bool pre_softmax) {
       {rank.normal({T, K}, dtype, "dweights"), rank.normal({1}, dtype, "dbalance"), rank.normal({1}, dtype, "dz")}, out,
       pre_softmax);
   return {values(out.weights), values(out.balance), values(out.z), values(dlogits)};
+}
+
+// Three parts of a micro-batch, one of them without tokens.
+TEST(Router, PartsHaveTheLossesOfTheWhole) {
+  Rank rank;
+  const int64_t T = 21, E = 5, K = 2;
+  const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2);
+  const auto whole = poisoned_outputs(rank, T, E, K, DType::f64);
+  kernels::router_forward(rank.stream, whole, logits, false);
+  const Tensor total = rank.stream.zeros({E + 1}, DType::f64), sums = rank.poisoned({E + 1}, DType::f64);
+  for (const auto& [begin, tokens] : {std::pair{0, 8}, std::pair{8, 0}, std::pair{8, 13}}) {
+    const auto part = poisoned_outputs(rank, tokens, E, K, DType::f64);
+    kernels::router_forward(rank.stream, part, logits.narrow(0, begin, tokens), false);
+    kernels::router_sums(rank.stream, sums, part);
+    kernels::add(rank.stream, total, total, sums);
+  }
+  const Tensor balance = rank.poisoned({1}, DType::f64), z = rank.poisoned({1}, DType::f64);
+  kernels::router_losses(rank.stream, balance, z, {total, whole.counts, T, K});
+  EXPECT_TRUE(close(balance, whole.balance, 0, 1e-14));
+  EXPECT_TRUE(close(z, whole.z, 0, 1e-14));
 }
 
 TEST(Router, ThreadsDoNotChangeABit) {

@@ -166,7 +166,7 @@ void GradientBuckets::finish_step() {
     line.next = 0;
   }
   under_way_ = nullptr;
-  if (side_) stream_.follow(*side_);
+  wait_for_side();
   in_flight_ = {};
   for (const Bucket& bucket : buckets_)
     if (bucket.embedding != nullptr) meet_head(bucket);
@@ -210,11 +210,17 @@ void GradientBuckets::finish_micro_batch(Bucket& bucket) {
 Stream& GradientBuckets::reduction_stream(const Bucket& bucket) {
   if (!side_ || bucket.group->size() == 1) return stream_;
   if (bucket.divided()) {  // what was reduced before gives its memory back
-    stream_.follow(*side_);
+    wait_for_side();
     in_flight_ = {};
   }
   side_->follow(stream_);
+  beside_ = true;
   return *side_;
+}
+
+// In a recorded step only what is part of it can be waited for.
+void GradientBuckets::wait_for_side() {
+  if (std::exchange(beside_, false)) stream_.follow(*side_);
 }
 
 // Over ranks. Owners' parts are summed over them first, which are neighbours in the order of all: the same tree.

@@ -109,6 +109,7 @@ class GradientBuckets {
   void sum_levels(const Bucket& bucket);
   void sum_sources(const Bucket& bucket);
   Stream& reduction_stream(const Bucket& bucket);
+  void wait_for_side();
   void reduce(const Bucket& bucket, const Tensor& buffer);
   void reduce_into_part(Bucket& bucket);
   void meet_head(const Bucket& bucket);
@@ -119,6 +120,7 @@ class GradientBuckets {
 
   Stream& stream_;
   std::unique_ptr<Stream> side_;  // on a GPU with peers: reductions, beside the backward
+  bool beside_ = false;           // it has work that the main stream has not waited for
   GradientOptions options_;
   std::vector<Bucket> buckets_;
   std::vector<Line> lines_;    // by chunk

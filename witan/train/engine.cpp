@@ -143,9 +143,6 @@ std::string Engine::why_eager() const {
     return "moe_grouped_gemm = false asks the host how many rows each expert has";
   if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
     return "rows of experts are exchanged over NCCL, whose counts the host reads";
-  if (config_.parallel.sharding() > Sharding::optimizer) return "steps that divide gradients were not tried recorded";
-  for (const Axis axis : {Axis::context, Axis::tensor, Axis::pipeline})
-    if (groups_.of(axis).size() > 1) return cat("steps that divide a model over ", axis, " were not tried recorded");
   return "";
 }
 

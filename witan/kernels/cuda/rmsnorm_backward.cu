@@ -33,6 +33,16 @@ struct ColumnSums {
   }
 };
 
+// a b as a tensor of T would hold it: never fused with what is added to it. So a sum of gradients has the same bits
+// where the norm and the addition are one kernel as where they are two, as at the first block of a pipeline's stage.
+template <class T>
+__device__ __forceinline__ Acc<T> rounded(Acc<T> a, Acc<T> b) {
+  if constexpr (std::is_same_v<Acc<T>, double>)
+    return __dmul_rn(a, b);
+  else
+    return convert<Acc<T>>(convert<T>(__fmul_rn(a, b)));
+}
+
 // dx = [dsum +] r (w dy - x r^2 mean(w dy x));  with kSums, strips[block, d] = sum over the block's rows of dy x r
 template <bool kAdds, bool kSums, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
@@ -79,9 +89,11 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
         weight.load(w, first, D);
       }
       for_chunk<Shape>([&](int p, int j) {
-        A value = scale * (weight(p, j) * g(p, j) - in(p, j) * pull);
-        if constexpr (kAdds) value += before(p, j);
-        g.set(p, j, value);
+        const A pulled = weight(p, j) * g(p, j) - in(p, j) * pull;
+        if constexpr (kAdds)
+          g.set(p, j, rounded<T>(scale, pulled) + before(p, j));
+        else
+          g.set(p, j, scale * pulled);
       });
       g.store(dx + t * D, first, D);
     });
