@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -45,6 +46,7 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 
 struct Trajectory {
   std::vector<double> losses, norms, dropped;
+  std::vector<double> balances, zs;          // the router's losses
   std::vector<std::vector<double>> weights;  // the global parameters at the end, by name
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
@@ -57,6 +59,8 @@ inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& lay
     batches.push_back(random_batch(config, step * config.micro_batches() + j));
   return batches;
 }
+
+using MakeBatches = std::function<std::vector<Batch>(const RunConfig&, const Layout&, int rank, int64_t step)>;
 
 // The largest difference, relative to the largest value, or to what a step changes at the least: the bias of keys, on
 // which attention does not depend, learns nothing but roundings.
@@ -71,17 +75,21 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
 
 inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance, const std::string& what) {
   SCOPED_TRACE(what);
-  ASSERT_EQ(a.losses.size(), b.losses.size());
-  for (size_t step = 0; step < a.losses.size(); ++step) {
-    EXPECT_NEAR(a.losses[step], b.losses[step], tolerance * std::abs(a.losses[step])) << "loss of step " << step;
-    EXPECT_NEAR(a.norms[step], b.norms[step], tolerance * std::abs(a.norms[step])) << "gradient norm of step " << step;
-  }
+  const auto each_step = [&](const char* figure, const std::vector<double>& of_a, const std::vector<double>& of_b) {
+    ASSERT_EQ(of_a.size(), of_b.size());
+    for (size_t step = 0; step < of_a.size(); ++step)
+      EXPECT_NEAR(of_a[step], of_b[step], tolerance * std::abs(of_a[step])) << figure << " of step " << step;
+  };
+  each_step("loss", a.losses, b.losses);
+  each_step("gradient norm", a.norms, b.norms);
+  each_step("load-balancing loss", a.balances, b.balances);
+  each_step("z-loss", a.zs, b.zs);
   ASSERT_EQ(a.weights.size(), b.weights.size());
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_LE(distance(a.weights[i], b.weights[i]), tolerance) << i;
 }
 
-// `steps` steps of the config on its own ranks.
-inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
+// `steps` steps of the config on its own ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
+inline Trajectory run_engine(const RunConfig& config, int64_t steps, const MakeBatches& batches = own_batches) {
   config.validate();
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -97,11 +105,13 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps) {
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
     Engine engine(stream, groups, config);
     for (int64_t step = 0; step < steps; ++step) {
-      const StepResult out = engine.step(own_batches(config, layout, rank, step), step + 1, step);
+      const StepResult out = engine.step(batches(config, layout, rank, step), step + 1, step);
       if (rank != 0) continue;
       result.losses.push_back(out.loss);
       result.norms.push_back(out.gradient_norm);
       result.dropped.push_back(out.dropped_share);
+      result.balances.push_back(out.balance_loss);
+      result.zs.push_back(out.z_loss);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
     for (const StateTensor& kept : engine.state()) {
