@@ -1,13 +1,14 @@
 // deterministic = true: the same bits in every layout.
 #include <gtest/gtest.h>
 
-#include <array>
-
+#include "train/laid_out.h"
 #include "train/run_support.h"
 
 namespace witan {
 namespace {
 
+using testing::laid_out;
+using testing::LaidOut;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
@@ -17,6 +18,7 @@ constexpr int64_t kSteps = 4;
 #else
 constexpr int64_t kSteps = 100;
 #endif
+constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig deterministic_config(const char* dtype) {
   RunConfig config = small_config();
@@ -29,42 +31,76 @@ RunConfig deterministic_config(const char* dtype) {
 void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.balances, b.balances);
+  EXPECT_EQ(a.zs, b.zs);
   ASSERT_EQ(a.weights.size(), b.weights.size());
-  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_EQ(a.weights[i], b.weights[i]) << "parameter " << i;
+  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i] == b.weights[i]) << "parameter " << i;
 }
 
 class Deterministic : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, Deterministic, ::testing::Values("float32", "bfloat16"));
 
-TEST_P(Deterministic, EveryLayoutGivesTheBitsOfOneRank) {
-  RunConfig config = deterministic_config(GetParam());
+void expect_the_bits_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts) {
   const Trajectory one = run_engine(config, kSteps);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const auto& [ranks, expert] :
-       std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}, {8, 1}, {8, 2}, {8, 4}, {8, 8}}) {
-    SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert));
-    config.parallel.ranks = ranks;
-    config.parallel.expert_model_parallel_size = expert;
-    expect_same_bits(one, run_engine(config, kSteps));
+  for (const LaidOut& layout : layouts) {
+    SCOPED_TRACE(described(layout));
+    expect_same_bits(one, run_engine(laid_out(config, layout), kSteps));
   }
 }
 
-TEST_P(Deterministic, DistributedOptimizersToo) {
-  const auto config_of = [&](int ranks, int expert, int instances) {
-    RunConfig config = testing::sharded_config(ranks, expert, instances);
-    config.model.dtype = GetParam();
-    config.parallel.deterministic = true;
-    return config;
-  };
-  constexpr int64_t kFew = kSteps < 20 ? kSteps : 20;  // the matrices are large
-  RunConfig alone = config_of(1, 1, 1);
-  alone.parallel.use_distributed_optimizer = false;
-  const Trajectory one = run_engine(alone, kFew);
-  for (const auto& [ranks, expert, instances] :
-       std::vector<std::array<int, 3>>{{2, 1, 1}, {2, 2, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {8, 8, 4}, {8, 4, 8}}) {
-    SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert, ", ", instances, " optimizers"));
-    expect_same_bits(one, run_engine(config_of(ranks, expert, instances), kFew));
-  }
+TEST_P(Deterministic, ReplicasAndDividedExpertsGiveTheBitsOfOneRank) {
+  expect_the_bits_of_one_rank(deterministic_config(GetParam()), {{"replicate=2"},
+                                                                 {"replicate=2,expert=2"},
+                                                                 {"replicate=4"},
+                                                                 {"replicate=4,expert=2"},
+                                                                 {"replicate=4,expert=4"},
+                                                                 {"replicate=8"},
+                                                                 {"replicate=8,expert=2"},
+                                                                 {"replicate=8,expert=4"},
+                                                                 {"replicate=8,expert=8"}});
+}
+
+// With an embedding of two chunks of the norm, so that owners' parts are cut inside a matrix.
+RunConfig deep_config(const char* dtype) {
+  RunConfig config = deterministic_config(dtype);
+  config.model.num_layers = 4;
+  config.model.vocab_size = 2100;
+  config.data.seq_length = 8;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  return config;
+}
+
+TEST_P(Deterministic, DistributedOptimizersGiveThemToo) {
+  expect_the_bits_of_one_rank(deep_config(GetParam()), {{"shard=2"},
+                                                        {"shard=4,expert=2"},
+                                                        {"shard=8,expert=8"},
+                                                        {"replicate=2,shard=2"},
+                                                        {"replicate=2,shard=4,expert=2"},
+                                                        {"replicate=4,shard=2,expert=8"},
+                                                        {"shard=4,expert=2", "optim_grads"}});
+}
+
+TEST_P(Deterministic, DividedParametersGiveThemToo) {
+  expect_the_bits_of_one_rank(
+      deep_config(GetParam()),
+      {{"shard=2", kFsdp},
+       {"shard=4,expert=2", kFsdp},
+       {"shard=8,expert=8", kFsdp},
+       {"replicate=2,shard=2", kFsdp},
+       {"replicate=2,shard=4,expert=2", kFsdp},
+       {.mesh = "replicate=4,shard=2,expert=4", .strategy = kFsdp, .reshard_after_forward = false}});
+}
+
+TEST_P(Deterministic, PipelinesGiveThemToo) {
+  expect_the_bits_of_one_rank(deep_config(GetParam()), {{"pipeline=2"},
+                                                        {"pipeline=4"},
+                                                        {"pipeline=2", "auto", 2},
+                                                        {"replicate=2,pipeline=2,expert=2"},
+                                                        {"replicate=4,pipeline=2", "auto", 2},
+                                                        {"shard=2,pipeline=4,expert=2"},
+                                                        {"replicate=2,shard=2,pipeline=2,expert=4", "auto", 2}});
 }
 
 TEST_P(Deterministic, ThreadsRecomputationAndSequentialExpertsToo) {
