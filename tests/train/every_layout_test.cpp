@@ -60,6 +60,7 @@ const std::vector<LaidOut> kOfTwoAxes = {
     {"shard=2,tensor=2,expert_tensor=1"},
     {"shard=2,tensor=2,expert_tensor=1", kFsdp},
     {"shard=2,pipeline=2"},
+    {"shard=2,pipeline=2", kFsdp},
     {"shard=4,expert=2"},
     {"shard=4,expert=2", kFsdp},
     {"shard=4,expert_tensor=2"},
@@ -106,6 +107,9 @@ const std::vector<LaidOut> kOfEightRanks = {
     {"replicate=2,shard=2,tensor=2", kFsdp},
     {"replicate=2,shard=2,context=2,expert=4", kFsdp},
     {.mesh = "replicate=2,shard=2,tensor=2,expert=2", .strategy = kFsdp, .reshard_after_forward = false},
+    {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
+    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2},
+    {"replicate=2,shard=2,pipeline=2,expert=4", kFsdp},
     // interleaved stages; logits that every rank of the tensor axis has whole
     {"replicate=2,tensor=2,pipeline=2,expert_tensor=1", "auto", 2},
     {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
