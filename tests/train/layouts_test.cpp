@@ -239,6 +239,48 @@ TEST(Layouts, RecomputeChangesNoBit) {
   }
 }
 
+// Of the samples that a step has, cut into micro-batches otherwise.
+std::vector<Batch> recut(const RunConfig& config, const Layout&, int, int64_t step) {
+  RunConfig single = config;
+  single.train.micro_batch_size = 1;
+  std::vector<Batch> batches(static_cast<size_t>(config.micro_batches()));
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  for (int64_t i = 0; i < config.train.global_batch_size; ++i) {
+    const Batch sample = testing::random_batch(single, step * config.train.global_batch_size + i);
+    Batch& batch = batches[static_cast<size_t>(i / config.train.micro_batch_size)];
+    batch.sequences += 1;
+    batch.sequence_length = sample.sequence_length;
+    batch.loss_tokens += sample.loss_tokens;
+    append(batch.tokens, sample.tokens);
+    append(batch.targets, sample.targets);
+    append(batch.positions, sample.positions);
+    append(batch.sequence_ids, sample.sequence_ids);
+    append(batch.loss_mask, sample.loss_mask);
+  }
+  return batches;
+}
+
+// What is a sum over tokens does not know how many come at once: the loss, the z-loss, their gradients, clipping. The
+// load of experts is a micro-batch's own.
+TEST(Layouts, MicroBatchesChangeTheLoadBalancingLossAlone) {
+  RunConfig config = small_config();
+  config.model.dtype = "float64";
+  config.model.moe.moe_z_loss_coeff = 1e-2;
+  config.model.moe.moe_router_load_balancing_type = "none";
+  config.optimizer.clip_grad = 0.1;
+  const auto run = [&](int64_t micro_batch_size) {
+    config.train.micro_batch_size = micro_batch_size;
+    return run_engine(config, kSteps, recut);
+  };
+  Trajectory one = run(1);
+  for (const int64_t size : {2, 4, 16}) {
+    Trajectory other = run(size);
+    EXPECT_NE(one.balances, other.balances);
+    other.balances = one.balances;
+    expect_equal(one, other, 1e-9, cat("micro-batches of ", size));
+  }
+}
+
 TEST(Layouts, StateChecksPass) {
   RunConfig config = small_config();
   config.train.check_states = true;
