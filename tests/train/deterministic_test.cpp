@@ -90,6 +90,8 @@ TEST_P(Deterministic, DividedParametersGiveThemToo) {
        {"shard=8,expert=8", kFsdp},
        {"replicate=2,shard=2", kFsdp},
        {"replicate=2,shard=4,expert=2", kFsdp},
+       {"shard=2,pipeline=2", kFsdp, 2},
+       {"replicate=2,shard=2,pipeline=2,expert=2", kFsdp},
        {.mesh = "replicate=4,shard=2,expert=4", .strategy = kFsdp, .reshard_after_forward = false}});
 }
 

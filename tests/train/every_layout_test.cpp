@@ -80,19 +80,15 @@ const std::vector<LaidOut> kOfTwoAxes = {
 const std::vector<LaidOut> kOfEightRanks = {
     {"replicate=2,context=2,tensor=2"},
     {"replicate=2,context=2,tensor=2,expert=4,expert_tensor=1"},
-    {"replicate=2,context=2,tensor=2,expert=2,expert_tensor=2"},
     {"replicate=2,context=2,tensor=2,expert=1,expert_tensor=4"},
-    {"replicate=2,tensor=2,pipeline=2"},
     {"replicate=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
     {"replicate=2,context=2,pipeline=2,expert=4"},
-    {"replicate=2,context=4,expert=2"},
     {"replicate=4,tensor=2,expert=2,expert_tensor=2"},
     {"context=2,tensor=4,expert_tensor=1"},
     {"context=4,tensor=2,expert=2,expert_tensor=1"},
     {"context=2,pipeline=4,expert=2"},
     {"tensor=2,pipeline=4,expert_tensor=1"},
     {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
-    {"context=2,tensor=2,pipeline=2,expert=4,expert_tensor=1"},
     // with divided optimizers
     {"replicate=2,shard=2,tensor=2"},
     {"replicate=2,shard=2,context=2,expert=2"},
@@ -100,7 +96,6 @@ const std::vector<LaidOut> kOfEightRanks = {
     {"shard=2,context=2,pipeline=2,expert=2"},
     {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
     // and divided gradients and values, FSDP and HSDP
-    {"shard=4,tensor=2,expert=2,expert_tensor=2", kGradients},
     {"shard=4,tensor=2,expert=2,expert_tensor=2", kFsdp},
     {"shard=4,context=2,expert=4", kFsdp},
     {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
