@@ -80,6 +80,43 @@ TEST(Adjoint, AllToAllOfEqualPartsIsItsOwn) {
   expect_adjoint("all_to_all_equal", all_to_all_equal, all_to_all_equal, whole, whole);
 }
 
+// Owners' parts of a bucket: the first owner has nothing.
+std::vector<int64_t> uneven_begins(int n) {
+  std::vector<int64_t> begins = {0};
+  for (int64_t owner = 0; owner < n; ++owner) begins.push_back(begins.back() + 11 * owner);
+  return begins;
+}
+int64_t uneven_part(int rank, int) {
+  return 11 * rank;
+}
+int64_t uneven_whole(int, int n) {
+  return uneven_begins(n).back();
+}
+
+TEST(Adjoint, ReductionIntoUnevenPartsAndTheirGatheringAreEachOthers) {
+  const Map reduce = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+    const std::vector<int64_t> begins = uneven_begins(group.size());
+    const Tensor buffer = rank.stream.empty(in.shape(), DType::f64);
+    rank.stream.copy(buffer, in);
+    group.reduce_scatter_uneven(rank.stream, buffer, begins);
+    const auto [begin, count] = part_of(begins, group.rank());
+    rank.stream.copy(out, buffer.narrow(0, begin, count));
+  };
+  const Map gather = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
+    const std::vector<int64_t> begins = uneven_begins(group.size());
+    std::vector<OwnedPiece> pieces;
+    for (int owner = 0; owner < group.size(); ++owner) {
+      const auto [begin, count] = part_of(begins, owner);
+      const Tensor piece = out.narrow(0, begin, count);
+      if (owner == group.rank()) rank.stream.copy(piece, in);
+      if (count > 0) pieces.push_back({piece, owner});
+    }
+    group.gather_pieces(rank.stream, pieces);
+  };
+  expect_adjoint("reduce_scatter_uneven", reduce, gather, uneven_whole, uneven_part);
+  expect_adjoint("gather_pieces", gather, reduce, uneven_part, uneven_whole);
+}
+
 // Rank r sends (2 r + 3 p) % 4 rows to rank p: none at times.
 int64_t sends(int from, int to) {
   return (2 * from + 3 * to) % 4;
