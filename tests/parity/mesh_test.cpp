@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iomanip>
+#include <iostream>
+#include <map>
 
 #include "witan/base/threads.h"
 #include "witan/comm/threads.h"
 #include "witan/model/counts.h"
+#include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
 #include "witan/train/engine.h"
 
@@ -17,7 +21,6 @@ namespace {
 RunConfig recipe() {
   RunConfig config;
   read_toml(config.fields(), WITAN_SOURCE_DIR "/recipes/parity/mesh_test.toml");
-  config.parallel.threads = 2;
   return config;
 }
 
@@ -34,16 +37,51 @@ Batch ten_tokens() {
   return batch;
 }
 
-std::vector<double> losses_of(const RunConfig& config, const Batch& batch, int64_t steps) {
+using Values = std::map<std::string, std::vector<float>>;  // by name, of global tensors
+
+// As one rank draws them.
+Values initial_values(const RunConfig& config) {
+  ThreadPool pool(2);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 30), pool);
+  const Groups alone = make_meta_groups(Layout(config.parallel, 1, 0), 0);
+  const Transformer model(stream, config.model, static_cast<uint64_t>(config.train.seed),
+                          alone.model_axes(config.parallel));
+  Values values;
+  for (const Parameter* parameter : model.parameters())
+    values.emplace(parameter->name(), parameter->value().to_vector<float>());
+  return values;
+}
+
+// Elements beyond theirs are 0: of words that are there to make the vocabulary divisible.
+void begin_with(const Engine& engine, const Values& values) {
+  for (const StateTensor& kept : engine.state()) {
+    const auto found = values.find(kept.name);
+    if (found == values.end()) continue;  // the optimizer's
+    for (int64_t j = 0; j < kept.local.elements(); ++j) {
+      const auto element = static_cast<size_t>(kept.region.global(j));
+      kept.local.data<float>()[j] = element < found->second.size() ? found->second[element] : 0;
+    }
+  }
+}
+
+// Every rank that has samples of its own is given the same. `values`: what parameters begin with; empty: as configured.
+std::vector<double> losses_of(RunConfig config, const Batch& batch, int64_t steps, const Values& values) {
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), 0);
+  config.train.global_batch_size = layout.data_ranks();
   config.validate();
-  ThreadWorld world(1);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(layout.world_size());
   std::vector<double> losses;
   world.run([&](int rank) {
-    const Groups groups = make_groups(world, Layout(config.parallel, 1, 0), rank);
+    const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(static_cast<int>(config.parallel.threads));
-    Stream stream({Device::Kind::cpu}, Arena::reserve(make_plan(config).arena_bytes()), pool);
+    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
     Engine engine(stream, groups, config);
-    for (int64_t step = 0; step < steps; ++step) losses.push_back(engine.step({batch}, step + 1, step).loss);
+    begin_with(engine, values);
+    for (int64_t step = 0; step < steps; ++step) {
+      const double loss = engine.step({batch}, step + 1, step).loss;
+      if (rank == 0) losses.push_back(loss);
+    }
   });
   return losses;
 }
@@ -61,18 +99,78 @@ constexpr std::array<Step, 6> kSteps = {{{{11.174592, 11.174592, 11.174639}, 1e-
                                          {{11.38132, 11.38399, 11.48178}, 2e-2, 11.601592, 3e-3},
                                          {{10.10321, 10.12830, 9.97338}, 2e-2, 9.997540, 3e-3}}};
 
-TEST(MeshTest, LossesArePublishedOnes) {
+// Rows of the table in docs/parity.md.
+struct Row {
+  const char* name;
+  const char* mesh;
+  const char* strategy = "auto";
+  bool loss_parallel = true;
+};
+void PrintTo(const Row& row, std::ostream* out) {
+  *out << row.name;
+}
+constexpr const char* kFsdp = "optim_grads_params";
+const Row kOne = {"OneRank", "replicate=1"};
+const Row kShardFsdp = {"Shard2Fsdp", "shard=2", kFsdp}, kTensor = {"Tensor2LossParallel", "tensor=2"},
+          kMixedFsdp = {"Replicate2Shard2Tensor2Fsdp", "replicate=2,shard=2,tensor=2", kFsdp};
+const std::vector<Row> kRows = {{"Shard2", "shard=2"},
+                                kShardFsdp,
+                                {"Replicate2", "replicate=2"},
+                                kTensor,
+                                {"Tensor2WholeLogits", "tensor=2", "auto", false},
+                                {"Replicate2Shard2Tensor2", "replicate=2,shard=2,tensor=2"},
+                                kMixedFsdp};
+
+void expect_published(const Row& row, size_t steps) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "153 million parameters: minutes under a sanitizer, and nothing that other tests do not reach";
 #endif
-  const auto losses = losses_of(recipe(), ten_tokens(), kSteps.size());
-  for (size_t i = 0; i < kSteps.size(); ++i) {
+  RunConfig config = recipe();
+  config.parallel.ranks = 0;
+  config.parallel.mesh = row.mesh;
+  expand_mesh(config.parallel, {});
+  config.parallel.loss_parallel = row.loss_parallel;
+  config.parallel.data_parallel_sharding_strategy = row.strategy;
+  config.parallel.threads = config.parallel.ranks == 1 ? 2 : 1;
+  // Ranks that divide the vocabulary have one word more, which none of the tokens is: about 1/50258 of the probability.
+  Values values;
+  double padding = 0;  // nats
+  if (config.model.vocab_size % config.parallel.tensor_model_parallel_size != 0) {
+    values = initial_values(recipe());
+    config.model.vocab_size += 1;
+    padding = 3e-5;
+    config.model.init_method = "normal";
+  }
+  const auto losses = losses_of(config, ten_tokens(), static_cast<int64_t>(steps), values);
+  ASSERT_EQ(losses.size(), steps);
+  for (size_t i = 0; i < steps; ++i) {
     const auto& [published, tolerance, on_cpu, cpu_tolerance] = kSteps[i];
     const auto [least, most] = std::ranges::minmax(published);
     EXPECT_GE(losses[i], least * (1 - tolerance)) << "step " << i;
     EXPECT_LE(losses[i], most * (1 + tolerance)) << "step " << i;
-    EXPECT_NEAR(losses[i], on_cpu, cpu_tolerance * on_cpu) << "step " << i;
+    EXPECT_NEAR(losses[i], on_cpu, cpu_tolerance * on_cpu + padding) << "step " << i;
+    std::cout << row.name << ", step " << i << ": " << std::fixed << std::setprecision(6) << losses[i] << "\n";
   }
+}
+
+TEST(MeshTest, LossesArePublishedOnes) {
+  expect_published(kOne, kSteps.size());
+}
+
+// Layouts of every kind; the second step sees what an update of each makes.
+class MeshTestBegins : public ::testing::TestWithParam<Row> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestBegins, ::testing::Values(kShardFsdp, kTensor, kMixedFsdp),
+                         [](const auto& row) { return row.param.name; });
+TEST_P(MeshTestBegins, WithThePublishedLosses) {
+  expect_published(GetParam(), 2);
+}
+
+// All steps on every layout: a minute each, and up to 8 GiB of memory. docs/parity.md has what it prints.
+class MeshTestOf : public ::testing::TestWithParam<Row> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestOf, ::testing::ValuesIn(kRows),
+                         [](const auto& row) { return row.param.name; });
+TEST_P(MeshTestOf, DISABLED_LossesArePublishedOnes) {
+  expect_published(GetParam(), kSteps.size());
 }
 
 TEST(MeshTest, HasThePublishedNumberOfParameters) {
