@@ -110,18 +110,6 @@ TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
   });
 }
 
-// The search for a run that fits goes by it.
-TEST(Plan, EstimatesTheArenasAsItPlansThem) {
-  RunConfig config = small_config();
-  config.train.global_batch_size = 48;
-  config.train.sample_tokens = 0;
-  config.parallel = {2, 2, 1};
-  EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
-  config.parallel.deterministic = true;
-  config.train.global_batch_size = config.train.micro_batch_size * 2 * 16;
-  EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
-}
-
 TEST(Reserve, GrowsWithTheVocabularyAndTheHeldOutBatches) {
   const RunConfig config = small_config();
   RunConfig words = config, looks = config;

@@ -78,6 +78,59 @@ TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
   EXPECT_EQ(load_of(config, 64), (Load{"float32", 2, 8}));
 }
 
+// 16 GPUs of two hosts, whose kernels take 0.3 s of one micro-batch, 0.2 s of them backward.
+class ClusterStepTest : public ::testing::Test {
+ protected:
+  ClusterStepTest() {
+    config_.parallel = {16, 8, 1};
+    plan_.ranks.resize(1);
+    plan_.ranks[0].step = {{"attention", {{"gemm", {0.3 * 0.8 * 0.8 * 989e12, 0}}}}};
+    plan_.stages = {StageLayers::all(10)};
+    plan_.micro_batches = 1;
+  }
+  // Of exchanges that are waited for, where a rank sends what takes so long.
+  double waited(const char* axis, const char* operation, double seconds) {
+    constexpr double kRate = 0.75 * 450e9;  // within a host, and of eight adapters of it together
+    plan_.ranks[0].sent = {{axis, {{operation, seconds * kRate}}}};
+    const StepTime time = predict_step(plan_, config_, cluster_.ceilings({"bfloat16", 16, 1}), &cluster_);
+    EXPECT_NEAR(time.parts.at("attention"), 0.3, 1e-12);
+    EXPECT_NEAR(time.parts.at("launches"), 10 * 1e-4, 1e-12);
+    const auto found = time.parts.find("exchange");
+    const double waited = found == time.parts.end() ? 0 : found->second;
+    EXPECT_NEAR(time.seconds, 0.301 + waited, 1e-9);
+    return waited;
+  }
+
+  const Cluster cluster_ = {find_gpu("h100"), 8, 450e9, 50e9};
+  RunConfig config_ = small_config();
+  Plan plan_;
+};
+
+TEST_F(ClusterStepTest, ReductionsHideBehindTheLastBackward) {
+  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0, 1e-9);
+  EXPECT_NEAR(waited("replicate", "all_reduce", 0.5), 0.3, 1e-9);
+  plan_.micro_batches = 2;  // of half as many blocks: as many launches, and half of the backward for the last
+  plan_.stages = {StageLayers::all(5)};
+  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0.05, 1e-9);
+  config_.parallel.overlap_grad_reduce = false;
+  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0.15, 1e-9);
+}
+
+TEST_F(ClusterStepTest, GathersOfParametersHideBehindAllKernels) {
+  config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0, 1e-9);
+  EXPECT_NEAR(waited("shard", "gather_pieces", 0.35), 0.05, 1e-9);
+  config_.parallel.overlap_param_gather = false;
+  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0.25, 1e-9);
+  config_.parallel.data_parallel_sharding_strategy = "optim";  // of updated values, at the end of a step
+  config_.parallel.overlap_param_gather = true;
+  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0.25, 1e-9);
+}
+
+TEST_F(ClusterStepTest, RowsOfExpertsAreWaitedFor) {
+  EXPECT_NEAR(waited("expert", "all_to_all", 0.05), 0.05, 1e-9);
+}
+
 TEST(StepTime, ARunIsStepsAndLooks) {
   RunConfig config = small_config();
   config.parallel = {2, 1, 1};

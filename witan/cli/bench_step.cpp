@@ -50,10 +50,6 @@ std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data
   return batches;
 }
 
-Layout layout_of(const RunConfig& config) {
-  return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
-}
-
 Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
   const int64_t steps = state.steps;
   const Device device = device_of(config, rank);

@@ -1,6 +1,7 @@
 // witan plan: what a run would need, before it runs.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "witan/base/text.h"
@@ -8,9 +9,12 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
+#include "witan/planner/changes.h"
+#include "witan/planner/cluster.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_page.h"
 #include "witan/planner/megatron_memory.h"
+#include "witan/planner/search_page.h"
 #include "witan/train/resolve.h"
 
 namespace witan::cli {
@@ -18,36 +22,127 @@ namespace {
 
 constexpr uint64_t kLeastMemory = 1'000'000;  // less is a number without its unit
 
+// A world that need not be here.
+struct Elsewhere {
+  int64_t ranks = 0, gpus = 0;  // of it; 0: those of this machine
+  std::string gpu;              // which; empty: any
+  int gpus_per_host = 8;
+  double link = 0, network = 50;  // GB/s; 0: as the GPU's data sheet has it
+
+  bool asked() const { return ranks > 0 || gpus > 0; }
+};
+
 struct State {
   RunConfig config;
   std::optional<ConfigArgs> args;
   std::string memory;  // of another machine; empty: of this one
+  Elsewhere elsewhere;
   bool processes = false;
+  bool search = false;
+  bool keep_micro_batch_size = false;
   bool json = false;
   bool layout = false;
 };
 
+std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
+  constexpr const char* kUsual = "h100";
+  constexpr double kGiga = 1e9;
+  if (elsewhere.gpu.empty() && !search) return std::nullopt;
+  Cluster cluster{find_gpu(elsewhere.gpu.empty() ? kUsual : elsewhere.gpu), elsewhere.gpus_per_host,
+                  elsewhere.link * kGiga, elsewhere.network * kGiga};
+  if (elsewhere.link == 0) cluster.link_bytes_s = cluster.gpu.link_bytes_s;
+  return cluster;
+}
+
+// As many ranks as were asked for, on hosts of so many GPUs.
+void move_to(RunConfig& config, const Elsewhere& elsewhere) {
+  if (!elsewhere.asked()) return;
+  auto& parallel = config.parallel;
+  const bool gpus = elsewhere.gpus > 0;
+  const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
+  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == ranks, gpus ? "--gpus " : "--world-size ", ranks,
+                       " and ranks = ", parallel.ranks, " differ: leave one of them out");
+  require<ConfigError>(!gpus || parallel.device != "cpu", "--gpus ", ranks,
+                       " and device = cpu differ: --world-size plans ranks on CPUs");
+  parallel.ranks = ranks;
+  if (gpus) parallel.device = "cuda";
+  if (parallel.ranks_per_process > 0) return;
+  if (!gpus) parallel.ranks_per_process = 1;
+  if (gpus && ranks > elsewhere.gpus_per_host)  // a process for each host
+    parallel.ranks_per_process = std::gcd(ranks, static_cast<int64_t>(elsewhere.gpus_per_host));
+}
+
+// Of a run's memory, or of a GPU's; 0: unknown.
+int64_t memory_of(const State& state, const std::optional<Cluster>& cluster) {
+  if (!state.memory.empty()) {
+    const uint64_t asked = parse_bytes(state.memory);
+    require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
+                         format_bytes(static_cast<double>(asked)), ": say a machine's, with its unit, as in 8GB");
+    return static_cast<int64_t>(asked);
+  }
+  if (cluster) return static_cast<int64_t>(cluster->gpu.memory_bytes);
+  return state.elsewhere.asked() ? 0 : usable_memory(state.config);
+}
+
+PlanOptions options_of(const State& state, const Tokenizer* tokenizer) {
+  constexpr int64_t kFew = 16;  // ranks that a page can show one by one
+  PlanOptions options;
+  options.balanced = true;
+  options.prompt_tokens = prompt_tokens(state.config, tokenizer);
+  options.spread = state.elsewhere.asked();
+  if (state.config.parallel.ranks > kFew) options.ranks = PlanOptions::Ranks::by_class;
+  return options;
+}
+
+// A call that comes to this configuration, with Witan's defaults for what it leaves out.
+std::string full_command(const Context& context, const RunConfig& config) {
+  return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
+}
+
+ExitCode search(Context& context, const State& state, const Cluster& cluster, int64_t vocab_size) {
+  SearchOptions options;
+  options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
+  options.memory = memory_of(state, cluster);
+  options.vocab_size = vocab_size;
+  const SearchResult result = search_layouts(state.config, cluster, options);
+  const auto command = [&](const RunConfig& asked) { return full_command(context, asked); };
+  const std::string page = state.json ? search_json(result, state.config, options)
+                                      : format_search(result, state.config, cluster, options, command);
+  std::fputs(page.c_str(), context.out);
+  std::fflush(context.out);  // the page comes before the error
+  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus,
+                            " GPUs was found that fits into ", format_bytes(static_cast<double>(options.memory)),
+                            " of each");
+  return ExitCode::done;
+}
+
 ExitCode plan(Context& context, State& state) {
-  const uint64_t asked = state.memory.empty() ? 0 : parse_bytes(state.memory);
-  require<ConfigError>(state.memory.empty() || asked >= kLeastMemory, "--memory ", state.memory, " is ",
-                       format_bytes(static_cast<double>(asked)), ": say a machine's, with its unit, as in 8GB");
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
   if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
   if (state.processes) config.parallel.ranks_per_process = 1;
-  resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
+  move_to(config, state.elsewhere);
+  const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
+  const int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data);
+  if (state.search) return search(context, state, *cluster, vocab_size);
+  resolve(config, usable_cores(), vocab_size);
   config.validate();
   if (state.layout) {
     std::fputs(format_layout(config).c_str(), context.out);
     return ExitCode::done;
   }
-  const Plan plan = plan_of(config, tokenizer ? &*tokenizer : nullptr, /*balanced=*/true);
-  const std::optional<Timing> timing = timing_of(plan, config, 0);
-  const int64_t bytes = asked > 0 ? static_cast<int64_t>(asked) : usable_memory(config);
+  const int64_t bytes = memory_of(state, cluster);
+  const PlanOptions options = options_of(state, tokenizer ? &*tokenizer : nullptr);
+  const Plan plan = make_plan(config, options);
+  std::optional<Timing> timing;
+  if (cluster)
+    timing = timing_on(*cluster, plan, config);
+  else if (!state.elsewhere.asked())
+    timing = timing_of(plan, config, 0);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
   if (!state.json) std::fputs(format_megatron_memory(config).c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
-  require_fits(config, plan, bytes);
+  require_fits(config, plan, bytes, options);
   return ExitCode::done;
 }
 
@@ -66,6 +161,8 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --device cuda --ranks 8 --dtype bfloat16 --memory 141GB\n"
        "witan plan --device cuda --ranks 16 --processes --dtype bfloat16 --memory 80GB\n"
        "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
+       "witan plan @recipes/megatron/mixtral.args --gpus 1024 --gpu h100\n"
+       "witan plan @recipes/megatron/mixtral.args --search --gpus 64 --memory 80GB\n"
        "witan plan --ranks 8 --expert-model-parallel-size 4 --use-distributed-optimizer true --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
       [state, &context] { return plan(context, *state); });
@@ -73,10 +170,46 @@ void add_plan(CLI::App& app, Context& context) {
       ->type_name("SIZE");
   command->add_flag("--processes", state->processes,
                     "plan ranks that are processes, as a launcher starts them, instead of threads of one");
-  CLI::Option* json = command->add_flag("--json", state->json, "print JSON");
+  Elsewhere& elsewhere = state->elsewhere;
+  CLI::Option* world =
+      command
+          ->add_option(
+              "--world-size", elsewhere.ranks,
+              "plan for so many ranks, each a process, on hosts that need not be here; --memory is a rank's then")
+          ->check(CLI::Range(1, 1 << 16));
+  CLI::Option* gpus = command
+                          ->add_option("--gpus", elsewhere.gpus,
+                                       "the same with a GPU for each; those of one host are threads of one process")
+                          ->check(CLI::Range(1, 1 << 16))
+                          ->excludes(world);
   command
-      ->add_flag("--print-layout", state->layout, "print mesh, groups and how each parameter is held, and nothing else")
-      ->excludes(json);
+      ->add_option("--gpu", elsewhere.gpu,
+                   "their kind, whose data sheet says how much memory they have and how fast they are: " + gpu_names())
+      ->type_name("NAME")
+      ->needs(gpus);
+  command->add_option("--gpus-per-host", elsewhere.gpus_per_host, "GPUs that are linked to each other [8]")
+      ->check(CLI::Range(1, 1 << 16))
+      ->needs(gpus);
+  command->add_option("--link-bandwidth", elsewhere.link, "GB/s from a GPU to others of its host [by the data sheet]")
+      ->check(CLI::Range(0.01, 1e5))
+      ->needs(gpus);
+  command->add_option("--network-bandwidth", elsewhere.network, "GB/s from a GPU to other hosts [50]")
+      ->check(CLI::Range(0.01, 1e5))
+      ->needs(gpus);
+  CLI::Option* json = command->add_flag("--json", state->json, "print JSON");
+  CLI::Option* layout = command
+                            ->add_flag("--print-layout", state->layout,
+                                       "print mesh, groups and how each parameter is held, and nothing else")
+                            ->excludes(json);
+  CLI::Option* search = command
+                            ->add_flag("--search", state->search,
+                                       "rank the layouts of --gpus that fit by the time of a step [--gpu h100]")
+                            ->needs(gpus)
+                            ->excludes(layout);
+  command
+      ->add_flag("--keep-micro-batch-size", state->keep_micro_batch_size,
+                 "search with the micro-batches asked for, and not with their halves too")
+      ->needs(search);
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());
 }

@@ -1,5 +1,7 @@
 #include "witan/cli/planning.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -39,11 +41,13 @@ CeilingsFile ceilings_file() {
   return {ceilings_path(), machine_identity()};
 }
 
-Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer, bool balanced) {
-  PlanOptions options;
-  options.balanced = balanced;
-  if (tokenizer) options.prompt_tokens = static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
-  return make_plan(config, options);
+Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer) {
+  return make_plan(config, {.prompt_tokens = prompt_tokens(config, tokenizer)});
+}
+
+std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer) {
+  if (!tokenizer) return std::nullopt;
+  return static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
 }
 
 int64_t usable_memory(const RunConfig& config) {
@@ -65,6 +69,18 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
   const Load load = load_of(config, usable_cores());
   if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
   return timing_from(file.get(load), "measured now", plan, config, done);
+}
+
+Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& config) {
+  Timing timing;
+  timing.ceilings = cluster.ceilings({config.model.dtype, static_cast<int>(config.parallel.ranks), 1});
+  timing.source =
+      fmt::format("of {}'s data sheet; links {:.0f} GB/s, hosts of {} GPUs, network {:.0f} GB/s a GPU",
+                  cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
+  timing.step = predict_step(plan, config, timing.ceilings, &cluster);
+  timing.steps = steps_left(config, 0);
+  timing.run_seconds = predict_run(timing.step, config, 0);
+  return timing;
 }
 
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "witan/planner/ceilings_file.h"
+#include "witan/planner/cluster.h"
 #include "witan/planner/format.h"
 #include "witan/tokenizer/tokenizer.h"
 
@@ -12,8 +13,10 @@ namespace witan::cli {
 // The ceilings that this machine and this program were measured to have.
 CeilingsFile ceilings_file();
 
-// The plan of a resolved config. A tokenizer tells how long the sample's prompt is. `balanced`: as in PlanOptions.
-Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer, bool balanced = false);
+// The plan of a resolved config, for every rank. A tokenizer tells how long the sample's prompt is.
+Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer);
+// Nothing without a tokenizer.
+std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer);
 
 // Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown. The config is
 // resolved.
@@ -25,8 +28,11 @@ int64_t usable_memory_of_gpu(int device);
 // Nothing for GPUs that are not here.
 std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64_t done);
 
-// The same without holding up a start: where no ceilings are kept, from the peak of multiply-adds and the share of it
-// that steps usually reach.
+// How long the plan's run takes on a cluster that need not be here. Throws ConfigError as Cluster::ceilings() does.
+Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& config);
+
+// timing_of() without holding up a start: where no ceilings are kept, from the peak of multiply-adds and the share of
+// it that steps usually reach.
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done);
 
 // The tokenizer of a run that was begun; nothing where there is none yet.

@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/fields.h"
 #include "witan/base/text.h"
+#include "witan/planner/quick_plan.h"
 #include "witan/planner/reserve.h"
 #include "witan/tensor/cuda.h"
 
@@ -18,6 +19,7 @@ constexpr int64_t kShortestSequence = 128;  // below it a language model learns 
 // A way to divide the work over ranks.
 struct Division {
   int64_t ranks, expert, threads;
+  Sharding sharding;
 };
 
 // Ranks that the config could have: no more than its own where they are threads of this machine's cores, as many as
@@ -28,24 +30,34 @@ int64_t most_ranks(const RunConfig& config) {
   return own.ranks > cuda::devices() ? config.micro_batches() * own.model_ranks() : cuda::devices();
 }
 
-// The config's own first, then more ranks to a set of experts, then fewer ranks, then more.
-std::vector<Division> divisions(const RunConfig& config) {
+// More ranks to a set of experts, on `ranks` ranks; all sets where the config has another number of them.
+void divide_experts(const RunConfig& config, int64_t ranks, std::vector<Division>& all) {
   const auto& own = config.parallel;
-  std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads}};
-  const int64_t shared = config.micro_batches() * own.model_ranks();  // by ranks, evenly
-  for (int64_t ranks = own.ranks; ranks >= 1; --ranks) {
-    if (shared % ranks != 0) continue;
-    const int64_t threads = own.threads * own.ranks / ranks;
-    for (int64_t expert = ranks; expert >= 1; --expert) {
-      if (ranks % expert != 0 || config.model.moe.num_experts % expert != 0) continue;
-      if (ranks == own.ranks && expert <= own.expert_model_parallel_size) break;
-      all.push_back({ranks, expert, threads});
-      if (config.model.moe.num_experts == 0) break;
-    }
+  const int64_t threads = own.threads * own.ranks / ranks;
+  for (int64_t expert = ranks; expert >= 1; --expert) {
+    if (ranks % expert != 0 || config.model.moe.num_experts % expert != 0) continue;
+    if (ranks == own.ranks && expert <= own.expert_model_parallel_size) break;
+    all.push_back({ranks, expert, threads, own.sharding()});
+    if (config.model.moe.num_experts == 0) break;
   }
+}
+
+// The config's own first, then more ranks to a set of experts, then what ranks that hold the same can divide, then
+// fewer ranks, then more.
+std::vector<Division> divisions(const RunConfig& config, bool ranks_are_given) {
+  const auto& own = config.parallel;
+  std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads, own.sharding()}};
+  const int64_t shared = config.micro_batches() * own.model_ranks();  // by ranks, evenly
+  divide_experts(config, own.ranks, all);
+  for (const Sharding more : {Sharding::optimizer, Sharding::parameters})
+    for (size_t i = 0, divided = all.size(); more > own.sharding() && i < divided; ++i)
+      if (all[i].sharding == own.sharding()) all.push_back({own.ranks, all[i].expert, own.threads, more});
+  if (ranks_are_given) return all;
+  for (int64_t ranks = own.ranks - 1; ranks >= 1; --ranks)
+    if (shared % ranks == 0) divide_experts(config, ranks, all);
   for (int64_t ranks = 2 * own.ranks; ranks <= most_ranks(config); ranks *= 2) {
     if (shared % ranks != 0) break;
-    all.push_back({ranks, std::gcd(ranks, config.model.moe.num_experts), own.threads});
+    all.push_back({ranks, std::gcd(ranks, config.model.moe.num_experts), own.threads, own.sharding()});
     if (config.model.moe.num_experts == 0) all.back().expert = 1;
   }
   return all;
@@ -73,6 +85,11 @@ RunConfig changed(RunConfig config, std::pair<int64_t, int64_t> batch, const Div
   config.parallel.ranks = division.ranks;
   config.parallel.expert_model_parallel_size = std::max<int64_t>(division.expert, 1);
   config.parallel.threads = division.threads;
+  if (division.sharding != config.parallel.sharding()) {
+    const bool parameters = division.sharding == Sharding::parameters;
+    config.parallel.data_parallel_sharding_strategy = parameters ? "optim_grads_params" : "auto";
+    config.parallel.use_distributed_optimizer = config.parallel.use_distributed_optimizer || !parameters;
+  }
   int64_t& optimizers = config.parallel.num_distributed_optimizer_instances;
   optimizers = std::gcd(optimizers, division.ranks);  // as many as still divide them
   config.model.recompute_granularity = recomputation;
@@ -86,18 +103,16 @@ bool is_valid(const RunConfig& config) try {
   return false;
 }
 
-bool may_fit(const RunConfig& config, int64_t bytes) {
+bool may_fit(const RunConfig& config, int64_t bytes, bool spread) {
   if (!is_valid(config)) return false;
-  const int64_t arenas = estimate_arena_bytes(config);
-  return config.parallel.on_gpu() ? arenas / config.parallel.ranks + gpu_reserve_bytes(config) <= bytes
-                                  : arenas + reserve_bytes(config) <= bytes;
+  const int64_t arenas = estimate_arena_bytes(config), mean = arenas / config.parallel.ranks;
+  if (config.parallel.on_gpu()) return mean + gpu_reserve_bytes(config) <= bytes;
+  return (spread ? mean : arenas) + reserve_bytes(config) <= bytes;
 }
 
-Alternative describe(RunConfig before, RunConfig now, int64_t needed_bytes) {
+Alternative describe(const RunConfig& before, RunConfig now, int64_t needed_bytes) {
   Alternative found;
-  const Fields was = before.fields(), is = now.fields();
-  for (size_t i = 0; i < was.size(); ++i)
-    if (was[i].text() != is[i].text()) found.changes.emplace_back(is[i].name, is[i].text());
+  found.changes = changed_keys(before, now);
   found.same_result =
       before.train.micro_batch_size == now.train.micro_batch_size && before.data.seq_length == now.data.seq_length;
   found.needed_bytes = needed_bytes;
@@ -111,44 +126,34 @@ std::string bytes_text(int64_t bytes) {
 
 }  // namespace
 
-std::string Alternative::flags() const {
-  std::string text;
-  for (const auto& [key, value] : changes) {
-    std::string plain = value;  // texts carry TOML's quotes
-    std::erase(plain, '"');
-    text += cat(text.empty() ? "" : " ", flag_name(key), " ", plain);
-  }
-  return text;
-}
-
-std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes) {
+std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes, const PlanOptions& options) {
   const auto sizes = batches(config);
-  const auto layouts = divisions(config);
+  const auto layouts = divisions(config, options.spread);
   const auto recomputing = recomputations(config);
   // The smallest there is comes first: where it does not fit, nothing does.
   if (std::none_of(layouts.begin(), layouts.end(), [&](const Division& division) {
-        return may_fit(changed(config, sizes.back(), division, recomputing.back()), bytes);
+        return may_fit(changed(config, sizes.back(), division, recomputing.back()), bytes, options.spread);
       }))
     return std::nullopt;
   for (const auto& size : sizes)
     for (const Division& division : layouts)
       for (const std::string& recomputation : recomputing) {
         RunConfig candidate = changed(config, size, division, recomputation);
-        if (!may_fit(candidate, bytes)) continue;
-        const int64_t needed = make_plan(candidate).needed_bytes();
+        if (!may_fit(candidate, bytes, options.spread)) continue;
+        const int64_t needed = make_plan(candidate, options).needed_bytes();
         if (needed <= bytes) return describe(config, std::move(candidate), needed);
       }
   return std::nullopt;
 }
 
-void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes) {
+void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options) {
   const int64_t needed = plan.needed_bytes();
   if (bytes == 0 || needed <= bytes) return;
   const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
   std::string message = cat("the run does not fit: it needs ", bytes_text(needed),
                             plan.on_gpu ? " of each GPU (arena " : " (arenas ", bytes_text(needed - reserve),
                             ", all else ", bytes_text(reserve), "), and ", bytes_text(bytes), " are usable. ");
-  if (const auto nearest = nearest_fitting(config, bytes))
+  if (const auto nearest = nearest_fitting(config, bytes, options))
     message +=
         cat(nearest->same_result ? "The same training fits with " : "What fits trains otherwise: ", nearest->flags(),
             " (", bytes_text(nearest->needed_bytes), ")");

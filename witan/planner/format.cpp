@@ -33,7 +33,10 @@ std::map<std::string, Cost> parts_of(const RankPlan& rank) {
 std::string flops_section(const Plan& plan) {
   std::map<std::string, Cost> parts;
   for (const RankPlan& rank : plan.ranks)
-    for (const auto& [part, cost] : parts_of(rank)) parts[part] += cost;
+    for (const auto& [part, cost] : parts_of(rank)) {
+      const auto ranks = static_cast<double>(rank.ranks.size());
+      parts[part] += {ranks * cost.flops, ranks * cost.bytes};
+    }
   std::vector<std::pair<std::string, Cost>> sorted(parts.begin(), parts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
@@ -51,13 +54,28 @@ bool worth_a_note(const Plan& plan) {
   return plan.balanced_activations && 4 * *plan.balanced_activations <= 3 * plan.ranks.front().tags.at("activations");
 }
 
+// The ranks of a pipeline's ends send less than those between them, and the owners of a buffer's last part less than
+// the others: of each operation the one that sends most, and all together.
 std::string sent_section(const Plan& plan) {
-  std::string out;
-  for (const auto& [axis, operations] : plan.ranks.front().sent)
-    for (const auto& [operation, bytes] : operations)
-      out += fmt::format("  {:<32} {:<22} {:>13}\n", axis, operation, format_bytes(bytes));
-  if (out.empty()) return out;
-  return fmt::format("\nSent by rank 0 in one step\n  {:<32} {:<22} {:>13}\n", "axis", "operation", "bytes") + out;
+  struct Sent {
+    double most = 0, all = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Sent> sums;
+  for (const RankPlan& rank : plan.ranks)
+    for (const auto& [axis, operations] : rank.sent)
+      for (const auto& [operation, bytes] : operations) {
+        if (bytes == 0) continue;
+        Sent& sum = sums[{axis, operation}];
+        sum.most = std::max(sum.most, bytes);
+        sum.all += bytes * static_cast<double>(rank.ranks.size());
+      }
+  if (sums.empty()) return "";
+  std::string out = fmt::format("\nSent in one step\n  {:<32} {:<22} {:>14} {:>14}\n", "axis", "operation",
+                                "most of a rank", "of all ranks");
+  for (const auto& [what, sum] : sums)
+    out += fmt::format("  {:<32} {:<22} {:>14} {:>14}\n", what.first, what.second, format_bytes(sum.most),
+                       format_bytes(sum.all));
+  return out;
 }
 
 std::string pipeline_section(const Plan& plan) {
@@ -137,27 +155,68 @@ std::string format_exchange(const Plan& plan) {
              " do not reach each other's memory");
 }
 
+namespace {
+
+// "0-3, 8-11"; of many such runs the first ones, and how many ranks they are: "0, 8, 16, … (128)".
+std::string ranks_text(std::vector<int> ranks) {
+  constexpr size_t kRuns = 3;
+  std::ranges::sort(ranks);
+  std::vector<std::string> runs;
+  for (size_t first = 0, end; first < ranks.size(); first = end) {
+    for (end = first + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+    runs.push_back(end == first + 1 ? cat(ranks[first]) : cat(ranks[first], "-", ranks[end - 1]));
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(runs.size(), kRuns); ++i) text += cat(i > 0 ? ", " : "", runs[i]);
+  return runs.size() <= kRuns ? text : cat(text, ", … (", ranks.size(), ")");
+}
+
+// Ranks of equal needs share a line.
+struct Row {
+  std::string label;
+  const RankPlan* rank;
+};
+std::vector<Row> rows_of(const Plan& plan) {
+  std::vector<std::pair<const RankPlan*, std::vector<int>>> alike;
+  for (const RankPlan& one : plan.ranks) {
+    auto same = std::ranges::find_if(alike, [&](const auto& row) {
+      return row.first->tags == one.tags && row.first->arena_bytes == one.arena_bytes;
+    });
+    if (same == alike.end()) same = alike.insert(same, {&one, {}});
+    same->second.insert(same->second.end(), one.ranks.begin(), one.ranks.end());
+  }
+  std::vector<Row> rows;
+  for (auto& [rank, ranks] : alike) rows.push_back({ranks_text(std::move(ranks)), rank});
+  return rows;
+}
+
+}  // namespace
+
 std::string format_memory(const Plan& plan, int64_t usable) {
-  std::string out = fmt::format(
-      "\nMemory of each rank: the most that each kind takes, and the arena that holds them\n  {:<6}", "rank");
+  std::string out = "\nMemory of each rank: the most that each kind takes, and the arena that holds them\n";
+  std::vector<Row> rows = rows_of(plan);
+  size_t width = 6;
+  for (const Row& row : rows) width = std::max(width, row.label.size());
+  out += fmt::format("  {:<{}}", "rank", width);
   for (const auto& [tag, bytes] : plan.ranks.front().tags) out += fmt::format(" {:>13}", tag);
   out += fmt::format(" {:>13}\n", "arena");
-  for (size_t first = 0, end; first < plan.ranks.size(); first = end) {  // ranks of equal needs share a line
-    const RankPlan& rank = plan.ranks[first];
-    for (end = first + 1; end < plan.ranks.size() && plan.ranks[end].tags == rank.tags &&
-                          plan.ranks[end].arena_bytes == rank.arena_bytes;)
-      ++end;
-    out += fmt::format("  {:<6}", end == first + 1 ? cat(first) : cat(first, "-", end - 1));
-    for (const auto& [tag, bytes] : rank.tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
-    out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank.arena_bytes)));
+  for (const auto& [label, rank] : rows) {
+    out += fmt::format("  {:<{}}", label, width);
+    for (const auto& [tag, bytes] : rank->tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
+    out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank->arena_bytes)));
   }
+  if (!std::ranges::all_of(plan.ranks, &RankPlan::exact))
+    out += "  of ranks that share a line the one that owns most was planned; the others need no more\n";
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
-  out += fmt::format("  {} {} + reserve for all else {} = {}", plan.on_gpu ? "of each GPU: arena" : "arenas",
+  out += fmt::format("  {} {} + reserve for all else {} = {}",
+                     plan.on_gpu   ? "of each GPU: arena"
+                     : plan.spread ? "of each rank: arena"
+                                   : "arenas",
                      bytes(plan.needed_bytes() - reserve), bytes(reserve), bytes(plan.needed_bytes()));
   if (usable > 0)
     out += fmt::format(" of {} usable{}", bytes(usable), plan.needed_bytes() > usable ? ": IT DOES NOT FIT" : "");
-  return out + (plan.on_gpu ? cat("\n  of the host: ", bytes(plan.resident_bytes()), "\n") : "\n");
+  return out + (plan.on_gpu && !plan.spread ? cat("\n  of the host: ", bytes(plan.resident_bytes()), "\n") : "\n");
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
@@ -178,6 +237,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
     nlohmann::ordered_json parts = nlohmann::ordered_json::object();
     for (const auto& [part, cost] : parts_of(rank)) parts[part] = {{"flops", cost.flops}, {"bytes", cost.bytes}};
     json["ranks"].push_back({{"rank", rank.rank},
+                             {"ranks", rank.ranks},
+                             {"exact", rank.exact},
                              {"arena_bytes", rank.arena_bytes},
                              {"tags", rank.tags},
                              {"parts", parts},

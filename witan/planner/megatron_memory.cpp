@@ -15,6 +15,7 @@ std::string line(const char* what, double with, double without) {
 }  // namespace
 
 std::string format_megatron_memory(const RunConfig& config) {
+  if (config.parallel.model_ranks() > 1) return "";
   const int64_t ranks = config.parallel.ranks, divided = config.parallel.expert_model_parallel_size;
   std::string out = fmt::format(
       "\nWeights, gradients and optimizer of each of {} rank{} in Megatron-LM, by its formula\n  {:<34} {:>16} "

@@ -1,5 +1,4 @@
-// The memory that Megatron-LM's users know from its log, for the memory of its distributed optimizer, which Witan does
-// not have yet.
+// The memory that Megatron-LM's users know from its log, beside what Witan plans.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@ namespace witan {
 
 // Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/megatron_formulas.h), as lines for
 // people: over all parameters, as it prints them, and with experts divided over their ranks; with its distributed
-// optimizer and without. The config must be resolved.
+// optimizer and without. Nothing where ranks divide the model otherwise. The config must be resolved.
 std::string format_megatron_memory(const RunConfig& config);
 
 }  // namespace witan

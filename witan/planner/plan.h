@@ -8,18 +8,16 @@
 #include <vector>
 
 #include "witan/model/counts.h"
-#include "witan/tensor/device.h"
+#include "witan/planner/meta_rank.h"
 #include "witan/train/config.h"
 #include "witan/train/trainer.h"
 
 namespace witan {
 
-// By part of the model, then kernel; by axis, then operation: bytes.
-using KernelCosts = std::map<std::string, std::map<std::string, Cost>>;
-using SentBytes = std::map<std::string, std::map<std::string, double>>;
-
 struct RankPlan {
   int rank = 0;
+  std::vector<int> ranks = {};          // all that need and do the same, it among them
+  bool exact = true;                    // else they need no more than it, give or take the last ones of divided buffers
   int64_t arena_bytes = 0;              // high-water mark of addresses: to the byte what the run's arena will reach
   std::map<std::string, int64_t> tags;  // largest bytes of each memory tag, likewise
   KernelCosts step;                     // of one step
@@ -31,8 +29,9 @@ struct RankPlan {
 
 struct Plan {
   ParameterCounts counts;
-  std::vector<RankPlan> ranks;
+  std::vector<RankPlan> ranks;    // of each rank, or of one for each class of ranks that are alike
   int64_t reserve_bytes = 0;      // of the process, outside the arenas (planner/reserve.h)
+  bool spread = false;            // over hosts, which are not known: what may run out is a rank's memory
   bool on_gpu = false;            // arenas are GPUs' memory, a GPU for each rank
   int64_t gpu_reserve_bytes = 0;  // of each GPU, outside its arena
   bool processes = false;         // ranks are processes
@@ -51,23 +50,28 @@ struct Plan {
   int64_t resident_bytes()
       const;  // the most that the process takes of the host: the reserve, and arenas that lie there
   // What the memory that may run out must have: a GPU's where arenas are there, else the host's.
-  int64_t needed_bytes() const { return on_gpu ? arena_bytes() + gpu_reserve_bytes : resident_bytes(); }
+  int64_t needed_bytes() const;
 };
 
 struct PlanOptions {
   std::optional<int64_t> prompt_tokens;  // of the sample at the end; nothing: one for each byte, the most there can be
   bool balanced = false;                 // plan also what an even spread of experts' rows would take
+  // Of ranks that are alike (planner/rank_classes.h) one is planned. A plan has
+  //   all         an entry for each rank
+  //   by_class    one for each class, of which there are `most_classes` at most
+  //   one_by_one  one for each rank, by a plan of its own: what the other two are held to
+  enum class Ranks : uint8_t { all, by_class, one_by_one } ranks = Ranks::all;
+  size_t most_classes = 32;
+  bool spread = false;  // Plan::spread
 };
 
 // The config must be resolved and valid.
 Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
 
+// All of a plan that is known without running a step: everything but ranks, step_flops, peers and what options ask for.
+Plan plan_outline(const RunConfig& config);
+
 // What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.
 RunPlan run_plan(const Plan& plan);
-
-// Bytes of all ranks' arenas alone, as fast as they can be had: the first rank of a stage stands for all of it, and of
-// many micro-batches on a rank without a pipeline three for all, since those between the first and the last take what
-// the second takes.
-int64_t estimate_arena_bytes(const RunConfig& config);
 
 }  // namespace witan

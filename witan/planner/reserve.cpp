@@ -9,12 +9,11 @@ int64_t reserve_bytes(const RunConfig& config) {
   constexpr int64_t kBatches = 4, kLooks = 2;
   constexpr int64_t kDriver = int64_t{3} << 30;  // what CUDA, its libraries and kernels take of the host, for each GPU
   const auto& parallel = config.parallel;
-  const int64_t threads = parallel.ranks * (parallel.threads + 2);  // the loader's and the saver's too
+  const int64_t ranks = parallel.ranks_per_process > 0 ? parallel.ranks_per_process : parallel.ranks;
+  const int64_t threads = ranks * (parallel.threads + 2);  // the loader's and the saver's too
   const int64_t tokens = config.train.global_batch_size * config.data.seq_length;
-  return kProcess +
-         (parallel.on_gpu() ? kDriver * (parallel.ranks_per_process > 0 ? parallel.ranks_per_process : parallel.ranks)
-                            : 0) +
-         kThread * threads + kBlock * config.model.num_layers * parallel.ranks + kEntry * config.model.vocab_size +
+  return kProcess + (parallel.on_gpu() ? kDriver * ranks : 0) + kThread * threads +
+         kBlock * config.model.num_layers * ranks + kEntry * config.model.vocab_size +
          kToken * tokens * (kBatches + kLooks * config.train.eval_iters);
 }
 

@@ -7,7 +7,8 @@
 
 namespace witan {
 
-// A bound in bytes for the whole process, linear in what it depends on:
+// A bound in bytes for the whole process, which runs all ranks, or ranks_per_process; linear in what it
+// depends on:
 //   3 GiB a GPU        CUDA's driver, libraries and kernels
 //   64 MiB             the program, its libraries, the tokenizer, and what reading and tokenizing text leave behind
 //   2 MiB a thread     stack, the C allocator's heap, what a save exchanges

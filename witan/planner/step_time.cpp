@@ -1,6 +1,7 @@
 #include "witan/planner/step_time.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace witan {
 namespace {
@@ -56,19 +57,79 @@ class RankClock {
   Cost all_;
 };
 
+// Exchanges of a rank on a cluster, as far as they are waited for, and what blocks cost beside their kernels.
+class ClusterClock {
+ public:
+  ClusterClock(const Plan& plan, const RunConfig& config, const Cluster& cluster)
+      : plan_(plan),
+        parallel_(config.parallel),
+        cluster_(cluster),
+        layout_(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts) {}
+
+  double waited(const RankPlan& rank, double kernel_seconds) const {
+    const LinkClock links(cluster_, layout_, rank.rank);
+    double waited = 0, reductions = 0, gathers = 0;
+    for (const auto& [group, operations] : rank.sent)
+      for (const auto& [operation, bytes] : operations)
+        (is_reduction(group, operation) ? reductions
+         : is_gather(group, operation)  ? gathers
+                                        : waited) += links.seconds(group, operation, bytes);
+    const bool divided = parallel_.sharding() >= Sharding::gradients;
+    const double backward = kBackward * kernel_seconds / (divided ? 1 : static_cast<double>(plan_.micro_batches));
+    return waited + std::max(reductions - backward, 0.0) + std::max(gathers - kernel_seconds, 0.0);
+  }
+  double looked(const RankPlan& rank) const {
+    const LinkClock links(cluster_, layout_, rank.rank);
+    double sum = 0;
+    for (const auto& [group, operations] : rank.look_sent)
+      for (const auto& [operation, bytes] : operations) sum += links.seconds(group, operation, bytes);
+    return sum;
+  }
+
+  double beside_kernels(const RankPlan& rank) const {
+    constexpr double kBlock = 1e-4;
+    int64_t blocks = 0;
+    const int stage = layout_.mesh().coordinate(rank.rank, Axis::pipeline);
+    for (const auto& [first, last] : plan_.stages[static_cast<size_t>(stage)].chunks) blocks += last - first;
+    return kBlock * static_cast<double>(blocks * plan_.micro_batches);
+  }
+
+ private:
+  static constexpr double kBackward = 2.0 / 3;  // of a micro-batch's time
+
+  // Of gradients, or of as little as losses and counts.
+  bool is_reduction(const std::string& group, const std::string& operation) const {
+    const bool reduces = operation == "all_reduce" || operation.starts_with("reduce_scatter");
+    return parallel_.overlap_grad_reduce && reduces &&
+           (group.find("replicate") != std::string::npos || group.find("shard") != std::string::npos);
+  }
+  bool is_gather(const std::string& group, const std::string& operation) const {
+    return parallel_.sharding() == Sharding::parameters && parallel_.overlap_param_gather &&
+           operation == "gather_pieces" && group.find("shard") != std::string::npos;
+  }
+
+  const Plan& plan_;
+  const ParallelConfig& parallel_;
+  const Cluster& cluster_;
+  const Layout layout_;
+};
+
 }  // namespace
 
-StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings) {
+StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings, const Cluster* cluster) {
   const RankClock clock(ceilings);
+  std::optional<ClusterClock> far;
+  if (cluster) far.emplace(plan, config, *cluster);
   StepTime slowest;
   for (const RankPlan& rank : plan.ranks) {
     StepTime time;
     time.seconds = clock.parts(rank.step, time.parts);
-    const double exchange = clock.exchange(rank.sent);
+    const double exchange = far ? far->waited(rank, time.seconds) : clock.exchange(rank.sent);
     if (exchange > 0) time.parts["exchange"] = exchange;
     time.seconds += exchange;
+    if (far) time.seconds += time.parts["launches"] = far->beside_kernels(rank);
     std::map<std::string, double> ignored;
-    time.look_seconds = clock.parts(rank.look, ignored) + clock.exchange(rank.look_sent);
+    time.look_seconds = clock.parts(rank.look, ignored) + (far ? far->looked(rank) : clock.exchange(rank.look_sent));
     if (time.seconds > slowest.seconds) slowest = time;
   }
   // Stages wait for the first micro-batch to reach them, and for the last to leave the others.

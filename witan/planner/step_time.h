@@ -5,6 +5,7 @@
 #include <string>
 
 #include "witan/planner/ceilings.h"
+#include "witan/planner/cluster.h"
 #include "witan/planner/plan.h"
 
 namespace witan {
@@ -18,9 +19,14 @@ struct StepTime {
 // Of the rank that takes longest, with an even load of the experts. A kernel takes its FLOPs or its bytes, whichever
 // bound it when it was measured, over its measured rate; one that was not measured goes at the mean rate of all.
 // Exchanges take their bytes over the measured rate, without waiting for peers; of a pipeline's stages the bubble says
-// how long they wait. More ranks than were measured at once,
-// which is as many as there are cores, take turns.
-StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings);
+// how long they wait. More ranks than were measured at once, which is as many as there are cores, take turns.
+//
+// On a cluster that is not here kernels reach 0.8 of the ceilings, each block's passes of a micro-batch cost 0.1 ms of
+// launches and tails besides, and exchanges take what LinkClock says. Reductions of gradients hide behind the backward
+// of the last micro-batch, or of all where gradients are divided, and gathers of divided parameters behind all
+// kernels, unless overlap_grad_reduce or overlap_param_gather is off; all other exchanges are waited for.
+StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings,
+                      const Cluster* cluster = nullptr);
 
 // The run's steps that are left after `done`, with its looks at held-out text; without checkpoints.
 double predict_run(const StepTime& step, const RunConfig& config, int64_t done);

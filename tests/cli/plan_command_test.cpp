@@ -1,0 +1,149 @@
+// witan plan, for worlds that need not be here.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli_support.h"
+
+namespace witan::test {
+namespace {
+
+class PlanCommandTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> words(const std::vector<std::string>& more) const {
+    std::vector<std::string> all = {"plan",
+                                    "--runs-folder",
+                                    own_.path().string(),
+                                    "--num-layers",
+                                    "4",
+                                    "--hidden-size",
+                                    "64",
+                                    "--vocab-size",
+                                    "1024",
+                                    "--num-experts",
+                                    "8",
+                                    "--seq-length",
+                                    "64",
+                                    "--tokenizer-vocab-size",
+                                    "300",
+                                    "--num-query-groups",
+                                    "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Said plan(const std::vector<std::string>& more) const { return witan(words(more)); }
+  void refuses(const std::vector<std::string>& more, int code, const std::vector<std::string>& pieces) const {
+    expect_refusal(words(more), code, pieces);
+  }
+
+  TempFolder own_;
+};
+
+// A few of the ranks stand for all; their memory is each rank's own.
+TEST_F(PlanCommandTest, AThousandRanksArePlannedBySome) {
+  const Said said = plan({"--world-size", "1024", "--pipeline-model-parallel-size", "4", "--tensor-model-parallel-size",
+                          "4", "--sequence-parallel", "true", "--global-batch-size", "256", "--micro-batch-size", "1",
+                          "--use-distributed-optimizer", "true", "--json", "--memory", "1GB"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_LE(json["ranks"].size(), 32u);
+  size_t ranks = 0;
+  int64_t most = 0;
+  for (const auto& one : json["ranks"]) {
+    ranks += one["ranks"].size();
+    most = std::max(most, one["arena_bytes"].get<int64_t>());
+  }
+  EXPECT_EQ(ranks, 1024u);
+  EXPECT_EQ(json["needed_bytes"], most + json["reserve_bytes"].get<int64_t>()) << "a rank's, not the world's";
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_FALSE(json.contains("step_seconds")) << "nothing is known of the machines";
+}
+
+TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
+  const std::vector<std::string> layout = {"--expert-model-parallel-size",
+                                           "8",
+                                           "--global-batch-size",
+                                           "64",
+                                           "--micro-batch-size",
+                                           "1",
+                                           "--dtype",
+                                           "bfloat16"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), layout.begin(), layout.end());
+    return plan(more);
+  };
+  const Said page = with({"--gpus", "64", "--gpu", "h100"});
+  ASSERT_EQ(page.code, 0) << page.err;
+  for (const char* piece : {"  0-63 ", "of 74.5 GiB usable", "go straight into the memory", "Time, predicted",
+                            "h100's data sheet", "hosts of 8 GPUs, network 50 GB/s a GPU"})
+    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
+  const auto seconds = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--gpus", "64", "--gpu", "h100", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return nlohmann::json::parse(with(all).out)["step_seconds"].get<double>();
+  };
+  const double slow = seconds({"--network-bandwidth", "5"});
+  EXPECT_GT(slow, seconds({}));
+  EXPECT_LT(seconds({"--network-bandwidth", "5", "--gpus-per-host", "64"}), slow) << "links instead of the network";
+  EXPECT_GT(seconds({"--link-bandwidth", "5"}), seconds({}));
+  const Said apart = with({"--gpus", "64", "--processes"});
+  EXPECT_TRUE(contains(apart.out, "rows of experts go over NCCL")) << apart.out;
+}
+
+TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
+  refuses({"--gpus", "8", "--world-size", "8"}, 2, {"--gpus", "--world-size"});
+  refuses({"--gpu", "h100"}, 2, {"--gpus"});
+  refuses({"--gpus", "8", "--gpu", "h10"}, 3, {"--gpu h10 is not known (did you mean h100?); there are"});
+  refuses({"--gpus", "8", "--ranks", "4"}, 3, {"--gpus 8 and ranks = 4 differ: leave one of them out"});
+  refuses({"--world-size", "8", "--mesh", "replicate=4"}, 3, {"--world-size 8 and ranks = 4 differ"});
+  refuses({"--gpus", "8", "--device", "cpu"}, 3, {"--gpus 8 and device = cpu differ"});
+  refuses({"--gpus", "4", "--gpu", "h100", "--dtype", "float64", "--micro-batch-size", "2"}, 3,
+          {"no time is known for dtype = float64"});
+}
+
+// What does not fit ends with what would, on as many ranks.
+TEST_F(PlanCommandTest, OffersWhatFitsOnAsManyGpus) {
+  const Said said = plan({"--gpus", "1024", "--global-batch-size", "1024", "--micro-batch-size", "1",
+                          "--ffn-hidden-size", "65536", "--expert-model-parallel-size", "1", "--memory", "2.6GB"});
+  EXPECT_EQ(said.code, 8) << said.out;
+  EXPECT_TRUE(contains(said.err, "The same training fits with ")) << said.err;
+  EXPECT_TRUE(contains(said.err, "--expert-model-parallel-size 8")) << said.err;
+  EXPECT_FALSE(contains(said.err, "--ranks")) << said.err;
+}
+
+// A search is quick, says what it dropped, and its first layout can be planned as it says.
+TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
+  const std::vector<std::string> model = {
+      "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), model.begin(), model.end());
+    return plan(more);
+  };
+  const Said page = with({"--search", "--gpus", "64", "--memory", "80GB"});
+  ASSERT_EQ(page.code, 0) << page.err;
+  for (const char* piece : {"64 GPUs of h100, 74.5 GiB a GPU", "What fits, the fastest first", "considered",
+                            "impossible", "witan train ", "--num-query-groups 4"})
+    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
+  const Said said = with({"--search", "--gpus", "64", "--memory", "80GB", "--json"});
+  const auto best = nlohmann::json::parse(said.out)["best"][0];
+  std::istringstream flags(best["flags"].get<std::string>());
+  std::vector<std::string> again = {"--gpus", "64", "--gpu", "h100", "--json"};
+  for (std::string word; flags >> word;) again.push_back(word);
+  const Said planned = with(again);
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const auto json = nlohmann::json::parse(planned.out);
+  EXPECT_EQ(json["needed_bytes"], best["needed_bytes"]);
+  EXPECT_DOUBLE_EQ(json["step_seconds"].get<double>(), best["step_seconds"].get<double>());
+}
+
+TEST_F(PlanCommandTest, ASearchThatFindsNothingEndsLikeARunThatDoesNotFit) {
+  const Said said = plan({"--search", "--gpus", "8", "--memory", "1.2GB"});
+  EXPECT_EQ(said.code, 8) << said.err;
+  EXPECT_TRUE(contains(said.out, "Nothing fits into 1.12 GiB a GPU")) << said.out;
+  EXPECT_TRUE(contains(said.err, "no layout of 8 GPUs was found that fits into 1.12 GiB of each")) << said.err;
+  refuses({"--search"}, 2, {"--gpus"});
+  refuses({"--search", "--world-size", "8"}, 2, {"--gpus"});
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,84 @@
+#include "witan/planner/layout_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "train/run_support.h"
+#include "witan/base/error.h"
+#include "witan/train/resolve.h"
+
+namespace witan {
+namespace {
+
+using testing::small_config;
+
+RunConfig dense_config() {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  config.model.recompute_granularity = "full";
+  config.train.micro_batch_size = 1;
+  return config;
+}
+
+RunConfig laid_out(const RunConfig& config, const LayoutChoice& choice, int64_t gpus) {
+  RunConfig one = with_layout(config, choice);
+  one.parallel.ranks = gpus;
+  resolve(one, 1, one.model.vocab_size);
+  return one;
+}
+
+// Two replicas, or two ranks of a ring, that divide nothing, the optimizer, gradients or parameters; two stages; two
+// tensor ranks.
+TEST(LayoutChoices, OfTwoGpusAreTen) {
+  std::multiset<std::string> found;
+  for (const LayoutChoice& choice : layout_choices(dense_config(), {.gpus = 2})) {
+    const RunConfig config = laid_out(dense_config(), choice, 2);
+    found.insert(cat(mesh_text(config), "; ", rest_text(config)));
+  }
+  const std::string rest = ", micro-batch 1, recompute full";
+  std::multiset<std::string> expected = {"replicate=2; no_shard" + rest, "pipeline=2; no_shard" + rest,
+                                         "context=2; no_shard" + rest, "tensor=2; no_shard" + rest};
+  for (const char* axis : {"shard=2; ", "context=2; "})
+    for (const char* divided : {"optim", "optim_grads", "optim_grads_params"}) expected.insert(axis + (divided + rest));
+  EXPECT_EQ(found, expected);
+}
+
+// The axes always make up all GPUs, and no choice comes twice.
+TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
+  RunConfig config = small_config();
+  config.model.num_layers = 8;
+  config.train.micro_batch_size = 4;
+  std::set<std::string> known;
+  bool interleaved = false, hybrid = false, cut_experts = false;
+  const auto choices = layout_choices(config, {.gpus = 16, .gpus_per_host = 4});
+  for (const LayoutChoice& c : choices) {
+    EXPECT_EQ(16 % (c.tensor * c.context * c.pipeline), 0);
+    EXPECT_LE(c.tensor, 4) << "within a host";
+    interleaved = interleaved || c.virtual_stages == 4;
+    hybrid = hybrid || (c.instances == 4 && c.sharding == Sharding::parameters);
+    cut_experts = cut_experts || (c.expert == 4 && c.expert_tensor == 2);
+    known.insert(cat(c.tensor, " ", c.context, " ", c.pipeline, " ", c.virtual_stages, " ", c.expert, " ",
+                     c.expert_tensor, " ", static_cast<int>(c.sharding), " ", c.instances, " ",
+                     static_cast<int>(c.recompute), " ", c.micro_batch_size));
+  }
+  EXPECT_EQ(known.size(), choices.size());
+  EXPECT_TRUE(interleaved && hybrid && cut_experts);
+}
+
+TEST(LayoutChoices, KeepTheMicroBatchAndTheRecomputationAskedFor) {
+  RunConfig config = dense_config();
+  config.train.micro_batch_size = 4;
+  std::set<int64_t> sizes;
+  for (const LayoutChoice& c : layout_choices(config, {.gpus = 2})) {
+    sizes.insert(c.micro_batch_size);
+    EXPECT_EQ(c.recompute, Recompute::full) << "what is computed again is not computed less";
+  }
+  EXPECT_EQ(sizes, (std::set<int64_t>{1, 2, 4}));
+  for (const LayoutChoice& c : layout_choices(config, {.gpus = 2, .keep_micro_batch_size = true}))
+    EXPECT_EQ(c.micro_batch_size, 4);
+}
+
+}  // namespace
+}  // namespace witan

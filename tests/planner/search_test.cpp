@@ -1,0 +1,137 @@
+#include "witan/planner/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "train/run_support.h"
+#include "witan/base/error.h"
+#include "witan/planner/search_page.h"
+#include "witan/train/resolve.h"
+
+namespace witan {
+namespace {
+
+RunConfig moe_config() {
+  RunConfig config = testing::small_config();
+  config.model.num_layers = 4;
+  config.model.hidden_size = 512;
+  config.model.vocab_size = 4096;
+  config.model.dtype = "bfloat16";
+  config.model.attention.num_attention_heads = config.model.attention.num_query_groups = 4;
+  config.model.mlp.ffn_hidden_size = 2048;
+  config.model.moe.num_experts = 4;
+  config.data.seq_length = 510;  // of which four parts cannot be made
+  config.train.micro_batch_size = 2;
+  config.train.global_batch_size = 16;
+  config.train.sample_tokens = 0;
+  config.parallel.expert_model_parallel_size = 0;
+  config.parallel.device = "cuda";
+  config.parallel.ranks = 4;
+  return config;
+}
+
+// Two hosts of two GPUs.
+Cluster cluster() {
+  return {find_gpu("h100"), 2, 450e9, 50e9};
+}
+
+SearchOptions options_for(int64_t memory) {
+  SearchOptions options;
+  options.limits = {.gpus = 4, .gpus_per_host = 2};
+  options.memory = memory;
+  options.vocab_size = 4096;
+  return options;
+}
+
+int64_t dropped(const SearchResult& result) {
+  int64_t sum = result.too_large + result.estimated_too_large + result.slower;
+  for (const auto& [key, count] : result.refused) sum += count;
+  return sum;
+}
+
+TEST(Search, RanksWhatFitsByTime) {
+  const SearchResult result = search_layouts(moe_config(), cluster(), options_for(int64_t{3} << 30));
+  EXPECT_EQ(result.considered, dropped(result) + result.planned) << "each is told of once";
+  EXPECT_GT(result.refused.size(), 0u);
+  ASSERT_GT(result.best.size(), 2u);
+  EXPECT_TRUE(std::ranges::is_sorted(result.best, {}, [](const FoundLayout& one) { return one.time.seconds; }));
+  for (const FoundLayout& one : result.best) {
+    SCOPED_TRACE(mesh_text(one.config));
+    const Plan plan = make_plan(one.config);
+    EXPECT_LE(plan.needed_bytes(), int64_t{3} << 30);
+    EXPECT_EQ(one.plan.needed_bytes(), plan.needed_bytes()) << "as plan says it";
+    RunConfig asked = one.asked;
+    resolve(asked, 1, 4096);
+    asked.validate();
+    EXPECT_EQ(mesh_text(asked), mesh_text(one.config)) << "what a user is told to ask for";
+  }
+  for (const FoundLayout& one : result.near) EXPECT_GT(one.plan.needed_bytes(), int64_t{3} << 30);
+}
+
+// Estimates and quick plans lose nothing: no layout of all that there are is faster.
+TEST(Search, FindsTheFastestOfAll) {
+  RunConfig config = moe_config();
+  config.model.num_layers = 2;
+  config.model.recompute_granularity = "selective";
+  config.train.global_batch_size = 8;
+  SearchOptions options = options_for(int64_t{2} << 30);
+  options.limits.keep_micro_batch_size = true;
+  options.most_quick = 20;
+  const SearchResult result = search_layouts(config, cluster(), options);
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_GT(result.slower + result.estimated_too_large, 0) << "some were not planned";
+  const Ceilings ceilings = cluster().ceilings({"bfloat16", 4, 1});
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const LayoutChoice& choice : layout_choices(config, options.limits)) {
+    RunConfig one = with_layout(config, choice);
+    try {
+      resolve(one, 1, 4096);
+      one.validate();
+    } catch (const ConfigError&) {
+      continue;
+    }
+    const Plan plan = make_plan(one);
+    const Cluster of = cluster();
+    if (plan.needed_bytes() <= options.memory)
+      fastest = std::min(fastest, predict_step(plan, one, ceilings, &of).seconds);
+  }
+  EXPECT_LE(result.best.front().time.seconds, 1.0001 * fastest);
+}
+
+std::string page_of(const SearchResult& result, const SearchOptions& options) {
+  return format_search(result, moe_config(), cluster(), options,
+                       [](const RunConfig& config) { return cat("witan train --ranks ", config.parallel.ranks); });
+}
+
+TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
+  const SearchOptions options = options_for(int64_t{3} << 30);
+  const SearchResult result = search_layouts(moe_config(), cluster(), options);
+  const std::string page = page_of(result, options);
+  for (const std::string& piece : {std::string("4 GPUs of h100, 3.00 GiB a GPU"), mesh_text(result.best.front().config),
+                                   cat(result.considered), std::string("considered"), std::string("impossible ("),
+                                   std::string("tokens/s/GPU"), std::string("beside the flags of this call"),
+                                   std::string("witan train --ranks 4"), std::string("they are no measurement")})
+    EXPECT_NE(page.find(piece), std::string::npos) << piece << " is missing in\n" << page;
+  const auto json = nlohmann::json::parse(search_json(result, moe_config(), options));
+  EXPECT_EQ(json["best"].size(), result.best.size());
+  EXPECT_EQ(json["best"][0]["needed_bytes"], result.best.front().plan.needed_bytes());
+  EXPECT_EQ(json["best"][0]["mesh"], mesh_text(result.best.front().config));
+}
+
+TEST(Search, SaysWhatComesNearestWhereNothingFits) {
+  const SearchOptions options = options_for(int64_t{1300} << 20);  // the reserve for all else takes most of it
+  const SearchResult result = search_layouts(moe_config(), cluster(), options);
+  EXPECT_TRUE(result.best.empty());
+  ASSERT_FALSE(result.near.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(result.near, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); }));
+  const std::string page = page_of(result, options);
+  for (const char* piece :
+       {"Nothing fits into 1.27 GiB a GPU. What comes nearest needs", "What does not fit, but nearly"})
+    EXPECT_NE(page.find(piece), std::string::npos) << page;
+}
+
+}  // namespace
+}  // namespace witan

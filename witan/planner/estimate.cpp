@@ -1,0 +1,179 @@
+#include "witan/planner/estimate.h"
+
+#include <algorithm>
+
+#include "witan/model/counts.h"
+#include "witan/parallel/schedule.h"
+#include "witan/planner/plan.h"
+#include "witan/planner/step_time.h"
+
+namespace witan {
+namespace {
+
+// Sizes of the model and of one rank's share of it, in elements and tokens.
+class Estimator {
+ public:
+  explicit Estimator(const RunConfig& config)
+      : config_(config),
+        model_(config.model),
+        parallel_(config.parallel),
+        layout_(layout_of(config)),
+        counts_(count_parameters(config.model)),
+        tensor_(size(Axis::tensor)),
+        context_(size(Axis::context)),
+        stages_(size(Axis::pipeline)),
+        micro_batches_(static_cast<double>(micro_batches_of_a_rank(config))),
+        tokens_(static_cast<double>(config.train.micro_batch_size * config.data.seq_length) / context_),
+        value_(static_cast<double>(size_of(config.model.compute_dtype()))),
+        width_(static_cast<double>(config.model.hidden_size)),
+        layers_(static_cast<double>(config.model.num_layers) / stages_) {}
+
+  RankPlan rank() const {
+    RankPlan plan;
+    plan.step["kernels"] = {{"products", {flops(), 0}}, {"elementwise", {0, moved()}}};
+    plan.step["optimizer"] = {{"update", {0, 26 * (owned(false) + owned(true))}}};
+    add_model_exchanges(plan.sent);
+    for (const bool experts : {false, true}) add_state_exchanges(plan.sent, experts);
+    return plan;
+  }
+
+  double state_bytes() const {
+    const Sharding sharding = parallel_.sharding();
+    const double gradient = static_cast<double>(size_of(config_.gradient_dtype()));
+    const double moments = config_.optimizer.optimizer == "sgd" ? 0 : 8 + (value_ == 2 ? 2 : 0);
+    double sum = 0;
+    for (const bool experts : {false, true}) {
+      sum += moments * owned(experts);
+      sum += gradient * (sharding >= Sharding::gradients ? owned(experts) : held(experts));
+      sum += value_ * (sharding >= Sharding::parameters ? owned(experts) : held(experts));
+    }
+    return sum;
+  }
+
+  // The first stage has the most micro-batches in flight, the last one the logits; whole units are of one block.
+  double bytes() const {
+    const Pipeline pipeline{static_cast<int>(stages_), chunks(), micro_batches_of_a_rank(config_)};
+    const double in_flight = static_cast<double>(most_in_flight(pipeline, 0)) / chunks();
+    const double logits = tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.vocab_size);
+    const bool full = model_.recompute() == Recompute::full;
+    const double block = block_bytes(full ? Recompute::none : model_.recompute());
+    const double kept = full ? tokens_ / tensor_ * width_ * value_ : block;
+    double unit = 0;
+    if (parallel_.sharding() >= Sharding::gradients)
+      unit = (value_ + 4) * (held(false) + held(true)) / std::max(layers_, 1.0);
+    return state_bytes() + in_flight * layers_ * kept + (full ? block : 0) + (stages_ == 1 ? logits : 0) + unit;
+  }
+
+ private:
+  double size(Axis axis) const { return layout_.mesh().size(axis); }
+  int chunks() const { return static_cast<int>(std::max<int64_t>(parallel_.num_virtual_stages_per_pipeline_rank, 1)); }
+  bool has_experts() const { return model_.moe.num_experts > 0; }
+  double chosen() const { return has_experts() ? static_cast<double>(model_.moe.moe_router_topk) : 1; }
+  double features() const { return static_cast<double>(model_.mlp.ffn_hidden_size); }
+  double head_dim() const { return static_cast<double>(model_.attention.head_dim(model_.hidden_size)); }
+  double query_width() const { return head_dim() * static_cast<double>(model_.attention.num_attention_heads); }
+  double key_width() const { return head_dim() * static_cast<double>(model_.attention.num_query_groups); }
+
+  // Parameters of a rank, and those that it owns, on average over the stages.
+  double held(bool experts) const {
+    return experts ? static_cast<double>(counts_.experts) / (stages_ * size(Axis::expert) * size(Axis::expert_tensor))
+                   : static_cast<double>(counts_.exact - counts_.experts) / (stages_ * tensor_);
+  }
+  double owned(bool experts) const { return held(experts) / layout_.owners(experts); }
+
+  // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
+  double pool_rows() const {
+    const double here = tokens_ / tensor_, each = static_cast<double>(model_.moe.num_experts) / size(Axis::expert);
+    const double rows = std::min(chosen(), each) * here * size(Axis::expert);
+    const double factor = model_.moe.moe_expert_capacity_factor;
+    return factor > 0 ? std::min(rows, factor * chosen() * here * size(Axis::expert)) : rows;
+  }
+
+  // Two for a weight and a token, four backward; of attention half of all pairs; and blocks once more where they are
+  // computed again.
+  double flops() const {
+    const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
+    const double table = static_cast<double>(model_.vocab_size) * width_;
+    const double attention = 7 * static_cast<double>(config_.data.seq_length) * query_width();
+    const double weights =
+        static_cast<double>(counts_.active) - table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
+    const double blocks = 6 * weights + attention * static_cast<double>(model_.num_layers);
+    const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
+    return tokens * (again * blocks + 6 * table) / static_cast<double>(parallel_.ranks);
+  }
+  // By what is not a product: norms, activations, rotations, sums, dispatch.
+  double moved() const {
+    return layers_ * micro_batches_ * tokens_ / tensor_ * value_ * (20 * width_ + 6 * chosen() * features());
+  }
+
+  // What a block keeps of a micro-batch.
+  double block_bytes(Recompute recompute) const {
+    const bool none = recompute == Recompute::none;
+    const double stream = (none ? 4 : 2) * width_, attention = 2 * query_width() + 2 * key_width();
+    const double inner = (none ? 3 : 2) * features();
+    const double here = tokens_ / tensor_;
+    if (!has_experts()) return value_ * here * (stream + attention + inner);
+    const double gathered = size(Axis::expert_tensor);
+    return value_ * (here * (stream + attention) + pool_rows() * (width_ + gathered * width_ + inner));
+  }
+
+  void add_model_exchanges(SentBytes& sent) const {
+    const double passes = layers_ * micro_batches_, stream = tokens_ * width_ * value_;
+    const auto add = [&](Axis axis, const char* operation, double bytes) {
+      if (size(axis) > 1) sent[std::string(name_of(axis))][operation] += bytes;
+    };
+    const double others = (tensor_ - 1) / tensor_;
+    add(Axis::tensor, "all_gather", 6 * passes * stream * others);
+    add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
+    const double keys = 2 * tokens_ * key_width() / tensor_;
+    add(Axis::context, "send", passes * (context_ - 1) * keys * (2 * value_ + 4));
+    add(Axis::pipeline, "send", 2 * micro_batches_ * chunks() * stream / tensor_);
+    if (!has_experts()) return;
+    const double experts = size(Axis::expert), cut = size(Axis::expert_tensor);
+    add(Axis::expert, "all_to_all", 4 * passes * chosen() * stream / tensor_ * (experts - 1) / experts);
+    add(Axis::expert_tensor, "all_gather", 2 * passes * pool_rows() * width_ * value_ * (cut - 1));
+    add(Axis::expert_tensor, "reduce_scatter", 2 * passes * pool_rows() * width_ * value_ * (cut - 1));
+  }
+
+  void add_state_exchanges(SentBytes& sent, bool experts) const {
+    const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * held(experts);
+    const Sharding sharding = parallel_.sharding();
+    const double owners = layout_.owners(experts);
+    if (owners == 1) {
+      const Axes all =
+          experts ? layout_.mesh().effective({Axis::expert_replicate, Axis::expert_shard}) : layout_.token_axes();
+      double ranks = 1;
+      for (const Axis axis : all) ranks *= size(axis);
+      if (ranks > 1) sent[describe(all)]["all_reduce"] += 2 * gradient * (ranks - 1) / ranks;
+      return;
+    }
+    const double others = (owners - 1) / owners;
+    auto& operations = sent[describe(layout_.mesh().effective(layout_.owner_axes(experts)))];
+    operations["reduce_scatter_uneven"] += gradient * others * (sharding >= Sharding::gradients ? micro_batches_ : 1);
+    const double gathers = sharding < Sharding::parameters || !parallel_.reshard_after_forward ? 1 : 2 * micro_batches_;
+    operations["gather_pieces"] += value_ * held(experts) * others * gathers;
+  }
+
+  const RunConfig& config_;
+  const ModelConfig& model_;
+  const ParallelConfig& parallel_;
+  const Layout layout_;
+  const ParameterCounts counts_;
+  double tensor_, context_, stages_;
+  double micro_batches_;  // of a rank in a step
+  double tokens_;         // of a micro-batch, of this rank's part of sequences
+  double value_;          // bytes of one
+  double width_, layers_;
+};
+
+}  // namespace
+
+LayoutEstimate estimate_layout(const RunConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
+  const Estimator estimator(config);
+  Plan plan = plan_outline(config);
+  plan.ranks = {estimator.rank()};
+  return {predict_step(plan, config, ceilings, &cluster).seconds, static_cast<int64_t>(estimator.state_bytes()),
+          static_cast<int64_t>(estimator.bytes())};
+}
+
+}  // namespace witan

@@ -1,0 +1,84 @@
+#include "witan/planner/meta_rank.h"
+
+#include <algorithm>
+
+#include "witan/comm/meta.h"
+#include "witan/generate/generator.h"
+#include "witan/tensor/cuda.h"
+#include "witan/train/device.h"
+
+namespace witan {
+
+std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  return std::vector<Batch>(static_cast<size_t>(count), batch);
+}
+
+Layout layout_of(const RunConfig& config) {
+  return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
+}
+
+int64_t micro_batches_of_a_rank(const RunConfig& config) {
+  return config.micro_batches() / config.parallel.data_ranks();
+}
+
+PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank) {
+  if (!config.parallel.on_gpu()) return PeerAccess::none;
+  const std::vector<int> ranks = layout.mesh().ranks(rank, Axis::expert);
+  const int64_t here = config.parallel.ranks_per_process;
+  if (here > 0 && std::ranges::any_of(ranks, [&](int other) { return other / here != rank / here; }))
+    return PeerAccess::none;
+  if (here > 0 || layout.world_size() > cuda::devices()) return PeerAccess::wanted;
+  const bool all = std::ranges::all_of(ranks, [&](int from) {
+    return std::ranges::all_of(ranks, [&](int to) { return cuda::can_access_peer(from, to); });
+  });
+  return all ? PeerAccess::wanted : PeerAccess::none;
+}
+
+MetaRank::MetaRank(const RunConfig& config, const Layout& layout, int rank)
+    : config_(config),
+      pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
+      stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
+      groups_(make_meta_groups(layout, rank, peers_of(config, layout, rank))),
+      engine_(stream_, groups_, config) {}
+
+void MetaRank::step(int64_t micro_batches, int64_t iteration) {
+  engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
+}
+
+void MetaRank::evaluate(int64_t micro_batches) {
+  engine_.evaluate(batches_of(config_, micro_batches));
+}
+
+void MetaRank::log() {
+  if (config_.log.log_params_norm) engine_.params_norm();
+  if (!config_.log.megatron()) return;
+  gather_times(stream_, groups_.world(), {{"setup", 0}, {"data", 0}});
+  gather_times(stream_, groups_.world(), named({}, config_.log.timing_log_level));
+}
+
+void MetaRank::sample(int64_t prompt_tokens) {
+  const auto most = engine_.model().most_positions();  // with room for one that is new
+  const int64_t tokens = most ? std::min(prompt_tokens, *most - 1) : prompt_tokens;
+  if (!config_.writes_sample() || tokens == 0) return;
+  GenerateOptions options;
+  options.max_tokens = tokens_that_fit(engine_.model(), tokens, config_.train.sample_tokens);
+  generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
+}
+
+void MetaRank::reset_costs() {
+  stream_.reset_costs();
+  for (Group* group : groups_.all()) group->reset_sent();
+}
+
+SentBytes MetaRank::sent() const {
+  SentBytes sent;
+  for (const Group* group : groups_.all())
+    if (group->size() > 1 && !group->sent().empty()) sent[group->name()] = group->sent();
+  return sent;
+}
+
+}  // namespace witan

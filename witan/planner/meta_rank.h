@@ -1,0 +1,52 @@
+// One rank of a run on the meta device, where nothing is computed: allocator, kernels' costs and groups' accounting are
+// the real ones.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/parallel/groups.h"
+#include "witan/train/engine.h"
+
+namespace witan {
+
+// By part of the model, then kernel; by axis, then operation: bytes.
+using KernelCosts = std::map<std::string, std::map<std::string, Cost>>;
+using SentBytes = std::map<std::string, std::map<std::string, double>>;
+
+Layout layout_of(const RunConfig& config);
+int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
+std::vector<Batch> batches_of(const RunConfig& config,
+                              int64_t count);  // micro-batches, of which a meta device needs sizes
+// What the rank's group of experts will find: GPUs of one process may reach each other's memory. Those that are not
+// here are taken to.
+PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank);
+
+class MetaRank {
+ public:
+  // The config must be valid, and outlive it.
+  MetaRank(const RunConfig& config, const Layout& layout, int rank);
+
+  void step(int64_t micro_batches, int64_t iteration);
+  void evaluate(int64_t micro_batches);
+  void log();  // the collectives of logging, which are not part of every step
+  void sample(int64_t prompt_tokens);
+
+  void reset_costs();
+  const KernelCosts& costs() const { return stream_.costs(); }
+  SentBytes sent() const;
+  Arena& arena() { return stream_.arena(); }
+  std::string why_eager() const { return engine_.why_eager(); }
+
+ private:
+  const RunConfig& config_;
+  ThreadPool pool_;
+  Stream stream_;
+  const Groups groups_;
+  Engine engine_;
+};
+
+}  // namespace witan

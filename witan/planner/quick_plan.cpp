@@ -1,0 +1,101 @@
+#include "witan/planner/quick_plan.h"
+
+#include <algorithm>
+
+#include "witan/planner/reserve.h"
+
+namespace witan {
+namespace {
+
+// What all micro-batches of a step have on the device at once: their tokens, and what they came to.
+int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  const StepInputs inputs(stream, batches_of(config, micro_batches));
+  const StepReport report(
+      stream, layout_of(config), 0,
+      ReportSizes(config.model, Stages(config.parallel.stage_split(config.model.num_layers)), micro_batches));
+  return stream.arena().high_water();
+}
+
+// As many micro-batches as show what all of them need. The tree of deterministic sums grows with them.
+int64_t enough_micro_batches(const RunConfig& config) {
+  const int64_t all = micro_batches_of_a_rank(config), stages = config.parallel.pipeline_model_parallel_size;
+  return config.parallel.sums_in_tree(config.model.moe.num_experts) ? all : std::min(all, stages > 1 ? 2 * stages : 3);
+}
+
+RunConfig with_micro_batches(RunConfig config, int64_t of_a_rank) {
+  config.train.global_batch_size = of_a_rank * config.train.micro_batch_size * config.parallel.data_ranks();
+  return config;
+}
+
+// Whether a part's kernels come once for every micro-batch, not once a step; whether an axis's exchanges do.
+bool is_of_micro_batches(const RunConfig& config, const std::string& part) {
+  const bool divided = config.parallel.sharding() >= Sharding::gradients;
+  return part == "gradients" ? divided : part != "optimizer" && part != "other";
+}
+bool travels_with_micro_batches(const RunConfig& config, const std::string& axis, const std::string& operation) {
+  const bool divided = config.parallel.sharding() >= Sharding::gradients;
+  const bool of_gradients = axis.find("replicate") != std::string::npos || axis.find("shard") != std::string::npos;
+  const bool kept = !config.parallel.reshard_after_forward && operation == "gather_pieces";
+  return of_gradients ? divided && !kept : axis != "embedding";
+}
+
+RankPlan quick_plan_rank(const RunConfig& config, int rank) {
+  const int64_t all = micro_batches_of_a_rank(config), some = enough_micro_batches(config);
+  const RunConfig fewer = with_micro_batches(config, some);
+  const Layout layout = layout_of(fewer);
+  MetaRank meta(fewer, layout, rank);
+  meta.step(some, 1);
+  RankPlan plan;
+  plan.rank = rank;
+  plan.exact = false;
+  plan.step = meta.costs();
+  plan.sent = meta.sent();
+  const double times = static_cast<double>(all) / static_cast<double>(some);
+  for (auto& [part, kernels] : plan.step)
+    if (is_of_micro_batches(config, part))
+      for (auto& [kernel, cost] : kernels) cost = {times * cost.flops, times * cost.bytes};
+  for (auto& [axis, operations] : plan.sent)
+    for (auto& [operation, bytes] : operations)
+      if (travels_with_micro_batches(config, axis, operation)) bytes *= times;
+  plan.arena_bytes = meta.arena().high_water() + step_buffers_bytes(config, all) - step_buffers_bytes(config, some);
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
+  return plan;
+}
+
+}  // namespace
+
+int64_t estimate_arena_bytes(const RunConfig& config) {
+  const int64_t stages = config.parallel.pipeline_model_parallel_size;
+  const int64_t micro_batches = stages > 1 ? micro_batches_of_a_rank(config) : enough_micro_batches(config);
+  const RunConfig fewer = with_micro_batches(config, micro_batches);
+  const int64_t left_out =
+      step_buffers_bytes(config, micro_batches_of_a_rank(config)) - step_buffers_bytes(config, micro_batches);
+  int64_t bytes = 0;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config.parallel.ranks / stages)));
+    for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
+    meta.log();
+    meta.evaluate(stages > 1 ? micro_batches : 1);
+    meta.sample(static_cast<int64_t>(config.train.sample_prompt.size()));
+    bytes += (meta.arena().high_water() + left_out) * (config.parallel.ranks / stages);
+  }
+  return bytes;
+}
+
+Plan quick_plan(const RunConfig& config) {
+  Plan plan = plan_outline(config);
+  const int stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
+            of_a_stage = static_cast<int>(config.parallel.ranks) / stages;
+  for (const int stage : {0, stages - 1}) {
+    if (stage == 0 && !plan.ranks.empty()) break;
+    plan.ranks.push_back(quick_plan_rank(config, stage * of_a_stage));
+    RankPlan& its = plan.ranks.back();
+    for (int i = 0; i < of_a_stage; ++i) its.ranks.push_back(its.rank + i);
+  }
+  return plan;
+}
+
+}  // namespace witan

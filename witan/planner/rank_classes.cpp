@@ -1,0 +1,136 @@
+#include "witan/planner/rank_classes.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "witan/base/threads.h"
+#include "witan/model/transformer.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/ownership.h"
+#include "witan/parallel/stages.h"
+#include "witan/planner/meta_rank.h"
+
+namespace witan {
+namespace {
+
+using Key = std::vector<int64_t>;  // equal for ranks that are alike
+
+// The model as ranks of one place hold it, before owners divide anything.
+class Held {
+ public:
+  Held(const RunConfig& config, const Layout& layout, int rank)
+      : pool_(1),
+        stream_({Device::Kind::meta}, Arena::meta(), pool_),
+        groups_(make_meta_groups(layout, rank)),
+        model_(stream_, config.model, 0, groups_.model_axes(config.parallel),
+               Stages(config.parallel.stage_split(config.model.num_layers)).held_by(groups_.of(Axis::pipeline).rank())),
+        ownership_(model_.parameters(), layout, rank),
+        names_owned_(layout.sharding() >= Sharding::gradients || config.train.check_states) {
+    for (const Parameter* parameter : ownership_.parameters()) {
+      for (int dim = 0; dim < parameter->shape().dims(); ++dim) shapes_.push_back(parameter->shape()[dim]);
+      shapes_.insert(shapes_.end(), {-1, static_cast<int64_t>(parameter->spec().dtype), parameter->spec().copy});
+    }
+  }
+
+  const Key& shapes() const { return shapes_; }
+
+  // What owner `dense` of most parameters and `expert` of experts owns. Chunks of the gradient norm begin anew with
+  // each expert. Where nothing but the optimizer is divided, it is all one which of the parameters are owned.
+  Key owned(int dense, int expert) const {
+    Key key;
+    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
+      const Parameter& parameter = *ownership_.parameters()[i];
+      const ParameterSpec& spec = parameter.spec();
+      const auto [first, elements] = ownership_.range(i, spec.expert ? expert : dense);
+      if (elements == 0) continue;
+      const bool named = names_owned_ || spec.tied;
+      const int64_t piece = spec.expert ? parameter.elements() / parameter.shape()[0] : parameter.elements();
+      key.insert(key.end(), {named ? static_cast<int64_t>(i) : -1, elements, spec.expert ? first % piece : 0,
+                             static_cast<int64_t>(spec.dtype), spec.copy});
+    }
+    return key;
+  }
+
+  int64_t owned_elements(int dense, int expert) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < ownership_.parameters().size(); ++i)
+      sum += ownership_.range(i, ownership_.parameters()[i]->spec().expert ? expert : dense).elements;
+    return sum;
+  }
+
+ private:
+  ThreadPool pool_;
+  Stream stream_;
+  const Groups groups_;
+  const Transformer model_;
+  const Ownership ownership_;
+  bool names_owned_;  // it matters which parameters are owned, not only how much of how many
+  Key shapes_;
+};
+
+class Classifier {
+ public:
+  Classifier(const RunConfig& config, const Layout& layout) : config_(config), layout_(layout) {}
+
+  enum class By : uint8_t { all, but_owned };
+  std::vector<RankClass> classes(By by) {
+    std::vector<RankClass> classes;
+    std::map<Key, size_t> known;
+    std::vector<int64_t> most;  // elements that a class's planned rank owns
+    for (int rank = 0; rank < layout_.world_size(); ++rank) {
+      Held& held = held_by(rank);
+      const int dense = layout_.owner(false, rank), expert = layout_.owner(true, rank);
+      Key key = place_of(rank), owned = held.owned(dense, expert);
+      key.insert(key.end(), held.shapes().begin(), held.shapes().end());
+      if (by == By::all) key.insert(key.end(), owned.begin(), owned.end());
+      const auto [found, fresh] = known.try_emplace(std::move(key), classes.size());
+      if (fresh) {
+        classes.push_back({{}, rank, true});
+        most.push_back(0);
+      }
+      RankClass& its = classes[found->second];
+      its.ranks.push_back(rank);
+      if (by == By::all) continue;
+      its.exact = its.exact && (fresh || owned == first_owned_[found->second]);
+      if (fresh) first_owned_.push_back(std::move(owned));
+      if (const int64_t elements = held.owned_elements(dense, expert); elements > most[found->second]) {
+        most[found->second] = elements;
+        its.planned = rank;
+      }
+    }
+    return classes;
+  }
+
+ private:
+  int at(int rank, Axis axis) const { return layout_.mesh().coordinate(rank, axis); }
+
+  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring one sends first; GPUs
+  // need not all reach each other.
+  Key place_of(int rank) const {
+    return {at(rank, Axis::pipeline), at(rank, Axis::tensor) == 0, at(rank, Axis::expert_tensor) == 0,
+            at(rank, Axis::context) % 2, peers_of(config_, layout_, rank) == PeerAccess::none};
+  }
+
+  Held& held_by(int rank) {
+    auto& held = held_[{at(rank, Axis::pipeline), at(rank, Axis::tensor), at(rank, Axis::expert_tensor)}];
+    if (!held) held = std::make_unique<Held>(config_, layout_, rank);
+    return *held;
+  }
+
+  const RunConfig& config_;
+  const Layout& layout_;
+  std::map<Key, std::unique_ptr<Held>> held_;
+  std::vector<Key> first_owned_;
+};
+
+}  // namespace
+
+std::vector<RankClass> rank_classes(const RunConfig& config, const Layout& layout, size_t most) {
+  Classifier classifier(config, layout);
+  std::vector<RankClass> classes = classifier.classes(Classifier::By::all);
+  return classes.size() <= most ? classes : classifier.classes(Classifier::By::but_owned);
+}
+
+}  // namespace witan

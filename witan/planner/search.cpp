@@ -1,0 +1,150 @@
+#include "witan/planner/search.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+#include "witan/planner/estimate.h"
+#include "witan/planner/quick_plan.h"
+#include "witan/planner/reserve.h"
+#include "witan/train/resolve.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kNear = 3;
+
+struct Candidate {
+  LayoutChoice choice;
+  LayoutEstimate estimate;
+};
+
+// The key that a refusal begins with.
+std::string reason_of(const ConfigError& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find_first_of(" ,:"));
+}
+
+class Search {
+ public:
+  Search(const RunConfig& config, const Cluster& cluster, const SearchOptions& options)
+      : config_(config),
+        cluster_(cluster),
+        options_(options),
+        ceilings_(cluster.ceilings({config.model.dtype, static_cast<int>(options.limits.gpus), 1})) {}
+
+  SearchResult run() && {
+    const std::vector<Candidate> candidates = estimate_all();
+    std::vector<FoundLayout> fit, too_large;
+    for (FoundLayout& one : plan_quickly(candidates.empty() ? least_of_the_large() : worth_a_plan(candidates)))
+      (one.plan.needed_bytes() <= options_.memory ? fit : too_large).push_back(std::move(one));
+    result_.fit = static_cast<int64_t>(fit.size());
+    std::ranges::stable_sort(fit, {}, [](const FoundLayout& one) { return one.time.seconds; });
+    std::ranges::stable_sort(too_large, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); });
+    for (FoundLayout& one : fit) {
+      if (result_.best.size() == options_.shown) break;
+      plan_exactly(one);
+      (one.plan.needed_bytes() <= options_.memory ? result_.best : result_.near).push_back(std::move(one));
+    }
+    std::ranges::stable_sort(result_.best, {}, [](const FoundLayout& one) { return one.time.seconds; });
+    for (FoundLayout& one : too_large) {
+      if (result_.near.size() >= kNear) break;
+      plan_exactly(one);
+      result_.near.push_back(std::move(one));
+    }
+    std::ranges::stable_sort(result_.near, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); });
+    return std::move(result_);
+  }
+
+ private:
+  FoundLayout found(const LayoutChoice& choice) const {
+    FoundLayout one;
+    one.asked = with_layout(config_, choice);
+    one.config = one.asked;
+    resolve(one.config, usable_cores(), options_.vocab_size);
+    one.config.parallel.threads = 1;
+    one.config.validate();
+    return one;
+  }
+
+  // All that can be run and whose state fits.
+  std::vector<Candidate> estimate_all() {
+    std::vector<Candidate> candidates;
+    for (const LayoutChoice& choice : layout_choices(config_, options_.limits)) {
+      ++result_.considered;
+      try {
+        const RunConfig config = found(choice).config;
+        const LayoutEstimate estimate = estimate_layout(config, cluster_, ceilings_);
+        const bool large = estimate.state_bytes + gpu_reserve_bytes(config) > options_.memory;
+        (large ? large_ : candidates).push_back({choice, estimate});
+      } catch (const ConfigError& error) {
+        ++result_.refused[reason_of(error)];
+      }
+    }
+    result_.too_large = static_cast<int64_t>(large_.size());
+    return candidates;
+  }
+
+  // What comes nearest where the state of none fits.
+  std::vector<LayoutChoice> least_of_the_large() {
+    std::ranges::stable_sort(large_, {}, [](const Candidate& one) { return one.estimate.bytes; });
+    std::vector<LayoutChoice> choices;
+    for (size_t i = 0; i < std::min(large_.size(), kNear); ++i) choices.push_back(large_[i].choice);
+    return choices;
+  }
+
+  // Those that fit by the estimate, the fastest first; then those that come nearest to it. Of equal ones the first:
+  // fewer ranks to an axis, larger micro-batches, less that is divided or computed again.
+  std::vector<LayoutChoice> worth_a_plan(std::vector<Candidate> candidates) {
+    const auto fits = [&](const Candidate& one) { return one.estimate.bytes <= options_.memory; };
+    const auto first_large = std::ranges::stable_partition(candidates, fits).begin();
+    std::ranges::stable_sort(candidates.begin(), first_large, {},
+                             [](const Candidate& one) { return one.estimate.seconds; });
+    std::ranges::stable_sort(first_large, candidates.end(), {},
+                             [](const Candidate& one) { return one.estimate.bytes; });
+    const auto small = static_cast<size_t>(first_large - candidates.begin());
+    const size_t large = candidates.size() - small, room = options_.most_quick;
+    const size_t take_small = std::min(small, room - std::min(large, room / 4));
+    const size_t take_large = std::min(large, room - take_small);
+    result_.slower = static_cast<int64_t>(small - take_small);
+    result_.estimated_too_large = static_cast<int64_t>(large - take_large);
+    result_.planned = static_cast<int64_t>(take_small + take_large);
+    std::vector<LayoutChoice> choices;
+    for (size_t i = 0; i < take_small; ++i) choices.push_back(candidates[i].choice);
+    for (size_t i = 0; i < take_large; ++i) choices.push_back(candidates[small + i].choice);
+    return choices;
+  }
+
+  std::vector<FoundLayout> plan_quickly(const std::vector<LayoutChoice>& choices) const {
+    std::vector<FoundLayout> all(choices.size());
+    ThreadPool pool(std::max(usable_cores(), 1));
+    pool.run(static_cast<int64_t>(choices.size()), [&](int64_t i) {
+      FoundLayout& one = all[static_cast<size_t>(i)] = found(choices[static_cast<size_t>(i)]);
+      one.plan = quick_plan(one.config);
+      one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
+    });
+    return all;
+  }
+
+  void plan_exactly(FoundLayout& one) const {
+    one.plan = make_plan(one.config, {.ranks = PlanOptions::Ranks::by_class, .spread = true});
+    one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
+  }
+
+  const RunConfig& config_;
+  const Cluster& cluster_;
+  const SearchOptions options_;
+  const Ceilings ceilings_;
+  std::vector<Candidate> large_;  // whose state does not fit
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search_layouts(const RunConfig& config, const Cluster& cluster, const SearchOptions& options) {
+  return Search(config, cluster, options).run();
+}
+
+}  // namespace witan

@@ -1,0 +1,159 @@
+#include "witan/planner/search_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/planner/changes.h"
+
+namespace witan {
+namespace {
+
+// By axis, of the rank that sends most along it.
+std::map<std::string, double> sent_by_axis(const Plan& plan) {
+  std::map<std::string, double> most;
+  for (const RankPlan& rank : plan.ranks)
+    for (const auto& [axis, operations] : rank.sent) {
+      double sum = 0;
+      for (const auto& [operation, bytes] : operations) sum += bytes;
+      most[axis] = std::max(most[axis], sum);
+    }
+  return most;
+}
+
+// The axes that carry most: "tensor 12.3 GiB, shard 1.50 GiB".
+std::string sent_text(const Plan& plan) {
+  constexpr size_t kShown = 4;
+  constexpr double kLeast = 1 << 20;
+  const auto by_axis = sent_by_axis(plan);
+  std::vector<std::pair<std::string, double>> sorted(by_axis.begin(), by_axis.end());
+  std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, double>::second);
+  std::string text;
+  for (size_t i = 0; i < std::min(sorted.size(), kShown) && sorted[i].second >= kLeast; ++i)
+    text += cat(text.empty() ? "" : ", ", sorted[i].first, " ", format_bytes(sorted[i].second));
+  return text.empty() ? "next to nothing" : text;
+}
+
+double tokens_per_gpu(const FoundLayout& one) {
+  return static_cast<double>(one.plan.tokens_per_step) / one.time.seconds /
+         static_cast<double>(one.config.parallel.ranks);
+}
+
+std::string step_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string rows(const std::vector<FoundLayout>& layouts, size_t first_number) {
+  std::string out = fmt::format("  {:>2} {:>10} {:>11} {:>13} {:>7}  {}\n", "", "memory", "a step", "tokens/s/GPU",
+                                "bubble", "layout, and what a rank sends in a step");
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const FoundLayout& one = layouts[i];
+    out += fmt::format(
+        "  {:>2} {:>10} {:>11} {:>13} {:>5.1f} %  {}; {}\n", first_number > 0 ? cat(first_number + i) : "",
+        format_bytes(static_cast<double>(one.plan.needed_bytes())), step_text(one.time.seconds),
+        format_count(tokens_per_gpu(one)), 100 * one.plan.bubble, mesh_text(one.config), rest_text(one.config));
+    out += fmt::format("  {:>2} {:>10} {:>11} {:>13} {:>7}    {}\n", "", "", "", "", "", sent_text(one.plan));
+  }
+  return out;
+}
+
+std::string dropped(const SearchResult& result, const SearchOptions& options) {
+  int64_t refused = 0;
+  std::vector<std::pair<std::string, int64_t>> reasons(result.refused.begin(), result.refused.end());
+  std::ranges::stable_sort(reasons, std::greater(), &std::pair<std::string, int64_t>::second);
+  std::string keys;
+  for (const auto& [key, count] : reasons) {
+    refused += count;
+    keys += fmt::format("{}{} {}", keys.empty() ? " (" : ", ", count, key);
+  }
+  const auto line = [](int64_t count, const std::string& what) { return fmt::format("  {:>7}  {}\n", count, what); };
+  return "\nLayouts\n" + line(result.considered, "considered") +
+         line(refused, "impossible" + (keys.empty() ? "" : keys + ")")) +
+         line(result.too_large, "whose values, gradients and optimizer alone do not fit") +
+         line(result.estimated_too_large, "that do not fit with activations, by an estimate") +
+         line(result.slower, "that are slower, by an estimate, than those planned") +
+         line(result.planned,
+              cat("planned, of which ", result.fit, " fit; the fastest ", options.shown, " of them to the byte"));
+}
+
+std::string assumptions(const Cluster& cluster) {
+  return fmt::format(
+      "\nTimes are those of {} by its data sheet, kernels of any size at 64 % of its FLOP/s or 72 % of its bytes/s; "
+      "links\n{:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; reductions of gradients beside the "
+      "backward, and\ngathers of divided parameters beside all kernels. They rank layouts; they are no measurement.\n",
+      cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
+}
+
+std::string flags_for(const RunConfig& base, const FoundLayout& one) {
+  return flags_of(changed_keys(base, one.asked));
+}
+
+std::string ways_out(const SearchResult& result, const SearchOptions& options) {
+  std::string out = fmt::format("\nNothing fits into {} a GPU.", format_bytes(static_cast<double>(options.memory)));
+  if (result.near.empty())
+    return out + " More GPUs, or GPUs with more memory, could hold it; so could fewer num_layers or num_experts.\n";
+  const FoundLayout& one = result.near.front();
+  return out + fmt::format(
+                   " What comes nearest needs {} more: GPUs with {} would do, or more of them; or {}a shorter "
+                   "--seq-length.\n",
+                   format_bytes(static_cast<double>(one.plan.needed_bytes() - options.memory)),
+                   format_bytes(static_cast<double>(one.plan.needed_bytes())),
+                   one.config.model.moe.num_experts > 0 && one.config.model.moe.moe_expert_capacity_factor == 0
+                       ? "--moe-expert-capacity-factor, which bounds experts' rows, or "
+                       : "");
+}
+
+}  // namespace
+
+std::string format_search(const SearchResult& result, const RunConfig& base, const Cluster& cluster,
+                          const SearchOptions& options, const std::function<std::string(const RunConfig&)>& command) {
+  std::string out = fmt::format("{} GPUs of {}, {} a GPU\n", options.limits.gpus, cluster.gpu.name,
+                                format_bytes(static_cast<double>(options.memory)));
+  if (!result.best.empty()) out += "\nWhat fits, the fastest first\n" + rows(result.best, 1);
+  if (!result.near.empty()) out += "\nWhat does not fit, but nearly\n" + rows(result.near, 0);
+  out += dropped(result, options) + assumptions(cluster);
+  if (result.best.empty()) return out + ways_out(result, options);
+  const FoundLayout& best = result.best.front();
+  out += fmt::format("\nThe first of them, beside the flags of this call\n    {}\nand in full\n    {}\n",
+                     flags_for(base, best), command(best.asked));
+  if (best.config.train.micro_batch_size != base.train.micro_batch_size)
+    out += fmt::format(
+        "Its micro_batch_size is not the {} that was asked for: losses of routers are means over other "
+        "micro-batches;\n--keep-micro-batch-size searches with that alone.\n",
+        base.train.micro_batch_size);
+  return out;
+}
+
+std::string search_json(const SearchResult& result, const RunConfig& base, const SearchOptions& options) {
+  nlohmann::ordered_json json;
+  json["gpus"] = options.limits.gpus;
+  json["memory_bytes"] = options.memory;
+  json["considered"] = result.considered;
+  json["refused"] = result.refused;
+  json["too_large"] = result.too_large;
+  json["estimated_too_large"] = result.estimated_too_large;
+  json["slower"] = result.slower;
+  json["planned"] = result.planned;
+  json["fit"] = result.fit;
+  const auto list = [&](const std::vector<FoundLayout>& layouts) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const FoundLayout& one : layouts)
+      all.push_back({{"mesh", mesh_text(one.config)},
+                     {"flags", flags_for(base, one)},
+                     {"needed_bytes", one.plan.needed_bytes()},
+                     {"step_seconds", one.time.seconds},
+                     {"tokens_per_second_per_gpu", tokens_per_gpu(one)},
+                     {"bubble", one.plan.bubble},
+                     {"sent", sent_by_axis(one.plan)}});
+    return all;
+  };
+  json["best"] = list(result.best);
+  json["near"] = list(result.near);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace witan

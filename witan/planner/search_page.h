@@ -1,0 +1,22 @@
+// What a search found, as a page for people and as JSON for programs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "witan/planner/search.h"
+
+namespace witan {
+
+// Layouts that fit, the fastest first, with memory, time, bubble and bytes by axis; near misses; what was dropped and
+// why; how to use the best. `base`: the config that was searched from, before with_layout(). `command`: a call that
+// comes to a config.
+std::string format_search(const SearchResult& result, const RunConfig& base, const Cluster& cluster,
+                          const SearchOptions& options, const std::function<std::string(const RunConfig&)>& command);
+
+// One object: gpus, memory_bytes, considered, refused {key: number}, too_large, estimated_too_large, slower, planned,
+// fit, best and near [{mesh, flags, needed_bytes, step_seconds, tokens_per_second_per_gpu, bubble, sent: bytes by axis
+// of the rank that sends most}].
+std::string search_json(const SearchResult& result, const RunConfig& base, const SearchOptions& options);
+
+}  // namespace witan
