@@ -65,17 +65,24 @@ say() { echo "hosts: $*"; }
 # --- 1 ---
 layouts=("--expert-model-parallel-size 1" "--expert-model-parallel-size 2" "--expert-model-parallel-size 4"
   "--expert-model-parallel-size 2 --dtype float32 --deterministic true"
-  "--expert-model-parallel-size 2 --use-distributed-optimizer true")
+  "--expert-model-parallel-size 2 --use-distributed-optimizer true"
+  "--expert-model-parallel-size 2 --data-parallel-sharding-strategy optim_grads_params"
+  "--expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel true"
+  "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers 2"
+  "--expert-model-parallel-size 2 --context-parallel-size 2"
+  "--ranks 8 --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel true")
 for flags in "${layouts[@]}"; do
   read -ra layout <<<"$flags"
   rm -rf "$work/runs"
-  (train threads --ranks $ranks "${layout[@]}") >"$work/said-0" 2>&1 || give_up "threads do not train $flags"
+  alone=("${layout[@]}")
+  [[ $flags == *--ranks* ]] || alone+=(--ranks "$ranks")
+  (train threads "${alone[@]}") >"$work/said-0" 2>&1 || give_up "threads do not train $flags"
   whole_job hosts "${layout[@]}"
   trajectory threads >"$work/threads"
   trajectory hosts >"$work/hosts"
   expect_equal "$work/threads" "$work/hosts"
 done
-say "${#layouts[@]} layouts of $ranks ranks ended on $ranks hosts bit for bit as on threads"
+say "${#layouts[@]} layouts, one of two ranks to a host, ended on $ranks hosts bit for bit as on threads"
 
 # --- 2 ---
 layout=(--expert-model-parallel-size 2)
@@ -146,6 +153,10 @@ if command -v jq >/dev/null; then
   compare_bytes "dense, replicated" 5 --num-experts 0
   compare_bytes "dense, distributed optimizer" 5 --num-experts 0 --use-distributed-optimizer true
   compare_bytes "experts divided by 2" 5 --num-experts 4 --expert-model-parallel-size 2
+  compare_bytes "dense, parameters divided" 5 --num-experts 0 --data-parallel-sharding-strategy optim_grads_params
+  compare_bytes "tensor 2, sequence parallel" 8 --num-experts 0 --tensor-model-parallel-size 2 --sequence-parallel true
+  compare_bytes "context 2" 8 --num-experts 0 --context-parallel-size 2
+  compare_bytes "pipeline 2" 5 --num-experts 0 --pipeline-model-parallel-size 2
 else
   say "jq is missing: bytes were not compared"
 fi
