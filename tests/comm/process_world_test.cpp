@@ -218,6 +218,7 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
     group->barrier(rank.stream);
     if (rank.rank == 2) ::raise(SIGKILL);
     if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
+    rank.stream.trail() = {5, Trail::Phase::backward, 1, "layers.3.moe", "combine"};
     group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
     return "";
   });
@@ -226,7 +227,9 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
     const Ended& one = ended[static_cast<size_t>(rank)];
     EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
     EXPECT_THAT(one.said,
-                MatchesRegex("rank " + std::to_string(rank) + ": rank 2 on .* is lost: its connection ended"));
+                MatchesRegex("rank " + std::to_string(rank) +
+                             ": rank 2 on .* is lost: its connection ended; rank . was in all_reduce float32 .10. "
+                             "over axis data, in step 5, backward of micro-batch 1, layers.3.moe .combine."));
     EXPECT_LT(one.seconds, kSoon);
   }
 }
@@ -356,7 +359,9 @@ TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
   EXPECT_EQ(ended[1].said, "rank 1: no such shard");
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
-    EXPECT_THAT(ended[rank].said, MatchesRegex("rank [02]: stopped, as rank 1 on .* failed: no such shard"));
+    EXPECT_THAT(ended[rank].said,
+                MatchesRegex("rank [02]: stopped, as rank 1 on .* failed: no such shard; rank [02] was in barrier "
+                             "over axis data"));
     EXPECT_LT(ended[rank].seconds, kSoon);
   }
 }
@@ -371,7 +376,7 @@ TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::config));
   EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed"));
+  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed; rank 0 was in barrier over axis first"));
 }
 
 // What all ranks are told when their calls are `call`'s.
@@ -426,6 +431,70 @@ TEST(ProcessWorld, DifferentCallsAreNamed) {
                      HostGroup& group) { group.send(rank.stream, rank.stream.zeros({4}, DType::i32), 1 - rank.rank); }),
       MatchesRegex("axis expert: rank . calls send int32 .4. to rank ., which sends to rank . at the same "
                    "time; one of them must receive first"));
+}
+
+TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
+  const std::vector<std::string> modules = {"layers.0.moe", "layers.1.attention"};
+  const auto go_to = [&](ProcessRank& rank) {
+    rank.stream.trail() = {3 + rank.rank, Trail::Phase::forward, 1, modules[static_cast<size_t>(rank.rank)]};
+  };
+  EXPECT_EQ(words_of(2,
+                     [&](ProcessRank& rank, HostGroup& group) {
+                       go_to(rank);
+                       group.all_reduce(rank.stream, rank.stream.zeros({rank.rank + 1}, DType::f32));
+                     }),
+            "axis expert: rank 1 calls all_reduce float32 [2] in step 4, forward of micro-batch 1, layers.1.attention, "
+            "expected as on rank 0: all_reduce float32 [1] in step 3, forward of micro-batch 1, layers.0.moe");
+  EXPECT_EQ(words_of(2,
+                     [&](ProcessRank& rank, HostGroup& group) {
+                       go_to(rank);
+                       const Tensor x = rank.stream.zeros({4 + rank.rank}, DType::f32);
+                       rank.rank == 0 ? group.send(rank.stream, x, 1) : group.recv(rank.stream, x, 0);
+                     }),
+            "axis expert: rank 0 calls send float32 [4] in step 3, forward of micro-batch 1, layers.0.moe to rank 1, "
+            "which expects float32 [5] in step 4, forward of micro-batch 1, layers.1.attention");
+  EXPECT_EQ(words_of(
+                2,
+                [&](ProcessRank& rank, HostGroup& group) {
+                  go_to(rank);
+                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  group.barrier(rank.stream);
+                },
+                0.3),
+            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited in step 3, forward of micro-batch "
+            "1, layers.0.moe");
+}
+
+// A debugger's part is played by a stop: the process says nothing more. Rank 1 waits for rank 0, which waits for it.
+TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
+  constexpr double kDeadline = 2, kStopped = 4;
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              if (rank.rank == 2) stop_for(kStopped);
+                              group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
+                              return "";
+                            },
+                            {20, kDeadline, 1, {2}}));
+  // It waits for its debugger, and then makes another call than the others: they are not held up for ever.
+  const auto ended = on_processes(2,
+                                  [](ProcessRank& rank) {
+                                    const auto group = rank.everyone();
+                                    group->barrier(rank.stream);
+                                    if (rank.rank == 1) {
+                                      rank.world.hold()->wait_for_debugger(1, true);
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                      rank.world.hold()->wait_for_debugger(1, false);
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+                                    }
+                                    group->barrier(rank.stream);
+                                    return "";
+                                  },
+                                  {20, 0.5, 1, {1}});
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not come to barrier within 0.5 s"));
+  EXPECT_GT(ended[0].seconds, 1.5 + 0.5);
+  EXPECT_LT(ended[0].seconds, 5);
 }
 
 TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
@@ -554,7 +623,7 @@ TEST(ProcessWorld, AnotherVersionIsNamed) {
     return "";
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 3 of Witan's protocol, this program version 2"));
+  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 4 of Witan's protocol, this program version 3"));
 }
 
 TEST(ProcessWorld, AnotherVersionThatComesIsTurnedAway) {
@@ -575,7 +644,7 @@ TEST(ProcessWorld, AnotherVersionThatComesIsTurnedAway) {
     return "";
   });
   EXPECT_EQ(ended[1].code, 0);
-  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 3 of Witan's protocol"));
+  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 4 of Witan's protocol"));
 }
 
 // What rank 0 says of rank 1, who belongs to the job and then sends these bytes.

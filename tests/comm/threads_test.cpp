@@ -166,6 +166,69 @@ TEST(ThreadWorld, ALatePeerIsNamed) {
             "rank 0: axis data: rank 1 did not answer send bfloat16 [4] of rank 0 within 0.1 s");
 }
 
+TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
+  const auto error = [](const std::function<void(ThreadRank&, HostGroup&)>& call) {
+    return error_of<CommError>(
+        2,
+        [&](ThreadRank& rank) {
+          const auto group = rank.everyone();
+          rank.stream.trail() = {.step = 3 + rank.rank, .phase = Trail::Phase::forward, .module = "layers.1.moe"};
+          call(rank, *group);
+        },
+        nullptr, 0.3);
+  };
+  const auto sleep = [] { std::this_thread::sleep_for(std::chrono::milliseconds(800)); };
+  EXPECT_EQ(error([&](ThreadRank& rank, HostGroup& group) {
+              if (rank.rank == 1) sleep();
+              group.barrier(rank.stream);
+            }),
+            "rank 0: axis data: rank 1 did not come to barrier within 0.3 s; rank 0 waited in step 3, forward, "
+            "layers.1.moe");
+  EXPECT_EQ(error([&](ThreadRank& rank, HostGroup& group) {
+              if (rank.rank == 1)
+                sleep();
+              else
+                group.recv(rank.stream, rank.stream.zeros({4}, DType::bf16), 1);
+            }),
+            "rank 0: axis data: rank 1 did not answer recv bfloat16 [4] of rank 0 in step 3, forward, layers.1.moe "
+            "within 0.3 s");
+  EXPECT_THAT(
+      error([](ThreadRank& rank, HostGroup& group) {
+        group.all_reduce(rank.stream, rank.stream.zeros({rank.rank + 1}, DType::f32));
+      }),
+      ::testing::HasSubstr("rank 1 calls all_reduce float32 [2] in step 4, forward, layers.1.moe, expected as on "
+                           "rank 0: all_reduce float32 [1] in step 3, forward, layers.1.moe"));
+  EXPECT_THAT(error([](ThreadRank& rank, HostGroup& group) {
+                if (rank.rank == 0) group.barrier(rank.stream);
+              }),
+              ::testing::HasSubstr("rank 1 returned, but rank 0 waits for it in barrier in step 3, forward, "));
+}
+
+TEST(ThreadWorld, ARankThatWaitsForItsDebuggerIsWaitedFor) {
+  ThreadWorld world(3, {.deadline_seconds = 0.3, .debug_ranks = {1}});
+  ASSERT_NE(world.hold(), nullptr);
+  EXPECT_EQ(ThreadWorld(2).hold(), nullptr);
+  std::atomic<bool> late = false;
+  const auto sleep = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
+  const std::string said = message_of<CommError>([&] {
+    on_ranks(world, [&](ThreadRank& rank) {
+      const auto group = rank.everyone();
+      if (rank.rank == 1) {
+        world.hold()->wait_for_debugger(1, true);
+        sleep(1000);
+        world.hold()->wait_for_debugger(1, false);
+      }
+      group->barrier(rank.stream);
+      world.hold()->wait_for_debugger(2, true);  // which was not named: nothing waits for it
+      late = true;
+      if (rank.rank == 1) sleep(1000);
+      group->barrier(rank.stream);
+    });
+  });
+  EXPECT_TRUE(late) << "the first barrier was held up for longer than the deadline";
+  EXPECT_THAT(said, ::testing::HasSubstr("rank 1 did not come to barrier within 0.3 s"));
+}
+
 TEST(ThreadWorld, ARankThatReturnsIsNotWaitedFor) {
   std::vector<std::string> told;
   const std::string message = error_of<CommError>(3, [](ThreadRank& rank) {

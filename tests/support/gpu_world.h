@@ -63,7 +63,7 @@ class GpuPeerGroup : public Group, public cuda::Watched {
  public:
   GpuPeerGroup(GpuRank& rank, const std::string& axis)
       : Group(rank.size(), rank.rank, axis),
-        link_(rank.everyone(axis)),
+        link_(rank.everyone(axis), rank.gpu),
         watch_(cuda::watch(rank.gpu, link_.group())),
         exchange_(cuda::PeerExchange::make(*this, link_, rank.gpu, *watch_)) {
     watch_->add(*this);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -150,6 +151,7 @@ class Tape {
                                      const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>&);
   struct Node {
     const char* name;
+    std::string_view module;       // in which it was recorded: Trail's
     std::vector<int64_t> outputs;  // slots
     std::vector<Leaf*> leaves;     // whose uses this node counts
     BackwardFn backward;

@@ -7,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/checkpoint/agreement.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 
@@ -21,6 +22,7 @@ void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, in
   assert(!under_way_.valid());
   const auto start = std::chrono::steady_clock::now();
   content_ = std::move(content);
+  stream_.trail() = {.step = content_.step, .phase = Trail::Phase::saving};
   const auto save = [this, folder, keep, start] {
     Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
     together(*world_, stream_, [&] {

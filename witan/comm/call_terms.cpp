@@ -25,32 +25,10 @@ uint64_t hash_of_parts(const Collective& call) {
   return hasher.low64();
 }
 
-CallTerms without_counts(const Collective& call) {
-  CallTerms terms;
-  terms.kind = call.kind;
-  terms.reduce = call.reduce;
-  terms.peer = call.peer;
-  terms.parts = hash_of_parts(call);
-  const Tensor& tensor = call.in.defined() ? call.in : call.out;
-  terms.moves = tensor.defined();
-  if (!terms.moves) return terms;
-  terms.dtype = tensor.dtype();
-  terms.shape = tensor.shape();
-  return terms;
-}
-
-// The rows of an uneven exchange may differ in number from rank to rank, everything else must not.
-bool alike(const CallTerms& a, const CallTerms& b) {
-  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves || a.parts != b.parts)
-    return false;
-  if (!a.moves) return true;
-  if (a.dtype != b.dtype) return false;
-  if (a.kind == Kind::all_to_all && a.shape.dims() == b.shape.dims()) return a.shape.with(0, 0) == b.shape.with(0, 0);
-  return a.shape == b.shape;
-}
-
 std::string counts_disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
-  const auto where = [&](size_t r) { return cat("axis ", names.axis, ": all_to_all: rank ", names.ranks[r]); };
+  const auto where = [&](size_t r) {
+    return cat("axis ", names.axis, ": all_to_all", in_words(calls[r].trail), ": rank ", names.ranks[r]);
+  };
   for (size_t r = 0; r < calls.size(); ++r) {
     const CallTerms& call = calls[r];
     const int64_t in_rows = call.shape[0];
@@ -81,12 +59,40 @@ struct PackedHead {
   uint64_t parts;
   int64_t out_rows, counts;
   std::array<int64_t, Shape::kMostDims> sizes;
+  int64_t step, micro_batch;
+  uint32_t phase;
+  uint16_t module_chars, op_chars;  // of the trail's words, which stand behind the counts
 };
+constexpr size_t kMostWord = 512;
 
 }  // namespace
 
+CallTerms terms_without_counts(const Collective& call) {
+  CallTerms terms;
+  terms.kind = call.kind;
+  terms.reduce = call.reduce;
+  terms.peer = call.peer;
+  terms.parts = hash_of_parts(call);
+  const Tensor& tensor = call.in.defined() ? call.in : call.out;
+  if (call.trail != nullptr) terms.trail = *call.trail;
+  terms.moves = tensor.defined();
+  if (!terms.moves) return terms;
+  terms.dtype = tensor.dtype();
+  terms.shape = tensor.shape();
+  return terms;
+}
+
+bool alike(const CallTerms& a, const CallTerms& b) {
+  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves || a.parts != b.parts)
+    return false;
+  if (!a.moves) return true;
+  if (a.dtype != b.dtype) return false;
+  if (a.kind == Kind::all_to_all && a.shape.dims() == b.shape.dims()) return a.shape.with(0, 0) == b.shape.with(0, 0);
+  return a.shape == b.shape;
+}
+
 CallTerms terms_of(const Collective& call) {
-  CallTerms terms = without_counts(call);
+  CallTerms terms = terms_without_counts(call);
   if (call.kind != Kind::all_to_all) return terms;
   terms.out_rows = call.out.size(0);
   terms.send_counts = call.send_counts.span<int64_t>();
@@ -103,22 +109,23 @@ std::string describe(const CallTerms& terms) {
 }
 
 std::string describe(const Collective& call) {
-  return describe(without_counts(call));
+  return describe(terms_without_counts(call));
 }
 
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
   for (size_t peer = 1; peer < calls.size(); ++peer)
     if (!alike(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
-                 ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]));
+                 in_words(calls[peer].trail), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
+                 in_words(calls[0].trail));
   return calls[0].kind == Kind::all_to_all ? counts_disagreement(names, calls) : "";
 }
 
 std::string misfit(const GroupNames& names, int from, const CallTerms& sent, int to, const CallTerms& expected) {
   if (sent.dtype == expected.dtype && sent.shape == expected.shape) return "";
   return cat("axis ", names.axis, ": rank ", names.ranks[static_cast<size_t>(from)], " calls ", describe(sent),
-             " to rank ", names.ranks[static_cast<size_t>(to)], ", which expects ", expected.dtype, " ",
-             expected.shape);
+             in_words(sent.trail), " to rank ", names.ranks[static_cast<size_t>(to)], ", which expects ",
+             expected.dtype, " ", expected.shape, in_words(expected.trail));
 }
 
 std::vector<std::byte> pack(const CallTerms& terms) {
@@ -133,12 +140,22 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.out_rows = terms.out_rows;
   head.counts = static_cast<int64_t>(terms.send_counts.size());
   for (int dim = 0; dim < head.dims; ++dim) head.sizes[static_cast<size_t>(dim)] = terms.shape[dim];
-  std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes());
+  const std::string_view module = terms.trail.module.substr(0, kMostWord), op = terms.trail.op.substr(0, kMostWord);
+  head.step = terms.trail.step;
+  head.micro_batch = terms.trail.micro_batch;
+  head.phase = static_cast<uint32_t>(terms.trail.phase);
+  head.module_chars = static_cast<uint16_t>(module.size());
+  head.op_chars = static_cast<uint16_t>(op.size());
+  std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes() + module.size() + op.size());
   std::memcpy(bytes.data(), &head, sizeof head);
   std::byte* at = bytes.data() + sizeof head;
   for (const auto& counts : {terms.send_counts, terms.recv_counts}) {
     if (!counts.empty()) std::memcpy(at, counts.data(), counts.size_bytes());
     at += counts.size_bytes();
+  }
+  for (const auto& word : {module, op}) {
+    if (!word.empty()) std::memcpy(at, word.data(), word.size());
+    at += word.size();
   }
   return bytes;
 }
@@ -153,7 +170,9 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size) {
   check(head.dims >= 0 && head.dims <= Shape::kMostDims);
   const bool counted = head.kind == static_cast<uint32_t>(Kind::all_to_all);
   check(head.counts == (counted ? size : 0) && (!counted || head.dims > 0));
-  check(bytes.size() == sizeof head + 2 * static_cast<size_t>(head.counts) * sizeof(int64_t));
+  check(head.phase < Trail::kPhases && head.module_chars <= kMostWord && head.op_chars <= kMostWord);
+  const size_t counted_bytes = 2 * static_cast<size_t>(head.counts) * sizeof(int64_t);
+  check(bytes.size() == sizeof head + counted_bytes + head.module_chars + head.op_chars);
 
   PackedTerms packed;
   CallTerms& terms = packed.terms;
@@ -169,10 +188,17 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size) {
     terms.shape.append(head.sizes[static_cast<size_t>(dim)]);
   }
   packed.counts.resize(2 * static_cast<size_t>(head.counts));
-  if (counted) std::memcpy(packed.counts.data(), bytes.data() + sizeof head, bytes.size() - sizeof head);
+  if (counted) std::memcpy(packed.counts.data(), bytes.data() + sizeof head, counted_bytes);
   const std::span<const int64_t> counts(packed.counts);
   terms.send_counts = counts.first(static_cast<size_t>(head.counts));
   terms.recv_counts = counts.last(static_cast<size_t>(head.counts));
+
+  const auto text = bytes.subspan(sizeof head + counted_bytes);
+  packed.words.resize(text.size());
+  if (!text.empty()) std::memcpy(packed.words.data(), text.data(), text.size());
+  const std::string_view words(packed.words.data(), packed.words.size());
+  terms.trail = {head.step, static_cast<Trail::Phase>(head.phase), head.micro_batch, words.substr(0, head.module_chars),
+                 words.substr(head.module_chars)};
   return packed;
 }
 

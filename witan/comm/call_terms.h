@@ -22,8 +22,10 @@ struct CallTerms {
   bool moves = false;    // there is either
   int64_t out_rows = 0;  // of all_to_all
   std::span<const int64_t> send_counts, recv_counts;
+  Trail trail = {};  // where its rank is
 };
 CallTerms terms_of(const Collective& call);  // counts stay where the call has them
+CallTerms terms_without_counts(const Collective& call);
 std::string describe(const CallTerms& terms);
 
 // The axis of a group, and its ranks in the world.
@@ -32,6 +34,9 @@ struct GroupNames {
   const std::vector<int>& ranks;
 };
 
+// Whether ranks of a group may make these calls at once. The rows of an uneven exchange may differ in number from rank
+// to rank, everything else must not.
+bool alike(const CallTerms& a, const CallTerms& b);
 // Empty, or how the calls of the ranks differ. Every rank finds the same words.
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls);
 // The same for a send of rank `from` and what rank `to` expects; ranks of the group.
@@ -39,10 +44,11 @@ std::string misfit(const GroupNames& names, int from, const CallTerms& sent, int
 
 // Terms as bytes, for a process elsewhere.
 std::vector<std::byte> pack(const CallTerms& terms);
-// Terms, and the counts that they point to.
+// Terms, and what they point to.
 struct PackedTerms {
   CallTerms terms;
   std::vector<int64_t> counts;
+  std::vector<char> words;  // of the trail
 };
 // Of a group of `size` ranks. Throws CommError for bytes that are no terms.
 PackedTerms unpack(std::span<const std::byte> bytes, int size);

@@ -55,6 +55,10 @@ std::string_view name_of(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string in_words(const Collective& call) {
+  return call.trail == nullptr ? "" : in_words(*call.trail);
+}
+
 int64_t row_bytes(const Tensor& rows) {
   return rows.shape().with(0, 1).elements() * size_of(rows.dtype());
 }
@@ -87,16 +91,23 @@ void Group::check_begins(const Collective& call) const {
                       call.in.elements(), " elements of ", call.in.shape(), " in order");
 }
 
-void Group::carry_out(Stream& stream, const Collective& call, double bytes) {
+void Group::carry_out(Stream& stream, Collective call, double bytes) {
   add_sent(std::string(name_of(call.kind)), bytes);
-  if (stream.is_meta()) return;
-  if (size_ == 1) return perform_alone(stream, call, name_);
-  if (!stream.times_kernels()) return perform(stream, call);
+  if (size_ == 1) return stream.is_meta() ? void() : perform_alone(stream, call, name_);
+  call.trail = &stream.trail();
+  if (observer_ != nullptr) observer_->begins(*this, call, bytes);
+  if (!stream.is_meta()) carry_out_between_ranks(stream, call);
+  if (observer_ != nullptr) observer_->ends();
+}
+
+void Group::carry_out_between_ranks(Stream& stream, const Collective& call) {
+  if (!stream.times_kernels() && observer_ == nullptr) return perform(stream, call);
   stream.wait();
   const double start = stream.now();
   perform(stream, call);
   stream.wait();
-  stream.count(name_of(call.kind).data(), {0, 0, stream.now() - start});  // waiting for peers included
+  if (stream.times_kernels())
+    stream.count(name_of(call.kind).data(), {0, 0, stream.now() - start});  // waiting for peers included
 }
 
 void Group::all_reduce(Stream& stream, const Tensor& inout, Reduce reduce) {

@@ -8,8 +8,8 @@
 //
 // Errors. ShapeError: this rank's own tensors do not fit each other; before any communication. CommError: ranks
 // disagree about the operation, a dtype, a shape or a count, or one is lost or late; it names axis, operation, ranks,
-// what was expected and what was found, is thrown on every rank, and the group cannot be used after it. Ranks in
-// messages are those of the world.
+// what was expected and what was found, and where in its work a rank was (the trail of the stream), is thrown on every
+// rank, and the group cannot be used after it. Ranks in messages are those of the world.
 //
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
 // ranks):
@@ -28,9 +28,11 @@
 #include <utility>
 
 #include "witan/tensor/tensor.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 
+class Group;
 class PeerMemory;
 
 enum class Reduce : uint8_t { sum, max };  // the maximum of a NaN and anything is NaN
@@ -63,12 +65,23 @@ struct Collective {
   int peer = 0;                             // of send and recv; the root of broadcast
   std::span<const int64_t> begins = {};     // [n + 1] of reduce_scatter_uneven
   std::span<const OwnedPiece> pieces = {};  // of gather_pieces
+  const Trail* trail = nullptr;             // where the rank is; null: nobody knows
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"
 int64_t row_bytes(const Tensor& rows);         // of one index of dim 0
+std::string in_words(const Collective& call);  // where its rank is: " in step 3, …", or nothing
 // The rank's part of an uneven call: (first element, elements).
 std::pair<int64_t, int64_t> part_of(std::span<const int64_t> begins, int rank);
+
+// Somebody who looks on as a rank makes its calls, on the rank's thread. What a call throws leaves it begun.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  virtual void begins(const Group& group, const Collective& call, double bytes_sent) = 0;
+  virtual void met() {}  // the peers are there too: what follows moves data
+  virtual void ends() {}
+};
 
 class Group {
  public:
@@ -113,6 +126,9 @@ class Group {
   // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
   virtual PeerMemory* peers() { return nullptr; }
 
+  // Told of each call between two ranks or more from now on, on the meta device too; null: nobody is.
+  void observe(CallObserver* observer) { observer_ = observer; }
+
   // Bytes this rank sent, by operation, since it began or since reset_sent().
   const std::map<std::string, double>& sent() const { return sent_; }
   void reset_sent() { sent_.clear(); }
@@ -122,6 +138,10 @@ class Group {
 
  protected:
   Group(int size, int rank, std::string name);
+  // For back ends that know it: the peers have come to the call.
+  void met() const {
+    if (observer_ != nullptr) observer_->met();
+  }
 
  private:
   // Moves the bytes of a call whose tensors fit each other, between two ranks or more, on a stream that computes.
@@ -129,11 +149,13 @@ class Group {
 
   void check_rows(const Collective& call, int64_t out_parts, int64_t in_parts) const;
   void check_begins(const Collective& call) const;
-  void carry_out(Stream& stream, const Collective& call, double bytes);
+  void carry_out(Stream& stream, Collective call, double bytes);
+  void carry_out_between_ranks(Stream& stream, const Collective& call);
 
   int size_, rank_;
   std::string name_;
   std::map<std::string, double> sent_;
+  CallObserver* observer_ = nullptr;
 };
 
 }  // namespace witan

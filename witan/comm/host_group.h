@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 
@@ -19,6 +20,7 @@ class HostGroup : public Group {
 
   virtual int world_rank(int rank) const = 0;
   virtual const std::shared_ptr<Failure>& failure() const = 0;  // of the world
+  virtual const std::shared_ptr<DebugHold>& hold() const = 0;   // of the world; null: no deadline of it is held up
   virtual double deadline_seconds() const = 0;                  // how long a rank waits for its peers in one call
   virtual bool one_process() const = 0;                         // whether an address means the same to every rank
   void abandon() noexcept override { failure()->raise(); }
@@ -40,6 +42,9 @@ class World {
   // make one per rank. The world must outlive it. Throws ConfigError when ranks repeat, are outside the world, or do
   // not contain `rank`.
   virtual std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) = 0;
+  // Ranks that a debugger may hold; null: there are none.
+  virtual DebugHold* hold() = 0;
+  virtual const std::shared_ptr<Failure>& failure(int rank) const = 0;  // as a rank of this process knows it
   // Where a rank of this process stands among the ranks of its host, and how many those are.
   virtual int local_rank(int rank) const = 0;
   virtual int local_size() const = 0;

@@ -23,13 +23,14 @@ constexpr double kLeastPulseSeconds = 0.25, kMostPulseSeconds = 5;  // a tenth o
 
 }  // namespace
 
-Links::Links(int rank, std::vector<Peer> peers, double silence_seconds)
+Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold)
     : rank_(rank),
       silence_seconds_(std::max(silence_seconds, kLeastSilenceSeconds)),
       pulse_seconds_(std::clamp(silence_seconds / 10, kLeastPulseSeconds, kMostPulseSeconds)),
       failure_(std::make_shared<Failure>([this] {
         fail({ProcessFailure::Kind::failed, rank_, ""});
       })),
+      hold_(std::move(hold)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       trash_(kMostDataBytes) {
   for (Peer& peer : peers) {
@@ -105,7 +106,7 @@ void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
   for (const auto& one : links_) {
     if (!one->socket.open()) continue;
     const std::unique_lock sending(one->sending, deadline);
-    if (sending) send_frame(*one, header, bytes, deadline, /*last_words=*/true);
+    if (sending) send_frame(*one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
   }
 }
 
@@ -115,7 +116,7 @@ std::optional<ProcessFailure> Links::silence() const {
   for (int rank = 0; rank < size(); ++rank) {
     const Link& one = *links_[static_cast<size_t>(rank)];
     const double seconds = seconds_since(one.heard);
-    if (one.ended || one.said_goodbye || seconds <= most) continue;
+    if (one.ended || one.said_goodbye || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
     most = seconds;
     longest = {ProcessFailure::Kind::lost, rank,
                cat("nothing was heard of it for ", std::lround(seconds * 10) / 10.0,
@@ -124,8 +125,8 @@ std::optional<ProcessFailure> Links::silence() const {
   return longest;
 }
 
-Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, Deadline deadline,
-                              bool last_words) {
+Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const std::byte> bytes,
+                              PatientDeadline deadline, bool last_words) {
   if (to.torn) return Sent::ended;
   bool begun = false;
   const auto stop = [&](Sent sent) {
@@ -141,7 +142,7 @@ Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const st
         begun = true;
         piece = piece.subspan(static_cast<size_t>(sent));
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        if (Clock::now() > deadline) return stop(Sent::late);
+        if (deadline.expired()) return stop(Sent::late);
         if (!last_words && failed()) return stop(Sent::stopped);
         wait_writable(to.socket, 0.05);
       } else if (errno != EINTR) {
@@ -157,7 +158,7 @@ void Links::send(int to, const Header& header, std::span<const std::byte> bytes,
   Sent sent;
   {
     const std::lock_guard sending(link(to).sending);
-    sent = send_frame(link(to), header, bytes, deadline_in(seconds), /*last_words=*/false);
+    sent = send_frame(link(to), header, bytes, {seconds, hold_.get()}, /*last_words=*/false);
   }
   if (sent == Sent::stopped) throw_if_failed();
   if (sent == Sent::late) {
@@ -226,7 +227,7 @@ bool Links::View::left(int rank) const {
 
 void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                  const std::function<std::string(View&)>& late, double seconds) {
-  const Deadline deadline = deadline_in(seconds);
+  PatientDeadline deadline(seconds, hold_.get());
   View view(*this);
   ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
   {
@@ -240,7 +241,8 @@ void Links::wait(const std::function<bool(View&)>& done, const std::function<std
         if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
       }
       if (!failure.text.empty()) break;
-      expired = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+      changed_.wait_until(lock, deadline.next_look());
+      expired = deadline.expired();
     }
   }
   // Whoever was first is right: another rank may have said the same meanwhile.

@@ -8,7 +8,8 @@
 // may have, which is checked before they are believed. A frame that breaks the rules, a connection that ends without a
 // goodbye, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that silence
 // means something, the reading thread sends a pulse wherever nothing else is said: a process that is stopped, and one
-// behind a network that drops packets, are silent; one that computes is not. All members may be called by any thread.
+// behind a network that drops packets, are silent; one that computes is not. A pulse says too whether a debugger holds
+// the process; one that may be held is not lost by its silence. All members may be called by any thread.
 #pragma once
 
 #include <array>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "witan/comm/bootstrap.h"
+#include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/process_failure.h"
 
@@ -38,8 +40,9 @@ class Links {
   static constexpr int kNotes = 4;
   static constexpr size_t kMostNoteBytes = size_t{1} << 20;
 
-  // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost.
-  Links(int rank, std::vector<Peer> peers, double silence_seconds);
+  // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost, unless a debugger may
+  // hold it.
+  Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
   // Tells all that this rank is done, and waits some seconds at most until they have heard it.
   ~Links();
   Links(const Links&) = delete;
@@ -49,6 +52,7 @@ class Links {
   int size() const { return static_cast<int>(links_.size()); }
   const std::string& host(int rank) const { return links_[static_cast<size_t>(rank)]->host; }
   const std::shared_ptr<Failure>& failure() const { return failure_; }
+  const std::shared_ptr<DebugHold>& hold() const { return hold_; }
 
   // Ends all waits, of all ranks; the first failure stays, and is returned.
   ProcessFailure fail(ProcessFailure failure);
@@ -86,6 +90,7 @@ class Links {
   static constexpr size_t kMostFailureBytes = 4096;
   static constexpr double kMissedPulses = 3;                            // of a rank that is silent
   enum Kind : uint32_t { kData = kNotes, kFailure, kGoodbye, kPulse };  // notes have their own numbers
+  static constexpr uint64_t kHeld = 1;                                  // the channel of a pulse: a debugger holds it
   struct Header {
     uint32_t kind = 0, unused = 0;
     uint64_t channel = 0, bytes = 0;
@@ -122,7 +127,8 @@ class Links {
 
   void send(int to, const Header& header, std::span<const std::byte> bytes, double seconds);
   enum class Sent : uint8_t { whole, ended, late, stopped };
-  Sent send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, Deadline deadline, bool last_words);
+  Sent send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, PatientDeadline deadline,
+                  bool last_words);
   // To all that are there, within a second; whoever does not take it is left.
   void tell_all(const Header& header, std::span<const std::byte> bytes);
   void tell(const ProcessFailure& failure);
@@ -133,7 +139,7 @@ class Links {
   // Of the reading thread; those after read_from() with the mutex held.
   void read_all();
   void send_pulses();
-  void notice_silence(double late_seconds);  // late: how much later than it should be this is
+  void notice_silence(Deadline due);         // due: when it should have been called
   void read_from(int rank);                  // until nothing is there
   bool read_some(int rank);                  // false: nothing is there, for now or for ever
   std::span<std::byte> next_room(int rank);  // where the next bytes go
@@ -149,7 +155,8 @@ class Links {
   const double silence_seconds_, pulse_seconds_;
   std::vector<std::unique_ptr<Link>> links_;
   std::shared_ptr<Failure> failure_;
-  Socket wake_;  // an eventfd: the reading thread is to end
+  const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
+  Socket wake_;                            // an eventfd: the reading thread is to end
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

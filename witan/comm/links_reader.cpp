@@ -36,9 +36,9 @@ void Links::read_all() {
     if (fds[0].revents != 0) return;
     for (int rank = 0; rank < size(); ++rank)
       if (fds[static_cast<size_t>(rank) + 1].revents != 0) read_from(rank);
-    if (const double late = seconds_since(next_pulse); late >= 0) {
+    if (seconds_since(next_pulse) >= 0) {
       send_pulses();
-      notice_silence(late);
+      notice_silence(next_pulse);
       next_pulse = deadline_in(pulse_seconds_);
     }
     std::optional<ProcessFailure> untold;
@@ -54,21 +54,28 @@ void Links::read_all() {
 }
 
 void Links::send_pulses() {
+  const bool held = hold_ && hold_->held_here();
   for (const auto& one : links_) {
     const std::unique_lock sending(one->sending, std::try_to_lock);
     if (!sending || !one->socket.open()) continue;
     // What is still on its way says the same, and behind it there may be no room for a whole frame.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
-    send_frame(*one, {kPulse, 0, 0, 0}, {}, deadline_in(0), /*last_words=*/true);
+    send_frame(*one, {kPulse, 0, held ? kHeld : 0, 0}, {}, {0, nullptr}, /*last_words=*/true);
   }
 }
 
-void Links::notice_silence(double late_seconds) {
+void Links::notice_silence(Deadline due) {
   const std::lock_guard lock(mutex_);
   // It is this process that was stopped, perhaps with all others: they are heard from now on.
-  if (late_seconds > kMissedPulses * pulse_seconds_)
+  if (seconds_since(due) > kMissedPulses * pulse_seconds_)
     for (const auto& one : links_) one->heard = deadline_in(0);
+  for (int rank = 0; hold_ && rank < size(); ++rank) {
+    const Link& one = link(rank);
+    const bool gone = one.ended || one.said_goodbye;
+    // A process that is stopped cannot say any more that it is.
+    if (gone || seconds_since(one.heard) > kMissedPulses * pulse_seconds_) hold_->hear(rank, !gone);
+  }
   const auto silent = silence();
   if (silent && seconds_since(link(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
 }
@@ -158,6 +165,7 @@ void Links::end_frame(int rank) {
   }
   if (kind == kFailure) hear_failure(from.payload);
   if (kind == kGoodbye) from.said_goodbye = true;
+  if (kind == kPulse && hold_) hold_->hear(rank, from.header.channel == kHeld);
   from.payload = {};
   changed_.notify_all();
 }

@@ -4,7 +4,15 @@
 #include <cstdint>
 #include <string>
 
+#include "witan/base/error.h"
+
 namespace witan {
+
+// A rank that is gone, found while waiting or sending.
+class LostError : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 struct ProcessFailure {
   enum class Kind : uint32_t {
@@ -17,7 +25,8 @@ struct ProcessFailure {
   std::string text;
 };
 
-// Throws what a rank is told: CommError, or AbortedError where another one has the error itself.
+std::string words_of(const ProcessFailure& failure, const std::string& host);
+// Throws what a rank is told: LostError, CommError, or AbortedError where another one has the error itself.
 [[noreturn]] void throw_failure(const ProcessFailure& failure, const std::string& host);
 
 }  // namespace witan

@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/comm/reduce.h"
+#include "witan/comm/rendezvous.h"
 
 namespace witan {
 namespace {
@@ -38,7 +39,7 @@ ProcessGroup::ProcessGroup(Links& links, std::vector<int> ranks, int here, std::
 
 void ProcessGroup::agree(const Collective& call) {
   if (size() == 1) return;
-  undisturbed([&] {
+  undisturbed(call, [&] {
     if (call.kind == Kind::send) return send_to_peer(call, /*with_data=*/false);
     if (call.kind == Kind::recv) return recv_from_peer(call, /*with_data=*/false);
     meet(call);
@@ -48,22 +49,38 @@ void ProcessGroup::agree(const Collective& call) {
 void ProcessGroup::perform(Stream& stream, const Collective& call) {
   require<CommError>(!stream.is_cuda(), "axis ", name(), ": ", name_of(call.kind), " on ", stream.device(),
                      " through a group of the host; make the rank's groups for its stream");
-  undisturbed([&] {
+  undisturbed(call, [&] {
     if (call.kind == Kind::send) return send_to_peer(call, /*with_data=*/true);
     if (call.kind == Kind::recv) return recv_from_peer(call, /*with_data=*/true);
     meet(call);
+    met();
     move(stream, call);
   });
 }
 
+// What a rank was about when it learned that another one is gone, or has failed.
+std::string ProcessGroup::busy_with(const Collective& call) const {
+  return cat("; rank ", world_rank(rank()), " was in ", describe(call), " over axis ", name(),
+             call.trail == nullptr || describe(*call.trail).empty() ? "" : "," + in_words(call));
+}
+
 // Runs body(); when it throws, nothing of what others still send is written to this rank's tensors.
 template <class Body>
-void ProcessGroup::undisturbed(const Body& body) {
-  try {
-    body();
-  } catch (...) {
+void ProcessGroup::undisturbed(const Collective& call, const Body& body) {
+  const auto drop = [&] {
     links_.drop(channel_);
     links_.drop(sums_);
+  };
+  try {
+    body();
+  } catch (const LostError& error) {
+    drop();
+    throw LostError(error.what() + busy_with(call));
+  } catch (const AbortedError& error) {
+    drop();
+    throw AbortedError(error.what() + busy_with(call));
+  } catch (...) {
+    drop();
     throw;
   }
 }
@@ -109,11 +126,11 @@ std::vector<Links::Bytes> ProcessGroup::notes_of_all(const Collective& call, Not
         const std::string gone = missing(view, there, true);
         return gone.empty() ? ""
                             : cat("axis ", name(), ": ", gone, " returned, but rank ", world_rank(rank()),
-                                  " waits for it in ", describe(call));
+                                  " waits for it in ", describe(call), in_words(call));
       },
       [&](Links::View& view) {
         return cat("axis ", name(), ": ", missing(view, there, false), " did not come to ", describe(call), " within ",
-                   deadline_, " s; rank ", world_rank(rank()), " waited");
+                   deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
       },
       deadline_);
   return notes;
@@ -169,17 +186,19 @@ void ProcessGroup::trade(const Collective& call, const std::vector<Part>& out, c
 
 void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
   const auto there = [&](Links::View& view, int peer) { return view.arrived(world_rank(peer), channel); };
-  links_.wait([&](Links::View& view) { return missing(view, there, false).empty(); },
-              [&](Links::View& view) {
-                const std::string gone = missing(view, there, true);
-                return gone.empty() ? ""
-                                    : cat("axis ", name(), ": ", gone, " returned in the middle of ", describe(call));
-              },
-              [&](Links::View& view) {
-                return cat("axis ", name(), ": ", missing(view, there, false), " did not send its part of ",
-                           describe(call), " within ", deadline_, " s; rank ", world_rank(rank()), " waited");
-              },
-              deadline_);
+  links_.wait(
+      [&](Links::View& view) { return missing(view, there, false).empty(); },
+      [&](Links::View& view) {
+        const std::string gone = missing(view, there, true);
+        return gone.empty()
+                   ? ""
+                   : cat("axis ", name(), ": ", gone, " returned in the middle of ", describe(call), in_words(call));
+      },
+      [&](Links::View& view) {
+        return cat("axis ", name(), ": ", missing(view, there, false), " did not send its part of ", describe(call),
+                   " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
+      },
+      deadline_);
 }
 
 // What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
@@ -296,7 +315,7 @@ void ProcessGroup::exchange(const Collective& call, const int64_t* sends, const 
 std::string ProcessGroup::lost_peer(Links::View& view, const Collective& call) const {
   const int peer = world_rank(call.peer);
   const auto who = [&] {
-    return cat("axis ", name(), ": rank ", world_rank(rank()), " calls ", describe(call),
+    return cat("axis ", name(), ": rank ", world_rank(rank()), " calls ", describe(call), in_words(call),
                call.kind == Kind::send ? " to rank " : " from rank ", peer);
   };
   // A peer that came to a collective without this rank can leave it only with this rank.
@@ -326,7 +345,7 @@ Links::Bytes ProcessGroup::note_of_peer(const Collective& call, Note kind) {
       [&](Links::View& view) { return lost_peer(view, call); },
       [&](Links::View&) {
         return cat("axis ", name(), ": rank ", peer, " did not answer ", describe(call), " of rank ",
-                   world_rank(rank()), " within ", deadline_, " s");
+                   world_rank(rank()), in_words(call), " within ", deadline_, " s");
       },
       deadline_);
   return note;
@@ -336,6 +355,7 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   note(call.peer, Note::offer, pack(terms_of(call)));
   const Links::Bytes verdict = note_of_peer(call, Note::answer);
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
+  met();
   if (with_data) links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
 }
 
@@ -345,6 +365,7 @@ void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   if (verdict.empty() && with_data) links_.take(world_rank(call.peer), channel_, call.out.raw(), call.out.bytes());
   note(call.peer, Note::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
+  met();
   if (with_data) await_data(call, channel_);
 }
 

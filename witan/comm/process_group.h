@@ -25,6 +25,7 @@ class ProcessGroup : public HostGroup {
   void agree(const Collective& call) override;
   int world_rank(int rank) const override { return ranks_[static_cast<size_t>(rank)]; }
   const std::shared_ptr<Failure>& failure() const override { return links_.failure(); }
+  const std::shared_ptr<DebugHold>& hold() const override { return links_.hold(); }
   double deadline_seconds() const override { return deadline_; }
   bool one_process() const override { return false; }
 
@@ -59,7 +60,8 @@ class ProcessGroup : public HostGroup {
   Links::Bytes note_of_peer(const Collective& call, Links::Note kind);
   [[noreturn]] void disagree(const std::string& verdict);
   template <class Body>
-  void undisturbed(const Body& body);
+  void undisturbed(const Collective& call, const Body& body);
+  std::string busy_with(const Collective& call) const;
 
   // In others' order: the next rank first, so that not all send to one.
   template <class Body>

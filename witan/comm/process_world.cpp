@@ -28,6 +28,20 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
+// What a debugger holds is a whole process: all of its ranks are silent then.
+std::shared_ptr<DebugHold> hold_of(const Launch& launch, const ProcessWorldOptions& options) {
+  if (options.debug_ranks.empty()) return nullptr;
+  const int each = options.ranks_per_process;
+  std::vector<int> ranks, here;
+  for (int rank = 0; rank < launch.size * each; ++rank) {
+    const auto beside = [&](int other) { return other / each == rank / each; };
+    if (std::ranges::none_of(options.debug_ranks, beside)) continue;
+    ranks.push_back(rank);
+    if (rank / each == launch.rank) here.push_back(rank);
+  }
+  return std::make_shared<DebugHold>(ranks, here);
+}
+
 // work(0) … work(count - 1), at the same time. It does not throw.
 template <class Work>
 void side_by_side(size_t count, const Work& work) {
@@ -38,7 +52,8 @@ void side_by_side(size_t count, const Work& work) {
 }
 
 // The connections of each rank of this process to all ranks.
-std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorldOptions& options) {
+std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorldOptions& options,
+                                         const std::shared_ptr<DebugHold>& hold) {
   const int count = options.ranks_per_process;
   require<ConfigError>(count >= 1, "a process runs one rank at least, not ", count);
   std::vector<std::unique_ptr<Links>> links(static_cast<size_t>(count));
@@ -48,8 +63,8 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
     own.rank = launch.rank * count + static_cast<int>(index);
     own.size = launch.size * count;
     try {
-      links[index] =
-          std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count), options.deadline_seconds);
+      links[index] = std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count),
+                                             options.deadline_seconds, hold);
     } catch (...) {
       errors[index] = std::current_exception();
     }
@@ -62,8 +77,12 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
 }  // namespace
 
 ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& options)
-    : links_(meet(launch, options)),
-      threads_(size(), {options.deadline_seconds, first_rank(), options.ranks_per_process}),
+    : hold_(hold_of(launch, options)),
+      links_(meet(launch, options, hold_)),
+      threads_(size(), {.deadline_seconds = options.deadline_seconds,
+                        .first = first_rank(),
+                        .count = options.ranks_per_process,
+                        .hold = hold_}),
       deadline_(options.deadline_seconds) {
   const std::string& own_host = links_.front()->host(first_rank());
   int before = 0;
@@ -103,7 +122,9 @@ void ProcessWorld::run(const std::function<void(int rank)>& body) {
 void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
   const Suspicion suspicion = suspicion_of(error);
   // Whoever was merely stopped is told by whom; a thread of the same process that failed says so on its own connection.
-  if (suspicion == Suspicion::aborted)
+  const auto failed = links(rank).failed();
+  const bool knows = failed && message_of(error).starts_with(words_of(*failed, links(rank).host(failed->rank)));
+  if (suspicion == Suspicion::aborted && !knows)
     links(rank).wait([](Links::View&) { return false; }, [](Links::View&) { return ""; },
                      [&](Links::View&) { return message_of(error); }, kLastWordsSeconds);
   links(rank).fail({suspicion == Suspicion::own_error ? Kind::failed : Kind::disagreement, rank, message_of(error)});

@@ -21,9 +21,10 @@
 namespace witan {
 
 struct ProcessWorldOptions {
-  double meeting_seconds = 300;   // how long ranks wait for each other to start
-  double deadline_seconds = 300;  // how long a rank waits for its peers in one call, or hears nothing of one
-  int ranks_per_process = 1;      // the same in all
+  double meeting_seconds = 300;       // how long ranks wait for each other to start
+  double deadline_seconds = 300;      // how long a rank waits for its peers in one call, or hears nothing of one
+  int ranks_per_process = 1;          // the same in all
+  std::vector<int> debug_ranks = {};  // which a debugger may hold: no deadline runs then, and silence is not a loss
 };
 
 class ProcessWorld : public World {
@@ -37,6 +38,8 @@ class ProcessWorld : public World {
   int size() const override { return links_.front()->size(); }
   void run(const std::function<void(int rank)>& body) override;
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
+  DebugHold* hold() override { return hold_.get(); }
+  const std::shared_ptr<Failure>& failure(int rank) const override { return links(rank).failure(); }
   int local_rank(int rank) const override;
   int local_size() const override { return local_size_; }
   bool runs(int rank) const override { return threads_.runs(rank); }
@@ -46,6 +49,7 @@ class ProcessWorld : public World {
   Links& links(int rank) const;
   [[noreturn]] void stop(int rank, const std::exception_ptr& error);
 
+  const std::shared_ptr<DebugHold> hold_;      // null: no rank is held
   std::vector<std::unique_ptr<Links>> links_;  // of each rank of this process
   ThreadWorld threads_;                        // those ranks
   const double deadline_;

@@ -1,6 +1,5 @@
 #include "witan/comm/rendezvous.h"
 
-#include <chrono>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -111,9 +110,7 @@ template <class Done, class Lost, class GiveUp>
 void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up,
                       const std::function<std::string()>& late) {
   if (spin(done)) return;
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(world_.deadline_seconds));
+  PatientDeadline deadline(world_.deadline_seconds, world_.hold.get());
   std::unique_lock lock(mutex_);
   const Presence asleep(sleepers_);
   for (bool expired = false; !done();) {
@@ -123,7 +120,8 @@ void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up,
       if (reason.empty() && expired) reason = late();
     }
     if ((broken() || !reason.empty()) && give_up(reason)) throw_failure();
-    expired = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+    changed_.wait_until(lock, deadline.next_look());
+    expired = deadline.expired();
   }
 }
 
@@ -139,12 +137,12 @@ void Rendezvous::enter(int rank, const Collective& call) {
          const std::string gone = missing_ranks(rank, true);
          return gone.empty() ? ""
                              : cat("axis ", axis_, ": ", gone, " returned, but rank ", world_rank(rank),
-                                   " waits for it in ", describe(call));
+                                   " waits for it in ", describe(call), in_words(call));
        },
        [&](const std::string& reason) { return break_before(everyone, reason); },
        [&] {
          return cat("axis ", axis_, ": ", missing_ranks(rank, false), " did not come to ", describe(call), " within ",
-                    world_.deadline_seconds, " s; rank ", world_rank(rank), " waited");
+                    world_.deadline_seconds, " s; rank ", world_rank(rank), " waited", in_words(call));
        });
 }
 
@@ -224,7 +222,7 @@ std::string Rendezvous::missing_ranks(int rank, bool only_returned) const {
 std::string Rendezvous::why_peer_is_lost(int rank, const Collective& call) {
   const Seat& peer = at(call.peer);
   const auto who = [&] {
-    return cat("axis ", axis_, ": rank ", world_rank(rank), " calls ", describe(call),
+    return cat("axis ", axis_, ": rank ", world_rank(rank), " calls ", describe(call), in_words(call),
                call.kind == Kind::send ? " to rank " : " from rank ", world_rank(call.peer));
   };
   // A peer that came to a meeting without this rank can leave it only with this rank.
@@ -238,7 +236,7 @@ std::string Rendezvous::why_peer_is_lost(int rank, const Collective& call) {
 
 std::string Rendezvous::late_peer(int rank, const Collective& call) const {
   return cat("axis ", axis_, ": rank ", world_rank(call.peer), " did not answer ", describe(call), " of rank ",
-             world_rank(rank), " within ", world_.deadline_seconds, " s");
+             world_rank(rank), in_words(call), " within ", world_.deadline_seconds, " s");
 }
 
 }  // namespace witan

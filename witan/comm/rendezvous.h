@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 
@@ -34,6 +35,7 @@ struct WorldStatus {
   std::vector<std::atomic<bool>> returned;  // the rank's function has ended and will not come to any meeting
   bool may_spin = false;
   double deadline_seconds = 0;
+  std::shared_ptr<DebugHold> hold = nullptr;
   std::shared_ptr<Failure> failure = std::make_shared<Failure>();  // of this run: the next one has its own
 };
 
@@ -47,6 +49,7 @@ class Rendezvous {
   const std::string& axis() const { return axis_; }
   const std::shared_ptr<Failure>& failure() const { return world_failure_; }
   double deadline_seconds() const { return world_.deadline_seconds; }
+  const std::shared_ptr<DebugHold>& hold() const { return world_.hold; }
 
   // Returns when every rank has entered a call. Throws CommError when one is lost or late, AbortedError after abort().
   void enter(int rank, const Collective& call);

@@ -31,10 +31,15 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
     case Kind::send:
       return meeting_->send(rank(), call);
     case Kind::recv:
-      return receive(
-          call, [&](const Collective& offer) { copy_bytes(stream, call.out.raw(), offer.in.raw(), offer.in.bytes()); });
+      return receive(call, [&](const Collective& offer) {
+        met();
+        copy_bytes(stream, call.out.raw(), offer.in.raw(), offer.in.bytes());
+      });
     default:
-      return meet(call, [&] { move(stream, call); });
+      return meet(call, [&] {
+        met();
+        move(stream, call);
+      });
   }
 }
 

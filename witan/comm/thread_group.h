@@ -19,6 +19,7 @@ class ThreadGroup : public HostGroup {
   void agree(const Collective& call) override;
   int world_rank(int rank) const override { return meeting_->world_rank(rank); }
   const std::shared_ptr<Failure>& failure() const override { return meeting_->failure(); }
+  const std::shared_ptr<DebugHold>& hold() const override { return meeting_->hold(); }
   double deadline_seconds() const override { return meeting_->deadline_seconds(); }
   bool one_process() const override { return true; }
 

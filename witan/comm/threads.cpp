@@ -77,6 +77,9 @@ ThreadWorld::ThreadWorld(int size, const ThreadWorldOptions& options) {
   shared_ = std::make_unique<Shared>(size, options.first, options.first + count);
   shared_->status.may_spin = size <= usable_cores();
   shared_->status.deadline_seconds = std::min(options.deadline_seconds, kMostSeconds);
+  shared_->status.hold = options.hold;
+  if (!options.debug_ranks.empty())
+    shared_->status.hold = std::make_shared<DebugHold>(options.debug_ranks, options.debug_ranks);
 }
 
 ThreadWorld::~ThreadWorld() = default;
@@ -95,6 +98,14 @@ int ThreadWorld::local_size() const {
 
 bool ThreadWorld::runs(int rank) const {
   return rank >= shared_->first && rank < shared_->end;
+}
+
+DebugHold* ThreadWorld::hold() {
+  return shared_->status.hold.get();
+}
+
+const std::shared_ptr<Failure>& ThreadWorld::failure(int) const {
+  return shared_->status.failure;
 }
 
 void ThreadWorld::run(const std::function<void(int rank)>& body) {

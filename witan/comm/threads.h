@@ -16,8 +16,10 @@
 namespace witan {
 
 struct ThreadWorldOptions {
-  double deadline_seconds = 300;  // how long a rank waits for its peers in one call
-  int first = 0, count = 0;       // the ranks that are threads here, if not all: `count` of them from `first` on
+  double deadline_seconds = 300;      // how long a rank waits for its peers in one call
+  int first = 0, count = 0;           // the ranks that are threads here, if not all: `count` of them from `first` on
+  std::vector<int> debug_ranks = {};  // which a debugger may hold: no deadline runs then
+  std::shared_ptr<DebugHold> hold = nullptr;  // of the world that these ranks are part of, if there is one
 };
 
 class ThreadWorld : public World {
@@ -38,6 +40,8 @@ class ThreadWorld : public World {
   // In any order, on any thread.
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
 
+  DebugHold* hold() override;
+  const std::shared_ptr<Failure>& failure(int rank) const override;
   int local_rank(int rank) const override;
   int local_size() const override;
   bool runs(int rank) const override;

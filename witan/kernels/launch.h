@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::kernels {
@@ -33,17 +34,21 @@ namespace witan::kernels {
 template <class Work>
 void charge(Stream& stream, const char* name, const Cost& cost, const Work& work) {
   if (stream.is_meta()) return stream.count(name, cost);
-  if (!stream.times_kernels()) {
+  KernelObserver* observer = stream.observer();
+  if (!stream.times_kernels() && observer == nullptr) {
     stream.count(name, cost);
     work();
     return stream.queue()->check(name);
   }
   stream.wait();
   const double start = stream.now();
+  const int64_t begin_ns = steady_ns();
   work();
   stream.queue()->check(name);
   stream.wait();
-  stream.count(name, {cost.flops, cost.bytes, stream.now() - start});
+  const double seconds = stream.times_kernels() ? stream.now() - start : 0;
+  stream.count(name, {cost.flops, cost.bytes, seconds});
+  if (observer != nullptr) observer->kernel(stream, name, cost, begin_ns, steady_ns());
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)

@@ -49,7 +49,8 @@ Parameter& Module::add(const Builder& builder, ParameterSpec spec, const Paramet
   return *own_.back();
 }
 
-ModuleScope::ModuleScope(Tape& tape, Module& module) : tape_(tape), module_(module) {
+ModuleScope::ModuleScope(Tape& tape, Module& module)
+    : trail_(tape.stream(), module.path()), tape_(tape), module_(module) {
   if (module_.hooks.before_forward) module_.hooks.before_forward();
   if (module_.hooks.after_backward) tape_.mark(module_.hooks.after_backward);  // backward leaves where forward entered
 }

@@ -11,6 +11,7 @@
 #include "witan/autograd/tape.h"
 #include "witan/nn/parameter.h"
 #include "witan/nn/tensor_parallel.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 
@@ -131,8 +132,8 @@ class Module {
   std::vector<Module*> children_;
 };
 
-// Stands at the top of a forward: runs the module's hooks when the forward begins and ends, and marks the tape so that
-// they run when backward passes the same places.
+// Stands at the top of a forward: puts the module on the stream's trail, runs its hooks when the forward begins and
+// ends, and marks the tape so that they run when backward passes the same places.
 class ModuleScope {
  public:
   ModuleScope(Tape& tape, Module& module);
@@ -141,6 +142,7 @@ class ModuleScope {
   ModuleScope& operator=(const ModuleScope&) = delete;
 
  private:
+  const TrailScope trail_;
   Tape& tape_;
   Module& module_;
 };

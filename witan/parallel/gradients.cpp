@@ -7,6 +7,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/elementwise.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 namespace {
@@ -35,8 +36,7 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
                                  const GradientOptions& options)
     : stream_(stream), options_(options) {
   constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
-  if (stream.plans_for_cuda() && groups.world().size() > 1)
-    side_ = std::make_unique<Stream>(stream.device(), stream.shared_arena(), stream.pool(), kSideScratch);
+  if (stream.plans_for_cuda() && groups.world().size() > 1) side_ = std::make_unique<Stream>(stream, kSideScratch);
   for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements))
     buckets_.push_back(make_bucket(plan, parameters, groups));
   for (Bucket& bucket : buckets_) {
@@ -198,6 +198,8 @@ void GradientBuckets::finish_micro_batch(Bucket& bucket) {
     for (Parameter* parameter : bucket.parameters) parameter->gradient_written = true;
   }
   const Stopwatch reduction;
+  const TrailScope trail(stream_, bucket.parameters.front()->name());
+  trail->op = "gradients";
   if (bucket.divided()) {
     reduce_into_part(bucket);
   } else {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 namespace {
@@ -29,7 +30,11 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
+  const Trail::Phase outer = stream.trail().phase;  // an evaluation stays one
+  const Trail::Phase passes = outer == Trail::Phase::none ? Trail::Phase::forward : outer;
   for (const auto& [kind, work, peer] : steps_) {
+    const bool forward = work.pass == Work::Pass::forward;
+    const TrailScope trail(stream, forward ? passes : Trail::Phase::backward, work.micro_batch);
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())

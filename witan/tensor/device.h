@@ -16,8 +16,10 @@
 namespace witan {
 
 class Arena;
+class KernelObserver;
 class Tensor;
 class ThreadPool;
+struct Trail;
 enum class MemoryTag : uint8_t;
 
 // meta computes nothing, but allocates, counts and communicates exactly as the device it stands for.
@@ -53,10 +55,11 @@ class Stream {
   // CUDA kernels may use so much of scratch(), libraries' workspaces included. It is charged to the arena as workspace.
   static constexpr int64_t kScratchBytes = int64_t{256} << 20;
 
-  // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError. One beside a rank's main stream, for
-  // work that needs less of it, may have a smaller scratch. Temporary tensors are the main stream's alone: their memory
-  // is handed out again in its order.
+  // A CUDA stream needs a device that cuda::devices() counts; throws DeviceError.
   Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes = kScratchBytes);
+  // One beside a rank's main stream, which must outlive it, for work that needs less scratch. It shares the main one's
+  // trail and observer. Temporary tensors are the main stream's alone: their memory is handed out again in its order.
+  Stream(Stream& main, int64_t scratch_bytes);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -102,6 +105,11 @@ class Stream {
   // behind the host a wait.
   void time_kernels() { times_kernels_ = true; }
   bool times_kernels() const { return times_kernels_; }
+  // Where its rank is (trail.h).
+  Trail& trail() { return main_ == nullptr ? *trail_ : main_->trail(); }
+  // Told of each kernel from now on; null: nobody is. Kernels are waited for then, as when they are timed.
+  void observe(KernelObserver* observer) { observer_ = observer; }
+  KernelObserver* observer() const { return main_ == nullptr ? observer_ : main_->observer(); }
   // Seconds since some moment: the calling thread's processor time where it computes alone, which other work on the
   // machine does not lengthen; where it has a pool, whose threads wait for each other, or a device, those of the wall.
   double now() const;
@@ -112,6 +120,9 @@ class Stream {
   ThreadPool& pool_;
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<Tensor> scratch_;
+  Stream* main_ = nullptr;  // null: it is the main one
+  std::unique_ptr<Trail> trail_;
+  KernelObserver* observer_ = nullptr;
   bool times_kernels_ = false;
   std::string part_ = "other";
   std::map<std::string, std::map<std::string, Cost>> costs_;

@@ -6,7 +6,9 @@
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/device.h"
+#include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 namespace {
@@ -47,11 +49,24 @@ std::ostream& operator<<(std::ostream& out, Device device) {
 }
 
 Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes)
-    : device_(device), arena_(std::move(arena)), pool_(pool), queue_(queue_of(device)) {
+    : device_(device),
+      arena_(std::move(arena)),
+      pool_(pool),
+      queue_(queue_of(device)),
+      trail_(std::make_unique<Trail>()) {
   if (plans_for_cuda())
     scratch_ = std::make_unique<Tensor>(empty({scratch_bytes / 4}, DType::i32, MemoryTag::workspace));
 }
+Stream::Stream(Stream& main, int64_t scratch_bytes) : Stream(main.device_, main.arena_, main.pool_, scratch_bytes) {
+  main_ = &main;
+}
 Stream::~Stream() = default;
+
+int64_t steady_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
+}
 
 Tensor Stream::empty(const Shape& shape, DType dtype, MemoryTag tag) {
   return {device_, arena_, shape, dtype, tag};

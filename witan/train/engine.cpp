@@ -13,6 +13,7 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/ownership.h"
 #include "witan/tensor/recording.h"
+#include "witan/tensor/trail.h"
 #include "witan/train/context_part.h"
 
 namespace witan {
@@ -62,6 +63,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
   charge_parts(model_, stream);
   if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+  const TrailScope trail(stream, Trail::Phase::set_up);
   if (config_.train.check_states) state_check_.after_init(stream_, [this] { release_values(); });
 }
 
@@ -89,6 +91,8 @@ void Engine::release_values() {
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
+  const TrailScope trail(stream_);
+  trail->step = iteration;
   const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
@@ -147,7 +151,7 @@ std::string Engine::why_eager() const {
 }
 
 bool Engine::recordable() const {
-  return stream_.is_cuda() && !stream_.times_kernels() && why_eager().empty();
+  return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
 }
 
 // The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
@@ -164,18 +168,31 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
   release_values();
-  stream_.set_part("gradients");
-  gradients_.finish_step();
+  finish_gradients();
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
   times_.backward = passes_.backward_seconds();
   times_.reduction = gradients_.reduction_seconds();
-  if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
-
-  stream_.set_part("optimizer");
   if (mode == Mode::eager && before_update_) before_update_();
+  const Tensor total = update();
+  stream_.set_part("other");
+  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
+  report_->finish(stream_, groups_.world(), total, step_state_.tensor());
+}
+
+void Engine::finish_gradients() {
+  const TrailScope trail(stream_, Trail::Phase::gradients);
+  stream_.set_part("gradients");
+  gradients_.finish_step();
+  if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
+}
+
+// Returns what the gradients come to (GlobalNorm::compute).
+Tensor Engine::update() {
+  const TrailScope trail(stream_, Trail::Phase::optimizer);
+  stream_.set_part("optimizer");
   const Stopwatch optimizer;
-  const Tensor& total = norm_.compute(stream_, GlobalNorm::Of::gradients);
+  const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
@@ -183,9 +200,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   ownership_.gather_values(stream_, groups_);
   times_.optimizer = optimizer.seconds();
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
-  stream_.set_part("other");
-  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
-  report_->finish(stream_, groups_.world(), total, step_state_.tensor());
+  return total;
 }
 
 // Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout. All micro-batches
@@ -243,6 +258,7 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
 
 // Through a pipeline as many at a time as in a step, which is what the plan knows of.
 Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
+  const TrailScope trail(stream_, Trail::Phase::evaluation);
   const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
   const size_t most = static_cast<size_t>(config_.micro_batches() / groups_.layout().data_ranks());
@@ -267,6 +283,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
 }
 
 double Engine::params_norm() {
+  const TrailScope trail(stream_, Trail::Phase::logging);
   const std::string before = stream_.set_part("logging");
   const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
   stream_.set_part(before);

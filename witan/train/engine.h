@@ -93,6 +93,8 @@ class Engine {
   bool recordable() const;
   void replay();
   void compute(Mode mode, const std::function<bool()>& stop);
+  void finish_gradients();
+  Tensor update();
   Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
   StepResult result_of(const StepReport::Result& report, const Batch& shape) const;
   std::vector<double> gather(const std::vector<double>& values);

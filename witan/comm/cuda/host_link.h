@@ -7,13 +7,15 @@
 
 #include "witan/base/threads.h"
 #include "witan/comm/host_group.h"
+#include "witan/tensor/trail.h"
 
 namespace witan::cuda {
 
 class HostLink {
  public:
-  explicit HostLink(std::unique_ptr<HostGroup> group)
-      : group_(std::move(group)), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kBytes), pool_) {}
+  // `on` is the stream whose trail errors tell.
+  HostLink(std::unique_ptr<HostGroup> group, Stream& on)
+      : group_(std::move(group)), on_(on), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kBytes), pool_) {}
 
   HostGroup& group() { return *group_; }
   Tensor integers(const std::vector<int64_t>& values) {
@@ -25,11 +27,13 @@ class HostLink {
   std::vector<int64_t> all_gather(const std::vector<int64_t>& mine) {
     const Tensor own = integers(mine);
     const Tensor all = stream_.empty({own.elements() * group_->size()}, DType::i64, MemoryTag::communication);
+    stream_.trail() = on_.trail();
     group_->all_gather(stream_, all, own);
     return all.to_vector<int64_t>();
   }
   std::vector<int64_t> broadcast(const std::vector<int64_t>& mine, int root) {
     const Tensor told = integers(mine);
+    stream_.trail() = on_.trail();
     group_->broadcast(stream_, told, root);
     return told.to_vector<int64_t>();
   }
@@ -38,6 +42,7 @@ class HostLink {
   static constexpr int64_t kBytes = int64_t{1} << 20;
 
   std::unique_ptr<HostGroup> group_;
+  Stream& on_;
   ThreadPool pool_;
   Stream stream_;
 };

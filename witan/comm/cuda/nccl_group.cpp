@@ -61,7 +61,7 @@ std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& strea
 NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
                      const GroupOptions& options)
     : Group(host->size(), host->rank(), host->name()),
-      link_(std::move(host)),
+      link_(std::move(host), stream),
       watch_(std::move(watch)),
       nccl_(nccl_calls()),
       sums_(options.sums),
@@ -127,6 +127,7 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
   link_.group().agree(call);
+  met();
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:

@@ -8,15 +8,17 @@
 #include "witan/base/error.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/rendezvous.h"
+#include "witan/tensor/trail.h"
 
 namespace witan::cuda {
 
 std::shared_ptr<DeviceWatch> watch(Stream& stream, const HostGroup& host) {
-  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline_seconds());
+  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline_seconds(), host.hold());
 }
 
-DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds)
-    : stream_(stream), failure_(std::move(failure)), deadline_(deadline_seconds) {
+DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds,
+                         std::shared_ptr<DebugHold> hold)
+    : stream_(stream), failure_(std::move(failure)), deadline_(deadline_seconds), hold_(std::move(hold)) {
   stream_.queue()->set_look([this](double waited) { look(waited); });
 }
 
@@ -31,11 +33,23 @@ void DeviceWatch::look(double waited_seconds) {
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
   const std::string reason = complaint();
-  if (reason.empty() && waited_seconds <= deadline_) return;
+  if (waited_seconds < held_until_) held_until_ = 0;  // another wait
+  if (reason.empty() && waited_seconds - held_until_ <= deadline_) return;
+  if (reason.empty() && hold_ && hold_->held()) {
+    held_until_ = waited_seconds;
+    return;
+  }
   abort_all();
+  const std::string where = in_words(stream_.trail());
   throw CommError(reason.empty() ? cat(stream_.device(), " was not done within ", deadline_,
-                                       " s: another rank is late or lost, or does not make the same calls")
-                                 : reason);
+                                       " s: another rank is late or lost, or does not make the same calls",
+                                       where.empty() ? "" : "; the host waited" + where)
+                                 : cat(reason, where.empty() ? "" : "; its host was" + where));
+}
+
+double DeviceWatch::device_deadline_seconds() const {
+  constexpr double kForEver = 1e8;  // s: years; nanoseconds in 64 bits hold it
+  return hold_ ? kForEver : deadline_;
 }
 
 std::string DeviceWatch::complaint() const {

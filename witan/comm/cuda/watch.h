@@ -25,7 +25,9 @@ class Watched {
 // Used by the thread of its rank alone.
 class DeviceWatch {
  public:
-  DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds);
+  // `hold`: ranks that a debugger may hold, while no deadline runs; null: there are none.
+  DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds,
+              std::shared_ptr<DebugHold> hold);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
@@ -42,6 +44,8 @@ class DeviceWatch {
 
   const std::shared_ptr<Failure>& failure() const { return failure_; }
   double deadline_seconds() const { return deadline_; }
+  // Of what waits on the device, where nobody sees a debugger: for ever if one may come. The host watches over it.
+  double device_deadline_seconds() const;
 
  private:
   std::string complaint() const;
@@ -52,6 +56,8 @@ class DeviceWatch {
   Stream& stream_;
   std::shared_ptr<Failure> failure_;
   double deadline_;
+  std::shared_ptr<DebugHold> hold_;
+  double held_until_ = 0;  // of a wait: so many seconds of it do not count
   std::vector<Watched*> watched_;
   bool aborted_ = false;
   std::vector<std::thread> aborts_;

@@ -1,0 +1,58 @@
+#include "witan/base/debugger.h"
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace witan {
+namespace {
+
+TEST(Debugger, IsSeenWhileItIsAttached) {
+  if (tracer() != 0) GTEST_SKIP() << "this test is run under a debugger";
+  int ready[2], answers[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(answers), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    allow_debugger();
+    char word = 0;
+    for (int i = 0; i < 3; ++i) {
+      if (::read(ready[0], &word, 1) != 1) ::_exit(1);
+      const pid_t found[] = {tracer(), tracer_of_thread(this_thread())};
+      if (::write(answers[1], found, sizeof found) != sizeof found) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  const auto ask = [&] {
+    pid_t found[2] = {-1, -1};
+    EXPECT_EQ(::write(ready[1], "?", 1), 1);
+    EXPECT_EQ(::read(answers[0], found, sizeof found), static_cast<ssize_t>(sizeof found));
+    EXPECT_EQ(found[0], found[1]) << "a process of one thread";
+    return found[0];
+  };
+  EXPECT_EQ(ask(), 0);
+  const bool may = ::ptrace(PTRACE_SEIZE, child, nullptr, nullptr) == 0;
+  const int why = errno;
+  EXPECT_EQ(ask(), may ? ::getpid() : 0);
+  if (may) {
+    EXPECT_EQ(::ptrace(PTRACE_INTERRUPT, child, nullptr, nullptr), 0);
+    ::waitpid(child, nullptr, __WALL);
+    EXPECT_EQ(::ptrace(PTRACE_DETACH, child, nullptr, nullptr), 0);
+  }
+  EXPECT_EQ(ask(), 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  if (!may) GTEST_SKIP() << "this machine lets nobody trace: errno " << why;
+}
+
+TEST(Debugger, ThreadsAreNumbered) {
+  EXPECT_EQ(this_thread(), ::getpid()) << "the first thread of a process has its number";
+}
+
+}  // namespace
+}  // namespace witan
