@@ -176,11 +176,13 @@ void add_plan(CLI::App& app, Context& context) {
           ->add_option(
               "--world-size", elsewhere.ranks,
               "plan for so many ranks, each a process, on hosts that need not be here; --memory is a rank's then")
-          ->check(CLI::Range(1, 1 << 16));
+          ->type_name("N")
+          ->check(CLI::Range(1, 1 << 16).description(""));
   CLI::Option* gpus = command
                           ->add_option("--gpus", elsewhere.gpus,
                                        "the same with a GPU for each; those of one host are threads of one process")
-                          ->check(CLI::Range(1, 1 << 16))
+                          ->type_name("N")
+                          ->check(CLI::Range(1, 1 << 16).description(""))
                           ->excludes(world);
   command
       ->add_option("--gpu", elsewhere.gpu,
@@ -188,13 +190,16 @@ void add_plan(CLI::App& app, Context& context) {
       ->type_name("NAME")
       ->needs(gpus);
   command->add_option("--gpus-per-host", elsewhere.gpus_per_host, "GPUs that are linked to each other [8]")
-      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 16).description(""))
       ->needs(gpus);
   command->add_option("--link-bandwidth", elsewhere.link, "GB/s from a GPU to others of its host [by the data sheet]")
-      ->check(CLI::Range(0.01, 1e5))
+      ->type_name("GB/S")
+      ->check(CLI::Range(0.01, 1e5).description(""))
       ->needs(gpus);
   command->add_option("--network-bandwidth", elsewhere.network, "GB/s from a GPU to other hosts [50]")
-      ->check(CLI::Range(0.01, 1e5))
+      ->type_name("GB/S")
+      ->check(CLI::Range(0.01, 1e5).description(""))
       ->needs(gpus);
   CLI::Option* json = command->add_flag("--json", state->json, "print JSON");
   CLI::Option* layout = command
