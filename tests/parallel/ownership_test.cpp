@@ -6,6 +6,7 @@
 #include "support/message_of.h"
 #include "witan/kernels/optimizer.h"
 #include "witan/parallel/gradients.h"
+#include "witan/parallel/owned_values.h"
 
 namespace witan {
 namespace {
@@ -90,7 +91,8 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
       for (const auto& [parameter, first, elements] : ownership.owned())
         for (int64_t i = first; i < first + elements; ++i)
           parameter->value().data<float>()[i] = static_cast<float>(parameter->region().global(i));
-      ownership.gather_values(rank.stream, groups);
+      OwnedValues others(rank.stream, ownership, groups);
+      others.updated();
       for (const Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           ASSERT_EQ(parameter->value().data<float>()[i], static_cast<float>(parameter->region().global(i)))

@@ -87,7 +87,7 @@ class Parameter final : public Leaf {
 
   const Tensor& value() override { return std::as_const(*this).value(); }
   const Tensor& value() const {
-    if (!value_.defined() && value_wanted) value_wanted();
+    if ((!value_.defined() || awaits_value_) && value_wanted) value_wanted();
     return value_;
   }
   Tensor& gradient() override { return gradient_part(0); }
@@ -113,7 +113,7 @@ class Parameter final : public Leaf {
     return part_of(kept_gradient_, gradients_.front(), first, elements);
   }
   Tensor kept_value() const {  // all that this rank keeps, from kept_first() on
-    return kept_value_.flat.defined() ? kept_value_.flat : value_.reshape({elements()});
+    return kept_value_.flat.defined() ? kept_value_.flat : value().reshape({elements()});
   }
   int64_t kept_first() const { return kept_value_.first; }
   // From now on this rank keeps elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
@@ -133,6 +133,9 @@ class Parameter final : public Leaf {
   void keep_head_gradient_apart();  // from now on, though there is none yet
 
   std::function<void(Parameter&)> gradient_ready;
+  // Whether another rank has newer values of the whole that is here, which are wanted before it is read. What this rank
+  // updates is never old: kept_value(first, elements).
+  void await_value(bool awaits) { awaits_value_ = awaits; }
   // Asked for what is not there: they bind it.
   std::function<void()> value_wanted, gradient_wanted;
 
@@ -177,6 +180,7 @@ class Parameter final : public Leaf {
   Region region_;
   Shape shape_;
   bool beside_ = false;
+  bool awaits_value_ = false;
   Tensor value_;
   // parts; one, undefined, until it is bound
   mutable std::vector<Tensor> gradients_ = std::vector<Tensor>(1);

@@ -72,8 +72,8 @@ Fields ParallelConfig::fields() {
             "parameters that are divided are given back after a block's forward, and gathered again for its backward; "
             "false: they are gathered once for all micro-batches of a step"},
       Field{"overlap_param_gather", &overlap_param_gather,
-            "a GPU gathers the next block's parameters, where they are divided, while it computes this one; where the "
-            "optimizer alone is, they are gathered at the end of a step"},
+            "a GPU gathers the next block's parameters, where they or their optimizer are divided, while it computes "
+            "this one"},
       Field{"overlap_grad_reduce", &overlap_grad_reduce,
             "gradients are reduced while the backward goes on, not after it"},
       Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),

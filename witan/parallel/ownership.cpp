@@ -166,21 +166,6 @@ std::vector<Owned> Ownership::owned() const {
   return owned;
 }
 
-void Ownership::gather_values(Stream& stream, const Groups& groups) const {
-  for (const bool experts : {false, true}) {
-    if (owners(experts) == 1 || groups.layout().divides_values(experts)) continue;
-    std::vector<OwnedPiece> pieces;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (parameters_[i]->spec().expert != experts) continue;
-      const Tensor flat = parameters_[i]->value().reshape({parameters_[i]->elements()});
-      for (int owner = 0; owner < owners(experts); ++owner)
-        if (const Range part = range(i, owner); part.elements > 0)
-          pieces.push_back({flat.narrow(0, part.first, part.elements), owner});
-    }
-    groups.over(groups.layout().owner_axes(experts)).gather_pieces(stream, pieces);
-  }
-}
-
 std::vector<Owned> own_all(const std::vector<Parameter*>& parameters) {
   std::vector<Owned> owned;
   for (Parameter* parameter : parameters) owned.push_back({parameter, 0, parameter->elements()});

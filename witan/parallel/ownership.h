@@ -56,8 +56,6 @@ class Ownership {
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
   // This rank's, in the order of the model; parameters of which it owns nothing are left out.
   std::vector<Owned> owned() const;
-  // Values as their owners have them, on all ranks that keep the whole: a call of all owners.
-  void gather_values(Stream& stream, const Groups& groups) const;
 
  private:
   int owner_of_rank(bool experts) const { return experts ? expert_owner_ : dense_owner_; }

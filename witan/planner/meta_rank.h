@@ -34,6 +34,7 @@ class MetaRank {
   void evaluate(int64_t micro_batches);
   void log();  // the collectives of logging, which are not part of every step
   void sample(int64_t prompt_tokens);
+  void gather_values() { engine_.gather_values(); }  // which are of a step, not of what reads them after it
 
   void reset_costs();
   const KernelCosts& costs() const { return stream_.costs(); }

@@ -21,6 +21,7 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
   plan.step = meta.costs();
   plan.sent = meta.sent();
 
+  meta.gather_values();
   meta.log();
   // A run also looks at held-out text and writes a sample.
   meta.reset_costs();

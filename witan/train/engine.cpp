@@ -56,6 +56,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
                                                                                           : Summation::in_place,
                   .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
                   .overlap = config.parallel.overlap_grad_reduce}),
+      owned_values_(stream, ownership_, groups),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
@@ -63,6 +64,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
   charge_parts(model_, stream);
   if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+  if (config.parallel.overlap_param_gather) owned_values_.gather_on(gradients_.side());
   const TrailScope trail(stream, Trail::Phase::set_up);
   if (config_.train.check_states) state_check_.after_init(stream_, [this] { release_values(); });
 }
@@ -159,15 +161,19 @@ void Engine::replay() {
   if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
   if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
   graph_->launch();
+  if (config_.parallel.overlap_param_gather) owned_values_.updated();
 }
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
+  if (mode == Mode::recorded && config_.parallel.overlap_param_gather) owned_values_.updated();
   tokens().all_reduce(stream_, inputs_->target_count());
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
   release_values();
+  owned_values_.gather();  // what the step did not read
   finish_gradients();
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
@@ -197,7 +203,8 @@ Tensor Engine::update() {
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
   times_.update = optimizer.seconds() - times_.clip;
-  ownership_.gather_values(stream_, groups_);
+  owned_values_.updated();
+  if (!config_.parallel.overlap_param_gather) owned_values_.gather();
   times_.optimizer = optimizer.seconds();
   if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
   return total;
@@ -290,7 +297,14 @@ double Engine::params_norm() {
   return norm;
 }
 
-std::vector<StateTensor> Engine::state() const {
+void Engine::gather_values() {
+  if (owned_values_.gathered()) return;
+  owned_values_.gather();
+  stream_.wait();  // for who reads them by other means than this stream
+}
+
+std::vector<StateTensor> Engine::state() {
+  gather_values();
   // Of the ranks that hold the same, the first writes it.
   const Layout& layout = groups_.layout();
   std::vector<StateTensor> tensors;

@@ -19,6 +19,7 @@
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/owned_values.h"
 #include "witan/parallel/stages.h"
 #include "witan/parallel/state_check.h"
 #include "witan/train/config.h"
@@ -66,10 +67,14 @@ class Engine {
   // ones as to a step.
   Evaluation evaluate(const std::vector<Batch>& whole);
 
-  // What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step alone. A
-  // bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has the last
-  // word when both are loaded.
-  std::vector<StateTensor> state() const;
+  // Collective: the values that other ranks updated in the last step are here. They come when the model first reads
+  // them anyhow; a plan counts what is sent for them apart.
+  void gather_values();
+
+  // Collective. What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step
+  // alone. A bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has
+  // the last word when both are loaded.
+  std::vector<StateTensor> state();
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
   double params_norm();
@@ -109,6 +114,7 @@ class Engine {
   std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
   Ownership ownership_;
   GradientBuckets gradients_;
+  OwnedValues owned_values_;  // where they are no divided_values_
   GlobalNorm norm_;
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;
