@@ -177,7 +177,8 @@ void validate_tensor(const RunConfig& config) {
   require<ConfigError>(
       model.hidden_dropout == 0 || !parallel.sequence_parallel || model.hidden_size % kDrawnTogether == 0,
       "sequence_parallel = true with hidden_dropout: hidden_size = ", model.hidden_size, " must be a multiple of ",
-      kDrawnTogether, ", which masks are drawn in");
+      kDrawnTogether, ", which masks are drawn in; the nearest that works is ",
+      std::max((model.hidden_size + kDrawnTogether / 2) / kDrawnTogether, int64_t{1}) * kDrawnTogether);
 }
 
 // What sequences that are divided among ranks, two chunks each, ask of a run.
@@ -215,7 +216,7 @@ void RunConfig::validate() const {
                          model.dtype, ": gradients are not narrower than what they are of");
     require<ConfigError>(!parallel.deterministic,
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
-                         "are formed in float32");
+                         "are formed in float32; set gradient_dtype = float32");
   }
   if (parallel.on_gpu()) validate_for_gpu(model.moe);
   const int64_t positions = model.attention.max_position_embeddings;
