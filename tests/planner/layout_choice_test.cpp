@@ -56,6 +56,7 @@ TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
   for (const LayoutChoice& c : choices) {
     EXPECT_EQ(16 % (c.tensor * c.context * c.pipeline), 0);
     EXPECT_LE(c.tensor, 4) << "within a host";
+    EXPECT_LT(c.instances, std::max<int64_t>(16 / (c.tensor * c.pipeline), 2)) << "each has ranks to divide among";
     interleaved = interleaved || c.virtual_stages == 4;
     hybrid = hybrid || (c.instances == 4 && c.sharding == Sharding::parameters);
     cut_experts = cut_experts || (c.expert == 4 && c.expert_tensor == 2);

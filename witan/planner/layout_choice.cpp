@@ -81,7 +81,9 @@ class Choices {
       add_stages(choice);
     }
     const int64_t hosts = limits_.gpus / limits_.gpus_per_host;
-    if (hosts <= 1 || limits_.gpus % limits_.gpus_per_host != 0 || data_ranks(choice) % hosts != 0) return;
+    if (hosts <= 1 || limits_.gpus % limits_.gpus_per_host != 0) return;
+    // One rank of each host has nobody to divide with.
+    if (data_ranks(choice) % hosts != 0 || of_others == hosts) return;
     choice.instances = hosts;
     add_stages(choice);
   }

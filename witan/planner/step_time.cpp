@@ -74,7 +74,7 @@ class ClusterClock {
         (is_reduction(group, operation) ? reductions
          : is_gather(group, operation)  ? gathers
                                         : waited) += links.seconds(group, operation, bytes);
-    const bool divided = parallel_.sharding() >= Sharding::gradients;
+    const bool divided = layout_.divides_gradients(false) || layout_.divides_gradients(true);
     const double backward = kBackward * kernel_seconds / (divided ? 1 : static_cast<double>(plan_.micro_batches));
     return waited + std::max(reductions - backward, 0.0) + std::max(gathers - kernel_seconds, 0.0);
   }
