@@ -28,6 +28,7 @@
 #include "witan/train/load_options.h"
 #include "witan/train/resolve.h"
 #include "witan/train/signals.h"
+#include "witan/train/start_check.h"
 #include "witan/train/trainer.h"
 
 namespace witan::cli {
@@ -38,6 +39,8 @@ struct State {
   std::optional<RunConfig> before;  // that of the run on disk
   std::optional<ConfigArgs> args;
   bool fresh = false;
+  std::vector<int> debug_ranks;
+  std::string trace_steps;
 };
 
 // The configuration of this call: that of the run on disk, if there is one, under what the call says. What makes a run
@@ -187,6 +190,9 @@ void summarise(Context& context, const RunConfig& config, const RunPlan& promise
     fmt::print(out, "\n{}{}\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
   summarise_memory(out, promised, result);
   fmt::print(out, "report       {}\n", report.string());
+  if (fs::exists(report.parent_path() / "trace.json"))
+    fmt::print(out, "trace        {}   (open it at https://ui.perfetto.dev)\n",
+               (report.parent_path() / "trace.json").string());
   if (result.finished)
     fmt::print(out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
                2 * config.train.train_iters);
@@ -216,12 +222,30 @@ void say_finished(const Context& context, std::FILE* out, const RunConfig& confi
              command_for(context, config, "train"), archive_path(config.train.runs_folder, config.train.run).string());
 }
 
+// Ranks that are to wait for a debugger must be there.
+void check_debug_ranks(const std::vector<int>& debug_ranks, int64_t ranks) {
+  for (const int rank : debug_ranks)
+    require<ConfigError>(rank >= 0 && rank < ranks, "--debug-rank ", rank, ": this run has ",
+                         ranks == 1 ? cat("one rank, 0") : cat(ranks, " ranks, 0 to ", ranks - 1));
+}
+
+// What all processes of a job must have been told alike, whatever their hosts fill in.
+Settings settings_of_call(const State& state) {
+  Settings settings = settings_of(state.config);
+  settings.emplace_back("fresh", state.fresh ? "true" : "false");
+  settings.emplace_back("debug_rank", fmt::format("{}", fmt::join(state.debug_ranks, ",")));
+  settings.emplace_back("trace_steps", state.trace_steps);
+  settings.emplace_back("version of witan", WITAN_VERSION);
+  return settings;
+}
+
 // One call of `witan train`, in the only process or in one of several.
 class TrainCall {
  public:
-  // `launch`: which process of a job this one is; nothing: the only one.
-  TrainCall(Context& context, State& state, const std::optional<Launch>& launch)
-      : context_(context), state_(state), launch_(launch) {}
+  // `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise
+  // silent is heard.
+  TrainCall(Context& context, State& state, const std::optional<Launch>& launch, std::FILE* loud)
+      : context_(context), state_(state), launch_(launch), loud_(loud) {}
 
   ExitCode run();
 
@@ -241,11 +265,14 @@ class TrainCall {
   std::optional<int64_t> prepare(Progress& progress);
   // Of other processes, when rank 0 has prepared: the same.
   void join(int64_t step);
+  std::optional<StepRange> traced(int64_t done) const;
+  RunAids aids(const Plan& plan, int64_t done) const;
   ExitCode train_from(int64_t done, Progress& progress);
 
   Context& context_;
   State& state_;
   const std::optional<Launch> launch_;
+  std::FILE* const loud_;
   std::optional<ProcessWorld> world_;  // before all that uses it
   std::optional<int64_t> gpu_memory_;  // least_gpu_memory()
   RunConfig asked_;                    // as given: what is automatic stays so in the run's own file
@@ -264,8 +291,10 @@ void TrainCall::meet() {
                        launch_->size);
   const int64_t here = std::max<int64_t>(parallel.ranks / launch_->size, 1);
   require_devices(state_.config, here);
+  check_debug_ranks(state_.debug_ranks, launch_->size * here);
   const double seconds = parallel.deadline_seconds();
-  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds, static_cast<int>(here)});
+  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), state_.debug_ranks});
+  world_->run([&](int rank) { require_same_settings(*world_, rank, settings_of_call(state_)); });
 }
 
 void TrainCall::settle(RunConfig& config) const {
@@ -285,6 +314,8 @@ void TrainCall::read(Progress& progress) {
   settle(config);
   resolve(config, usable_cores(), 1);
   config.validate();
+  check_debug_ranks(state_.debug_ranks, config.parallel.ranks);
+  traced(0);  // refuses what no run could do
   require_devices(config, world_ ? std::min(world_->local_size(), cuda::devices()) : config.parallel.ranks);
   if (world_ && config.parallel.on_gpu()) gpu_memory_ = least_gpu_memory();
 }
@@ -357,11 +388,30 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
       promised.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();  // of this process
     announce(config, plan, timing, done, progress);
   }
+  start_->aids = aids(plan, done);
   const RunResult result =
       train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   progress.clear();
   if (leads()) summarise(context_, config, promised, result, write_report(folder_->path()));
   return result.finished ? ExitCode::done : StopSignals::exit_code();
+}
+
+// Of a run that has done so many steps.
+std::optional<StepRange> TrainCall::traced(int64_t done) const {
+  if (state_.trace_steps.empty()) return std::nullopt;
+  const StepRange range = parse_step_range(state_.trace_steps);
+  const int64_t steps = state_.config.train.train_iters;
+  require<ConfigError>(range.first > done && range.last <= steps, "--trace-steps ", state_.trace_steps,
+                       ": the run goes from step ", done + 1, " to step ", steps, "; give steps of these");
+  return range;
+}
+
+RunAids TrainCall::aids(const Plan& plan, int64_t done) const {
+  RunAids aids{state_.debug_ranks, loud_, traced(done)};
+  require<ConfigError>(!aids.trace || !plan.on_gpu || !plan.why_eager().empty(), "--trace-steps ", state_.trace_steps,
+                       ": steps on a GPU are replayed as one recorded graph, of which no kernel can be timed; "
+                       "give --no-cuda-graph too");
+  return aids;
 }
 
 ExitCode TrainCall::run() {
@@ -406,10 +456,10 @@ class Silence {
 ExitCode train_command(Context& context, State& state) {
   const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
   const auto launch = find_launch();
-  if (!launch || launch->rank == 0) return TrainCall(context, state, launch).run();
+  if (!launch || launch->rank == 0) return TrainCall(context, state, launch, context.err).run();
   const Silence silence;
   Context quiet = silence.context(context);
-  return TrainCall(quiet, state, launch).run();
+  return TrainCall(quiet, state, launch, context.err).run();
 }
 
 }  // namespace
@@ -430,6 +480,16 @@ void add_train(CLI::App& app, Context& context) {
        "witan train --fresh"},
       [state, &context] { return train_command(context, *state); });
   command->add_flag("--fresh", state->fresh, "archive the run and start anew");
+  command
+      ->add_option("--debug-rank", state->debug_ranks,
+                   "this rank (or several: 1,2) says how to attach gdb, and waits for it before it begins")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("RANK");
+  command
+      ->add_option("--trace-steps", state->trace_steps,
+                   "trace these steps, as 3:5, into trace.json of the run's folder, for ui.perfetto.dev")
+      ->type_name("FIRST:LAST");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());
 }

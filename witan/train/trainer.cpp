@@ -14,10 +14,13 @@
 #include "witan/comm/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
+#include "witan/tensor/trail.h"
+#include "witan/train/debug_wait.h"
 #include "witan/train/device.h"
 #include "witan/train/engine.h"
 #include "witan/train/recorder.h"
 #include "witan/train/signals.h"
+#include "witan/train/start_check.h"
 #include "witan/train/train_state.h"
 
 namespace witan {
@@ -69,9 +72,10 @@ class RankTrainer {
                 reserve_arena(device_of(run.config, world.local_rank(rank)),
                               run.plan.memory[static_cast<size_t>(rank)].peak),
                 pool_),
-        groups_(make_groups(world, layout, rank, stream_, sums_of(run.config))),
+        groups_(made_alike(world, make_groups(world, layout, rank, stream_, sums_of(run.config)), run.config)),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
+        tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, run.config, layout.data_rank(rank))) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
@@ -93,6 +97,7 @@ class RankTrainer {
       if (due(run_.config.train.save_interval) || stop) begin_save();
     }
     finish_save();
+    tracer_.finish();
     return state_.step >= total;
   }
 
@@ -108,6 +113,7 @@ class RankTrainer {
     options.end_of_text = run_.data.tokenizer->end_of_text();
     options.sampler.temperature = train.sample_temperature;
     options.sampler.seed = static_cast<uint64_t>(train.seed);
+    const TrailScope trail(stream_, Trail::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
     if (leads()) run_.recorder->sample(state_, text);
@@ -132,6 +138,13 @@ class RankTrainer {
   }
 
  private:
+  // The groups, of ranks that will make the same calls of them.
+  static Groups made_alike(World& world, Groups groups, const RunConfig& config) {
+    const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
+    require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
+    return groups;
+  }
+
   bool leads() const { return groups_.rank() == 0; }
 
   // A step that is a multiple of the interval, or the last one.
@@ -151,6 +164,7 @@ class RankTrainer {
 
   void resume() {
     const Checkpoint& from = *run_.start.from;
+    const TrailScope trail(saving_.stream(), Trail::Phase::loading);
     const bool anew = run_.config.load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, is_optimizer_state);
@@ -167,13 +181,16 @@ class RankTrainer {
   // Returns whether a rank was asked to stop.
   bool step(Loader& loader) {
     const auto start = Clock::now();
+    stream_.trail().step = state_.step + 1;
+    tracer_.before_step(state_.step + 1);
     const double waited = loader.waited_seconds();
-    const auto batches = loader.next();
+    const auto batches = next_batches(loader);
     StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
     const auto& config = run_.config;
     if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
       result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
+    tracer_.after_step(state_.step + 1);
     result.times.batch = loader.waited_seconds() - waited;
     ++state_.step;
     state_.consumed_samples += run_.config.train.global_batch_size;
@@ -188,6 +205,11 @@ class RankTrainer {
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or look at the data");
     return result.stop;
+  }
+
+  std::vector<Batch> next_batches(Loader& loader) {
+    const StepTracer::Wait wait(tracer_, "data");
+    return loader.next();
   }
 
   void evaluate() {
@@ -242,6 +264,7 @@ class RankTrainer {
   // Before anything changes that a checkpoint holds, and before the run ends.
   void finish_save() {
     const auto start = Clock::now();
+    const StepTracer::Wait wait(tracer_, "save");
     const auto saved = saving_.finish();
     saved_ = saved_ || saved;
     if (saved && leads()) run_.recorder->saved(state_, *saved, paused_s_ + seconds_since(start));
@@ -255,7 +278,8 @@ class RankTrainer {
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way
-  bool saved_ = false;     // a checkpoint was written since this call began
+  StepTracer tracer_;
+  bool saved_ = false;  // a checkpoint was written since this call began
   std::vector<Batch> held_out_;
   TrainState state_;
   StepTimes interval_times_;
@@ -293,6 +317,7 @@ void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& 
                    Progress& progress) {
   const RunStart& start = run.start;
   const RunFolder& folder = start.folder;
+  if (start.aids.trace) remove_traces(folder);
   if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
   if (start.from && set_damaged_metrics_aside(folder))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
@@ -321,12 +346,18 @@ void end_records(Recorder& recorder, RunResult& result) {
   recorder.end(result.finished, result.peak_resident);
 }
 
+void begin_debugging(const RunStart& start, World& world, int rank) {
+  if (std::ranges::find(start.aids.debug_ranks, rank) == start.aids.debug_ranks.end()) return;
+  wait_for_debugger(world, rank, start.folder.debug_rank(rank), start.aids.out);
+}
+
 }  // namespace
 
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
                 const RunEvent& event, Progress& progress, World* world) {
   std::optional<ThreadWorld> threads;
-  const ThreadWorldOptions options{config.parallel.deadline_seconds()};
+  const ThreadWorldOptions options{.deadline_seconds = config.parallel.deadline_seconds(),
+                                   .debug_ranks = start.aids.debug_ranks};
   if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks), options);
   Run run{config, plan, data, start, read_file(start.folder.tokenizer()), 0, nullptr};
   std::optional<Recorder> recorder;
@@ -340,7 +371,9 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   const StopSignals signals(StopSignals::Answer::stop);
   restart_resident_peak();  // reading text and measuring ceilings have given back what they took
-  world->run([&](int rank) {
+  const auto train_rank = [&](int rank) {
+    require_same_settings(*world, rank, settings_of(config));
+    begin_debugging(start, *world, rank);
     RankTrainer trainer(run, *world, layout, rank);
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
@@ -350,7 +383,13 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
     result.step = trainer.state().step;
     result.sample = sample;
     result.memory = memory;
-  });
+  };
+  try {
+    world->run(train_rank);
+  } catch (...) {
+    if (recorder && start.aids.trace) merge_traces(start.folder, world->size());
+    throw;
+  }
   if (recorder) end_records(*recorder, result);
   return result;
 }

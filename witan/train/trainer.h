@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "witan/train/config.h"
 #include "witan/train/run_data.h"
 #include "witan/train/run_folder.h"
+#include "witan/train/step_tracer.h"
 
 namespace witan {
 
@@ -37,20 +39,29 @@ struct RunResult {
   std::optional<uint64_t> peak_resident;  // bytes, of the process; nothing where the system does not say
 };
 
+// What a person looks at this call with.
+struct RunAids {
+  std::vector<int> debug_ranks = {};  // each waits for a debugger before it begins
+  std::FILE* out = stderr;            // where they say so
+  std::optional<StepRange> trace = {};
+};
+
 // A run's folder, and the checkpoint in it that the run goes on from.
 struct RunStart {
   const RunFolder& folder;
   std::optional<Checkpoint> from;     // verified; nothing: a new run
   std::vector<std::string> warnings;  // damaged checkpoints that were passed over
   std::string config = {};            // written to config.toml once every rank is ready to train; empty: nothing is
+  RunAids aids = {};
   int64_t step() const { return from ? from->step : 0; }
 };
 // Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
 RunStart find_start(const RunFolder& folder);
 
 // Trains config.parallel.ranks ranks from `start`: those of `world` that are this process's, or, without one, a thread
-// for each. The config is resolved and valid. `run` describes the run for the report, which the process of rank 0
-// writes. Throws what stopped a rank; complete checkpoints stay.
+// for each. The config is resolved and valid. Before anything is computed all ranks compare it, and the calls that they
+// would make (start_check.h); a world that is given must have been made with the aids' debug_ranks. `run` describes the
+// run for the report, which the process of rank 0 writes. Throws what stopped a rank; complete checkpoints stay.
 RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
                 const RunEvent& run, Progress& progress, World* world = nullptr);
 

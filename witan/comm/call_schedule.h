@@ -1,0 +1,47 @@
+// The calls that a rank will make in a step, known beforehand from a step on the meta device, and compared with those
+// of the ranks that must make the same: a program that differs on one host is refused before it hangs the others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "witan/comm/group.h"
+
+namespace witan {
+
+// Listens to groups, which it must outlive or be taken from (Group::observe).
+class CallSchedule : public CallObserver {
+ public:
+  // What some ranks must agree about: the collectives of a group, or what one of it sends to another.
+  struct Lane {
+    std::string name;                      // "axis expert", "axis pipeline, from rank 0 to rank 4"
+    std::vector<int> ranks;                // of the world
+    std::vector<std::string> calls = {};   // "all_reduce float32 [2, 3]"
+    std::vector<std::string> places = {};  // where each is made: "step 1, forward of micro-batch 0, layers.1.moe"
+
+    uint64_t id() const;    // the same on all ranks of the lane, and of no other
+    uint64_t hash() const;  // of the calls
+  };
+
+  // From now on the calls of the group, whose ranks in the world these are, are written down.
+  void follow(Group& group, const std::vector<int>& ranks);
+  void begins(const Group& group, const Collective& call, double bytes_sent) override;
+
+  const std::vector<Lane>& lanes() const { return lanes_; }
+
+ private:
+  Lane& lane_of(const Group& group, const Collective& call);
+
+  std::map<const Group*, std::vector<int>> ranks_;
+  std::vector<Lane> lanes_;
+};
+
+// Collective over all ranks of `world`. Throws CommError, on all of them alike, when ranks of a lane would not make the
+// same calls: it names the lane, the number of the first call that differs, what two ranks would call and where. Ranks
+// tell each other hashes, and more only when those differ. `stream` is on the CPU, with an arena for the calls of a
+// lane.
+void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own);
+
+}  // namespace witan

@@ -1,0 +1,27 @@
+// All ranks of a run, on the host, for what is said beside training: a group and a stream of their own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "witan/base/threads.h"
+#include "witan/comm/host_group.h"
+#include "witan/tensor/arena.h"
+#include "witan/tensor/tensor.h"
+
+namespace witan {
+
+class Everyone {
+ public:
+  // All ranks make it in the same order; `name` is the group's, in errors.
+  Everyone(World& world, int rank, const std::string& name);
+  Group& group() { return *group_; }
+  Stream& stream() { return stream_; }
+
+ private:
+  ThreadPool pool_;
+  Stream stream_;  // its arena is address space; pages become real as they are used
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace witan

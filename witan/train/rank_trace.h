@@ -1,0 +1,64 @@
+// What one rank does, written down as it happens: computation by kernel, communication by call, waits, and memory, each
+// with where in the model it belongs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "witan/comm/group.h"
+#include "witan/report/chrome_trace.h"
+#include "witan/tensor/observer.h"
+
+namespace witan {
+
+class RankTrace : public KernelObserver, public CallObserver {
+ public:
+  // `origin_ns`: of this rank's clock, what the trace calls 0. The stream must outlive it.
+  RankTrace(Stream& stream, int rank, std::string_view name, int64_t origin_ns);
+
+  void kernel(Stream& stream, const char* name, const Cost& cost, int64_t begin_ns, int64_t end_ns) override;
+  void begins(const Group& group, const Collective& call, double bytes_sent) override;
+  void met() override;
+  void ends() override;
+  // Of the host, for something that is no rank: the data, a save.
+  void waited(std::string_view what, int64_t begin_ns, int64_t end_ns);
+  void step(int64_t number, int64_t begin_ns, int64_t end_ns);
+
+  // What stands there so far, what has begun and not ended too.
+  std::string json();
+  size_t bytes() const { return trace_.bytes(); }
+
+ private:
+  enum Track : int { kSteps = 1, kPasses, kModules, kKernels, kCalls, kWaits };
+  // Work of one kind, one thing after the other, is one slice.
+  struct Span {
+    Trail of = {};
+    int64_t begin_ns = 0, end_ns = 0;
+    bool open = false;
+  };
+  struct Call {
+    std::string name, axis, tensor;
+    int ranks = 0;
+    double bytes = 0;
+    int64_t begin_ns = 0;
+    bool open = false;
+  };
+
+  bool full() const { return trace_.bytes() > kMostBytes; }
+  void touch(int64_t begin_ns, int64_t end_ns);
+  void extend(Span& span, Track track, const Trail& of, int64_t begin_ns, int64_t end_ns);
+  void close(Span& span, Track track);
+  void close_call(bool done);
+  void sample_memory(int64_t at_ns);
+  ChromeTrace::Args place() const;
+
+  static constexpr size_t kMostBytes = size_t{256} << 20;  // what comes later is left out
+
+  Stream& stream_;
+  ChromeTrace trace_;
+  Span pass_, module_;
+  Call call_;
+  int64_t live_bytes_ = -1;
+};
+
+}  // namespace witan
