@@ -15,6 +15,7 @@
 #include "witan/parallel/divided_values.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/mesh_shorthand.h"
+#include "witan/parallel/owned_values.h"
 
 namespace witan {
 namespace {
@@ -153,6 +154,7 @@ class TrainedLayer {
     const Ownership ownership(parameters_, groups_.layout(), rank_.rank);
     GradientBuckets gradients(stream, parameters_, groups_, {.dtype = accumulator(dtype_)});
     const auto optimizer = make_optimizer(plain_sgd(), stream, ownership.owned());
+    OwnedValues owned_values(stream, ownership, groups_);
     StepState step(stream);
     step.set(kRate, 1, 1);
     Seen seen;
@@ -165,7 +167,7 @@ class TrainedLayer {
       gradients.finish_step();
     }
     optimizer->update(stream, step);
-    ownership.gather_values(stream, groups_);
+    owned_values.updated();  // and gathered when they are asked for
     Tape off(stream, Tape::Mode::off);
     seen.after = of_own_tokens(values(model_.forward(off, off.constant(own_tokens(x))).value()));
     for (const Parameter* parameter : parameters_) {

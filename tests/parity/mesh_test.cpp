@@ -53,7 +53,7 @@ Values initial_values(const RunConfig& config) {
 }
 
 // Elements beyond theirs are 0: of words that are there to make the vocabulary divisible.
-void begin_with(const Engine& engine, const Values& values) {
+void begin_with(Engine& engine, const Values& values) {
   for (const StateTensor& kept : engine.state()) {
     const auto found = values.find(kept.name);
     if (found == values.end()) continue;  // the optimizer's
