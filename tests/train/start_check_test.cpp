@@ -12,10 +12,6 @@ using ::testing::HasSubstr;
 using testing::own_batches;
 using testing::small_config;
 
-Layout layout_of(const RunConfig& config) {
-  return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
-}
-
 RunConfig of(int64_t ranks, const std::function<void(ParallelConfig&)>& divide) {
   RunConfig config = small_config();
   config.model.vocab_size = 64;
