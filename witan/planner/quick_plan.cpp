@@ -47,6 +47,8 @@ RankPlan quick_plan_rank(const RunConfig& config, int rank) {
   const Layout layout = layout_of(fewer);
   MetaRank meta(fewer, layout, rank);
   meta.step(some, 1);
+  meta.reset_costs();
+  meta.step(some, 2);  // as any but the first: values that an update before it changed are gathered
   RankPlan plan;
   plan.rank = rank;
   plan.exact = false;

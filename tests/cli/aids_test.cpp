@@ -1,0 +1,150 @@
+// What a person looks at ranks with: differences that are named before a run begins, debuggers, traces.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli_support.h"
+#include "support/program.h"
+#include "witan/comm/socket.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+class AidsTest : public ::testing::Test {
+ protected:
+  AidsTest() { write_text(own_ / "text.txt", some_text(800)); }
+
+  Words words(const Words& more = {}) const {
+    Words all = {"train", "--data", own_ / "text.txt", "--runs-folder", own_ / "runs"};
+    for (const char* word : {"--train-iters",   "4", "--seq-length",        "16", "--hidden-size",          "16",
+                             "--num-layers",    "1", "--num-experts",       "4",  "--ffn-hidden-size",      "16",
+                             "--threads",       "1", "--sample-tokens",     "0",  "--micro-batch-size",     "1",
+                             "--eval-interval", "0", "--global-batch-size", "4",  "--tokenizer-vocab-size", "300"})
+      all.emplace_back(word);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::unique_ptr<Program> start(const Words& args, int rank = -1) const {
+    Words all = args, variables;
+    all.insert(all.begin(), WITAN_PROGRAM);
+    if (rank >= 0)
+      variables = {"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                   "MASTER_PORT=" + std::to_string(port_)};
+    return std::make_unique<Program>(all, log(rank), variables);
+  }
+  fs::path log(int rank) const { return own_ / ("rank" + std::to_string(rank) + ".log"); }
+  fs::path run() const { return own_ / "runs/default"; }
+  fs::path waiting(int rank) const { return run() / ("debug-rank-" + std::to_string(rank)); }
+  bool comes(Program& program, const fs::path& file) const {
+    return program.reaches([&] { return fs::exists(file); }, 60);
+  }
+
+  TempFolder own_;
+  const int port_ = local_end(listen_at({"127.0.0.1", 0})).port;
+};
+
+TEST_F(AidsTest, WhatNoRunCanDoIsRefused) {
+  expect_refusal(words({"--ranks", "2", "--debug-rank", "0,2"}), 3, {"--debug-rank 2: this run has 2 ranks, 0 to 1"});
+  expect_refusal(words({"--ranks", "1", "--debug-rank", "1"}), 3, {"--debug-rank 1: this run has one rank, 0"});
+  expect_refusal(words({"--trace-steps", "3:9"}), 3, {"--trace-steps 3:9: the run goes from step 1 to step 4"});
+  expect_refusal(words({"--trace-steps", "x"}), 3, {"--trace-steps x: give the first and the last step, as 3:5"});
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
+  const Said said = witan(words({"--ranks", "2", "--trace-steps", "2:3"}));
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "trace        " + (run() / "trace.json").string())) << said.out;
+  const Json events = Json::parse(read_text(run() / "trace.json"))["traceEvents"];
+  for (const int rank : {0, 1})
+    for (const char* step : {"step 2", "step 3"})
+      EXPECT_EQ(std::ranges::count_if(events, [&](const Json& e) { return e["pid"] == rank && e["name"] == step; }), 1);
+  // The next call of the run has none of its own, and says that there are no such steps any more.
+  Words longer = words({"--ranks", "2", "--trace-steps", "4"});
+  *(std::ranges::find(longer, "--train-iters") + 1) = "6";
+  expect_refusal(longer, 3, {"--trace-steps 4: the run goes from step 5 to step 6"});
+}
+
+TEST_F(AidsTest, ATraceOfProcessesIsOne) {
+  const Words args = words({"--trace-steps", "1"});
+  const auto first = start(args, 0), second = start(args, 1);
+  EXPECT_EQ(first->wait(), 0) << read_text(log(0));
+  EXPECT_EQ(second->wait(), 0) << read_text(log(1));
+  const Json events = Json::parse(read_text(run() / "trace.json"))["traceEvents"];
+  double ends[2] = {};
+  for (const Json& event : events)
+    if (event["name"] == "step 1")
+      ends[event["pid"].get<int>()] = event["ts"].get<double>() + event["dur"].get<double>();
+  EXPECT_GT(ends[0], 0);
+  EXPECT_NEAR(ends[0], ends[1], 1e6) << "of one clock: a step ends with a call of both";
+}
+
+TEST_F(AidsTest, ProcessesThatWereToldDifferentThingsDoNotStart) {
+  const auto first = start(words({"--lr", "0.001"}), 0), second = start(words({"--lr", "0.002"}), 1);
+  EXPECT_NE(first->wait(), 0);
+  EXPECT_NE(second->wait(), 0);
+  for (const int rank : {0, 1})
+    EXPECT_TRUE(contains(read_text(log(rank)), "lr = 0.001 on rank 0, but 0.002 on rank 1")) << read_text(log(rank));
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+// Deadlines of 2 s, and a person who takes 3.
+const Words kPatience = {"--distributed-timeout-minutes", "0.05"};
+
+TEST_F(AidsTest, ProcessesWaitForARankThatWaitsForItsDebugger) {
+  const Words args = words({"--debug-rank", "1", kPatience[0], kPatience[1]});
+  const auto first = start(args, 0), second = start(args, 1);
+  ASSERT_TRUE(comes(*second, waiting(1))) << read_text(log(1));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_TRUE(contains(read_text(log(1)), "debug        rank 1 of 2 waits for a debugger: thread ")) << "it is heard";
+  fs::remove(waiting(1));
+  EXPECT_EQ(first->wait(), 0) << read_text(log(0));
+  EXPECT_EQ(second->wait(), 0) << read_text(log(1));
+}
+
+// gdb as it is told to be started, by a person who looks around for longer than the deadline.
+class GdbTest : public AidsTest {
+ protected:
+  void attach_to(Program& of, int rank) {
+    ASSERT_TRUE(comes(of, waiting(rank)));
+    const std::string text = read_text(waiting(rank)), lead = "gdb -p ";
+    std::istringstream numbers(text.substr(text.find(lead) + lead.size()));
+    std::string process;
+    numbers >> process;
+    gdb_ = std::make_unique<Program>(
+        Words{"/usr/bin/gdb", "--batch", "-nx", "-p", process, "-ex", "shell sleep 3", "-ex", "continue"},
+        own_ / "gdb.log");
+    EXPECT_TRUE(gdb_->ends_within(100));
+    const std::string said = read_text(own_ / "gdb.log");
+    if (contains(said, "ptrace: ")) GTEST_SKIP() << "this machine lets nobody trace: " << said;
+    EXPECT_TRUE(contains(said, "exited normally")) << said;
+  }
+  void SetUp() override {
+    if (!fs::exists("/usr/bin/gdb")) GTEST_SKIP() << "gdb is not installed";
+  }
+
+  std::unique_ptr<Program> gdb_;
+};
+
+TEST_F(GdbTest, HoldsAThreadAndNoDeadlineEnds) {
+  const auto program = start(words({"--ranks", "2", "--debug-rank", "1", kPatience[0], kPatience[1]}));
+  attach_to(*program, 1);
+  if (IsSkipped()) return;
+  EXPECT_EQ(program->wait(), 0) << read_text(log(-1));
+  EXPECT_FALSE(fs::exists(waiting(1)));
+}
+
+TEST_F(GdbTest, HoldsAProcessAndNoDeadlineEnds) {
+  const Words args = words({"--debug-rank", "1", kPatience[0], kPatience[1]});
+  const auto first = start(args, 0), second = start(args, 1);
+  attach_to(*second, 1);
+  if (IsSkipped()) return;
+  EXPECT_EQ(first->wait(), 0) << read_text(log(0));
+  EXPECT_EQ(second->wait(), 0) << read_text(log(1));
+}
+
+}  // namespace
+}  // namespace witan::test
