@@ -112,6 +112,13 @@ TEST_F(TrainCommandTest, ALongerScheduleIsAnnounced) {
   EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
 }
 
+TEST_F(TrainCommandTest, AStepOfTheWarmUpIsNoOtherSchedule) {
+  ASSERT_EQ(train({"--lr-warmup-iters", "10", "--lr-decay-iters", "100"}).code, 0);
+  const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
+  EXPECT_EQ(longer.code, 0) << longer.err;
+  EXPECT_EQ(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
+}
+
 TEST_F(TrainCommandTest, PlanReadsTheRunsConfiguration) {
   ASSERT_EQ(train().code, 0);
   const Said plan = witan({"plan", "--runs-folder", own_ / "runs"});

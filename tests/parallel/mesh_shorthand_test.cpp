@@ -48,6 +48,12 @@ TEST(MeshShorthand, IsTheMeshOfTheLayout) {
     }
 }
 
+TEST(MeshShorthand, BlanksSayNothing) {
+  const ParallelConfig config = expanded(" tensor = 2,\tpipeline= 3 ");
+  EXPECT_EQ(config.tensor_model_parallel_size, 2);
+  EXPECT_EQ(config.pipeline_model_parallel_size, 3);
+}
+
 // A run that goes on has the keys of its last layout.
 TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   ParallelConfig before;

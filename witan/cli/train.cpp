@@ -58,7 +58,7 @@ void read_config(const Context& context, State& state) {
 // A longer run has another schedule: a jump of the learning rate must not come as a surprise.
 void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress) {
   if (done == 0) return;
-  const double was = learning_rate(before.optimizer, before.train.train_iters, done);
+  const double was = learning_rate(before.optimizer, before.train.train_iters, done + 1);
   const double is = learning_rate(now.optimizer, now.train.train_iters, done + 1);
   if (std::abs(is - was) <= 0.1 * std::max(is, was)) return;
   progress.note(
@@ -139,6 +139,16 @@ void announce_gpus(const Plan& plan, Progress& progress) {
   progress.note("libraries    " + libraries);
 }
 
+// ", tensor 2, pipeline 4"
+std::string model_axes(const ParallelConfig& parallel) {
+  std::string axes;
+  for (const auto& [name, size] : {std::pair{"tensor", parallel.tensor_model_parallel_size},
+                                   {"context", parallel.context_parallel_size},
+                                   {"pipeline", parallel.pipeline_model_parallel_size}})
+    if (size > 1) axes += cat(", ", name, " ", size);
+  return axes;
+}
+
 void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
   progress.note(fmt::format(
       "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
@@ -147,11 +157,12 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
       config.model.moe.num_experts > 0
           ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
           : ""));
-  const int64_t divided = config.parallel.expert_model_parallel_size;
+  const auto& parallel = config.parallel;
+  const int64_t divided = parallel.expert_model_parallel_size;
   const std::string where = config.parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
                                                      : fmt::format("of {} thread{}", config.parallel.threads,
                                                                    config.parallel.threads == 1 ? "" : "s");
-  progress.note(fmt::format("ranks        {} {}{}; {} of memory each", config.parallel.ranks, where,
+  progress.note(fmt::format("ranks        {} {}{}{}; {} of memory each", parallel.ranks, where, model_axes(parallel),
                             divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
   announce_gpus(plan, progress);

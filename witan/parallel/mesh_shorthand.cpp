@@ -39,14 +39,20 @@ int64_t size_of_axis(const std::string& text, Axis axis, const std::string& mesh
   return size;
 }
 
+// Blanks around a name or a number say nothing.
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
 Sizes parse(const std::string& mesh) {
   Sizes sizes;
   for (size_t begin = 0; begin <= mesh.size();) {
     const size_t end = std::min(mesh.find(',', begin), mesh.size());
     const std::string part = mesh.substr(begin, end - begin);
     const size_t equals = std::min(part.find('='), part.size());
-    const Axis axis = axis_of(part.substr(0, equals), mesh);
-    const int64_t size = size_of_axis(part.substr(std::min(equals + 1, part.size())), axis, mesh);
+    const Axis axis = axis_of(trimmed(part.substr(0, equals)), mesh);
+    const int64_t size = size_of_axis(trimmed(part.substr(std::min(equals + 1, part.size()))), axis, mesh);
     require<ConfigError>(sizes.emplace(axis, size).second, "mesh = ", clipped(mesh), ": ", axis, " is given twice");
     begin = end + 1;
   }
