@@ -159,7 +159,7 @@ TEST(MeshTest, LossesArePublishedOnes) {
 
 // Layouts of every kind; the second step sees what an update of each makes.
 class MeshTestBegins : public ::testing::TestWithParam<Row> {};
-INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestBegins, ::testing::Values(kShardFsdp, kTensor, kMixedFsdp),
+INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestBegins, ::testing::Values(kShardFsdp, kMixedFsdp),
                          [](const auto& row) { return row.param.name; });
 TEST_P(MeshTestBegins, WithThePublishedLosses) {
   expect_published(GetParam(), 2);
