@@ -189,8 +189,9 @@ TEST(MegatronLists, PlanTheirWorlds) {
 // Its four tensor ranks divide each expert too, so that four experts' ranks are sixteen.
 TEST(MegatronLists, TensorRanksAreNotLeftForExperts) {
   for (const char* command : {"plan", "train"})
-    expect_refusal({command, list("mixtral"), "--ranks", "4"}, 3,
-                   {"expert_model_parallel_size = 4: more ranks than the 1 there are"});
+    expect_refusal(
+        {command, list("mixtral"), "--ranks", "4"}, 3,
+        {"expert_model_parallel_size = 4: more ranks than the 1 that expert_tensor_parallel_size = 4 leaves of 4"});
 }
 
 TEST(MegatronLists, ExpertsNeedTheirRanks) {

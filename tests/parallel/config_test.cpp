@@ -18,10 +18,10 @@ std::string refusal(int64_t size, int world, int64_t num_experts) {
 }
 
 TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
-  EXPECT_EQ(
-      refusal(16, 16, 8),
-      "expert_model_parallel_size = 16: more ranks than the 8 experts, and an expert is never cut; the nearest that "
-      "works is 8");
+  EXPECT_EQ(refusal(16, 16, 8),
+            "expert_model_parallel_size = 16: more ranks than the 8 experts (expert_tensor_parallel_size divides an "
+            "expert's matrices); the nearest that "
+            "works is 8");
   EXPECT_EQ(refusal(8, 4, 8),
             "expert_model_parallel_size = 8: more ranks than the 4 there are; the nearest that works is 4");
   EXPECT_EQ(refusal(3, 6, 8),

@@ -177,8 +177,13 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
                          ": a dense model has no experts to divide; set it to 1, or num_experts above 0");
     return;
   }
-  refuse_unless(size <= num_experts, cat("more ranks than the ", num_experts, " experts, and an expert is never cut"));
-  refuse_unless(size <= world, cat("more ranks than the ", world, " there are"));
+  refuse_unless(size <= num_experts, cat("more ranks than the ", num_experts,
+                                         " experts (expert_tensor_parallel_size divides an expert's matrices)"));
+  const int64_t cut = expert_tensor_ranks(num_experts);
+  refuse_unless(
+      size <= world,
+      cat("more ranks than the ", world,
+          cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves of ", world * cut) : " there are"));
   refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " cannot be dealt out evenly"));
   refuse_unless(world % size == 0, cat(world, " ranks do not form whole groups of ", size));
 }
