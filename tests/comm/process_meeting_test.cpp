@@ -15,20 +15,15 @@ namespace witan {
 namespace {
 
 using testing::Ended;
+using testing::expect_whole;
 using testing::free_port;
 using ::testing::HasSubstr;
 using testing::in_processes;
+using testing::kSoon;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
 using testing::ProcessRank;
-
-constexpr double kSoon = 5;  // s
-
-void expect_whole(const std::vector<Ended>& ended) {
-  for (size_t rank = 0; rank < ended.size(); ++rank)
-    EXPECT_EQ(ended[rank].code, 0) << "rank " << rank << ": " << ended[rank].said;
-}
 
 TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
   const int port = free_port();

@@ -17,9 +17,11 @@ namespace witan {
 namespace {
 
 using testing::Ended;
+using testing::expect_whole;
 using testing::free_port;
 using ::testing::HasSubstr;
 using testing::in_processes;
+using testing::kSoon;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
@@ -27,13 +29,6 @@ using testing::on_ranks;
 using testing::ProcessRank;
 using testing::ThreadRank;
 using Kind = Collective::Kind;
-
-constexpr double kSoon = 5;  // s
-
-void expect_whole(const std::vector<Ended>& ended) {
-  for (size_t rank = 0; rank < ended.size(); ++rank)
-    EXPECT_EQ(ended[rank].code, 0) << "rank " << rank << ": " << ended[rank].said;
-}
 
 void append(std::string& bytes, const Tensor& tensor) {
   bytes.append(reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));

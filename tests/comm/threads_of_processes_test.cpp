@@ -13,14 +13,15 @@ namespace witan {
 namespace {
 
 using testing::Ended;
+using testing::expect_whole;
 using testing::free_port;
 using ::testing::HasSubstr;
 using testing::in_processes;
+using testing::kSoon;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::Rank;
 
-constexpr double kSoon = 5;  // s
 constexpr int kProcesses = 2, kThreads = 3, kRanks = kProcesses * kThreads;
 
 // body(world, rank) on every rank; what it returns, of the ranks of a process one after the other.
@@ -39,10 +40,6 @@ std::vector<int> everyone() {
   std::vector<int> ranks(kRanks);
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
-}
-
-void expect_whole(const std::vector<Ended>& ended) {
-  for (const Ended& one : ended) EXPECT_EQ(one.code, 0) << one.said;
 }
 
 TEST(ThreadsOfProcesses, GroupsWithinAProcessMeetInMemoryAndOthersOverConnections) {

@@ -37,6 +37,13 @@ struct Ended {
   double seconds = 0;  // from the start of all
 };
 
+constexpr double kSoon = 5;  // s: within it the others end when one is lost
+
+inline void expect_whole(const std::vector<Ended>& ended) {
+  for (size_t process = 0; process < ended.size(); ++process)
+    EXPECT_EQ(ended[process].code, 0) << "process " << process << ": " << ended[process].said;
+}
+
 inline std::string read_all(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
