@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli_support.h"
+#include "support/free_port.h"
 #include "support/program.h"
-#include "witan/comm/socket.h"
 
 namespace witan::test {
 namespace {
@@ -43,7 +43,7 @@ class AidsTest : public ::testing::Test {
   }
 
   TempFolder own_;
-  const int port_ = local_end(listen_at({"127.0.0.1", 0})).port;
+  const int port_ = testing::free_port();
 };
 
 TEST_F(AidsTest, WhatNoRunCanDoIsRefused) {

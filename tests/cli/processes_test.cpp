@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cli_support.h"
-#include "witan/comm/socket.h"
+#include "support/free_port.h"
 
 namespace witan::test {
 namespace {
@@ -74,7 +74,7 @@ class ProcessesTest : public ::testing::Test {
   }
   // The exit codes of so many ranks, with logs rank-0.log …
   std::vector<int> launch(const std::vector<std::vector<std::string>>& ranks) const {
-    const int port = local_end(listen_at({"127.0.0.1", 0})).port;
+    const int port = testing::free_port();
     std::vector<pid_t> children;
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       children.push_back(start(ranks[rank],

@@ -8,12 +8,12 @@
 #include <iostream>
 #include <map>
 
+#include "support/free_port.h"
 #include "support/program.h"
 #include "support/temp_folder.h"
 #include "witan/base/file.h"
 #include "witan/base/rng.h"
 #include "witan/checkpoint/store.h"
-#include "witan/comm/socket.h"
 #include "witan/report/metrics.h"
 #include "witan/tensor/cuda.h"
 
@@ -236,10 +236,9 @@ TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndGoOnFromTheLastCheckpoint) {
     const auto checkpoint = latest_checkpoint(run_of("runs") / "checkpoints", warnings);
     return checkpoint ? checkpoint->step : 0;
   };
-  const auto free_port = [] { return local_end(listen_at({"127.0.0.1", 0})).port; };
   const size_t killed = GetParam(), other = 1 - killed;
   std::unique_ptr<Program> ranks[2];
-  const int port = free_port();
+  const int port = testing::free_port();
   for (size_t rank : {0, 1}) ranks[rank] = start("1000000", rank, port);
   ASSERT_TRUE(ranks[other]->reaches([&] { return newest() >= 40; }, 100)) << read_file(own_ / "log-0");
   ranks[killed]->send(SIGKILL);
@@ -251,7 +250,7 @@ TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndGoOnFromTheLastCheckpoint) {
   std::cout << said.substr(said.rfind("witan: "));
 
   const int64_t saved = newest();
-  const int again = free_port();
+  const int again = testing::free_port();
   for (size_t rank : {0, 1}) ranks[rank] = start(cat(saved + 3).c_str(), rank, again);
   for (size_t rank : {0, 1}) ASSERT_TRUE(ranks[rank]->ends_within(100)) << "rank " << rank;
   for (size_t rank : {0, 1}) EXPECT_EQ(ranks[rank]->wait(), 0) << read_file(own_ / cat("log-", rank));

@@ -13,17 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "support/free_port.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
 #include "witan/comm/process_world.h"
 
 namespace witan::testing {
-
-// A port that nobody has, a moment ago.
-inline int free_port() {
-  return local_end(listen_at({"127.0.0.1", 0})).port;
-}
 
 inline Launch launch_of(int rank, int size, int port, const std::string& secret = "test") {
   return {rank, size, rank, {"127.0.0.1", port}, secret};

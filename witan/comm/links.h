@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "witan/base/timed_lock.h"
 #include "witan/comm/bootstrap.h"
 #include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
@@ -109,9 +110,9 @@ class Links {
   struct Link {
     std::string host;
     Socket socket;
-    std::timed_mutex sending;  // held for a whole frame
-    bool torn = false;         // under `sending`: a frame was left unfinished
-    bool ended = false;        // what follows: under mutex_; nothing more comes
+    TimedLock sending;   // held for a whole frame
+    bool torn = false;   // under `sending`: a frame was left unfinished
+    bool ended = false;  // what follows: under mutex_; nothing more comes
     bool said_goodbye = false;
     Deadline heard;           // when its last bytes came
     Header header;            // being read
