@@ -36,6 +36,10 @@ TEST(FormatCount, NeverRoundsToATousandOfAUnit) {
 TEST(FormatDuration, ChangesUnitWithSize) {
   EXPECT_EQ(format_duration(0), "0 ms");
   EXPECT_EQ(format_duration(0.0123), "12.3 ms");
+  EXPECT_EQ(format_duration(0.1096), "110 ms");
+  EXPECT_EQ(format_duration(0.99949), "999 ms");
+  EXPECT_EQ(format_duration(0.9996), "1 s");
+  EXPECT_EQ(format_duration(1.618), "1.62 s");
   EXPECT_EQ(format_duration(4.2), "4.2 s");
   EXPECT_EQ(format_duration(59.96), "1 min 0 s");
   EXPECT_EQ(format_duration(200), "3 min 20 s");

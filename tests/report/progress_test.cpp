@@ -133,7 +133,7 @@ TEST(TaskProgress, BarRateAndTimeLeft) {
   TaskProgress task(progress, "tokenizing", 4000, "tokens");
   screen.now += 2;
   task.update(1000);
-  EXPECT_EQ(screen.shown(), kErase + "tokenizing [######..................]  25 %  500 tokens/s  ETA 6.0 s");
+  EXPECT_EQ(screen.shown(), kErase + "tokenizing [######..................]  25 %  500 tokens/s  ETA 6 s");
 }
 
 TEST(TaskProgress, InALogWithoutABar) {

@@ -67,8 +67,8 @@ std::string format_count(double count) {
 
 std::string format_duration(double seconds) {
   if (!(std::abs(seconds) < 1e12)) return "unknown";
-  if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.3g} s", seconds);
   const auto total = static_cast<int64_t>(std::llround(seconds));
   if (total < 3600) return fmt::format("{} min {} s", total / 60, total % 60);
   if (total < 86400) return fmt::format("{} h {} min", total / 3600, total % 3600 / 60);

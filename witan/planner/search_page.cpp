@@ -43,10 +43,6 @@ double tokens_per_gpu(const FoundLayout& one) {
          static_cast<double>(one.config.parallel.ranks);
 }
 
-std::string step_text(double seconds) {
-  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
-}
-
 std::string rows(const std::vector<FoundLayout>& layouts, size_t first_number) {
   std::string out = fmt::format("  {:>2} {:>10} {:>11} {:>13} {:>7}  {}\n", "", "memory", "a step", "tokens/s/GPU",
                                 "bubble", "layout, and what a rank sends in a step");
@@ -54,7 +50,7 @@ std::string rows(const std::vector<FoundLayout>& layouts, size_t first_number) {
     const FoundLayout& one = layouts[i];
     out += fmt::format(
         "  {:>2} {:>10} {:>11} {:>13} {:>5.1f} %  {}; {}\n", first_number > 0 ? cat(first_number + i) : "",
-        format_bytes(static_cast<double>(one.plan.needed_bytes())), step_text(one.time.seconds),
+        format_bytes(static_cast<double>(one.plan.needed_bytes())), format_duration(one.time.seconds),
         format_count(tokens_per_gpu(one)), 100 * one.plan.bubble, mesh_text(one.config), rest_text(one.config));
     out += fmt::format("  {:>2} {:>10} {:>11} {:>13} {:>7}    {}\n", "", "", "", "", "", sent_text(one.plan));
   }
