@@ -92,6 +92,23 @@ TEST(CallSchedule, TheFirstCallThatDiffersIsNamed) {
                         "call on rank 1"));
 }
 
+TEST(CallSchedule, PartsThatAreCutElsewhereAreSaidInWords) {
+  const auto cut_at = [](int64_t place) {
+    return [place](Meta& meta, Group& data) {
+      data.reduce_scatter_uneven(meta.stream, meta.tensor({4}), std::vector<int64_t>{0, place, 3, 4});
+    };
+  };
+  const std::string said = test::message_of<CommError>([&] {
+    on_ranks(3, [&](ThreadRank& rank) {
+      require_same_schedule(rank.stream, *rank.everyone(), schedule_of(rank.rank, cut_at(rank.rank == 1 ? 1 : 2)));
+    });
+  });
+  EXPECT_THAT(said, HasSubstr("call 3 of a step would be reduce_scatter_uneven float32 [4] in uneven parts in "
+                              "layers.1.moe on rank 0, but reduce_scatter_uneven float32 [4] in uneven parts in "
+                              "layers.1.moe on rank 1; they would cut it at different places: give all ranks the same "
+                              "model and the same layout"));
+}
+
 TEST(CallSchedule, ASendWithoutAReceiverIsNamed) {
   const std::string said = test::message_of<CommError>([&] {
     on_ranks(3, [&](ThreadRank& rank) {

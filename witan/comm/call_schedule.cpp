@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
@@ -19,12 +20,18 @@ bool is_between_two(const Collective& call) {
   return call.kind == Kind::send || call.kind == Kind::recv;
 }
 
+constexpr std::string_view kPartsMark = " #";  // before a hash of parts, which is compared but not shown
+
 // Without what may differ from rank to rank: the rows of an uneven exchange, and which end of a pair it is.
 std::string words_of(const Collective& call) {
   CallTerms terms = terms_without_counts(call);
   if (is_between_two(call)) return cat(terms.dtype, " ", terms.shape);
   if (call.kind == Kind::all_to_all) terms.shape = terms.shape.with(0, 0);
-  return describe(terms);
+  return terms.parts == 0 ? describe(terms) : cat(describe(terms), kPartsMark, terms.parts);
+}
+
+std::string shown(const std::string& call) {
+  return call.substr(0, call.find(kPartsMark));
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -97,14 +104,15 @@ Lane told_by(Stream& stream, Group& world, const Lane* own, int of) {
 std::string call_at(const Lane& lane, size_t i) {
   if (i >= lane.calls.size()) return "no further call";
   const std::string place = i < lane.places.size() ? lane.places[i] : "";
-  return cat(lane.calls[i], place.empty() ? "" : " in " + place);
+  return cat(shown(lane.calls[i]), place.empty() ? "" : " in " + place);
 }
 
 std::string words_of(const Lane& a, int rank, const Lane& b, int other) {
   const auto differs = std::ranges::mismatch(a.calls, b.calls);
   const auto i = static_cast<size_t>(differs.in1 - a.calls.begin());
+  const bool in_parts = i < a.calls.size() && i < b.calls.size() && shown(a.calls[i]) == shown(b.calls[i]);
   return cat(a.name, ": call ", i + 1, " of a step would be ", call_at(a, i), " on rank ", rank, ", but ",
-             call_at(b, i), " on rank ", other);
+             call_at(b, i), " on rank ", other, in_parts ? cat("; ", kOtherParts) : "");
 }
 
 // Of a lane that no other rank knows.

@@ -1,7 +1,5 @@
 #include "witan/comm/call_terms.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstring>
 
@@ -9,6 +7,9 @@
 #include "witan/base/hash.h"
 
 namespace witan {
+const char* const kOtherParts =
+    "they would cut it at different places: give all ranks the same model and the same layout";
+
 namespace {
 
 using Kind = Collective::Kind;
@@ -105,7 +106,8 @@ std::string describe(const CallTerms& terms) {
   if (terms.reduce == Reduce::max) text += "(max)";
   if (terms.kind == Kind::broadcast) text += cat(" from root ", terms.peer);
   if (terms.moves) text += cat(" ", terms.dtype, " ", terms.shape);
-  return terms.parts == 0 ? text : fmt::format("{} in parts {:016x}", text, terms.parts);
+  if (terms.parts == 0) return text;
+  return text + (terms.kind == Kind::gather_pieces ? " of pieces that ranks own" : " in uneven parts");
 }
 
 std::string describe(const Collective& call) {
@@ -113,11 +115,15 @@ std::string describe(const Collective& call) {
 }
 
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
+  const auto otherwise_alike = [&](CallTerms call) {
+    call.parts = calls[0].parts;
+    return alike(calls[0], call);
+  };
   for (size_t peer = 1; peer < calls.size(); ++peer)
     if (!alike(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
                  in_words(calls[peer].trail), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
-                 in_words(calls[0].trail));
+                 in_words(calls[0].trail), otherwise_alike(calls[peer]) ? cat("; ", kOtherParts) : "");
   return calls[0].kind == Kind::all_to_all ? counts_disagreement(names, calls) : "";
 }
 

@@ -27,6 +27,8 @@ struct CallTerms {
 CallTerms terms_of(const Collective& call);  // counts stay where the call has them
 CallTerms terms_without_counts(const Collective& call);
 std::string describe(const CallTerms& terms);
+// What is to be said of calls that differ in their parts alone, whose descriptions are the same.
+extern const char* const kOtherParts;
 
 // The axis of a group, and its ranks in the world.
 struct GroupNames {
