@@ -75,6 +75,10 @@ TEST(Megatron, SomeDefaultsFollowFromWhatIsSaid) {
   const Words experts = {"--num-experts", "8", "--moe-router-load-balancing-type", "none", "--disable-bias-linear"};
   EXPECT_EQ(config_of(experts).model.moe.moe_router_topk, 2);
   EXPECT_EQ(config_of(experts).model.moe.moe_router_load_balancing_type, "none");
+  EXPECT_EQ(config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "seq_aux_loss",
+                       "--disable-bias-linear", "--moe-aux-loss-coeff", "1e-4"})
+                .model.moe.moe_router_load_balancing_type,
+            "seq_aux_loss");
 }
 
 TEST(Megatron, WitansDefaultsStayWhenAskedFor) {
@@ -206,8 +210,14 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_EQ(config_of({"--no-position-embedding", "--use-rotary-position-embeddings"})
                 .model.attention.position_embedding_type,
             "rope");
-  EXPECT_TRUE(
-      contains(config_refused({"--bf16", "--moe-router-load-balancing-type", "sinkhorn"}), "aux_loss, or not at all"));
+  const auto balanced_by = [](const Words& types) {
+    Words words = {"--bf16", "--moe-router-load-balancing-type"};
+    words.insert(words.end(), types.begin(), types.end());
+    return config_refused(words);
+  };
+  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "aux_loss or seq_aux_loss, or not at all (none)"));
+  EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; load is balanced by aux_loss"));
+  EXPECT_TRUE(contains(balanced_by({"aux_loss", "seq_aux_loss"}), "by one of them at a time"));
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 

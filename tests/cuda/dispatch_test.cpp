@@ -108,6 +108,17 @@ TEST_F(DispatchOnGpu, CountsOfAssignmentsAreTheirHistogram) {
     }
 }
 
+TEST_F(DispatchOnGpu, CountsOfEqualRunsAreTheCpus) {
+  for (const auto& [B, S, K, E] :
+       std::vector<std::array<int64_t, 4>>{{3, 0, 2, 4}, {5, 1, 1, 1}, {2, 4097, 8, 64}, {70, 33, 3, 1024}}) {
+    const Tensor ids = random_ids(B * S, K, E, 30), counts = poisoned({B, E}, DType::i64),
+                 expected = host.stream.empty({B, E}, DType::i64);
+    kernels::count_assignments(gpu(), counts, to_gpu(ids));
+    kernels::count_assignments(host.stream, expected, ids);
+    EXPECT_EQ(from_gpu(counts), expected.to_vector<int64_t>()) << B << " runs of " << S;
+  }
+}
+
 // Groups of random sizes in each pool, some of them empty, with gaps between them.
 TEST_F(DispatchOnGpu, TheMergeOfPoolsIsTheCpus) {
   for (const auto& [R, E, most] : std::vector<std::array<int64_t, 3>>{

@@ -28,6 +28,7 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     expect_near(gpu.losses, cpu.losses, 1e-9);
     expect_near(gpu.norms, cpu.norms, 1e-8);
     expect_near(gpu.dropped, cpu.dropped, 1e-12);
+    expect_near(gpu.balances, cpu.balances, 1e-9);
   };
   check("dense", [](RunConfig& c) { c.model.moe.num_experts = 0; });
   check("LayerNorm, biases, GELU, learned positions", [](RunConfig& c) {
@@ -44,6 +45,10 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     c.model.attention.attention_dropout = 0.1;
   });
   check("capacity", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1.0; });
+  check("sequences balanced by themselves", [](RunConfig& c) {
+    c.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+    c.model.moe.moe_aux_loss_coeff = 1;
+  });
   check("sequential experts", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
   check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });

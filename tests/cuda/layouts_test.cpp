@@ -158,6 +158,21 @@ TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
   EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
 }
 
+// Where ranks divide sequences, the load of each is summed over them.
+TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
+  if (GetParam().same_bits) GTEST_SKIP() << "sequences are whole";
+  RunConfig one = whole_config("float64");
+  one.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  one.model.moe.moe_aux_loss_coeff = 1;
+  const RunConfig many = divided(one, GetParam());
+  const Trajectory& expected = alone("sequences", one);
+  const Trajectory together = run_engine(many, kSteps);
+  expect_near(together.losses, expected.losses, 1e-9);
+  expect_near(together.norms, expected.norms, 1e-8);
+  expect_near(together.balances, expected.balances, 1e-9);
+  EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
+}
+
 // What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one
 // GPU where no rank divides what is summed.
 TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/dispatch.h"
 #include "witan/kernels/elementwise.h"
 
 namespace witan {
@@ -175,6 +176,46 @@ TEST_F(RouterOnGpu, PartsHaveTheLossesAndGradientsOfTheWhole) {
       EXPECT_TRUE(agree(balance, whole.balance, 0, tolerance(dtype)));
       EXPECT_TRUE(agree(z, whole.z, 0, tolerance(dtype)));
     }
+}
+
+// The same of sequences that are balanced by themselves, whole and in two parts of each.
+TEST_F(RouterOnGpu, SequencesAreBalancedAsOnTheCpu) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const bool pre_softmax : {false, true})
+      for (const auto& [B, S, E, K] : std::vector<std::array<int64_t, 4>>{
+               {3, 2, 1, 1}, {2, 33, 33, 2}, {7, 86, 64, 8}, {5, 1000, 128, 6}, {21, 2, 257, 33}, {70, 1, 8, 2}}) {
+        SCOPED_TRACE(cat(dtype, " B=", B, " S=", S, " E=", E, " K=", K));
+        const int64_t T = B * S;
+        const Tensor logits = host.normal({T, E}, dtype, "logits", 2);
+        const auto on_cpu = on_host(logits, K, pre_softmax), out = on_gpu(logits, K, pre_softmax);
+        const Tensor sums = host.poisoned({B * E + 1}, dtype), counts = host.stream.empty({B, E}, DType::i64);
+        kernels::router_sums(host.stream, sums, on_cpu);
+        kernels::count_assignments(host.stream, counts, on_cpu.ids);
+        const Tensor gpu_sums = poisoned({B * E + 1}, dtype), gpu_counts = poisoned({B, E}, DType::i64);
+        kernels::router_sums(gpu(), gpu_sums, out);
+        kernels::count_assignments(gpu(), gpu_counts, out.ids);
+        EXPECT_TRUE(agree(gpu_sums, sums, tolerance(dtype), tolerance(dtype)));
+        EXPECT_EQ(to_host(gpu_counts).to_vector<int64_t>(), counts.to_vector<int64_t>());
+
+        const Tensor balance = poisoned({1}, dtype), z = poisoned({1}, dtype);
+        kernels::router_losses(gpu(), balance, z, {gpu_sums, gpu_counts, T, K});
+        kernels::router_losses(host.stream, on_cpu.balance, on_cpu.z, {sums, counts, T, K});
+        EXPECT_TRUE(agree(balance, on_cpu.balance, 0, tolerance(dtype)));
+        EXPECT_TRUE(agree(z, on_cpu.z, 0, tolerance(dtype)));
+
+        for (const int parts : {1, 2}) {
+          const Tensor dweights = host.normal({T, K}, dtype, "dweights"),
+                       dbalance = host.normal({1}, dtype, "dbalance"), dz = host.normal({1}, dtype, "dz"),
+                       expected = host.poisoned({T, E}, dtype), dlogits = poisoned({T, E}, dtype);
+          auto host_saved = on_cpu, gpu_saved = out;
+          host_saved.counts = counts;
+          gpu_saved.counts = gpu_counts;
+          kernels::router_backward(host.stream, expected, {dweights, dbalance, dz}, host_saved, pre_softmax, parts);
+          kernels::router_backward(gpu(), dlogits, {to_gpu(dweights), to_gpu(dbalance), to_gpu(dz)}, gpu_saved,
+                                   pre_softmax, parts);
+          EXPECT_TRUE(agree(dlogits, expected, tolerance(dtype), tolerance(dtype)));
+        }
+      }
 }
 
 }  // namespace

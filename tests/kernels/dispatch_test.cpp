@@ -59,6 +59,14 @@ TEST(CountAssignments, IsTheHistogramOfWhatIsNotDropped) {
   EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{2, 0, 2, 0}));
 }
 
+TEST(CountAssignments, OfEqualRunsOfTokensAreTheirHistograms) {
+  Rank rank;
+  const Tensor counts = rank.stream.empty({2, 3}, DType::i64);
+  std::ranges::fill(counts.span<int64_t>(), -7);
+  kernels::count_assignments(rank.stream, counts, rank.tensor<int32_t>({4, 2}, {2, -1, 0, 2, /**/ 1, 0, -1, -1}));
+  EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{1, 0, 2, /**/ 1, 1, 0}));
+}
+
 // Two pools of five rows: experts 0 and 2 of the first begin at 0 and 2, those of the second have gaps between them.
 TEST(MergeOrder, SortsByExpertThenPool) {
   Rank rank;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "support/rank.h"
+#include "witan/kernels/dispatch.h"
 #include "witan/kernels/elementwise.h"
 
 namespace witan {
@@ -170,6 +171,88 @@ TEST(Router, PartsHaveTheLossesOfTheWhole) {
   kernels::router_losses(rank.stream, balance, z, {total, whole.counts, T, K});
   EXPECT_TRUE(close(balance, whole.balance, 0, 1e-14));
   EXPECT_TRUE(close(z, whole.z, 0, 1e-14));
+}
+
+// Tokens [begin, begin + length) of each of B sequences, one after the other.
+Tensor of_each_sequence(Rank& rank, const Tensor& x, int64_t B, int64_t begin, int64_t length) {
+  const int64_t E = x.size(1), whole = x.size(0) / B;
+  const Tensor part = rank.stream.empty({B * length, E}, x.dtype());
+  for (int64_t b = 0; b < B; ++b)
+    rank.stream.copy(part.narrow(0, b * length, length), x.narrow(0, b * whole + begin, length));
+  return part;
+}
+
+// Each sequence alone says what the loss of all is: the mean of theirs. Of parts, each holds some of every sequence.
+void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int parts, bool pre_softmax, Rank& rank) {
+  const int64_t T = logits.size(0), E = logits.size(1), length = T / B, own = length / parts;
+  const DType A = logits.dtype();
+  SCOPED_TRACE(cat(A, " T=", T, " E=", E, " K=", K, " B=", B, " parts ", parts));
+  const double tolerance = A == DType::f64 ? 1e-13 : 2e-5;
+  const Tensor dbalance = rank.normal({1}, A, "dbalance");
+  double balance = 0;
+  std::vector<double> expected;  // dlogits
+  const auto per_sequence = [&](double value) { return value / static_cast<double>(B); };
+  for (int64_t b = 0; b < B; ++b) {
+    const Tensor sequence = logits.narrow(0, b * length, length);
+    balance += per_sequence(Reference(values(sequence), length, E, K, pre_softmax).balance);
+    const auto out = poisoned_outputs(rank, length, E, K, A);
+    kernels::router_forward(rank.stream, out, sequence, pre_softmax);
+    const Tensor dlogits = rank.poisoned({length, E}, A);
+    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, pre_softmax);
+    for (const double value : values(dlogits)) expected.push_back(per_sequence(value));
+  }
+  const auto whole = poisoned_outputs(rank, T, E, K, A);
+  kernels::router_forward(rank.stream, whole, logits, pre_softmax);
+  const Tensor counts = rank.stream.empty({B, E}, DType::i64), total = rank.stream.zeros({B * E + 1}, A);
+  kernels::count_assignments(rank.stream, counts, whole.ids);
+  std::vector<double> found(expected.size());
+  for (int part = 0; part < parts; ++part) {
+    auto out = poisoned_outputs(rank, B * own, E, K, A);
+    kernels::router_forward(rank.stream, out, of_each_sequence(rank, logits, B, part * own, own), pre_softmax);
+    const Tensor sums = rank.poisoned({B * E + 1}, A), dlogits = rank.poisoned({B * own, E}, A);
+    kernels::router_sums(rank.stream, sums, out);
+    kernels::add(rank.stream, total, total, sums);
+    out.counts = counts;
+    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, pre_softmax, parts);
+    const auto of_part = values(dlogits);
+    for (int64_t b = 0; b < B; ++b)
+      std::copy_n(of_part.begin() + b * own * E, own * E, found.begin() + (b * length + part * own) * E);
+  }
+  const Tensor all = rank.poisoned({1}, A), z = rank.poisoned({1}, A);
+  kernels::router_losses(rank.stream, all, z, {total, counts, T, K});
+  EXPECT_TRUE(close(values(all), {balance}, 0, tolerance));
+  EXPECT_TRUE(close(z, whole.z, 0, tolerance));
+  EXPECT_TRUE(close(found, expected, tolerance, tolerance));
+}
+
+TEST(Router, SequencesAreBalancedByThemselves) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const bool pre_softmax : {false, true})
+      for (const auto& [T, E, K, B, parts] : std::vector<std::array<int64_t, 5>>{{24, 5, 2, 3, 1},
+                                                                                 {24, 5, 2, 3, 4},
+                                                                                 {66, 8, 3, 2, 3},
+                                                                                 {7, 4, 2, 7, 1},
+                                                                                 {12, 1, 1, 2, 2},
+                                                                                 {6, 6, 2, 1, 2}})
+        expect_balance_of_sequences(rank.normal({T, E}, dtype, "logits", 2), B, K, static_cast<int>(parts), pre_softmax,
+                                    rank);
+}
+
+TEST(Router, SequencesWithoutTokensHaveNoLoss) {
+  Rank rank;
+  auto out = poisoned_outputs(rank, 0, 4, 2, DType::f64);
+  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f64), false);
+  const Tensor sums = rank.poisoned({13}, DType::f64), counts = rank.stream.empty({3, 4}, DType::i64);
+  std::ranges::fill(counts.span<int64_t>(), -7);
+  kernels::router_sums(rank.stream, sums, out);
+  kernels::count_assignments(rank.stream, counts, out.ids);
+  EXPECT_EQ(values(sums), std::vector<double>(13, 0.0));
+  EXPECT_EQ(counts.to_vector<int64_t>(), std::vector<int64_t>(12, 0));
+  kernels::router_losses(rank.stream, out.balance, out.z, {sums, counts, 0, 2});
+  EXPECT_EQ(values(out.balance), std::vector<double>{0});
+  out.counts = counts;
+  kernels::router_backward(rank.stream, rank.stream.empty({0, 4}, DType::f64), {{}, out.balance, {}}, out, false);
 }
 
 TEST(Router, ThreadsDoNotChangeABit) {

@@ -90,10 +90,14 @@ TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
   EXPECT_EQ(capacity(0, 16), 16) << "dropless";
 }
 
-TEST(MoeConfig, WithoutALoadBalancingLossItsWeightIsZero) {
+TEST(MoeConfig, TheLoadBalancingLossHasAWeightAndANameByItsType) {
   MoeConfig config;
   config.moe_aux_loss_coeff = 0.25;
   EXPECT_EQ(config.balance_weight(), 0.25);
+  EXPECT_STREQ(config.balance_loss_name(), "load_balancing_loss");
+  set_field(config.fields(), "moe_router_load_balancing_type", "seq_aux_loss", "test");
+  EXPECT_EQ(config.balance_weight(), 0.25);
+  EXPECT_STREQ(config.balance_loss_name(), "seq_load_balancing_loss");
   set_field(config.fields(), "moe_router_load_balancing_type", "none", "test");
   EXPECT_EQ(config.balance_weight(), 0.0);
 }
@@ -108,7 +112,8 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},
                                                         {"moe_token_drop_policy", "random"},
-                                                        {"moe_router_load_balancing_type", "sinkhorn"}})
+                                                        {"moe_router_load_balancing_type", "sinkhorn"},
+                                                        {"moe_router_load_balancing_type", "global_aux_loss"}})
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
   set_field(config.fields(), "num_experts", "0", "test");
   EXPECT_EQ(config.num_experts, 0);

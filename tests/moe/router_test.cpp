@@ -5,6 +5,7 @@
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
+#include "support/thread_world.h"
 
 namespace witan {
 namespace {
@@ -53,6 +54,74 @@ TEST(Route, EveryOutputHasItsOwnGradient) {
                 {distinct_logits(rank, 3, 5, 0.3)});
 }
 
+TEST(Route, GradientsOfSequencesMatchDifferences) {
+  Rank rank;
+  for (const bool pre_softmax : {false, true})
+    for (const auto& [B, S, E, K] : std::vector<std::array<int64_t, 4>>{{2, 3, 4, 2}, {3, 2, 5, 1}, {4, 1, 3, 2}})
+      gradcheck(rank, "router",
+                [K = K, B = B, pre_softmax](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], K, pre_softmax, nullptr, B);
+                  return std::vector{routing.weights, routing.balance_loss, routing.z_loss};
+                },
+                {distinct_logits(rank, B * S, E, 0.3)});
+}
+
+// Equation 17 of DeepSeek-V3 over the number of experts, taken literally: for each sequence sum_e f_e P_e, with f_e the
+// share of its tokens that chose e, times E / K, and P_e the mean probability.
+double balance_of_sequences(const std::vector<double>& logits, size_t B, size_t S, size_t E, size_t K) {
+  double sum = 0;
+  for (size_t b = 0; b < B; ++b) {
+    std::vector<double> f(E), P(E);
+    for (size_t t = b * S; t < (b + 1) * S; ++t) {
+      double all = 0;
+      for (size_t e = 0; e < E; ++e) all += std::exp(logits[t * E + e]);
+      for (size_t e = 0; e < E; ++e) {
+        size_t better = 0;
+        for (size_t other = 0; other < E; ++other) better += logits[t * E + other] > logits[t * E + e];
+        if (better < K) f[e] += double(E) / double(K * S);
+        P[e] += std::exp(logits[t * E + e]) / all / double(S);
+      }
+    }
+    for (size_t e = 0; e < E; ++e) sum += f[e] * P[e];
+  }
+  return sum / double(B);
+}
+
+TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
+  Rank rank;
+  const int64_t B = 3, S = 12, E = 5, K = 2;
+  const auto logits = values(rank.normal({B * S, E}, DType::f64, "logits", 2));
+  const double expected = balance_of_sequences(logits, B, S, E, K);
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.tensor<double>({B * S, E}, logits));
+  const Routing whole = ops::route(tape, x, K, false, nullptr, B);
+  EXPECT_NEAR(whole.balance_loss.value().data<double>()[0], expected, 1e-13);
+  const double together = ops::route(tape, x, K, false).balance_loss.value().data<double>()[0];
+  EXPECT_GT(std::abs(together - expected), 1e-3) << "the load of all together is another's: nothing is shown";
+  tape.backward({{whole.balance_loss, {}}, {whole.z_loss, {}}});
+  const auto gradient = values(tape.gradient(x));
+
+  for (const int ranks : {2, 3})
+    testing::on_ranks(ranks, [&](testing::ThreadRank& part) {
+      const auto group = part.everyone("context");
+      const int64_t own = S / ranks;
+      std::vector<double> of_part, expected_gradient;  // the own-th part of every sequence
+      for (int64_t b = 0; b < B; ++b) {
+        const int64_t begin = (b * S + part.rank * own) * E, end = begin + own * E;
+        of_part.insert(of_part.end(), logits.begin() + begin, logits.begin() + end);
+        expected_gradient.insert(expected_gradient.end(), gradient.begin() + begin, gradient.begin() + end);
+      }
+      Tape on(part.stream);
+      const Var mine = on.input(part.tensor<double>({B * own, E}, of_part));
+      const Routing routing = ops::route(on, mine, K, false, group.get(), B);
+      EXPECT_NEAR(routing.balance_loss.value().data<double>()[0], expected, 1e-13);
+      EXPECT_NEAR(routing.z_loss.value().data<double>()[0], whole.z_loss.value().data<double>()[0], 1e-13);
+      EXPECT_EQ(routing.counts.to_vector<int64_t>(), whole.counts.to_vector<int64_t>());
+      on.backward({{routing.balance_loss, {}}, {routing.z_loss, {}}});
+      EXPECT_TRUE(close(values(on.gradient(mine)), expected_gradient, 1e-14, 1e-12));
+    });
+}
+
 TEST(Route, WeightsOfTheChosenSumToOneAfterTheChoiceAlone) {
   Rank rank;
   Tape tape(rank.stream);
@@ -77,6 +146,29 @@ TEST(Route, WrongShapesAreNamed) {
   EXPECT_EQ(route({8}, DType::f32, 1), "route: logits must be [T, E] with E >= 1, got [8]");
   EXPECT_NE(route({2, 4}, DType::f32, 0), "");
   EXPECT_EQ(route({2, 4}, DType::bf16, 2), "route: logits must be float32 or float64, got bfloat16");
+  const Var five = tape.input(rank.normal({5, 4}, DType::f32, "logits"));
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::route(tape, five, 2, false, nullptr, 2); }),
+            "route: the 5 tokens are not those of 2 sequences of one length");
+}
+
+// Rows of the residual stream are sequences. Generation forms no loss that is anyone's.
+TEST(Router, BalancesRowsByThemselvesWhenAsked) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const int64_t B = 4, S = 6, D = 16;
+  const Tensor x = rank.normal({B, S, D}, DType::f64, "x");
+  const auto balance = [&](const char* type, const Tensor& of, Dropping dropping = Dropping::by_capacity) {
+    MoeConfig config;
+    set_field(config.fields(), "moe_router_load_balancing_type", type, "test");
+    Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
+    return router.forward(tape, tape.constant(of), dropping).balance_loss.value().data<double>()[0];
+  };
+  double mean = 0;
+  for (int64_t b = 0; b < B; ++b) mean += balance("aux_loss", x.narrow(0, b, 1)) / double(B);
+  EXPECT_NEAR(balance("seq_aux_loss", x), mean, 1e-13);
+  EXPECT_GT(std::abs(balance("aux_loss", x) - mean), 1e-3);
+  EXPECT_EQ(balance("seq_aux_loss", x, Dropping::never), balance("aux_loss", x));
+  EXPECT_EQ(balance("seq_aux_loss", x.reshape({B * S, D})), balance("aux_loss", x)) << "rows without sequences are one";
 }
 
 TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {

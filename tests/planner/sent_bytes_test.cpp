@@ -111,6 +111,10 @@ TEST(SentBytes, AreThePlansOnEveryAxis) {
   const auto keep_values = [](RunConfig& config) { config.parallel.reshard_after_forward = false; };
   const auto whole_stream = [](RunConfig& config) { config.parallel.sequence_parallel = false; };
   const auto whole_logits = [](RunConfig& config) { config.parallel.loss_parallel = false; };
+  const auto by_sequences = [](RunConfig& config) {
+    config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+    config.train.micro_batch_size = 2;
+  };
   const auto interleaved = [](RunConfig& config) { config.parallel.num_virtual_stages_per_pipeline_rank = 2; };
   for (const Case& c : std::vector<Case>{{"replicate=4"},
                                          {"shard=4"},
@@ -127,6 +131,8 @@ TEST(SentBytes, AreThePlansOnEveryAxis) {
                                          {"tensor=2,replicate=2,expert=2,expert_tensor=2", true},
                                          {"context=4"},
                                          {"context=2,expert=2", true},
+                                         {"context=2,expert=2", true, "auto", by_sequences},
+                                         {"context=2,tensor=2,expert=2,expert_tensor=1", true, "auto", by_sequences},
                                          {"pipeline=4"},
                                          {"pipeline=2", false, "auto", interleaved},
                                          {"pipeline=2,tensor=2,shard=2,expert=2,expert_tensor=1", true},
@@ -182,6 +188,17 @@ TEST(SentBytes, RowsOfExpertsTravelFourTimes) {
   const RunConfig config = on_mesh(moe_config(), "replicate=4,expert=4");
   const double rows = kMicroBatches / 4 * kLayers * kChosen * kLength;
   expect_about(sent(config, "expert", "all_to_all"), 3.0 / 4 * kFloat * rows * (4 * kWidth + 2));
+}
+
+// Beside a micro-batch's sums and counts those of each of its sequences: probabilities in float32, counts in int64.
+TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
+  constexpr double kSequences = 2, kBatches = 2, kLong = 8;
+  RunConfig config = on_mesh(moe_config(), "context=4");
+  config.train.micro_batch_size = static_cast<int64_t>(kSequences);
+  const double together = sent(config, "context", "all_reduce");
+  config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  EXPECT_EQ(sent(config, "context", "all_reduce") - together,
+            kLayers * kBatches * 2 * 3.0 / 4 * kExperts * ((kSequences - 1) * kFloat + kSequences * kLong));
 }
 
 // Keys and values pass all other ranks in the forward and again in the backward, there with the sums of their

@@ -1,6 +1,7 @@
 // The layout never changes the result.
 #include <gtest/gtest.h>
 
+#include "train/recut.h"
 #include "train/run_support.h"
 
 namespace witan {
@@ -239,27 +240,6 @@ TEST(Layouts, RecomputeChangesNoBit) {
   }
 }
 
-// Of the samples that a step has, cut into micro-batches otherwise.
-std::vector<Batch> recut(const RunConfig& config, const Layout&, int, int64_t step) {
-  RunConfig single = config;
-  single.train.micro_batch_size = 1;
-  std::vector<Batch> batches(static_cast<size_t>(config.micro_batches()));
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  for (int64_t i = 0; i < config.train.global_batch_size; ++i) {
-    const Batch sample = testing::random_batch(single, step * config.train.global_batch_size + i);
-    Batch& batch = batches[static_cast<size_t>(i / config.train.micro_batch_size)];
-    batch.sequences += 1;
-    batch.sequence_length = sample.sequence_length;
-    batch.loss_tokens += sample.loss_tokens;
-    append(batch.tokens, sample.tokens);
-    append(batch.targets, sample.targets);
-    append(batch.positions, sample.positions);
-    append(batch.sequence_ids, sample.sequence_ids);
-    append(batch.loss_mask, sample.loss_mask);
-  }
-  return batches;
-}
-
 // What is a sum over tokens does not know how many come at once: the loss, the z-loss, their gradients, clipping. The
 // load of experts is a micro-batch's own.
 TEST(Layouts, MicroBatchesChangeTheLoadBalancingLossAlone) {
@@ -270,7 +250,7 @@ TEST(Layouts, MicroBatchesChangeTheLoadBalancingLossAlone) {
   config.optimizer.clip_grad = 0.1;
   const auto run = [&](int64_t micro_batch_size) {
     config.train.micro_batch_size = micro_batch_size;
-    return run_engine(config, kSteps, recut);
+    return run_engine(config, kSteps, testing::recut);
   };
   Trajectory one = run(1);
   for (const int64_t size : {2, 4, 16}) {

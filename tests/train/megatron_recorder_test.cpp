@@ -65,6 +65,18 @@ TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
   EXPECT_NE(line(1).find("skipped iterations:   0"), std::string::npos);
 }
 
+TEST_F(MegatronRecorderTest, TheLossThatBalancesTheLoadHasMegatronsName) {
+  config_.train.log_interval = 1;
+  const auto line_of = [&](const char* type) {
+    config_.model.moe.moe_router_load_balancing_type = type;
+    recorder().step(at(1), step(3), 0.5);
+    return line(said_.size() - 1);
+  };
+  EXPECT_NE(line_of("aux_loss").find("E+00 | load_balancing_loss: 1.500000E+00 | "), std::string::npos);
+  EXPECT_NE(line_of("seq_aux_loss").find("E+00 | seq_load_balancing_loss: 1.500000E+00 | "), std::string::npos);
+  EXPECT_EQ(line_of("none").find("balancing"), std::string::npos);
+}
+
 TEST_F(MegatronRecorderTest, AnIntervalOfSkippedIterationsHasNoLoss) {
   config_.train.log_interval = 1;
   MegatronRecorder recorder = this->recorder();

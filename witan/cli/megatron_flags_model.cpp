@@ -84,7 +84,7 @@ MegatronSection megatron_moe_flags() {
               same("--moe-router-topk"),
               same_truth("--moe-router-pre-softmax"),
               ruled("--moe-router-load-balancing-type", Takes::some, rules::load_balancing_type,
-                    "`moe_router_load_balancing_type`: `aux_loss` or `none`; others are refused"),
+                    "`moe_router_load_balancing_type`: `aux_loss`, `seq_aux_loss` or `none`; others are refused"),
               same("--moe-aux-loss-coeff"),
               same("--moe-z-loss-coeff"),
               only("--moe-router-score-function", {"softmax"}, "the router is a softmax"),

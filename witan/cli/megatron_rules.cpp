@@ -172,8 +172,13 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
-  if (given.values.size() != 1 || (given.value() != "aux_loss" && given.value() != "none"))
-    given.refuse("load is balanced by aux_loss, or not at all (none)");
+  const std::string ways = "load is balanced by aux_loss or seq_aux_loss, or not at all (none)";
+  if (given.values.size() != 1) given.refuse(ways + ", by one of them at a time");
+  const std::string& type = given.value();
+  if (type == "global_aux_loss")
+    given.refuse(
+        "it weighs a micro-batch by those computed before it, so that the result would depend on the layout; " + ways);
+  if (type != "aux_loss" && type != "seq_aux_loss" && type != "none") given.refuse(ways);
   settings.set("moe_router_load_balancing_type", given.value(), given);
 }
 

@@ -32,7 +32,8 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
                    const Tensor& received);
 WITAN_KERNEL_TWINS(receive_order)
 
-// ids [T, K] int32 in [0, E), or -1 -> counts [E] int64: the histogram of those that are not -1
+// ids [T, K] int32 in [0, E), or -1 -> counts [E] int64: the histogram of those that are not -1. Counts [B, E] are
+// those of each T / B tokens, one after the other.
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids);
 WITAN_KERNEL_TWINS(count_assignments)
 

@@ -39,8 +39,8 @@ Fields MoeConfig::fields() {
       Field{"moe_router_topk", &moe_router_topk, "experts that each token visits"}.at_least(1),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "softmax over all experts, then the choice"},
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
-            "what keeps experts evenly loaded: an auxiliary loss, or nothing"}
-          .one_of({"aux_loss", "none"}),
+            "what keeps experts evenly loaded: a loss of each micro-batch, or of each sequence, or nothing"}
+          .one_of({"aux_loss", "seq_aux_loss", "none"}),
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "weight of the load-balancing loss"}.at_least(0),
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "weight of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,

@@ -26,7 +26,13 @@ struct MoeConfig {
   // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor.
   int64_t expert_capacity(int64_t tokens) const;
   // Weight of the load-balancing loss: 0 when there is none.
-  double balance_weight() const { return moe_router_load_balancing_type == "aux_loss" ? moe_aux_loss_coeff : 0; }
+  double balance_weight() const { return moe_router_load_balancing_type == "none" ? 0 : moe_aux_loss_coeff; }
+  // Whether the load is balanced within each sequence, not within a micro-batch.
+  bool balances_sequences() const { return moe_router_load_balancing_type == "seq_aux_loss"; }
+  // What Megatron-LM's logs call the loss.
+  const char* balance_loss_name() const {
+    return balances_sequences() ? "seq_load_balancing_loss" : "load_balancing_loss";
+  }
 };
 
 }  // namespace witan

@@ -13,39 +13,49 @@ namespace ops {
 
 namespace {
 
-// The losses of all tokens of a micro-batch, of which `part` was formed from some; and its counts those of all.
-void join_parts(Stream& s, kernels::RouterOutputs& part, Group& group) {
+// The losses of all tokens of a micro-batch, of which `part` was formed from some, with its B sequences balanced by
+// themselves; its counts become those of all. Returns the counts that the balance is of: [E] where B is 1, or [B, E].
+// `group`: the ranks with the other parts, or null.
+Tensor join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, Group* group) {
   const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
-  const kernels::RouterTotals totals{s.empty({E + 1}, part.lse.dtype()), s.empty_like(part.counts), T * group.size(),
-                                     K};
-  kernels::router_sums(s, totals.sums, part);
-  s.copy(totals.counts, part.counts);
-  group.all_reduce(s, totals.sums);
-  group.all_reduce(s, totals.counts);
-  kernels::router_losses(s, part.balance, part.z, totals);
-  part.counts = totals.counts;
+  const Tensor sums = s.empty({B * E + 1}, part.lse.dtype());
+  const Tensor counts = s.empty({B > 1 ? 1 + B : 1, E}, part.counts.dtype());  // of all sequences, then of each
+  const Tensor of_all = counts.narrow(0, 0, 1).reshape({E}), of_each = B > 1 ? counts.narrow(0, 1, B) : of_all;
+  kernels::router_sums(s, sums, part);
+  s.copy(of_all, part.counts);
+  if (B > 1) kernels::count_assignments(s, of_each, part.ids);
+  if (group) {
+    group->all_reduce(s, sums);
+    group->all_reduce(s, counts);
+  }
+  kernels::router_losses(s, part.balance, part.z, {sums, of_each, T * (group ? group->size() : 1), K});
+  part.counts = of_all;
+  return of_each;
 }
 
 }  // namespace
 
-Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts) {
+Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts, int64_t sequences) {
   require<ShapeError>(logits.shape().dims() == 2 && topk >= 1 && topk <= logits.size(1),
                       "route: logits must be [T, E] with E >= ", topk, ", got ", logits.shape());
+  require<ShapeError>(sequences >= 1 && logits.size(0) % sequences == 0, "route: the ", logits.size(0),
+                      " tokens are not those of ", sequences, " sequences of one length");
   require<ShapeError>(logits.dtype() == accumulator(logits.dtype()), "route: logits must be float32 or float64, got ",
                       logits.dtype());
   Stream& s = tape.stream();
   const int64_t T = logits.size(0), E = logits.size(1);
   const DType A = logits.dtype();
+  if (parts && parts->size() == 1) parts = nullptr;
   const int ranks = parts ? parts->size() : 1;
   kernels::RouterOutputs out{s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
                              s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A)};
   kernels::router_forward(s, out, logits.value(), pre_softmax);
   const Tensor own_counts = out.counts;
-  if (ranks > 1) join_parts(s, out, *parts);
+  const Tensor balanced = parts || sequences > 1 ? join_parts(s, out, sequences, parts) : out.counts;
 
   auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, pre_softmax, ranks, ids = tape.save(out.ids),
                    weights = tape.save(out.weights), probs = tape.save(out.probs), lse = tape.save(out.lse),
-                   counts = tape.save(out.counts)](Backward& b, const std::vector<Tensor>& gradients) {
+                   counts = tape.save(balanced)](Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
     const kernels::RouterOutputs saved{
         b.value(ids), b.value(weights), b.value(probs), b.value(lse), b.value(counts), {}, {}};
@@ -114,7 +124,8 @@ Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
 // logits [T, E], of so many sequences
 Routing Router::route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const {
   Group* const parts = dropping == Dropping::never ? nullptr : context_;  // generation divides no sequence
-  Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax, parts);
+  const int64_t balanced = config_.balances_sequences() && dropping != Dropping::never ? sequences : 1;
+  Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax, parts, balanced);
   if (dropping == Dropping::never) return routing;
   const auto policy = config_.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
   const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);

@@ -15,7 +15,7 @@ struct Routing {
   Tensor counts;     // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
   Tensor kept;       // [E] int64: of these T tokens, those that are not dropped
   int64_t capacity;  // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
-  Var balance_loss;  // [1] unscaled: 1 when the load is even
+  Var balance_loss;  // [1] unscaled: 1 when the load is even; of the micro-batch, or the mean of its sequences'
   Var z_loss;        // [1] unscaled
 };
 
@@ -26,8 +26,11 @@ enum class Dropping : uint8_t { by_capacity, never };
 namespace ops {
 // logits [T, E] accumulator dtype; mathematics in kernels/router.h. Where `parts` is a group of several ranks, these
 // are a micro-batch's tokens on one of them, which all have as many; the losses and counts are of all its tokens, the
-// same on every rank, and a loss's gradient on each is that of its own logits. A collective then. Throws ShapeError.
-Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts = nullptr);
+// same on every rank, and a loss's gradient on each is that of its own logits. A collective then.
+// The load is balanced within each of `sequences` runs of T / sequences tokens, of which other ranks may hold more;
+// with 1 over all tokens together. Throws ShapeError.
+Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Group* parts = nullptr,
+              int64_t sequences = 1);
 
 // Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so
 // that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's.
@@ -45,7 +48,8 @@ class Router : public Module {
   Router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context = nullptr);
 
   // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis divide that by tokens, all of them
-  // route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank.
+  // route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank. Rows of B are
+  // the sequences that seq_aux_loss balances; [T, D] is one. Generation's losses are those of all tokens together.
   Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);
 
  private:

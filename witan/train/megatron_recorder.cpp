@@ -95,8 +95,8 @@ std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() cons
   const auto advanced = static_cast<double>(std::max<int64_t>(sums_.iterations - sums_.skipped, 1));
   std::vector<std::pair<std::string, double>> losses = {{"lm loss", sums_.loss / advanced}};
   const MoeConfig& moe = config_.model.moe;
-  if (moe.num_experts > 0 && moe.moe_aux_loss_coeff > 0)
-    losses.emplace_back("load_balancing_loss", sums_.balance / advanced);
+  if (moe.num_experts > 0 && moe.balance_weight() > 0)
+    losses.emplace_back(moe.balance_loss_name(), sums_.balance / advanced);
   if (moe.num_experts > 0 && moe.moe_z_loss_coeff > 0) losses.emplace_back("z_loss", sums_.z / advanced);
   return losses;
 }

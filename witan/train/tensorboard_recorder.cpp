@@ -8,7 +8,9 @@
 namespace witan {
 
 TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step)
-    : batch_size_(config.train.global_batch_size), writer_(folder, first_step) {}
+    : batch_size_(config.train.global_batch_size),
+      balance_loss_name_(config.model.moe.balance_loss_name()),
+      writer_(folder, first_step) {}
 
 void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, double iteration_s,
                                const std::vector<int64_t>& layers,
@@ -28,7 +30,7 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   add("throughput", event.megatron_tflops);
   add("params-norm", event.params_norm);
   add("num-zeros", event.num_zeros);
-  add("load_balancing_loss", event.load_balancing_loss);
+  add(balance_loss_name_, event.load_balancing_loss);
   add("z_loss", event.z_loss);
   add("expert-load/max over mean", event.load_max_over_mean);
   std::vector<tfevents::Histogram> histograms;

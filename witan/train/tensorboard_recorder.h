@@ -21,6 +21,7 @@ class TensorboardRecorder {
 
  private:
   int64_t batch_size_;
+  const char* balance_loss_name_;
   tfevents::Writer writer_;
 };
 

@@ -91,8 +91,10 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
 
 void count_assignments(Stream&, const Tensor& counts, const Tensor& ids) {
   std::ranges::fill(counts.span<int64_t>(), 0);
-  for (const int32_t expert : ids.span<int32_t>())
-    if (expert >= 0) ++counts.data<int64_t>()[expert];
+  const int64_t E = counts.shape().last(), runs = counts.elements() / E, length = ids.elements() / runs;
+  for (int64_t run = 0; run < runs; ++run)
+    for (int64_t i = run * length; i < (run + 1) * length; ++i)
+      if (const int32_t expert = ids.data<int32_t>()[i]; expert >= 0) ++counts.data<int64_t>()[run * E + expert];
 }
 
 void merge_order(Stream&, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {

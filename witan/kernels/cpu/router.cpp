@@ -38,13 +38,14 @@ void count(const Tensor& counts, const Tensor& ids) {
   for (const int32_t id : ids.span<int32_t>()) ++of[static_cast<size_t>(id)];
 }
 
-// sum_t p[t,e], then sum_t lse[t]^2: one task, in token order.
+// sum_t p[t,e] of each of the sequences, then sum_t lse[t]^2: one task, in token order.
 template <class A>
-std::vector<double> token_sums(const RouterOutputs& out) {
-  const int64_t T = out.probs.size(0), E = out.probs.size(1);
-  std::vector<double> sums(static_cast<size_t>(E + 1));
+std::vector<double> token_sums(const RouterOutputs& out, int64_t sequences) {
+  const int64_t T = out.probs.size(0), E = out.probs.size(1), length = T / sequences;
+  std::vector<double> sums(static_cast<size_t>(sequences * E + 1));
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t e = 0; e < E; ++e) sums[static_cast<size_t>(e)] += static_cast<double>(out.probs.data<A>()[t * E + e]);
+    double* of_sequence = sums.data() + t / length * E;
+    for (int64_t e = 0; e < E; ++e) of_sequence[e] += static_cast<double>(out.probs.data<A>()[t * E + e]);
     const auto lse = static_cast<double>(out.lse.data<A>()[t]);
     sums.back() += lse * lse;
   }
@@ -54,15 +55,16 @@ std::vector<double> token_sums(const RouterOutputs& out) {
 struct Losses {
   double balance, z;
 };
+// counts [E], or [B, E]
 template <class Sum>
 Losses losses_of(const Sum* sums, const Tensor& counts, int64_t T, int64_t K) {
-  const auto E = static_cast<size_t>(counts.elements());
+  const auto loads = static_cast<size_t>(counts.elements());
   double balance = 0;
-  for (size_t e = 0; e < E; ++e)
-    balance += static_cast<double>(sums[e]) * static_cast<double>(counts.data<int64_t>()[e]);
+  for (size_t i = 0; i < loads; ++i)
+    balance += static_cast<double>(sums[i]) * static_cast<double>(counts.data<int64_t>()[i]);
   const double tokens = std::max<double>(static_cast<double>(T), 1);
-  return {balance * static_cast<double>(E) / (tokens * tokens * static_cast<double>(K)),
-          static_cast<double>(sums[E]) / tokens};
+  return {balance * static_cast<double>(loads) / (tokens * tokens * static_cast<double>(K)),
+          static_cast<double>(sums[loads]) / tokens};
 }
 
 template <class A>
@@ -90,15 +92,17 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
           softmax(w, in, K, [&](int64_t k) { return ids[k]; });
       });
       count(out.counts, out.ids);
-      write<A>(losses_of(token_sums<A>(out).data(), out.counts, T, K), out.balance, out.z);
+      write<A>(losses_of(token_sums<A>(out, 1).data(), out.counts, T, K), out.balance, out.z);
     }
   });
 }
 
 void router_sums(Stream&, const Tensor& sums, const RouterOutputs& part) {
+  const int64_t sequences = (sums.elements() - 1) / part.probs.size(1);
   dispatch_floating(sums.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, bf16>)
-      std::ranges::transform(token_sums<A>(part), sums.data<A>(), [](double sum) { return static_cast<A>(sum); });
+      std::ranges::transform(token_sums<A>(part, sequences), sums.data<A>(),
+                             [](double sum) { return static_cast<A>(sum); });
   });
 }
 
@@ -111,19 +115,20 @@ void router_losses(Stream&, const Tensor& balance, const Tensor& z, const Router
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
                      bool pre_softmax, int parts) {
-  const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
+  const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1), loads = out.counts.elements();
+  const int64_t length = T / (loads / E);  // of a sequence that is balanced by itself
   dispatch_floating(dlogits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, bf16>) {
       const auto tokens = static_cast<A>(T * parts);
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
-      const A balance_scale = dbalance * A(E) / (tokens * tokens * A(K));
+      const A balance_scale = dbalance * A(loads) / (tokens * tokens * A(K));
       const A* dweights = gradients.weights.defined() ? gradients.weights.data<A>() : nullptr;
-      const int64_t* counts = out.counts.data<int64_t>();
       for_rows(stream, dlogits, [&](int64_t t) {
         const A *p = out.probs.data<A>() + t * E, *w = out.weights.data<A>() + t * K;
         const int32_t* ids = out.ids.data<int32_t>() + t * K;
         const A* dw = dweights ? dweights + t * K : nullptr;
+        const int64_t* counts = out.counts.data<int64_t>() + t / length * E;
         A* d = dlogits.data<A>() + t * E;
         for (int64_t e = 0; e < E; ++e) d[e] = balance_scale * A(counts[e]);
         if (pre_softmax && dw)

@@ -71,14 +71,16 @@ __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
     a.recv_counts[r] = (r + 1 < R ? arrives[(r + 1) * E] : total) - arrives[r * E];
 }
 
-// One block, with a count of each expert in shared memory.
+// A block for each run of so many assignments, with a count of each expert in shared memory.
 __global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, int64_t assignments, int experts) {
   extern __shared__ int found[];  // [E]
   for (int e = threadIdx.x; e < experts; e += blockDim.x) found[e] = 0;
   __syncthreads();
+  ids += blockIdx.x * assignments;
   for (int64_t i = threadIdx.x; i < assignments; i += blockDim.x)
     if (ids[i] >= 0) atomicAdd(&found[ids[i]], 1);  // whole numbers: any order gives the same
   __syncthreads();
+  counts += static_cast<int64_t>(blockIdx.x) * experts;
   for (int e = threadIdx.x; e < experts; e += blockDim.x) counts[e] = found[e];
 }
 
@@ -154,10 +156,11 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
 }
 
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) {
-  const auto experts = static_cast<int>(counts.elements());
+  const int64_t experts = counts.shape().last(), runs = counts.elements() / experts;
   constexpr unsigned kMostThreads = 1024;
-  count_assignments_kernel<<<1, kMostThreads, static_cast<size_t>(experts) * sizeof(int), native(stream)>>>(
-      ptr<int64_t>(counts), ptr<int32_t>(ids), ids.elements(), experts);
+  const size_t shared = static_cast<size_t>(experts) * sizeof(int);
+  count_assignments_kernel<<<static_cast<unsigned>(runs), kMostThreads, shared, native(stream)>>>(
+      ptr<int64_t>(counts), ptr<int32_t>(ids), ids.elements() / runs, static_cast<int>(experts));
 }
 
 void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {

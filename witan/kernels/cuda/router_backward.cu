@@ -1,3 +1,5 @@
+#include <cassert>
+#include <limits>
 #include <type_traits>
 
 #include "witan/kernels/cuda/router.cuh"
@@ -14,9 +16,11 @@ struct RouteBackward {
   const A *dweights, *dbalance, *dz;  // [T, K], [1], [1], or null
   const A *weights, *probs, *lse;     // [T, K], [T, E], [T]
   const int32_t* ids;                 // [T, K]
-  const int64_t* counts;              // [E]
+  const int64_t* counts;              // [B, E]
   int64_t tokens;                     // of this part
   int64_t tokens_of_all;              // that the losses are of
+  int64_t loads;                      // B E
+  uint32_t length;                    // of the part's tokens, of each of the B sequences
   int experts, chosen;
   bool pre_softmax;
 };
@@ -44,14 +48,15 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackward<
   if (token >= route.tokens) return;
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
   const auto tokens = static_cast<A>(route.tokens_of_all);
-  const A balance_scale = route.dbalance ? *route.dbalance * A(E) / (tokens * tokens * A(K)) : A(0);
+  const A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
   const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
+  const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
   A p[kPer], d[kPer];
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     const int e = lane + 32 * j;
     p[j] = e < E ? route.probs[token * E + e] : A(0);
-    d[j] = e < E ? balance_scale * A(route.counts[e]) : A(0);
+    d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
   }
   int32_t ids[kSlots];
   A weights[kSlots], dweights[kSlots];
@@ -90,6 +95,8 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                      bool pre_softmax, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
   if (T == 0) return;
+  assert(T <= std::numeric_limits<uint32_t>::max());
+  const int64_t loads = out.counts.elements();
   const auto blocks = static_cast<unsigned>((T + kWarps - 1) / kWarps);
   dispatch_device(dlogits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
@@ -104,6 +111,8 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .counts = ptr<int64_t>(out.counts),
                                    .tokens = T,
                                    .tokens_of_all = T * parts,
+                                   .loads = loads,
+                                   .length = static_cast<uint32_t>(T / (loads / E)),
                                    .experts = static_cast<int>(E),
                                    .chosen = static_cast<int>(K),
                                    .pre_softmax = pre_softmax};
