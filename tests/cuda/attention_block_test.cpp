@@ -150,19 +150,66 @@ TEST_F(CudaAttentionBlock, NoKeysAndNoQueriesAreFine) {
   }
 }
 
-TEST_F(CudaAttentionBlock, CudnnTakesBlocksThatAreSquareAndCausal) {
-  if (!kernels::cuda::cudnn::why_none().empty()) GTEST_SKIP() << kernels::cuda::cudnn::why_none();
-  Case c{1, 128, 128, 2, 1, 64, {64, 64, 320}, {64, 64, 320}};
-  const auto in = to_gpu(inputs(c, DType::bf16));
-  EXPECT_NE(kernels::cuda::attention_backend(gpu(), in), "witan");
-  const Tensor y = poisoned(in.q.shape(), DType::bf16), lse = poisoned({1, 2, 128}, DType::f32);
-  const Tensor own_y = poisoned(in.q.shape(), DType::bf16), own_lse = poisoned({1, 2, 128}, DType::f32);
-  kernels::attention_forward(gpu(), y, lse, in);
-  kernels::cuda::own::attention_forward(gpu(), own_y, own_lse, in);
-  EXPECT_TRUE(agree(y, to_host(own_y), 2e-2, 2e-2));
-  EXPECT_TRUE(agree(lse, to_host(own_lse), 1e-4, 1e-4));
-  c.keys = {0, 64, 384};
-  EXPECT_EQ(kernels::cuda::attention_backend(gpu(), to_gpu(inputs(c, DType::bf16))), "witan");
+// Of a sequence whose other keys are elsewhere: y and lse are no result of this block's.
+class CudnnBlock : public CudaAttentionBlock {
+ protected:
+  void SetUp() override {
+    CudaAttentionBlock::SetUp();
+    if (!IsSkipped() && !kernels::cuda::cudnn::why_none().empty()) GTEST_SKIP() << kernels::cuda::cudnn::why_none();
+  }
+
+  std::string backend(const Case& c) { return kernels::cuda::attention_backend(gpu(), to_gpu(inputs(c, DType::bf16))); }
+
+  void expect_as_ours(const Case& c) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const auto in = to_gpu(inputs(c, DType::bf16));
+    ASSERT_EQ(kernels::cuda::attention_backend(gpu(), in), cat("cudnn ", kernels::cuda::cudnn::version()));
+    const auto results = [&] {
+      const auto like = [&](const Tensor& t) { return poisoned(t.shape(), t.dtype()); };
+      return Results{like(in.q), poisoned({c.B, c.H, c.Sq}, DType::f32), like(in.q), like(in.k), like(in.v)};
+    };
+    const Results ours = results(), got = results();
+    kernels::cuda::own::attention_forward(gpu(), ours.y, ours.lse, in);
+    kernels::attention_forward(gpu(), got.y, got.lse, in);
+    EXPECT_TRUE(agree(got.y, to_host(ours.y), 2e-2, 2e-2)) << "y";
+    std::vector<float> whole;
+    const auto lse = values(to_host(got.lse)), expected = values(to_host(ours.lse));
+    for (size_t i = 0; i < lse.size(); ++i) {  // minus infinity is met by itself alone
+      ASSERT_TRUE(lse[i] == expected[i] || std::abs(lse[i] - expected[i]) <= 1e-4 * (1 + std::abs(expected[i])))
+          << "lse " << i << ": " << lse[i] << " against " << expected[i];
+      whole.push_back(std::isinf(expected[i]) ? 3.0F : static_cast<float>(expected[i]) + 0.7F);
+    }
+
+    const Tensor of_all = to_gpu(host.tensor<float>({c.B, c.H, c.Sq}, whole));
+    const Tensor y = to_gpu(host.normal(in.q.shape(), DType::bf16, "y"));
+    const Tensor dy = to_gpu(host.normal(in.q.shape(), DType::bf16, "dy"));
+    kernels::cuda::own::attention_backward(gpu(), {ours.dq, ours.dk, ours.dv}, dy, y, of_all, in);
+    kernels::attention_backward(gpu(), {got.dq, got.dk, got.dv}, dy, y, of_all, in);
+    EXPECT_TRUE(agree(got.dq, to_host(ours.dq), 6e-2, 2e-2)) << "dq";
+    EXPECT_TRUE(agree(got.dk, to_host(ours.dk), 8e-2, 2e-2)) << "dk";
+    EXPECT_TRUE(agree(got.dv, to_host(ours.dv), 8e-2, 2e-2)) << "dv";
+  }
+};
+
+TEST_F(CudnnBlock, TakesSquaresAndRectangles) {
+  expect_as_ours({1, 128, 128, 2, 1, 64, {64, 64, 320}, {64, 64, 320}});    // a rank's own keys
+  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}});  // of a rank before: the first half
+  expect_as_ours({2, 256, 256, 4, 2, 64, {0, 128, 896}, {128, 128, 768}});  // and after, for the second half
+  expect_as_ours({1, 160, 160, 4, 4, 128, {0, 80, 560}, {240, 80, 320}});   // no multiples of a tile
+  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}});                     // all is seen
+}
+
+// A workspace too large for one call.
+TEST_F(CudnnBlock, RunsInParts) {
+  expect_as_ours({16, 1024, 1024, 16, 4, 128, {0, 512, 3584}, {512, 512, 3072}});
+  expect_as_ours({16, 1024, 1024, 16, 4, 128, {512, 512, 3072}, {0, 512, 3584}});
+}
+
+TEST_F(CudnnBlock, LeavesTheRestToOurKernels) {
+  EXPECT_EQ(backend({1, 256, 256, 2, 1, 64, {0, 128, 896}, {64, 128, 768}}), "witan") << "runs that interleave";
+  EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {100}, {0}}), "witan") << "causal, but not from the first key on";
+  EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {0}, {500}}), "witan") << "nothing is seen";
+  EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {64, 64, 320}, {0, 32, 384}}), "witan") << "too few keys";
 }
 
 TEST_F(CudaAttentionBlock, Merges) {
