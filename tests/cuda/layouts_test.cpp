@@ -151,7 +151,7 @@ const Trajectory& alone(const std::string& name, const RunConfig& config) {
 
 TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
   const RunConfig one = whole_config("float64"), many = divided(one, GetParam());
-  const Trajectory& expected = alone("float64", one);
+  const Trajectory expected = alone("float64", one);
   const Trajectory together = run_engine(many, kSteps);
   expect_near(together.losses, expected.losses, 1e-9);
   expect_near(together.norms, expected.norms, 1e-8);
