@@ -1,6 +1,6 @@
 # The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
 .NOTPARALLEL:
-.PHONY: help train build build-cuda test test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
+.PHONY: help train build build-cuda test test-long test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
 
 help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,11 @@ test:  ## Build and run every test
 	@scripts/setup.sh run test
 	@scripts/build.sh test
 	@scripts/test.sh test
+
+test-long:  ## Run tests of many steps and layouts in their long form (a quarter of an hour, up to 8 GiB)
+	@scripts/setup.sh run test
+	@scripts/build.sh test
+	@scripts/test_long.sh
 
 test-cuda:  ## Build for NVIDIA GPUs, and run the tests that need one where there is one
 	@scripts/setup.sh run test cuda

@@ -1,6 +1,7 @@
 // deterministic = true: the same bits in every layout.
 #include <gtest/gtest.h>
 
+#include "support/long_form.h"
 #include "train/laid_out.h"
 #include "train/run_support.h"
 
@@ -13,17 +14,13 @@ using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSteps = 4;
-#else
-constexpr int64_t kSteps = 100;
-#endif
+const int64_t kSteps = testing::steps_of(4, 100);
 constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig deterministic_config(const char* dtype) {
   RunConfig config = small_config();
   config.model.dtype = dtype;
-  config.train.train_iters = kSteps;
+  config.train.train_iters = 100;
   config.parallel.deterministic = true;
   return config;
 }

@@ -1,12 +1,13 @@
 // How far layouts that need not keep one rank's bits go from it in float32, beside how far float32 itself goes from
 // float64. The table of docs/numerics.md is what this prints:
-//     build/test/tests/test_train --gtest_filter='Drift.*100Steps' --gtest_also_run_disabled_tests
+//     WITAN_LONG_TESTS=1 build/test/tests/test_train --gtest_filter='Drift.*'
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
 
+#include "support/long_form.h"
 #include "train/laid_out.h"
 #include "train/run_support.h"
 
@@ -18,12 +19,8 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kEarly = 2;
-#else
-constexpr int64_t kEarly = 20;
-#endif
-constexpr int64_t kSteps = 100;
+constexpr int64_t kAll = 100, kEarly = 20;
+const int64_t kSteps = testing::steps_of(5, kAll);
 
 RunConfig recipe(int64_t experts) {
   RunConfig config = testing::small_config();
@@ -31,7 +28,7 @@ RunConfig recipe(int64_t experts) {
   config.model.moe.num_experts = experts;
   config.model.attention.num_query_groups = 4;
   config.data.seq_length = 16;
-  config.train.train_iters = kSteps;
+  config.train.train_iters = kAll;
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 8;
   return laid_out(config, {});
@@ -64,13 +61,13 @@ void print(const std::string& what, const Drift& of) {
 
 // The first steps differ as roundings of one loss do: a mistake of a layout shows there. What training makes of it
 // later is float32's own doing, which one rank's distance from float64 shows.
-void expect_drift_of_rounding(const RunConfig& config, const std::vector<LaidOut>& layouts, int64_t steps) {
-  const Trajectory one = run_engine(config, steps);
+void expect_drift_of_rounding(const RunConfig& config, const std::vector<LaidOut>& layouts) {
+  const Trajectory one = run_engine(config, kSteps);
   RunConfig wide = config;
   wide.model.dtype = "float64";
-  print("one rank, from float64", drift(run_engine(wide, steps), one));
+  print("one rank, from float64", drift(run_engine(wide, kSteps), one));
   for (const LaidOut& layout : layouts) {
-    const Drift found = drift(one, run_engine(laid_out(config, layout), steps));
+    const Drift found = drift(one, run_engine(laid_out(config, layout), kSteps));
     print(described(layout), found);
     EXPECT_GT(found.parameters, 0) << described(layout) << ": bits that are promised belong to another test";
     EXPECT_LE(found.early, 1e-6) << described(layout);
@@ -98,20 +95,11 @@ const std::vector<LaidOut> kOfExperts = {{"replicate=2"},
                                          {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}};
 
 TEST(Drift, OfADenseModelIsThatOfRounding) {
-  expect_drift_of_rounding(recipe(0), kDense, kEarly);
+  expect_drift_of_rounding(recipe(0), kDense);
 }
 
 TEST(Drift, OfAModelOfExpertsIsThatOfRounding) {
-  expect_drift_of_rounding(recipe(8), kOfExperts, kEarly);
-}
-
-// What the document shows, a minute each.
-TEST(Drift, DISABLED_OfADenseModelOver100Steps) {
-  expect_drift_of_rounding(recipe(0), kDense, kSteps);
-}
-
-TEST(Drift, DISABLED_OfAModelOfExpertsOver100Steps) {
-  expect_drift_of_rounding(recipe(8), kOfExperts, kSteps);
+  expect_drift_of_rounding(recipe(8), kOfExperts);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "support/long_form.h"
 #include "train/laid_out.h"
 #include "train/run_support.h"
 
@@ -16,11 +17,8 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSteps = 2;
-#else
-constexpr int64_t kSteps = 20;
-#endif
+// The second step sees what an update makes, the third what the optimizer keeps.
+const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
 constexpr const char* kFsdp = "optim_grads_params";
 
@@ -175,6 +173,9 @@ struct Model {
   const char* name;
   RunConfig (*config)();
 };
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
 class EveryLayout : public ::testing::TestWithParam<Model> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryLayout,
                          ::testing::Values(Model{"Recipe", recipe}, Model{"DenseTwin", dense_twin},

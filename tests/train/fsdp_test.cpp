@@ -29,8 +29,7 @@ RunConfig divided_config(const Division& of, const char* strategy) {
 }
 
 RunConfig on_one_rank(RunConfig config) {
-  const bool deterministic = config.parallel.deterministic;
-  config.parallel = {1, 1, 1, deterministic};
+  config.parallel = {1, 1, 1};
   return config;
 }
 
@@ -146,21 +145,6 @@ TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
       EXPECT_EQ(make_plan(config).arena_bytes(), four.arena_high_water);
       EXPECT_NEAR(planned(config, "optimizer"), whole / 4, 0.15 * whole / 4);
     }
-}
-
-TEST(Fsdp, DeterministicBitsAreThoseOfOneRank) {
-  for (const char* dtype : {"float32", "bfloat16"}) {
-    std::optional<Trajectory> one;
-    for (const char* strategy : {"optim_grads", "optim_grads_params"})
-      for (const Division& division : kDivisions) {
-        RunConfig config = divided_config(division, strategy);
-        config.model.dtype = dtype;
-        config.parallel.deterministic = true;
-        if (!one) one = run_engine(on_one_rank(config), kSteps);
-        SCOPED_TRACE(cat(dtype, ", ", described(config)));
-        expect_same_bits(*one, run_engine(config, kSteps));
-      }
-  }
 }
 
 // Three chunks for two owners, groups that are no powers of two, owners of nothing.

@@ -1,6 +1,7 @@
 // The layout never changes the result.
 #include <gtest/gtest.h>
 
+#include "support/long_form.h"
 #include "train/recut.h"
 #include "train/run_support.h"
 
@@ -14,15 +15,9 @@ using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
 
-// Sanitizers make a step some twenty times slower: under them the whole recipe runs in one layout, for the accesses
-// alone.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSteps = 2;
-const std::vector<std::pair<int, int>> kLayouts = {{4, 2}};
-#else
-constexpr int64_t kSteps = 20;
-const std::vector<std::pair<int, int>> kLayouts = {{2, 2}, {4, 1}, {8, 4}};
-#endif
+const int64_t kSteps = testing::steps_of(2, 20);
+const std::vector<std::pair<int, int>> kLayouts =
+    testing::long_form() ? std::vector<std::pair<int, int>>{{2, 2}, {4, 1}, {8, 4}} : std::vector{std::pair{4, 2}};
 
 // The default recipe at its own size, in float64, with shorter samples: every step. Every layout has a smaller one
 // (every_layout_test.cpp).
@@ -51,7 +46,8 @@ TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
     divided.train.global_batch_size = 24;
     RunConfig whole = divided;
     whole.parallel.use_distributed_optimizer = false;
-    const Trajectory a = run_engine(whole, 6), b = run_engine(divided, 6);
+    const int64_t steps = testing::steps_of(3, 6);
+    const Trajectory a = run_engine(whole, steps), b = run_engine(divided, steps);
     EXPECT_EQ(a.losses, b.losses);
     EXPECT_EQ(a.norms, b.norms);
     EXPECT_EQ(a.weights, b.weights);
@@ -61,7 +57,8 @@ TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
   config.model.dtype = "float64";
   RunConfig alone = config;
   alone.parallel = {1, 1, 1};
-  expect_equal(run_engine(alone, 20), run_engine(config, 20), 1e-9, "two optimizers of four ranks each");
+  const int64_t steps = testing::steps_of(3, 20);
+  expect_equal(run_engine(alone, steps), run_engine(config, steps), 1e-9, "two optimizers of four ranks each");
 }
 
 TEST(Layouts, EveryRunRepeatsToTheBitInFloat32) {
@@ -144,7 +141,8 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
     change(one);
     RunConfig four = one;
     four.parallel = {4, one.model.moe.num_experts > 0 ? 2 : 1, 1};
-    expect_equal(run_engine(one, 20), run_engine(four, 20), 1e-9, name);
+    const int64_t steps = testing::steps_of(5, 20);
+    expect_equal(run_engine(one, steps), run_engine(four, steps), 1e-9, name);
   }
 }
 

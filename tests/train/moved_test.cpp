@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "support/long_form.h"
 #include "support/temp_folder.h"
 #include "train/laid_out.h"
 #include "train/run_support.h"
@@ -163,7 +164,11 @@ TEST(Moved, DividedValuesToo) {
                                         {"replicate=2,shard=2", kFsdp},
                                         {"shard=2,pipeline=2", kFsdp},
                                         {"shard=2,tensor=2,expert=2,expert_tensor=1", kFsdp}};
-  expect_moves(config, layouts, layouts);
+  if (testing::long_form()) {
+    expect_moves(config, layouts, layouts);
+  } else {  // each saves once and loads once
+    for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
+  }
 }
 
 }  // namespace

@@ -121,45 +121,6 @@ TEST(Pipeline, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-class DeterministicPipeline : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Dtypes, DeterministicPipeline, ::testing::Values("float32", "bfloat16"));
-
-void expect_same_bits(const Trajectory& a, const Trajectory& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.norms, b.norms);
-  EXPECT_EQ(a.dropped, b.dropped);
-  ASSERT_EQ(a.weights.size(), b.weights.size());
-  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_EQ(a.weights[i], b.weights[i]) << "parameter " << i;
-}
-
-TEST_P(DeterministicPipeline, GivesTheBitsOfOneRank) {
-  RunConfig config = layered_config(4);
-  config.model.dtype = GetParam();
-  config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, 10);
-  for (const Cut& cut : std::vector<Cut>{{.stages = 2},
-                                         {.stages = 4},
-                                         {.stages = 2, .chunks = 2},
-                                         {.stages = 2, .ranks = 4},
-                                         {.stages = 2, .chunks = 2, .ranks = 4, .expert = 2}}) {
-    SCOPED_TRACE(text_of(cut));
-    expect_same_bits(one, run_engine(divided(config, cut), 10));
-  }
-}
-
-TEST_P(DeterministicPipeline, DistributedOptimizersToo) {
-  RunConfig config = testing::sharded_config(1, 1, 1);
-  config.model.dtype = GetParam();
-  config.parallel.deterministic = true;
-  config.parallel.use_distributed_optimizer = false;
-  const Trajectory one = run_engine(config, 3);
-  config.parallel.use_distributed_optimizer = true;
-  for (const Cut& cut : std::vector<Cut>{{.stages = 2, .ranks = 4}, {.stages = 2, .ranks = 4, .expert = 2}}) {
-    SCOPED_TRACE(text_of(cut));
-    expect_same_bits(one, run_engine(divided(config, cut), 3));
-  }
-}
-
 // Whose state, gradients and copies of the embedding are checked as the layout has them.
 TEST(Pipeline, StateChecksPass) {
   RunConfig config = divided(layered_config(4), {.stages = 2, .ranks = 4, .expert = 2});
