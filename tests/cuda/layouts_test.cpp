@@ -165,7 +165,7 @@ TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   one.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
   one.model.moe.moe_aux_loss_coeff = 1;
   const RunConfig many = divided(one, GetParam());
-  const Trajectory& expected = alone("sequences", one);
+  const Trajectory expected = alone("sequences", one);
   const Trajectory together = run_engine(many, kSteps);
   expect_near(together.losses, expected.losses, 1e-9);
   expect_near(together.norms, expected.norms, 1e-8);
