@@ -54,7 +54,7 @@ struct Reference {
 
 // Every output holds rubbish before the kernel runs.
 kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
-  const kernels::RouterOutputs out{
+  kernels::RouterOutputs out{
       rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
       rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
   std::ranges::fill(out.ids.span<int32_t>(), -7);
@@ -176,7 +176,7 @@ TEST(Router, PartsHaveTheLossesOfTheWhole) {
 // Tokens [begin, begin + length) of each of B sequences, one after the other.
 Tensor of_each_sequence(Rank& rank, const Tensor& x, int64_t B, int64_t begin, int64_t length) {
   const int64_t E = x.size(1), whole = x.size(0) / B;
-  const Tensor part = rank.stream.empty({B * length, E}, x.dtype());
+  Tensor part = rank.stream.empty({B * length, E}, x.dtype());
   for (int64_t b = 0; b < B; ++b)
     rank.stream.copy(part.narrow(0, b * length, length), x.narrow(0, b * whole + begin, length));
   return part;

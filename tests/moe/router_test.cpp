@@ -17,13 +17,14 @@ using testing::values;
 
 // Logits whose neighbours in size are at least `gap` apart, so that a difference quotient never flips a choice.
 Tensor distinct_logits(Rank& rank, int64_t T, int64_t E, double gap) {
-  const Tensor logits = rank.normal({T, E}, DType::f64, "order");
+  Tensor logits = rank.normal({T, E}, DType::f64, "order");
+  const int64_t middle = E / 2;
   for (int64_t t = 0; t < T; ++t) {
     std::vector<int64_t> order(static_cast<size_t>(E));
     for (int64_t e = 0; e < E; ++e) order[static_cast<size_t>(e)] = e;
     double* row = logits.data<double>() + t * E;
     std::ranges::sort(order, {}, [&](int64_t e) { return row[e]; });
-    for (int64_t i = 0; i < E; ++i) row[order[static_cast<size_t>(i)]] = gap * static_cast<double>(i - E / 2);
+    for (int64_t i = 0; i < E; ++i) row[order[static_cast<size_t>(i)]] = gap * static_cast<double>(i - middle);
   }
   return logits;
 }

@@ -20,7 +20,8 @@ Tensor join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, Group* gro
   const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
   const Tensor sums = s.empty({B * E + 1}, part.lse.dtype());
   const Tensor counts = s.empty({B > 1 ? 1 + B : 1, E}, part.counts.dtype());  // of all sequences, then of each
-  const Tensor of_all = counts.narrow(0, 0, 1).reshape({E}), of_each = B > 1 ? counts.narrow(0, 1, B) : of_all;
+  const Tensor of_all = counts.narrow(0, 0, 1).reshape({E});
+  Tensor of_each = B > 1 ? counts.narrow(0, 1, B) : of_all;
   kernels::router_sums(s, sums, part);
   s.copy(of_all, part.counts);
   if (B > 1) kernels::count_assignments(s, of_each, part.ids);
@@ -72,7 +73,7 @@ namespace {
 // weights [T, K]
 kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
                              const kernels::Capacity& capacity) {
-  const kernels::Assignments kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
+  kernels::Assignments kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
   const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
   kernels::limit_to_capacity(stream, kept, order, all, weights, capacity);
   return kept;
