@@ -81,8 +81,21 @@ TEST(Nearest, FindsTheSlipOfAFinger) {
   EXPECT_EQ(nearest("hiden_size", keys), "hidden_size");
   EXPECT_EQ(nearest("moe_router_top_k", keys), "moe_router_topk");
   EXPECT_EQ(nearest("ls", keys), "lr");
+  EXPECT_EQ(nearest("rl", keys), "lr") << "neighbours that changed places";
+  EXPECT_EQ(nearest("nmu_layres", keys), "num_layers") << "two slips of ten letters";
   EXPECT_EQ(nearest("tokenizer", keys), "");
   EXPECT_EQ(nearest("anything", {}), "");
+}
+
+// One slip, or one for three letters: more is another word.
+TEST(Nearest, GivesNoAbsurdAdvice) {
+  EXPECT_EQ(nearest("zero", {"lora", "nero4"}), "");
+  EXPECT_EQ(nearest("tp", {"cpu", "lr"}), "");
+  EXPECT_EQ(nearest("--tp", {"--lr", "--gpu"}), "") << "dashes are no letters";
+  EXPECT_EQ(nearest("fsdp", {"auto", "optim"}), "");
+  EXPECT_EQ(nearest("length", {"lengths"}), "lengths");
+  EXPECT_EQ(nearest("legnht", {"length"}), "length") << "two slips of six letters";
+  EXPECT_EQ(nearest("lnght", {"length"}), "") << "two of five";
 }
 
 TEST(Nearest, IsQuickOnAHostileWord) {
@@ -92,6 +105,9 @@ TEST(Nearest, IsQuickOnAHostileWord) {
 TEST(Suggestion, IsAClauseOrNothing) {
   EXPECT_EQ(suggestion("num_layer", {"num_layers"}), " (did you mean num_layers?)");
   EXPECT_EQ(suggestion("zzzzzz", {"num_layers"}), "");
+  const std::pair<std::string_view, std::string_view> others[] = {{"tp", "tensor"}, {"pp", "pipeline"}};
+  EXPECT_EQ(suggestion("tp", {"tensor", "top"}, others), " (did you mean tensor?)");
+  EXPECT_EQ(suggestion("pp", {"tensor"}, others), "") << "which is no choice here";
 }
 
 TEST(Clipped, KeepsMessagesShortAndPrintable) {

@@ -33,6 +33,39 @@ TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
       "expert_model_parallel_size = 2: a dense model has no experts to divide; set it to 1, or num_experts above 0");
 }
 
+TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
+  EXPECT_EQ(nearest_divisors(3, 4), "the nearest that work are 2 and 4");
+  EXPECT_EQ(nearest_divisors(5, 64), "the nearest that work are 4 and 8");
+  EXPECT_EQ(nearest_divisors(9, 4), "the nearest that works is 4");
+  EXPECT_EQ(nearest_divisors(3, 1), "the nearest that works is 1");
+  EXPECT_EQ(nearest_that_work(3, 9, [](int64_t size) { return size == 1 || size == 9; }),
+            "the nearest that work are 1 and 9");
+}
+
+TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
+  ParallelConfig config = with_expert_ranks(4);
+  config.pipeline_model_parallel_size = 2;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
+            "expert_model_parallel_size = 4: more ranks than the 2 of a pipeline's stage; the nearest that works is 2");
+  config.expert_tensor_parallel_size = 2;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
+            "expert_model_parallel_size = 4: more ranks than the 2 that expert_tensor_parallel_size = 2 leaves of 4 of "
+            "a pipeline's stage; the nearest that works is 2");
+}
+
+TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
+  ParallelConfig config;
+  config.tensor_model_parallel_size = 3;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 0); }),
+            "tensor_model_parallel_size = 3: 4 ranks do not form whole groups of so many; the nearest that work are 2 "
+            "and 4");
+  config.tensor_model_parallel_size = 2;
+  config.context_parallel_size = 3;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 0); }),
+            "context_parallel_size = 3: 4 of 8 ranks do not form whole groups of so many; the nearest that work are 2 "
+            "and 4");
+}
+
 TEST(ParallelConfig, AcceptsWhatDivides) {
   for (const int64_t size : {0, 1, 2, 4, 8}) with_expert_ranks(size).validate(8, 64);
   with_expert_ranks(1).validate(7, 0);
@@ -88,8 +121,8 @@ TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
   config.validate(4, 8);
   config.num_distributed_optimizer_instances = 4;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(6, 8); }),
-            "num_distributed_optimizer_instances = 4: 6 ranks do not form so many equal groups; the nearest that works "
-            "is 3");
+            "num_distributed_optimizer_instances = 4: 6 ranks do not form so many equal groups; the nearest that work "
+            "are 3 and 6");
   config.num_distributed_optimizer_instances = 2;
   config.deterministic = true;
   config.validate_tree(8, 8, 2);

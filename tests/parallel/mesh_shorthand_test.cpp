@@ -68,6 +68,12 @@ TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   EXPECT_FALSE(config.use_distributed_optimizer);
   EXPECT_EQ(config.num_distributed_optimizer_instances, 1);
   EXPECT_EQ(config.expert_model_parallel_size, 2) << "experts are divided by a key of their own";
+  EXPECT_EQ(expanded("tensor=2", before).num_distributed_optimizer_instances, 1);
+  before.data_parallel_sharding_strategy = "optim_grads_params";
+  EXPECT_EQ(expanded("replicate=8", before).data_parallel_sharding_strategy, "auto") << "nothing is divided";
+  EXPECT_EQ(expanded("shard=8", before).data_parallel_sharding_strategy, "optim_grads_params");
+  EXPECT_EQ(expanded("context=8", before).data_parallel_sharding_strategy, "optim_grads_params")
+      << "ranks of one sequence hold the same too";
 }
 
 TEST(MeshShorthand, SaysWhichKeysItSet) {
@@ -109,13 +115,34 @@ TEST(MeshShorthand, ContradictionsAreRefusedNamingBoth) {
   EXPECT_NE(refusal("shard=4", config, {"num_distributed_optimizer_instances"})
                 .find("says replicate = 1 beside shard = 4, and num_distributed_optimizer_instances = 2"),
             std::string::npos);
+  config.data_parallel_sharding_strategy = "optim_grads_params";
+  EXPECT_NE(refusal("replicate=4", config, {"data_parallel_sharding_strategy"})
+                .find("says shard = 1, and data_parallel_sharding_strategy = \"optim_grads_params\""),
+            std::string::npos);
+}
+
+TEST(MeshShorthand, NamesOfOtherProgramsAreUnderstoodToBeRefused) {
+  const std::pair<const char*, const char*> names[] = {
+      {"dp", "replicate"}, {"ddp", "replicate"}, {"data", "replicate"}, {"fsdp", "shard"}, {"zero", "shard"},
+      {"cp", "context"},   {"pp", "pipeline"},   {"tp", "tensor"},      {"ep", "expert"},  {"etp", "expert_tensor"}};
+  for (const auto& [name, axis] : names)
+    EXPECT_NE(refusal(cat(name, "=2")).find(cat("there is no axis ", name, " (did you mean ", axis, "?)")),
+              std::string::npos)
+        << refusal(cat(name, "=2"));
+}
+
+TEST(MeshShorthand, OfExpertsKnowsTheKeys) {
+  EXPECT_EQ(expert_axis_of("expert_model_parallel_size"), "expert");
+  EXPECT_EQ(expert_axis_of("expert_tensor_parallel_size"), "expert_tensor");
+  EXPECT_EQ(expert_axis_of("tensor_model_parallel_size"), "");
 }
 
 TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"tensr=2", "there is no axis tensr (did you mean tensor?); there are replicate, shard"},
       {"replicate=2,,tensor=2", "there is no axis ;"},
-      {"data=2", "there is no axis data; there are"},
+      {"data=2", "there is no axis data (did you mean replicate?); there are"},
+      {"world=2", "there is no axis world; there are"},
       {"expert_shard=2", "there is no axis expert_shard"},
       {"tensor", "tensor needs a whole number of ranks from 1 to 1048576, as in tensor=2, got "},
       {"tensor=0", "got 0"},

@@ -205,7 +205,7 @@ TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
   };
   EXPECT_EQ(refusal([](RunConfig& c) { c.data.seq_length = 12; }),
             "context_parallel_size = 4: seq_length = 12 does not divide into 8 equal chunks, two for each rank; the "
-            "nearest that works is 3");
+            "nearest that work are 3 and 6");
   EXPECT_EQ(refusal([](RunConfig& c) {
               drop(c);
               c.data.seq_length = 48;

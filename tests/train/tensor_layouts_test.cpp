@@ -254,7 +254,7 @@ TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
   };
   EXPECT_EQ(refused(heads(12, 6, 8)),
             "tensor_model_parallel_size = 4: num_query_groups = 6 cannot be divided among so many ranks evenly, nor "
-            "can ranks among them and their 48 channels; the nearest that works is 3");
+            "can ranks among them and their 48 channels; the nearest that work are 3 and 6");
   EXPECT_EQ(refused(heads(4, 1, 6)),
             "tensor_model_parallel_size = 4: num_query_groups = 1 cannot be divided among so many ranks evenly, nor "
             "can ranks among them and their 6 channels; the nearest that works is 2");

@@ -35,13 +35,21 @@ struct ParserAssertion {};
 namespace witan {
 namespace {
 
-// " (did you mean X?)": other names of some choices first, whose letters are nearer to another one.
+// " (did you mean X?)"
 std::string meant(std::string_view input, const std::vector<std::string>& choices) {
-  constexpr std::array<std::pair<const char*, const char*>, 4> kOthers = {
-      {{"gpu", "cuda"}, {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp64", "float64"}}};
-  for (const auto& [other, choice] : kOthers)
-    if (input == other && std::ranges::find(choices, choice) != choices.end()) return suggestion(choice, choices);
-  return suggestion(input, choices);
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"gpu", "cuda"},
+                                                                       {"bf16", "bfloat16"},
+                                                                       {"fp32", "float32"},
+                                                                       {"fp64", "float64"},
+                                                                       {"none", "no_shard"},
+                                                                       {"ddp", "no_shard"},
+                                                                       {"zero", "optim"},
+                                                                       {"zero1", "optim"},
+                                                                       {"zero2", "optim_grads"},
+                                                                       {"zero3", "optim_grads_params"},
+                                                                       {"fsdp", "optim_grads_params"},
+                                                                       {"hsdp", "optim_grads_params"}};
+  return suggestion(input, choices, kOthers);
 }
 
 std::string joined(const std::vector<std::string>& words, const char* separator) {

@@ -22,15 +22,16 @@ std::string scaled(double value, double step, const std::vector<const char*>& un
   return fmt::format("{:.{}f}{}", value, decimals, units[unit]);
 }
 
+// Letters that are dropped, added or others, and neighbours that changed places (optimal string alignment).
 int64_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int64_t> row(b.size() + 1);
+  std::vector<int64_t> before, last, row(b.size() + 1);  // of the prefixes of a two letters, one and none shorter
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 0; i < a.size(); ++i) {
-    int64_t diagonal = std::exchange(row[0], static_cast<int64_t>(i) + 1);
+    before = std::exchange(last, row);
+    row[0] = static_cast<int64_t>(i) + 1;
     for (size_t j = 0; j < b.size(); ++j) {
-      const int64_t replace = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j + 1] + 1, row[j] + 1, replace});
+      row[j + 1] = std::min({last[j + 1] + 1, row[j] + 1, last[j] + (a[i] != b[j])});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
   return row.back();
@@ -96,7 +97,8 @@ uint64_t parse_bytes(std::string_view text) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string* best = nullptr;
-  int64_t least = static_cast<int64_t>(word.size()) / 3 + 2;  // farther than this is another word
+  const auto letters = static_cast<int64_t>(word.size() - std::min(word.find_first_not_of('-'), word.size()));
+  int64_t least = std::max<int64_t>(letters / 3, 1) + 1;  // so far away is another word
   for (const auto& candidate : candidates) {
     const auto longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
     if (static_cast<int64_t>(longer - shorter) >= least) continue;  // also bounds the work on a hostile word
@@ -106,8 +108,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best ? *best : std::string();
 }
 
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest(word, candidates);
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, OtherNames others) {
+  std::string near;
+  for (const auto& [other, name] : others)
+    if (word == other && std::ranges::find(candidates, name) != candidates.end()) near = name;
+  if (near.empty()) near = nearest(word, candidates);
   return near.empty() ? near : cat(" (did you mean ", near, "?)");
 }
 

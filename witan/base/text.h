@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace witan {
@@ -15,10 +17,13 @@ std::string format_duration(double seconds);  // "4.2 s", "3 min 20 s", "2 h 5 m
 // Parses "8GB", "512MiB", "1e9", "80G" (decimal for k/M/G/T and …B, binary for …iB). Throws ConfigError.
 uint64_t parse_bytes(std::string_view text);
 
-// The candidate nearest to `word` by edit distance, or "" when none is near enough to be meant.
+// The candidate nearest to `word` by slips of a finger, or "" when none is near enough to be meant: one slip, or one
+// for three letters.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-// " (did you mean X?)" or "".
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
+// What others call a candidate, and the candidate.
+using OtherNames = std::span<const std::pair<std::string_view, std::string_view>>;
+// " (did you mean X?)" or "": the candidate that others call so, or the nearest.
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, OtherNames others = {});
 
 // `text` as a message shows it: at most `most` bytes and then "...", control characters and invalid UTF-8 as \xNN.
 std::string clipped(std::string_view text, size_t most = 80);

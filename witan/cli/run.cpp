@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
@@ -55,6 +57,25 @@ std::vector<std::string> flags_of(const CLI::App& command) {
   return flags;
 }
 
+// What other programs call flags of ours.
+constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
+    {"--tp", "--tensor-model-parallel-size"},
+    {"--tensor-parallel-size", "--tensor-model-parallel-size"},
+    {"--pp", "--pipeline-model-parallel-size"},
+    {"--pipeline-parallel-size", "--pipeline-model-parallel-size"},
+    {"--cp", "--context-parallel-size"},
+    {"--ep", "--expert-model-parallel-size"},
+    {"--expert-parallel-size", "--expert-model-parallel-size"},
+    {"--etp", "--expert-tensor-parallel-size"},
+    {"--dp", "--mesh"},
+    {"--fsdp", "--data-parallel-sharding-strategy"},
+    {"--zero", "--data-parallel-sharding-strategy"},
+    {"--layers", "--num-layers"},
+    {"--heads", "--num-attention-heads"},
+    {"--experts", "--num-experts"},
+    {"--steps", "--train-iters"},
+    {"--batch-size", "--global-batch-size"}};
+
 // A flag that stands twice, or without its value.
 std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& error) {
   for (const CLI::Option* option : command.get_options()) {
@@ -78,7 +99,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
-    return cat(path, ": there is no flag ", clipped(word), suggestion(word, flags_of(command)), more);
+    return cat(path, ": there is no flag ", clipped(word), suggestion(word, flags_of(command), kOtherFlags), more);
   const auto names = names_of_commands(command);
   if (!names.empty()) return cat(path, ": there is no command ", clipped(word), suggestion(word, names), more);
   return cat(path, ": unexpected argument ", clipped(word), more);

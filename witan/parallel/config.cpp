@@ -9,11 +9,16 @@
 
 namespace witan {
 
-int64_t nearest_divisor(int64_t wanted, int64_t of) {
-  int64_t nearest = 1;
-  for (int64_t size = 1; size <= of; ++size)
-    if (of % size == 0 && std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
-  return nearest;
+std::string nearest_that_work(int64_t wanted, int64_t most, const std::function<bool(int64_t size)>& works) {
+  int64_t below = 1, above = 0;
+  for (int64_t size = 2; size <= most && above == 0; ++size)
+    if (works(size)) (size <= wanted ? below : above) = size;
+  return above == 0 ? cat("the nearest that works is ", below)
+                    : cat("the nearest that work are ", below, " and ", above);
+}
+
+std::string nearest_divisors(int64_t wanted, int64_t of) {
+  return nearest_that_work(wanted, of, [of](int64_t size) { return of % size == 0; });
 }
 
 Fields ParallelConfig::fields() {
@@ -108,15 +113,13 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
                                                   {"pipeline_model_parallel_size", pipeline_model_parallel_size}};
   int64_t left = world;
   for (const auto& [key, size] : axes) {
-    require<ConfigError>(left % size == 0, key, " = ", size, ": ", left, " of ", world,
-                         " ranks do not form whole groups of so many; the nearest that works is ",
-                         nearest_divisor(size, left));
+    require<ConfigError>(left % size == 0, key, " = ", size, ": ", left, left == world ? "" : cat(" of ", world),
+                         " ranks do not form whole groups of so many; ", nearest_divisors(size, left));
     left /= size;
   }
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
   require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
-                       " ranks do not form whole groups of so many; the nearest that works is ",
-                       nearest_divisor(divided, stage));
+                       " ranks do not form whole groups of so many; ", nearest_divisors(divided, stage));
 }
 
 int ParallelConfig::expert_tensor_ranks(int64_t num_experts) const {
@@ -159,9 +162,9 @@ void ParallelConfig::validate_optimizer(int world) const {
                        "overlap_grad_reduce = false would keep whole gradients to the end of the backward, and "
                        "data_parallel_sharding_strategy = ",
                        data_parallel_sharding_strategy, " keeps parts alone; leave it true, or take optim");
-  require<ConfigError>(
-      instances <= world && world % instances == 0, "num_distributed_optimizer_instances = ", instances, ": ", world,
-      " ranks do not form so many equal groups; the nearest that works is ", nearest_divisor(instances, world));
+  require<ConfigError>(instances <= world && world % instances == 0,
+                       "num_distributed_optimizer_instances = ", instances, ": ", world,
+                       " ranks do not form so many equal groups; ", nearest_divisors(instances, world));
 }
 
 // Dealt out to so many ranks.
@@ -169,8 +172,8 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
   const auto refuse_unless = [&](bool possible, const std::string& why) {
-    require<ConfigError>(possible, "expert_model_parallel_size = ", size, ": ", why, "; the nearest that works is ",
-                         nearest_divisor(size, std::gcd<int64_t>(world, num_experts)));
+    require<ConfigError>(possible, "expert_model_parallel_size = ", size, ": ", why, "; ",
+                         nearest_divisors(size, std::gcd<int64_t>(world, num_experts)));
   };
   if (num_experts == 0) {
     require<ConfigError>(size == 1, "expert_model_parallel_size = ", size,
@@ -180,10 +183,12 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   refuse_unless(size <= num_experts, cat("more ranks than the ", num_experts,
                                          " experts (expert_tensor_parallel_size divides an expert's matrices)"));
   const int64_t cut = expert_tensor_ranks(num_experts);
-  refuse_unless(
-      size <= world,
-      cat("more ranks than the ", world,
-          cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves of ", world * cut) : " there are"));
+  refuse_unless(size <= world,
+                cat("more ranks than the ", world,
+                    cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves of ", world * cut) : "",
+                    pipeline_model_parallel_size > 1 ? " of a pipeline's stage"
+                    : cut > 1                        ? ""
+                                                     : " there are"));
   refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " cannot be dealt out evenly"));
   refuse_unless(world % size == 0, cat(world, " ranks do not form whole groups of ", size));
 }

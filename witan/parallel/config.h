@@ -1,13 +1,19 @@
 // How the work is divided over ranks; keys as in Megatron-LM where it has them.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "witan/base/fields.h"
 #include "witan/parallel/stages.h"
 
 namespace witan {
 
-// Of the divisors of `of`, the one nearest to `wanted`; the smaller of two.
-int64_t nearest_divisor(int64_t wanted, int64_t of);
+// For the refusal of a size that does not work: those next to it up to `most` that do, "the nearest that works is 2" or
+// "the nearest that work are 2 and 4". 1 works always.
+std::string nearest_that_work(int64_t wanted, int64_t most, const std::function<bool(int64_t size)>& works);
+// The same where divisors of `of` work.
+std::string nearest_divisors(int64_t wanted, int64_t of);
 
 // What ranks with the same parameters divide among them, each also what those before it divide (ZeRO's stages 1 to 3).
 enum class Sharding : uint8_t { none, optimizer, gradients, parameters };

@@ -13,6 +13,8 @@ namespace witan {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
+constexpr std::pair<Axis, const char*> kExpertKeys[] = {{Axis::expert, "expert_model_parallel_size"},
+                                                        {Axis::expert_tensor, "expert_tensor_parallel_size"}};
 
 using Sizes = std::map<Axis, int64_t>;
 
@@ -26,8 +28,13 @@ Axis axis_of(const std::string& name, const std::string& mesh) {
     names.emplace_back(name_of(axis));
     list += cat(list.empty() ? "" : ", ", axis);
   }
-  throw ConfigError(cat("mesh = ", clipped(mesh), ": there is no axis ", clipped(name), suggestion(name, names),
-                        "; there are ", list));
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"dp", "replicate"},   {"ddp", "replicate"},  {"data", "replicate"}, {"fsdp", "shard"},
+      {"zero", "shard"},     {"hsdp", "replicate"}, {"cp", "context"},     {"sequence", "context"},
+      {"tp", "tensor"},      {"model", "tensor"},   {"pp", "pipeline"},    {"pipe", "pipeline"},
+      {"stage", "pipeline"}, {"ep", "expert"},      {"experts", "expert"}, {"etp", "expert_tensor"}};
+  throw ConfigError(cat("mesh = ", clipped(mesh), ": there is no axis ", clipped(name),
+                        suggestion(name, names, kOthers), "; there are ", list));
 }
 
 int64_t size_of_axis(const std::string& text, Axis axis, const std::string& mesh) {
@@ -103,20 +110,25 @@ std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::st
     ranks *= size(axis);
     require<ConfigError>(ranks <= kMostRanks, "mesh = ", mesh, " has more than ", kMostRanks, " ranks");
   }
-  if (replicate * shard > 1) {
+  if (replicate > 1 && shard == 1 && config.data_parallel_sharding_strategy.starts_with("optim"))
+    expansion.set("data_parallel_sharding_strategy", "auto", says(Axis::shard));
+  if (replicate * shard > 1)
     expansion.set("use_distributed_optimizer", shard > 1 ? "true" : "false", says(Axis::shard));
-    expansion.set("num_distributed_optimizer_instances", std::to_string(shard > 1 ? replicate : 1),
-                  cat(says(Axis::replicate), " beside ", says(Axis::shard)));
-  }
-  if (sizes.contains(Axis::expert))
-    expansion.set("expert_model_parallel_size", std::to_string(size(Axis::expert)), says(Axis::expert));
-  if (sizes.contains(Axis::expert_tensor))
-    expansion.set("expert_tensor_parallel_size", std::to_string(size(Axis::expert_tensor)), says(Axis::expert_tensor));
+  expansion.set("num_distributed_optimizer_instances", std::to_string(shard > 1 ? replicate : 1),
+                cat(says(Axis::replicate), " beside ", says(Axis::shard)));
+  for (const auto& [axis, key] : kExpertKeys)
+    if (sizes.contains(axis)) expansion.set(key, std::to_string(size(axis)), says(axis));
   if (!given.contains("ranks") || config.ranks != 0)
     expansion.set("ranks", std::to_string(ranks), cat(ranks, " ranks"));
   else
     config.ranks = ranks;
   return std::move(expansion).keys();
+}
+
+std::string_view expert_axis_of(std::string_view key) {
+  for (const auto& [axis, name] : kExpertKeys)
+    if (key == name) return name_of(axis);
+  return "";
 }
 
 }  // namespace witan

@@ -132,8 +132,7 @@ void validate_division(const char* by, int64_t ranks, const std::vector<std::pai
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   for (const auto& [key, size] : divided)
     require<ConfigError>(size % ranks == 0, by, " = ", ranks, ": ", key, " = ", size,
-                         " cannot be divided among so many ranks evenly; the nearest that works is ",
-                         nearest_divisor(ranks, common));
+                         " cannot be divided among so many ranks evenly; ", nearest_divisors(ranks, common));
 }
 
 // Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide (nn/attention.h). `common`
@@ -142,12 +141,10 @@ void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t comm
   const int64_t groups = model.attention.num_query_groups,
                 channels = groups * model.attention.head_dim(model.hidden_size);
   const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
-  int64_t nearest = 1;
-  for (int64_t size = 1; size <= common; ++size)
-    if (common % size == 0 && works(size) && std::abs(size - ranks) < std::abs(nearest - ranks)) nearest = size;
+  const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
   require<ConfigError>(works(ranks), "tensor_model_parallel_size = ", ranks, ": num_query_groups = ", groups,
                        " cannot be divided among so many ranks evenly, nor can ranks among them and their ", channels,
-                       " channels; the nearest that works is ", nearest);
+                       " channels; ", nearest_that_work(ranks, common, all_work));
 }
 
 // What the tensor and expert tensor axes divide.
@@ -159,8 +156,7 @@ void validate_tensor(const RunConfig& config) {
   validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
   if (ranks == 1) return;
   std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
-                                                          {"ffn_hidden_size", model.mlp.ffn_hidden_size},
-                                                          {"vocab_size", model.vocab_size}};
+                                                          {"ffn_hidden_size", model.mlp.ffn_hidden_size}};
   if (model.attention.learned_positions())
     divided.emplace_back("max_position_embeddings", model.attention.max_position_embeddings);
   if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
@@ -170,6 +166,8 @@ void validate_tensor(const RunConfig& config) {
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   validate_query_groups(model, ranks, common);
+  divided.emplace_back("vocab_size", model.vocab_size);  // not before: it is rounded up to a multiple of the ranks
+  validate_division("tensor_model_parallel_size", ranks, divided);
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
                        "rank brings tokens of its own to the experts");
@@ -186,11 +184,9 @@ void validate_context(const RunConfig& config) {
   const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
   if (size == 1) return;
   const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
-  int64_t nearest = 1;
-  for (int64_t other = 2; 2 * other <= length; ++other)
-    if (length % (2 * other) == 0 && std::abs(other - size) < std::abs(nearest - size)) nearest = other;
   require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " does not divide into ", 2 * size,
-                       " equal chunks, two for each rank; the nearest that works is ", nearest);
+                       " equal chunks, two for each rank; ",
+                       nearest_that_work(size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }));
   const int64_t chunk = length / (2 * size), unit = 8 * size;
   const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
     require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped, " draws its masks by 4, and a ",
