@@ -15,6 +15,8 @@ TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
   EXPECT_EQ(format_layout(config), R"(Layout of 8 ranks
   mesh           replicate 2 x shard 4
   of experts     expert_replicate 2 x expert_shard 2 x expert 2
+  divided        ZeRO-1 (optim): the optimizer is divided over shard (4 ranks), those of experts over expert_shard (2); each of 2 replicas holds all of it
+                 rank 0 keeps 11.2 K of the 27.2 K elements that it divides with others
 
 Groups of rank 0
   replicate x shard                0 1 2 3 4 5 6 7
@@ -28,28 +30,34 @@ Groups of rank 0
 
 Parameters -> what rank 0 has of them, and how ranks hold them
   embedding
-    weight                    [61, 32]                           Replicate on replicate, shard; optimizer over shard
+    weight                    [61, 32]                           Replicate on replicate, shard; optimizer divided over shard
   layers
     0 … 1
       attention_norm
-        weight                [32]                               Replicate on replicate, shard; optimizer over shard
+        weight                [32]                               Replicate on replicate, shard; optimizer divided over shard
       attention
         q_proj
-          weight              [32, 32]                           Replicate on replicate, shard; optimizer over shard
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer divided over shard
         k_proj, v_proj
-          weight              [16, 32]                           Replicate on replicate, shard; optimizer over shard
+          weight              [16, 32]                           Replicate on replicate, shard; optimizer divided over shard
         o_proj
-          weight              [32, 32]                           Replicate on replicate, shard; optimizer over shard
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer divided over shard
       mlp_norm
-        weight                [32]                               Replicate on replicate, shard; optimizer over shard
+        weight                [32]                               Replicate on replicate, shard; optimizer divided over shard
       moe
         router
-          weight              [8, 32]                            Replicate on replicate, shard; optimizer over shard
+          weight              [8, 32]                            Replicate on replicate, shard; optimizer divided over shard
         experts
-          gate_up_proj        [8, 48, 32] -> [4, 48, 32]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer over expert_shard
-          down_proj           [8, 32, 24] -> [4, 32, 24]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer over expert_shard
+          gate_up_proj        [8, 48, 32] -> [4, 48, 32]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer divided over expert_shard
+          down_proj           [8, 32, 24] -> [4, 32, 24]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer divided over expert_shard
   final_norm
-    weight                    [32]                               Replicate on replicate, shard; optimizer over shard
+    weight                    [32]                               Replicate on replicate, shard; optimizer divided over shard
+
+In words
+  Replicate on an axis: each of its ranks holds all that is shown
+  Shard(d) on an axis: each of its ranks holds an equal part of dim d, counted from 0
+  divided over axes: laid end to end with others in one buffer, which is cut into a part for each rank, as equal as
+    can be, wherever in a matrix that falls. Values that are divided are gathered while their block computes
 )");
 }
 
@@ -66,8 +74,8 @@ TEST(LayoutPage, DividedValuesAreShards) {
   config.parallel.use_distributed_optimizer = false;
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
   const std::string page = format_layout(config);
-  EXPECT_NE(page.find("Shard on shard; gradient and optimizer over shard\n"), std::string::npos) << page;
-  EXPECT_NE(page.find("Shard on expert_shard; Shard(0) on expert; gradient and optimizer over expert_shard\n"),
+  EXPECT_NE(page.find(" values, gradients, optimizer divided over shard\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("Shard(0) on expert; values, gradients, optimizer divided over expert_shard\n"),
             std::string::npos)
       << page;
 }

@@ -19,10 +19,10 @@ using testing::small_config;
 
 // The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
 // every group has sent what was counted.
-void expect_kept(const RunConfig& config) {
+void expect_kept(const RunConfig& config, size_t looks = 1) {
   constexpr int64_t kPrompt = 3;
   const Plan plan = make_plan(config, {kPrompt});
-  const auto real = count_real_run(config, plan, kPrompt);
+  const auto real = count_real_run(config, plan, kPrompt, looks);
   for (const RankPlan& rank : plan.ranks) {
     const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];
     EXPECT_EQ(promised.arena_bytes, found.arena_bytes) << "rank " << rank.rank;
@@ -61,6 +61,14 @@ TEST(Plan, PredictsTheArenaOfTheRunOnEveryRankAndTag) {
     config.parallel = {c.ranks, c.expert, 1};
     expect_kept(config);
   }
+}
+
+// What ranks tell each other of it takes no more than of a single micro-batch.
+TEST(Plan, PredictsTheArenaHoweverLongALookIs) {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  config.parallel = {2, 1, 1};
+  expect_kept(config, 200);
 }
 
 TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {

@@ -24,9 +24,10 @@ inline RankCounts counts_of(const RankPlan& plan) {
   return {plan.arena_bytes, plan.tags, plan.sent};
 }
 
-// Two steps, a look at held-out text and a sample of `prompt_tokens` and more, as a run takes them, in arenas of the
-// planned size.
-inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, int64_t prompt_tokens) {
+// Two steps, a look at held-out text, without a pipeline of `looks` micro-batches, and a sample of `prompt_tokens` and
+// more, as a run takes them, in arenas of the planned size.
+inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, int64_t prompt_tokens,
+                                              size_t looks = 1) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
   ThreadWorld world(ranks);
@@ -44,7 +45,7 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
     for (const Group* group : groups.all())
       if (group->size() > 1 && !group->sent().empty()) counts[r].sent[group->name()] = group->sent();
     const bool staged = config.parallel.pipeline_model_parallel_size > 1;
-    engine.evaluate(staged ? own_batches(config, layout, rank, 3) : std::vector{random_batch(config, 99)});
+    engine.evaluate(staged ? own_batches(config, layout, rank, 3) : std::vector(looks, random_batch(config, 99)));
     GenerateOptions options;
     options.max_tokens = config.train.sample_tokens;
     if (config.writes_sample())

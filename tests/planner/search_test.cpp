@@ -52,6 +52,27 @@ int64_t dropped(const SearchResult& result) {
   return sum;
 }
 
+// Three GPUs cannot share 16 samples, 4 heads, 2 layers or 512 tokens in pairs of chunks; two and four can.
+TEST(Search, ANumberThatDividesNothingHasNeighboursThatDo) {
+  RunConfig config = moe_config();
+  config.data.seq_length = 512;
+  config.model.num_layers = 2;
+  SearchOptions options = options_for(int64_t{3} << 30);
+  options.limits.gpus = 3;
+  config.parallel.ranks = 3;
+  const SearchResult result = search_layouts(config, cluster(), options);
+  EXPECT_EQ(result.possible, 0);
+  EXPECT_EQ(result.considered, dropped(result));
+  EXPECT_EQ(result.nearest_gpus, (std::vector<int64_t>{2, 4}));
+  for (const auto& [key, count] : result.refused) EXPECT_TRUE(result.why.at(key).starts_with(key)) << key;
+  EXPECT_EQ(nearest_gpus_text(result), "the nearest that work are 2 and 4 GPUs");
+
+  options.limits.gpus = config.parallel.ranks = 4;
+  const SearchResult some = search_layouts(config, cluster(), options);
+  EXPECT_GT(some.possible, 0);
+  EXPECT_TRUE(some.nearest_gpus.empty());
+}
+
 TEST(Search, RanksWhatFitsByTime) {
   const SearchResult result = search_layouts(moe_config(), cluster(), options_for(int64_t{3} << 30));
   EXPECT_EQ(result.considered, dropped(result) + result.planned) << "each is told of once";

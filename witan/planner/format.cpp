@@ -20,7 +20,8 @@ std::string counts_section(const Plan& plan) {
   return "Parameters\n" + count_line("exact", counts.exact) + count_line("active for one token", counts.active) +
          count_line("of them in experts", counts.experts) +
          count_line("as Megatron-LM counts: layers", counts.megatron_layers) +
-         count_line("  embedding layers", counts.megatron_embeddings) + count_line("  total", counts.megatron_total());
+         count_line("  embedding layers", counts.megatron_embeddings) + count_line("  total", counts.megatron_total()) +
+         (plan.assumed_vocabulary ? cat("  ", format_assumption(*plan.assumed_vocabulary), "\n") : "");
 }
 
 std::map<std::string, Cost> parts_of(const RankPlan& rank) {
@@ -137,6 +138,11 @@ std::string text_of(const StageLayers& stage) {
 
 }  // namespace
 
+std::string format_assumption(int64_t vocabulary) {
+  return fmt::format("vocabulary: {} entries are assumed, as no tokenizer is there yet (--tokenizer-vocab-size)",
+                     fmt::group_digits(vocabulary));
+}
+
 std::string format_stages(const std::vector<StageLayers>& stages) {
   std::string out;
   for (size_t stage = 0; stage < stages.size(); ++stage)
@@ -231,6 +237,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   nlohmann::ordered_json json;
   json["tokens_per_step"] = plan.tokens_per_step;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
+  if (plan.assumed_vocabulary) json["assumed_vocabulary"] = *plan.assumed_vocabulary;
   json["step_flops"] = plan.step_flops;
   json["bubble"] = plan.bubble;
   for (const RankPlan& rank : plan.ranks) {

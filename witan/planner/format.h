@@ -22,6 +22,9 @@ struct Timing {
 // memory; 0: unknown.
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
+// That a plan counts with so many entries of a vocabulary that is not there: a sentence, without its end.
+std::string format_assumption(int64_t vocabulary);
+
 // What a step on GPUs is, and how rows of divided experts travel, each as the end of a sentence.
 std::string format_recording(const Plan& plan);
 std::string format_exchange(const Plan& plan);
@@ -32,10 +35,10 @@ std::string format_stages(const std::vector<StageLayers>& stages);
 // The memory section alone.
 std::string format_memory(const Plan& plan, int64_t usable);
 
-// One object: tokens_per_step, parameters {exact, active, experts}, step_flops, bubble, ranks [{rank, ranks: all that
-// it stands for, exact, arena_bytes, tags, parts, sent}], reserve_bytes, resident_bytes, needed_bytes, usable_bytes,
-// fits; on GPUs gpu {recorded, why_eager, exchange}; where it was asked for, balanced_activation_bytes; and, where
-// there is a timing, step_seconds and run_seconds.
+// One object: tokens_per_step, parameters {exact, active, experts}, where there is one assumed_vocabulary, step_flops,
+// bubble, ranks [{rank, ranks: all that it stands for, exact, arena_bytes, tags, parts, sent}], reserve_bytes,
+// resident_bytes, needed_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; where it was asked
+// for, balanced_activation_bytes; and, where there is a timing, step_seconds and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 }  // namespace witan

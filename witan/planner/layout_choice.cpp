@@ -73,6 +73,7 @@ class Choices {
   void divide_state(LayoutChoice choice) {
     const int64_t of_experts = limits_.gpus / (choice.pipeline * choice.expert * choice.expert_tensor);
     add_stages(choice);
+    if (limits_.axes_alone) return;
     const int64_t of_others = data_ranks(choice) * choice.context;
     if (std::max(of_others, config_.model.moe.num_experts > 0 ? of_experts : 1) == 1) return;
     for (const Sharding sharding : {Sharding::optimizer, Sharding::gradients, Sharding::parameters}) {
@@ -93,7 +94,7 @@ class Choices {
     for (int64_t chunks = 1; chunks == 1 || layers % (chunks * choice.pipeline) == 0; chunks *= 2) {
       choice.virtual_stages = chunks;
       add_batches(choice);
-      if (choice.pipeline == 1) break;
+      if (choice.pipeline == 1 || limits_.axes_alone) break;
     }
   }
 
@@ -104,6 +105,7 @@ class Choices {
         if (recompute < config_.model.recompute()) continue;
         choice.recompute = recompute;
         all_.push_back(choice);
+        if (limits_.axes_alone) break;
       }
       if (size % 2 != 0 || limits_.keep_micro_batch_size) return;
     }

@@ -22,6 +22,7 @@ struct LayoutChoice {
 struct ChoiceLimits {
   int64_t gpus = 1, gpus_per_host = 8;
   bool keep_micro_batch_size = false;
+  bool axes_alone = false;  // nothing divided further, no virtual stages, no more recomputation than is asked for
 };
 
 // Every combination of

@@ -4,12 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
-#include "witan/base/threads.h"
-#include "witan/model/transformer.h"
-#include "witan/parallel/groups.h"
+#include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/parallel/stages.h"
+#include "witan/planner/division.h"
 #include "witan/planner/format.h"
 
 namespace witan {
@@ -65,15 +68,11 @@ std::string text_of(const std::vector<Node>& nodes, int depth) {
   return text;
 }
 
-// "Replicate on replicate, shard; Shard(0) on expert"
-std::string held(const Layout& layout, const ParameterSpec& spec) {
-  const Axes owners = layout.owner_axes(spec.expert);
+// "Replicate on replicate; Shard(0) on tensor; values, gradient and optimizer divided over shard"
+std::string text_of(const HeldParameter& held, const Layout& layout) {
   std::vector<std::pair<std::string, std::string>> kinds;  // placement, axes
-  for (const auto& [axis, placement] : layout.placements(spec)) {
-    if (layout.mesh().size(axis) == 1) continue;
-    const bool whole = placement.kind == Placement::Kind::replicate;
-    const bool divided = layout.divides_values(spec.expert) && std::ranges::find(owners, axis) != owners.end();
-    const std::string kind = divided ? "Shard" : whole ? "Replicate" : cat(placement);
+  for (const auto& [axis, placement] : held.placements) {
+    const std::string kind = placement.kind == Placement::Kind::replicate ? "Replicate" : cat(placement);
     const auto found = std::ranges::find(kinds, kind, &std::pair<std::string, std::string>::first);
     if (found == kinds.end())
       kinds.emplace_back(kind, name_of(axis));
@@ -82,12 +81,46 @@ std::string held(const Layout& layout, const ParameterSpec& spec) {
   }
   std::string text;
   for (const auto& [kind, axes] : kinds) text += cat(text.empty() ? "" : "; ", kind, " on ", axes);
-  const char* more = layout.divides_gradients(spec.expert) ? "; gradient and optimizer over " : "; optimizer over ";
-  if (layout.owners(spec.expert) > 1) text += cat(more, describe(owners));
+  const auto things = divided_things(layout, held.expert);
+  if (!things.empty())
+    text +=
+        fmt::format("{}{} divided over {}", text.empty() ? "" : "; ", fmt::join(things, ", "), describe(held.owners));
   return text;
 }
 
-std::string sizes_of(const Mesh& mesh, std::initializer_list<Axis> axes) {
+// What the words of the lines above it mean, of those that they use.
+std::string legend(const std::string& lines) {
+  const std::pair<const char*, const char*> kWords[] = {
+      {"Replicate on ", "  Replicate on an axis: each of its ranks holds all that is shown\n"},
+      {"Shard(", "  Shard(d) on an axis: each of its ranks holds an equal part of dim d, counted from 0\n"},
+      {"divided over ",
+       "  divided over axes: laid end to end with others in one buffer, which is cut into a part for each rank, as "
+       "equal as\n"
+       "    can be, wherever in a matrix that falls. Values that are divided are gathered while their block "
+       "computes\n"}};
+  std::string text;
+  for (const auto& [word, meaning] : kWords)
+    if (lines.find(word) != std::string::npos) text += meaning;
+  return text.empty() ? "" : "\nIn words\n" + text;
+}
+
+// "rank 0 keeps 12.1 K of the 48.6 K elements that are divided"
+std::string kept_text(const std::vector<HeldParameter>& parameters) {
+  int64_t kept = 0, all = 0;
+  for (const HeldParameter& one : parameters) {
+    if (one.owners.empty()) continue;
+    kept += one.kept;
+    all += one.local.elements();
+  }
+  return fmt::format("rank 0 keeps {} of the {} elements that it divides with others",
+                     format_count(static_cast<double>(kept)), format_count(static_cast<double>(all)));
+}
+
+constexpr std::array kDenseAxes = {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor};
+constexpr std::array kExpertAxes = {Axis::pipeline, Axis::expert_replicate, Axis::expert_shard, Axis::expert,
+                                    Axis::expert_tensor};
+
+std::string sizes_of(const Mesh& mesh, std::span<const Axis> axes) {
   std::string text;
   for (const Axis axis : axes)
     if (mesh.size(axis) > 1) text += cat(text.empty() ? "" : " x ", axis, " ", mesh.size(axis));
@@ -96,17 +129,17 @@ std::string sizes_of(const Mesh& mesh, std::initializer_list<Axis> axes) {
 
 }  // namespace
 
-std::string format_layout(const RunConfig& config) {
+std::string format_layout(const RunConfig& config, std::optional<int64_t> assumed_vocabulary) {
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   const Mesh& mesh = layout.mesh();
-  std::string text = fmt::format(
-      "Layout of {} rank{}\n  mesh           {}\n", layout.world_size(), layout.world_size() == 1 ? "" : "s",
-      sizes_of(mesh, {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor}));
-  if (config.model.moe.num_experts > 0)
-    text +=
-        fmt::format("  of experts     {}\n", sizes_of(mesh, {Axis::pipeline, Axis::expert_replicate, Axis::expert_shard,
-                                                             Axis::expert, Axis::expert_tensor}));
-  const Groups groups = make_meta_groups(layout, 0);
+  std::string text = fmt::format("Layout of {} rank{}\n  mesh           {}\n", layout.world_size(),
+                                 layout.world_size() == 1 ? "" : "s", sizes_of(mesh, kDenseAxes));
+  if (config.model.moe.num_experts > 0) text += fmt::format("  of experts     {}\n", sizes_of(mesh, kExpertAxes));
+  if (const std::string divided = division_text(config, layout); !divided.empty())
+    text += cat("  divided        ", divided, "\n");
+  const std::vector<HeldParameter> parameters = held_parameters(config, layout);
+  if (std::ranges::any_of(parameters, [](const HeldParameter& one) { return !one.owners.empty(); }))
+    text += cat("                 ", kept_text(parameters), "\n");
   if (layout.world_size() > 1) {
     text += "\nGroups of rank 0\n";
     for (const Axes& axes : layout.group_axes())
@@ -116,20 +149,53 @@ std::string format_layout(const RunConfig& config) {
   const Stages split(config.parallel.stage_split(config.model.num_layers));
   for (int stage = 0; stage < split.stages(); ++stage) stages.push_back(split.held_by(stage));
   if (stages.size() > 1) text += "\nStages of the pipeline\n" + format_stages(stages);
-  ThreadPool pool(1);
-  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
   Node root;
-  for (const Parameter* parameter : model.parameters()) {
-    const ParameterSpec& spec = parameter->spec();
-    const Shape &global = spec.shape, &local = parameter->shape();
-    add(root, spec.name,
-        fmt::format("{:<34} {}", local == global ? cat(global) : cat(global, " -> ", local), held(layout, spec)));
-  }
+  for (const HeldParameter& one : parameters)
+    add(root, one.name,
+        fmt::format("{:<34} {}", one.local == one.global ? cat(one.global) : cat(one.global, " -> ", one.local),
+                    text_of(one, layout)));
+  const std::string lines = text_of(root.children, 1);
   return text +
          fmt::format("\nParameters -> what rank 0{} has of them, and how ranks hold them\n",
                      stages.size() > 1 ? " of their stage" : "") +
-         text_of(root.children, 1);
+         lines + (assumed_vocabulary ? cat("  ", format_assumption(*assumed_vocabulary), "\n") : "") + legend(lines);
+}
+
+std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_vocabulary) {
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  const Mesh& mesh = layout.mesh();
+  const auto names = [](const Axes& axes) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Axis axis : axes) list.push_back(name_of(axis));
+    return list;
+  };
+  const auto sizes = [](const Shape& shape) {
+    std::vector<int64_t> list;
+    for (int dim = 0; dim < shape.dims(); ++dim) list.push_back(shape[dim]);
+    return list;
+  };
+  nlohmann::ordered_json json;
+  json["ranks"] = layout.world_size();
+  if (assumed_vocabulary) json["assumed_vocabulary"] = *assumed_vocabulary;
+  for (const Axis axis : kDenseAxes) json["mesh"][name_of(axis)] = mesh.size(axis);
+  if (config.model.moe.num_experts > 0)
+    for (const Axis axis : kExpertAxes) json["mesh_of_experts"][name_of(axis)] = mesh.size(axis);
+  json["divided"] = division_text(config, layout);
+  json["groups_of_rank_0"] = nlohmann::ordered_json::array();
+  for (const Axes& axes : layout.group_axes())
+    if (!axes.empty()) json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
+  for (const HeldParameter& one : held_parameters(config, layout)) {
+    nlohmann::ordered_json placements = nlohmann::ordered_json::object();
+    for (const auto& [axis, placement] : one.placements) placements[name_of(axis)] = cat(placement);
+    json["parameters"].push_back({{"name", one.name},
+                                  {"shape", sizes(one.global)},
+                                  {"local_shape", sizes(one.local)},
+                                  {"placements", placements},
+                                  {"divided", divided_things(layout, one.expert)},
+                                  {"divided_over", names(one.owners)},
+                                  {"kept_elements", one.kept}});
+  }
+  return json.dump(2) + "\n";
 }
 
 }  // namespace witan

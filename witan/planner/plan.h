@@ -42,6 +42,8 @@ struct Plan {
   std::vector<StageLayers> stages;  // of the pipeline
   int64_t micro_batches = 0;        // of a rank in a step
   double bubble = 0;                // the time for which stages wait for each other, over that for which they work
+  // Entries, where no tokenizer is there yet to say how many: the most that the one to be trained may have.
+  std::optional<int64_t> assumed_vocabulary;
   std::optional<int64_t> balanced_activations;  // bytes of rank 0's, were experts' rows spread evenly; if asked for
 
   int64_t arena_bytes() const;  // the most that any rank needs
@@ -54,8 +56,9 @@ struct Plan {
 };
 
 struct PlanOptions {
-  std::optional<int64_t> prompt_tokens = {};  // of the sample at the end; nothing: one for each byte, the most there can be
-  bool balanced = false;                 // plan also what an even spread of experts' rows would take
+  std::optional<int64_t> prompt_tokens =
+      {};                 // of the sample at the end; nothing: one for each byte, the most there can be
+  bool balanced = false;  // plan also what an even spread of experts' rows would take
   // Of ranks that are alike (planner/rank_classes.h) one is planned. A plan has
   //   all         an entry for each rank
   //   by_class    one for each class, of which there are `most_classes` at most

@@ -59,9 +59,12 @@ class Search {
   }
 
  private:
-  FoundLayout found(const LayoutChoice& choice) const {
+  FoundLayout found(const LayoutChoice& choice) const { return found(choice, options_.limits.gpus); }
+  // On so many GPUs.
+  FoundLayout found(const LayoutChoice& choice, int64_t gpus) const {
     FoundLayout one;
     one.asked = with_layout(config_, choice);
+    one.asked.parallel.ranks = gpus;
     one.config = one.asked;
     resolve(one.config, usable_cores(), options_.vocab_size);
     one.config.parallel.threads = 1;
@@ -79,12 +82,42 @@ class Search {
         const LayoutEstimate estimate = estimate_layout(config, cluster_, ceilings_);
         const bool large = estimate.state_bytes + gpu_reserve_bytes(config) > options_.memory;
         (large ? large_ : candidates).push_back({choice, estimate});
+        ++result_.possible;
       } catch (const ConfigError& error) {
-        ++result_.refused[reason_of(error)];
+        const std::string reason = reason_of(error);
+        ++result_.refused[reason];
+        result_.why.try_emplace(reason, error.what());
       }
     }
+    if (result_.possible == 0) find_nearest_gpus();
     result_.too_large = static_cast<int64_t>(large_.size());
     return candidates;
+  }
+
+  // Whether so many could run the model: what is divided beyond the axes, and computed again, makes nothing possible.
+  bool has_layout(int64_t gpus) const {
+    ChoiceLimits limits = options_.limits;
+    limits.gpus = gpus;
+    limits.axes_alone = true;
+    return std::ranges::any_of(layout_choices(config_, limits), [&](const LayoutChoice& choice) {
+      try {
+        found(choice, gpus);
+        return true;
+      } catch (const ConfigError&) {
+        return false;
+      }
+    });
+  }
+
+  void find_nearest_gpus() {
+    const int64_t asked = options_.limits.gpus;
+    for (int64_t gpus = asked - 1; gpus >= 1 && result_.nearest_gpus.empty(); --gpus)
+      if (has_layout(gpus)) result_.nearest_gpus.push_back(gpus);
+    for (int64_t gpus = asked + 1; gpus <= 2 * asked; ++gpus)
+      if (has_layout(gpus)) {
+        result_.nearest_gpus.push_back(gpus);
+        return;
+      }
   }
 
   // What comes nearest where the state of none fits.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ namespace witan {
 
 struct SearchOptions {
   ChoiceLimits limits;
-  int64_t memory = 0;      // bytes of each GPU
-  int64_t vocab_size = 0;  // the tokenizer's, as resolve() takes it
+  int64_t memory = 0;                              // bytes of each GPU
+  int64_t vocab_size = 0;                          // the tokenizer's, as resolve() takes it
+  std::optional<int64_t> assumed_vocabulary = {};  // as Plan has it
   size_t most_quick = 64;  // layouts that are planned quickly, those that the estimate likes best
   size_t shown = 8;        // of them that are planned to the byte
 };
@@ -31,12 +33,17 @@ struct FoundLayout {
 struct SearchResult {
   int64_t considered = 0;
   std::map<std::string, int64_t> refused;  // by the key that validation names
-  int64_t too_large = 0;                   // values, gradients and optimizer alone do not fit
-  int64_t estimated_too_large = 0;         // with activations, by the estimate, and not planned
-  int64_t slower = 0;                      // by the estimate than all that were planned
-  int64_t planned = 0, fit = 0;            // quickly
-  std::vector<FoundLayout> best;           // fit, to the byte, the fastest first
-  std::vector<FoundLayout> near;           // do not: those that need least
+  std::map<std::string, std::string> why;  // the first of these refusals, in full
+  int64_t possible = 0;                    // not refused
+  // Where nothing is possible: the numbers of GPUs next to it with a layout that is, below and above, where there are
+  // any up to twice as many.
+  std::vector<int64_t> nearest_gpus;
+  int64_t too_large = 0;            // values, gradients and optimizer alone do not fit
+  int64_t estimated_too_large = 0;  // with activations, by the estimate, and not planned
+  int64_t slower = 0;               // by the estimate than all that were planned
+  int64_t planned = 0, fit = 0;     // quickly
+  std::vector<FoundLayout> best;    // fit, to the byte, the fastest first
+  std::vector<FoundLayout> near;    // do not: those that need least
 };
 
 // Goes through layout_choices(): drops what validation refuses and what cannot fit, orders the rest by

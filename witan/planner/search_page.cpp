@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/changes.h"
+#include "witan/planner/format.h"
 
 namespace witan {
 namespace {
@@ -88,7 +89,19 @@ std::string flags_for(const RunConfig& base, const FoundLayout& one) {
   return flags_of(changed_keys(base, one.asked));
 }
 
+// What makes all layouts impossible, most of them first.
+std::string impossible(const SearchResult& result, const SearchOptions& options) {
+  constexpr size_t kShown = 5;
+  std::vector<std::pair<std::string, int64_t>> reasons(result.refused.begin(), result.refused.end());
+  std::ranges::stable_sort(reasons, std::greater(), &std::pair<std::string, int64_t>::second);
+  std::string out = fmt::format("\nNo layout of {} GPUs divides this model and its batches. Why not, for one each:\n",
+                                options.limits.gpus);
+  for (size_t i = 0; i < std::min(reasons.size(), kShown); ++i) out += cat("  ", result.why.at(reasons[i].first), "\n");
+  return out + cat("Of other numbers, ", nearest_gpus_text(result), ".\n");
+}
+
 std::string ways_out(const SearchResult& result, const SearchOptions& options) {
+  if (result.possible == 0) return impossible(result, options);
   std::string out = fmt::format("\nNothing fits into {} a GPU.", format_bytes(static_cast<double>(options.memory)));
   if (result.near.empty())
     return out + " More GPUs, or GPUs with more memory, could hold it; so could fewer num_layers or num_experts.\n";
@@ -105,10 +118,18 @@ std::string ways_out(const SearchResult& result, const SearchOptions& options) {
 
 }  // namespace
 
+std::string nearest_gpus_text(const SearchResult& result) {
+  const auto& near = result.nearest_gpus;
+  if (near.empty()) return "no number up to twice as many works either: change --global-batch-size";
+  return near.size() == 1 ? cat("the nearest that works is ", near[0], near[0] == 1 ? " GPU" : " GPUs")
+                          : cat("the nearest that work are ", near[0], " and ", near[1], " GPUs");
+}
+
 std::string format_search(const SearchResult& result, const RunConfig& base, const Cluster& cluster,
                           const SearchOptions& options, const std::function<std::string(const RunConfig&)>& command) {
   std::string out = fmt::format("{} GPUs of {}, {} a GPU\n", options.limits.gpus, cluster.gpu.name,
                                 format_bytes(static_cast<double>(options.memory)));
+  if (options.assumed_vocabulary) out += format_assumption(*options.assumed_vocabulary) + "\n";
   if (!result.best.empty()) out += "\nWhat fits, the fastest first\n" + rows(result.best, 1);
   if (!result.near.empty()) out += "\nWhat does not fit, but nearly\n" + rows(result.near, 0);
   out += dropped(result, options) + assumptions(cluster);
@@ -130,6 +151,8 @@ std::string search_json(const SearchResult& result, const RunConfig& base, const
   json["memory_bytes"] = options.memory;
   json["considered"] = result.considered;
   json["refused"] = result.refused;
+  if (options.assumed_vocabulary) json["assumed_vocabulary"] = *options.assumed_vocabulary;
+  if (result.possible == 0) json["nearest_gpus"] = result.nearest_gpus;
   json["too_large"] = result.too_large;
   json["estimated_too_large"] = result.estimated_too_large;
   json["slower"] = result.slower;

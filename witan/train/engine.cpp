@@ -280,12 +280,15 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
   }
   release_values();
   stream_.set_part(before);
-  const std::vector<double> all = gather(own);
+  // Batch by batch, however many a look has: the plan knows of one. Summed rank by rank.
+  std::vector<std::vector<double>> all;
+  for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
   Evaluation sum;
-  for (size_t i = 0; i < all.size(); i += 2) {
-    sum.nats += all[i];
-    sum.targets += all[i + 1];
-  }
+  for (size_t at = 0; !all.empty() && at < all.front().size(); at += 2)
+    for (const std::vector<double>& batch : all) {
+      sum.nats += batch[at];
+      sum.targets += batch[at + 1];
+    }
   return sum;
 }
 

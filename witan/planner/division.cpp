@@ -1,0 +1,99 @@
+#include "witan/planner/division.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+#include "witan/model/transformer.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/ownership.h"
+
+namespace witan {
+namespace {
+
+// The name by which the field knows it, and the value of data_parallel_sharding_strategy.
+std::string name_of(const Layout& layout) {
+  const bool replicas = layout.mesh().size(Axis::replicate) > 1;
+  switch (layout.sharding()) {
+    case Sharding::optimizer:
+      return "ZeRO-1 (optim)";
+    case Sharding::gradients:
+      return "ZeRO-2 (optim_grads)";
+    case Sharding::parameters:
+      return replicas ? "HSDP (optim_grads_params)" : "FSDP (optim_grads_params)";
+    case Sharding::none:
+      break;
+  }
+  return "";
+}
+
+std::vector<std::string> things_of(Sharding sharding) {
+  if (sharding == Sharding::parameters) return {"values", "gradients", "optimizer"};
+  if (sharding == Sharding::gradients) return {"gradients", "optimizer"};
+  return sharding == Sharding::optimizer ? std::vector<std::string>{"optimizer"} : std::vector<std::string>{};
+}
+
+// "values, gradients and optimizer are"
+std::string subject(const std::vector<std::string>& things) {
+  if (things.size() == 1) return cat("the ", things[0], " is");
+  std::string text;
+  for (size_t i = 0; i < things.size(); ++i)
+    text += cat(i == 0 ? "" : i + 1 == things.size() ? " and " : ", ", things[i]);
+  return text + " are";
+}
+
+}  // namespace
+
+std::vector<std::string> divided_things(const Layout& layout, bool experts) {
+  return layout.owners(experts) > 1 ? things_of(layout.sharding()) : std::vector<std::string>{};
+}
+
+std::string division_text(const RunConfig& config, const Layout& layout) {
+  if (layout.sharding() == Sharding::none) return "";
+  const auto over = [&](bool experts) {
+    return fmt::format("over {} ({}", describe(layout.owner_axes(experts)), layout.owners(experts));
+  };
+  const bool moe = config.model.moe.num_experts > 0, dense = layout.owners(false) > 1,
+             experts = moe && layout.owners(true) > 1;
+  std::string text = name_of(layout) + ": ";
+  if (!dense && !experts) return text + "nothing is divided, as the shard axes have one rank each";
+  text += subject(things_of(layout.sharding()));
+  if (dense) text += cat(" divided ", over(false), " ranks)", experts ? ", those of experts " + over(true) + ")" : "");
+  if (!dense) text += cat(" divided of experts alone, ", over(true), " ranks)");
+  if (dense && moe && !experts) text += "; experts are whole, as expert_shard has one rank";
+  if (const int replicas = layout.mesh().size(Axis::replicate); replicas > 1)
+    text += cat("; each of ", replicas, " replicas holds all of it");
+  return text;
+}
+
+std::vector<HeldParameter> held_parameters(const RunConfig& config, const Layout& layout) {
+  constexpr int kRank = 0;
+  const Groups groups = make_meta_groups(layout, kRank);
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
+  const Ownership ownership(model.parameters(), layout, kRank);
+  std::vector<HeldParameter> all;
+  for (size_t i = 0; i < ownership.parameters().size(); ++i) {
+    const Parameter& parameter = *ownership.parameters()[i];
+    const ParameterSpec& spec = parameter.spec();
+    HeldParameter& held = all.emplace_back();
+    held.name = spec.name;
+    held.expert = spec.expert;
+    held.global = spec.shape;
+    held.local = parameter.shape();
+    held.owners = layout.owner_axes(spec.expert);
+    held.kept = ownership.range(i, layout.owner(spec.expert, kRank)).elements;
+    for (const auto& [axis, placement] : layout.placements(spec)) {
+      const bool owns = std::ranges::find(held.owners, axis) != held.owners.end();
+      if (layout.mesh().size(axis) > 1 && !(owns && layout.divides_values(spec.expert)))
+        held.placements.emplace_back(axis, placement);
+    }
+  }
+  return all;
+}
+
+}  // namespace witan
