@@ -15,6 +15,10 @@ TEST(Events, GoldenLines) {
       format_event(RunEvent{"r", "2025-01-02T03:04:05Z", "ab", 2, 100, 60, 4096, 500, 96.5}),
       R"({"kind":"run","name":"r","started":"2025-01-02T03:04:05Z","config_hash":"ab","world_size":2,"parameters":100,)"
       R"("active_parameters":60,"tokens_per_step":4096,"total_steps":500,"ceiling_gflops":96.5})");
+  EXPECT_EQ(
+      format_event(RunEvent{"r", "", "", 2, 0, 0, 0, 0, 0, "shard=2"}),
+      R"({"kind":"run","name":"r","started":"","config_hash":"","world_size":2,"parameters":0,"active_parameters":0,)"
+      R"("tokens_per_step":0,"total_steps":0,"ceiling_gflops":0.0,"layout":"shard=2"})");
   EXPECT_EQ(format_event(MemoryEvent{1, {{"weights", 8}, {"activations", 4}}, 12}),
             R"({"kind":"memory","rank":1,"tags":{"activations":4,"weights":8},"peak":12})");
   EXPECT_EQ(format_event(ExpertsEvent{5, {}, {{0.25, 0.75}, {0.5, 0.5}}}),
@@ -33,6 +37,7 @@ TEST(Events, GoldenLines) {
 
 TEST(Events, EveryKindSurvivesTheRoundTrip) {
   Metrics m = synthetic::run(10, 2, 4);
+  m.run->layout = "shard=2";
   const std::vector<Event> events = {*m.run,
                                      m.memory[1],
                                      m.steps[2],

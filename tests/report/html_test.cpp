@@ -86,7 +86,7 @@ TEST(Report, ShowsEveryPart) {
   const std::string page = render_report(synthetic::run(50, 2, 4), "hidden_size = 64\n");
   for (const char* text :
        {"first-light", "Held-out loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second", "13.7 M",
-        "Skipped steps", "activations", "178.3", "hidden_size = 64", "The function returns", "Layer 1", "finished"})
+        "Skipped steps", "activations", "178 MiB", "hidden_size = 64", "The function returns", "Layer 1", "finished"})
     EXPECT_NE(markup_of(page).find(text), std::string::npos) << text;
   EXPECT_EQ(count(markup_of(page), "data-chart="), data_of(page)["charts"].size());
   EXPECT_EQ(count(markup_of(page), "data-layer="), data_of(page)["heat"]["panels"].size());
@@ -103,6 +103,20 @@ TEST(Report, HostileTextsStayTexts) {
   EXPECT_EQ(page.find("<img"), std::string::npos);
   EXPECT_EQ(page.find("<script>alert"), std::string::npos);
   EXPECT_EQ(data_of(page)["charts"][1]["series"][1]["name"], evil);
+}
+
+// The most of each kind of memory need not come at once: a rank's figure is its arena's, as in the key figures.
+TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
+  Metrics m = synthetic::run(3, 1, 2);
+  m.run->world_size = 2;
+  m.run->layout = "shard=2";
+  m.memory = {{0, {{"weights", 600 << 10}, {"workspace", 700 << 10}}, 800 << 10}};
+  const std::string page = markup_of(render_report(m, ""));
+  EXPECT_NE(page.find("2 ranks: shard=2 · "), std::string::npos);
+  EXPECT_NE(page.find("</span><span>800 KiB</span>"), std::string::npos);
+  EXPECT_EQ(page.find("1.27 MiB"), std::string::npos) << "the sum of both";
+  EXPECT_NE(page.find("<td>600 KiB</td>"), std::string::npos);
+  EXPECT_NE(page.find("<td>all at once, at most</td><td>800 KiB</td>"), std::string::npos);
 }
 
 TEST(Report, PlaceholdersInTextsAreNotFilled) {

@@ -105,6 +105,27 @@ TEST(Metrics, ResumedFileEqualsTheUndisturbedOne) {
   }
 }
 
+// A run that goes on in another layout has other ranks; with another length alone it has the same.
+TEST(Metrics, AnotherLayoutHasItsOwnMemory) {
+  const TempFolder folder;
+  RunEvent run = *synthetic::run(20, 2, 4).run;
+  run.world_size = 2;
+  run.layout = "shard=2";
+  MetricsWriter out(folder / "m.jsonl");
+  out.append(run);
+  for (const int64_t rank : {0, 1}) out.append(MemoryEvent{rank, {{"weights", 8}}, 8});
+  run.total_steps = 40;
+  out.append(run);
+  EXPECT_EQ(read_metrics(folder / "m.jsonl").memory.size(), 2u);
+  run.layout = "tensor=2";
+  out.append(run);
+  out.append(MemoryEvent{0, {{"weights", 4}}, 4});
+  const Metrics metrics = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(metrics.memory.size(), 1u);
+  EXPECT_EQ(metrics.memory[0].peak, 4);
+  EXPECT_EQ(metrics.run->layout, "tensor=2");
+}
+
 TEST(Metrics, TruncateKeepsKindsItDoesNotKnowAndNamesADamagedLine) {
   const TempFolder folder;
   const std::string known = "{\"kind\":\"gpu\"}\n" + format_event(eval(4)) + "\n";

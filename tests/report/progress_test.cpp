@@ -80,6 +80,30 @@ TEST(Progress, ShortTasksLeaveNoLinesInALog) {
   EXPECT_EQ(screen.shown(), "another\nlater\n");
 }
 
+TEST(Progress, MilestonesStay) {
+  Screen log;
+  ProgressOptions options = log.options(false);
+  options.quiet_seconds = 2;
+  {
+    Progress progress(log.out, options);
+    progress.milestone(0.1, says("first"));
+    progress.update(0.5, says("too soon"));
+    progress.milestone(1.0, says("last"));
+    log.now += 10;
+    progress.update(1.0, says("said already"));
+  }
+  EXPECT_EQ(log.shown(), "first\nlast\n");
+
+  Screen screen;
+  {
+    Progress progress(screen.out, screen.options(true, 6));
+    progress.milestone(0.1, says("first"));
+    progress.update(0.5, says("half"));
+    progress.milestone(1.0, says("the last"));
+  }
+  EXPECT_EQ(screen.shown(), "first\n" + kErase + "half" + kErase + "the …\n") << "nothing is left to clear";
+}
+
 TEST(Progress, IsClearedAtTheEnd) {
   Screen screen;
   { Progress(screen.out, screen.options(true)).update(0, says("one")); }

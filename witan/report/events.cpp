@@ -23,6 +23,7 @@ void visit(Archive& a, RunEvent& e) {
   a("tokens_per_step", e.tokens_per_step);
   a("total_steps", e.total_steps);
   a("ceiling_gflops", e.ceiling_gflops);
+  a("layout", e.layout);
 }
 
 template <class Archive>
@@ -108,7 +109,8 @@ class Output {
   void operator()(const char* key, const Value& value) {
     json_[key] = value;
   }
-  void operator()(const char* key, const std::optional<double>& value) {
+  template <class Value>
+  void operator()(const char* key, const std::optional<Value>& value) {
     if (value) json_[key] = *value;
   }
   void operator()(const char* key, const std::vector<int64_t>& value) {
@@ -137,8 +139,9 @@ class Input {
   }
   void operator()(const char* key, int64_t& out) const { out = count(find(key), key); }
   void operator()(const char* key, double& out) const { out = number(find(key), key); }
-  void operator()(const char* key, std::optional<double>& out) const {
-    if (json_.contains(key)) out = number(json_[key], key);
+  template <class Value>
+  void operator()(const char* key, std::optional<Value>& out) const {
+    if (json_.contains(key)) (*this)(key, out.emplace());
   }
   void operator()(const char* key, std::vector<int64_t>& out) const {
     if (!json_.contains(key)) return;

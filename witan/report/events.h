@@ -21,7 +21,8 @@ struct RunEvent {
   int64_t active_parameters = 0;  // used by one token
   int64_t tokens_per_step = 0;
   int64_t total_steps = 0;
-  double ceiling_gflops = 0;  // GFLOP/s the machine reaches in a plain matrix product; 0: not measured
+  double ceiling_gflops = 0;               // GFLOP/s the machine reaches in a plain matrix product; 0: not measured
+  std::optional<std::string> layout = {};  // of several ranks: their mesh, as --mesh takes it
 };
 
 // Bytes held by one rank at its peak, by what they hold, as planned before the run.

@@ -41,7 +41,11 @@ class Collector {
  public:
   Collector(Metrics& out, std::string_view where) : out_(out), where_(where) {}
 
-  void operator()(RunEvent e) { out_.run = std::move(e); }
+  // Memory is planned anew where a run goes on in another layout.
+  void operator()(RunEvent e) {
+    if (out_.run && (out_.run->world_size != e.world_size || out_.run->layout != e.layout)) out_.memory.clear();
+    out_.run = std::move(e);
+  }
   void operator()(MemoryEvent e) { out_.memory.push_back(std::move(e)); }
   void operator()(MeasuredMemoryEvent e) { out_.measured_memory.push_back(std::move(e)); }
   void operator()(BaselineEvent e) { out_.baselines.push_back(std::move(e)); }

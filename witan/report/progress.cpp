@@ -99,6 +99,10 @@ int Progress::width() const {
   return 80;
 }
 
+int Progress::milestone_of(double fraction) const {
+  return static_cast<int>(100 * std::clamp(fraction, 0.0, 1.0) + 1e-9) / options_.milestone_percent;
+}
+
 void Progress::update(double fraction, const std::function<std::string(int width)>& make) {
   const std::lock_guard lock(mutex_);
   if (options_.is_tty) {
@@ -110,7 +114,7 @@ void Progress::update(double fraction, const std::function<std::string(int width
     draw();
     return;
   }
-  const int milestone = static_cast<int>(100 * std::clamp(fraction, 0.0, 1.0) + 1e-9) / options_.milestone_percent;
+  const int milestone = milestone_of(fraction);
   const double now = options_.now();
   if (std::exchange(fraction_, fraction) > fraction) {
     milestone_ = -1;
@@ -121,6 +125,18 @@ void Progress::update(double fraction, const std::function<std::string(int width
   said_at_ = now;
   say(out_, make(0) + "\n");
   std::fflush(out_);
+}
+
+void Progress::milestone(double fraction, const std::function<std::string(int width)>& make) {
+  const std::lock_guard lock(mutex_);
+  erase();
+  line_.clear();
+  const int columns = options_.is_tty ? width() - 1 : 0;
+  say(out_, (options_.is_tty ? fit_width(make(columns), columns) : make(0)) + "\n");
+  std::fflush(out_);
+  milestone_ = milestone_of(fraction);
+  fraction_ = fraction;
+  said_at_ = options_.now();
 }
 
 void Progress::note(std::string_view line) {

@@ -38,6 +38,8 @@ class Progress {
   // on a terminal at most four times a second, with its width, otherwise at milestones, with 0 for no limit. Work that
   // goes back is another task. What is wider than the terminal is cut.
   void update(double fraction, const std::function<std::string(int width)>& make);
+  // A line of it that stays, on a terminal too, whenever it comes: of the first and the last of what is done.
+  void milestone(double fraction, const std::function<std::string(int width)>& make);
   // A line that stays, above the progress line.
   void note(std::string_view line);
   // A line for programs: on options.data, while the progress line, which may share its terminal, makes way.
@@ -52,6 +54,7 @@ class Progress {
   void draw();
   void erase();
   int width() const;
+  int milestone_of(double fraction) const;
 
   std::mutex mutex_;
   std::FILE* out_;

@@ -63,8 +63,8 @@ std::string header_section(const Metrics& m) {
   const std::string name = m.run ? m.run->name : "run";
   std::string facts;
   if (m.run)
-    facts = fmt::format("Started {} · {} {} · ", m.run->started, m.run->world_size,
-                        m.run->world_size == 1 ? "rank" : "ranks");
+    facts = fmt::format("Started {} · {} {}{} · ", m.run->started, m.run->world_size,
+                        m.run->world_size == 1 ? "rank" : "ranks", m.run->layout ? ": " + *m.run->layout : "");
   facts += m.end ? m.end->reason : "not finished";
   return fmt::format(
       "<header>\n<p class=\"kicker\">Witan training report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
@@ -182,21 +182,21 @@ std::string memory_bar(const MemoryEvent& rank, const std::vector<std::string>& 
       out += fmt::format("<i class=\"tag-{}\" style=\"width:{:.2f}%\" title=\"{}: {}\"></i>", tag_colour(i),
                          100 * bytes / longest, escape_html(names[i]), format_bytes(bytes));
   }
-  return out + fmt::format("</span><span>{}</span>\n", format_bytes(tag_total(rank)));
+  return out + fmt::format("</span><span>{}</span>\n", format_bytes(static_cast<double>(rank.peak)));
 }
 
 std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vector<std::string>& names) {
-  constexpr double kMiB = 1024 * 1024;
-  std::string out = "<div class=\"scroll\"><table><thead><tr><th>MiB</th>";
+  const auto cell = [](double bytes) { return fmt::format("<td>{}</td>", format_bytes(bytes)); };
+  std::string out = "<div class=\"scroll\"><table><thead><tr><th>most of each kind</th>";
   for (const MemoryEvent& rank : memory) out += fmt::format("<th>Rank {}</th>", rank.rank);
   out += "</tr></thead><tbody>\n";
   for (size_t i = 0; i < names.size(); ++i) {
     out += fmt::format("<tr><td><span class=\"swatch tag-{}\"></span>{}</td>", tag_colour(i), escape_html(names[i]));
-    for (const MemoryEvent& rank : memory) out += fmt::format("<td>{:.1f}</td>", tag_bytes(rank, names[i]) / kMiB);
+    for (const MemoryEvent& rank : memory) out += cell(tag_bytes(rank, names[i]));
     out += "</tr>\n";
   }
-  out += "<tr><td>peak</td>";
-  for (const MemoryEvent& rank : memory) out += fmt::format("<td>{:.1f}</td>", static_cast<double>(rank.peak) / kMiB);
+  out += "<tr><td>all at once, at most</td>";
+  for (const MemoryEvent& rank : memory) out += cell(static_cast<double>(rank.peak));
   return out + "</tr>\n</tbody></table></div>\n";
 }
 

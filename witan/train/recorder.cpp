@@ -58,15 +58,18 @@ Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
   metrics_.truncate_after(step);
   log_.info(fmt::format("begin at step {}", step));
+  first_step_ = step + 1;
   const std::string& tensorboard = config_.log.tensorboard_dir;
   if (tensorboard != "none")
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
   const auto before = read_metrics(folder_.metrics()).run;
-  if (before && before->total_steps == run.total_steps) return;
+  const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;
+  if (before && before->total_steps == run.total_steps && !laid_out_anew) return;
   metrics_.append(run);
+  if (laid_out_anew)
+    for (const MemoryEvent& rank : plan_.memory) metrics_.append(rank);
   if (before) return;
-  for (const MemoryEvent& rank : plan_.memory) metrics_.append(rank);
   metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
@@ -94,7 +97,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (megatron_)
     megatron_->step(state, result, step_s);
   else
-    show(state, event);
+    show(state, event, result.stop);
   if (!config_.train.closes_interval(state.step) && !result.stop) return;
   metrics_.append(event);
   const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
@@ -145,7 +148,7 @@ void Recorder::print(const std::string& text) {
   }
 }
 
-void Recorder::show(const TrainState& state, const StepEvent& event) {
+void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
   TrainStatus status;
   status.step = state.step;
   status.total_steps = config_.train.train_iters;
@@ -164,8 +167,14 @@ void Recorder::show(const TrainState& state, const StepEvent& event) {
   status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
   if (!status.eta_s && plan_.step_seconds > 0)
     status.eta_s = plan_.step_seconds * static_cast<double>(config_.train.train_iters - state.step);
-  progress_.update(static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters),
-                   [&](int width) { return format_train_line(status, width, progress_.colour()); });
+  const bool last = state.step == config_.train.train_iters;
+  if (last) status.eta_s.reset();
+  const double done = static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters);
+  const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
+  if (stays || last || state.step == first_step_)
+    progress_.milestone(done, line);
+  else
+    progress_.update(done, line);
 }
 
 void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,

@@ -22,7 +22,7 @@ class Recorder {
   Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
 
   // Opens the file, or goes on with it as it was at `step`, the checkpoint's: what lies beyond is forgotten. The run's
-  // own event is written anew where the run was given another length.
+  // own event is written anew where the run was given another length or layout, with the latter's memory.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
   void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s);
@@ -43,7 +43,8 @@ class Recorder {
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()
 
  private:
-  void show(const TrainState& state, const StepEvent& event);
+  // `stays`: where it is the last step of this call.
+  void show(const TrainState& state, const StepEvent& event, bool stays);
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
 
@@ -54,6 +55,7 @@ class Recorder {
   Log log_;
   Progress& progress_;
   RateEstimator rate_;
+  int64_t first_step_ = 1;    // of this call
   double interval_loss_ = 0;  // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;
