@@ -1,5 +1,6 @@
 #include "witan/train/signals.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace witan {
@@ -58,6 +59,24 @@ TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
         std::_Exit(StopSignals::requested() ? 7 : 8);
       },
       ::testing::ExitedWithCode(7), "stopping");
+}
+
+TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
+  using Voice = StopSignals::Voice;
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end);
+        const StopSignals run(StopSignals::Answer::stop, Voice::silent);
+        std::raise(SIGTERM);
+        std::_Exit(StopSignals::requested() ? 7 : 8);
+      },
+      ::testing::ExitedWithCode(7), ::testing::StrEq(""));
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end, Voice::silent);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), ::testing::StrEq(""));
 }
 
 // A run's own answer stands within the command's, which comes back with what was asked meanwhile.

@@ -69,11 +69,11 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
       prepare_dataset(sources.files, text_encoder(tokenizer), folder.tokens(), options,
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
-  progress.note(
-      cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ", corpus.documents,
-          " documents: ", format_count(static_cast<double>(prepared.train.tokens)), " tokens to train on, ",
-          format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
-          prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
+  progress.note(cat(
+      "text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ", corpus.documents,
+      corpus.documents == 1 ? " document: " : " documents: ", format_count(static_cast<double>(prepared.train.tokens)),
+      " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
+      prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   if (corpus.bad_rows > 0)
     progress.note(cat("warning: ", corpus.bad_rows, " of ", corpus.rows, " rows are broken; see ",
                       folder.tokens().string(), ".quarantine.jsonl"));

@@ -13,10 +13,13 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 // Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
 std::atomic<int> received = 0;
 std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<StopSignals::Answer>::is_always_lock_free);
+std::atomic<StopSignals::Voice> voice = StopSignals::Voice::loud;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<StopSignals::Answer>::is_always_lock_free &&
+              std::atomic<StopSignals::Voice>::is_always_lock_free);
 
 // The only way to speak from a handler.
 void say(std::string_view text) {
+  if (voice == StopSignals::Voice::silent) return;
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -39,9 +42,10 @@ void on_signal(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals(Answer answer) : answer_before_(current) {
+StopSignals::StopSignals(Answer answer, Voice own_voice) : answer_before_(current), voice_before_(voice) {
   received = 0;
   current = answer;
+  voice = own_voice;
   struct sigaction action {};
   action.sa_handler = on_signal;
   ::sigemptyset(&action.sa_mask);
@@ -56,6 +60,7 @@ StopSignals::StopSignals(Answer answer) : answer_before_(current) {
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   current = answer_before_;
+  voice = voice_before_;
 }
 
 bool StopSignals::requested() {

@@ -16,7 +16,11 @@ class StopSignals {
     end,   // the process ends at once, with exit_code(): there is nothing to save, or all is saved
     stop,  // requested(); a second SIGINT ends the process at once, with the last checkpoint intact
   };
-  explicit StopSignals(Answer answer);
+  enum class Voice : uint8_t {
+    loud,    // says on the standard error what comes of a signal
+    silent,  // of processes that a launcher signals all at once: one of them speaks
+  };
+  explicit StopSignals(Answer answer, Voice own_voice = Voice::loud);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -27,6 +31,7 @@ class StopSignals {
 
  private:
   Answer answer_before_;
+  Voice voice_before_;
   struct sigaction before_[5];
 };
 

@@ -369,7 +369,8 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   });
 
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-  const StopSignals signals(StopSignals::Answer::stop);
+  const StopSignals signals(StopSignals::Answer::stop,
+                            world->runs(0) ? StopSignals::Voice::loud : StopSignals::Voice::silent);
   restart_resident_peak();  // reading text and measuring ceilings have given back what they took
   const auto train_rank = [&](int rank) {
     require_same_settings(*world, rank, settings_of(config));
