@@ -101,6 +101,43 @@ TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
           {"no time is known for dtype = float64"});
 }
 
+TEST_F(PlanCommandTest, OffersSizesThatDivide) {
+  refuses({"--mesh", "tensor=3", "--ffn-hidden-size", "768"}, 3,
+          {"tensor_model_parallel_size = 3: num_attention_heads = 4 cannot be divided among so many ranks evenly; the "
+           "nearest that work are 2 and 4"});
+  refuses({"--tp", "2"}, 2, {"there is no flag --tp (did you mean --tensor-model-parallel-size?)"});
+  refuses({"--data-parallel-sharding-strategy", "fsdp"}, 3, {"(did you mean optim_grads_params?)"});
+  refuses({"--data-parallel-sharding-strategy", "zero2"}, 3, {"(did you mean optim_grads?)"});
+}
+
+// Of a tokenizer that is not trained yet.
+TEST_F(PlanCommandTest, SaysThatAVocabularyIsAssumed) {
+  const std::vector<std::string> small = {
+      "plan", "--runs-folder", own_.path().string(), "--num-layers", "1", "--hidden-size", "32", "--num-experts", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), small.begin(), small.end());
+    return witan(more).out;
+  };
+  const std::string words = "vocabulary: 4,096 entries are assumed, as no tokenizer is there yet";
+  EXPECT_TRUE(contains(with({}), words));
+  EXPECT_TRUE(contains(with({"--print-layout"}), words));
+  EXPECT_TRUE(contains(with({"--search", "--gpus", "2", "--dtype", "bfloat16"}), words));
+  EXPECT_EQ(nlohmann::json::parse(with({"--json"}))["assumed_vocabulary"], 4096);
+  EXPECT_EQ(nlohmann::json::parse(with({"--json", "--print-layout"}))["assumed_vocabulary"], 4096);
+  EXPECT_EQ(nlohmann::json::parse(with({"--json", "--tokenizer-vocab-size", "300"}))["assumed_vocabulary"], 300);
+  EXPECT_FALSE(contains(with({"--vocab-size", "5000"}), "assumed"));
+  EXPECT_FALSE(nlohmann::json::parse(with({"--vocab-size", "5000", "--json"})).contains("assumed_vocabulary"));
+}
+
+TEST_F(PlanCommandTest, PrintsALayoutForPrograms) {
+  const Said said = plan({"--ranks", "4", "--expert-model-parallel-size", "2", "--use-distributed-optimizer",
+                          "--micro-batch-size", "1", "--print-layout", "--json"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["mesh"]["shard"], 4);
+  EXPECT_EQ(json["mesh_of_experts"]["expert"], 2);
+}
+
 // What does not fit ends with what would, on as many ranks.
 TEST_F(PlanCommandTest, OffersWhatFitsOnAsManyGpus) {
   const Said said = plan({"--gpus", "1024", "--global-batch-size", "1024", "--micro-batch-size", "1",
@@ -134,6 +171,28 @@ TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
   const auto json = nlohmann::json::parse(planned.out);
   EXPECT_EQ(json["needed_bytes"], best["needed_bytes"]);
   EXPECT_DOUBLE_EQ(json["step_seconds"].get<double>(), best["step_seconds"].get<double>());
+}
+
+// 63 GPUs share neither 64 samples nor the 4 heads, 4 layers and 64 tokens; 48 do, as 16 for each of 3 stages, and 64.
+TEST_F(PlanCommandTest, ASearchOfANumberThatDividesNothingSaysWhichDo) {
+  const std::vector<std::string> asked = {
+      "--search", "--gpus", "63", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
+  const Said said = plan(asked);
+  EXPECT_EQ(said.code, 3) << said.err;
+  EXPECT_TRUE(contains(said.out, "No layout of 63 GPUs divides this model and its batches. Why not")) << said.out;
+  EXPECT_TRUE(contains(said.out, "\n  global_batch_size / micro_batch_size = 64 micro-batches cannot be shared evenly"))
+      << said.out;
+  EXPECT_TRUE(contains(said.err, "the nearest that work are 48 and 64 GPUs")) << said.err;
+  const std::vector<std::string> below = {
+      "--search", "--gpus", "48", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
+  EXPECT_EQ(plan(below).code, 0) << "what is offered works";
+}
+
+TEST_F(PlanCommandTest, TheCallInFullSaysNothingOfLoading) {
+  const Said said = plan({"--search", "--gpus", "2", "--dtype", "bfloat16", "--no-load-optim", "--run", "a b"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "witan train --run 'a b'")) << said.out;
+  EXPECT_FALSE(contains(said.out, "--no-load-optim")) << said.out;
 }
 
 TEST_F(PlanCommandTest, ASearchThatFindsNothingEndsLikeARunThatDoesNotFit) {

@@ -171,6 +171,16 @@ INSTANTIATE_TEST_SUITE_P(Launchers, MpirunTest, ::testing::Values("mpirun", "mpi
                            return name;
                          });
 
+// Each for itself: without rank 0, for which it would wait five minutes.
+TEST_F(ProcessesTest, RefuseWhatNoneCouldTrainBeforeTheyMeet) {
+  const pid_t child =
+      start(words("refused"), {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=9"}, "rank-1.log");
+  EXPECT_EQ(end_of(child), 3);
+  EXPECT_TRUE(contains(read_text(own_ / "rank-1.log"),
+                       "process 1 of 3: expert_model_parallel_size = 2: 3 ranks do not form whole groups of 2"))
+      << read_text(own_ / "rank-1.log");
+}
+
 TEST_F(ProcessesTest, EndWithTheCauseWhereItIsAndWithSevenElsewhere) {
   auto nowhere = words("lost");
   *(std::find(nowhere.begin(), nowhere.end(), "--data") + 1) = own_ / "nowhere";

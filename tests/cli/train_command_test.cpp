@@ -88,6 +88,47 @@ TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
   EXPECT_NE(other.err.find("--fresh"), std::string::npos) << other.err;
 }
 
+// What this call says wins; what it leaves alone is the run's, and is told from it where the two do not go together.
+TEST_F(TrainCommandTest, ARefusalTellsTheRunsValuesFromTheCalls) {
+  ASSERT_EQ(train({"--mesh", "shard=2,expert=2"}).code, 0);
+  const std::string remembered = "expert_model_parallel_size = 2 is what the run " + (own_ / "runs/default").string() +
+                                 " has in its config.toml: give --expert-model-parallel-size (or expert=N in --mesh) "
+                                 "to say another";
+  for (const char* command : {"train", "plan"})
+    expect_refusal({command, "--runs-folder", own_ / "runs", "--mesh", "tensor=1", "--train-iters", "3"}, 3,
+                   {"expert_model_parallel_size = 2: more ranks than the 1 there are", remembered});
+  const Said own = witan({"train", "--runs-folder", own_ / "runs", "--mesh", "tensor=1,expert=2"});
+  EXPECT_EQ(own.code, 3);
+  EXPECT_FALSE(contains(own.err, "config.toml")) << own.err;
+  const Said other =
+      witan({"train", "--runs-folder", own_ / "runs", "--mesh", "tensor=1,expert=1", "--train-iters", "3"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_TRUE(contains(other.err, "ranks        1 of ")) << other.err;
+}
+
+TEST_F(TrainCommandTest, SaysItsLayoutAndWhatIsDivided) {
+  const Said said = train({"--mesh", "replicate=2,shard=2,expert=2", "--data-parallel-sharding-strategy",
+                           "optim_grads_params", "--global-batch-size", "4", "--micro-batch-size", "1"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "\nlayout       replicate=2,shard=2,expert=2\n")) << said.err;
+  EXPECT_TRUE(
+      contains(said.err,
+               "\ndivided      HSDP (optim_grads_params): values, gradients and optimizer are divided over shard "
+               "(2 ranks); experts are whole, as expert_shard has one rank; each of 2 replicas"))
+      << said.err;
+}
+
+// However short a run is, and however far apart its lines of metrics are.
+TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
+  const Said said = train({"--train-iters", "3", "--log-interval", "100"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "\nstep 1/3  loss ")) << said.err;
+  EXPECT_FALSE(contains(said.err, "step 2/3")) << said.err;
+  EXPECT_TRUE(contains(said.err, "\nstep 3/3  loss ")) << said.err;
+  const Said longer = train({"--train-iters", "5", "--log-interval", "100"});
+  EXPECT_TRUE(contains(longer.err, "\nstep 4/5  loss ")) << longer.err;
+}
+
 TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanStart) {
   ASSERT_EQ(train().code, 0);
   EXPECT_EQ(train({"--fresh", "--data", own_ / "nowhere"}).code, 4);

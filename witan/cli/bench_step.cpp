@@ -117,7 +117,6 @@ BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured&
 
 ExitCode bench_step(Context& context, State& state) {
   RunConfig& config = state.config;
-  read_run_config(context, config, *state.args);
   config.train.train_iters = kWarmUps + state.steps;
   config.train.sample_tokens = 0;
   resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
@@ -145,7 +144,10 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
        "witan bench step --config recipes/reference/moe.toml --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu"},
-      [&context, state] { return bench_step(context, *state); });
+      [&context, state] {
+        const ConfigSources sources = read_run_config(context, state->config, *state->args);
+        return telling_sources(sources, [&] { return bench_step(context, *state); });
+      });
   command->add_option("--steps", state->steps, "steps that are measured")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))

@@ -94,46 +94,59 @@ PlanOptions options_of(const State& state, const Tokenizer* tokenizer) {
   return options;
 }
 
-// A call that comes to this configuration, with Witan's defaults for what it leaves out.
-std::string full_command(const Context& context, const RunConfig& config) {
+// A call that comes to this configuration, with Witan's defaults for what it leaves out. How a checkpoint is loaded is
+// no part of it.
+std::string full_command(const Context& context, RunConfig config) {
+  config.load = {};
   return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
 }
 
-ExitCode search(Context& context, const State& state, const Cluster& cluster, int64_t vocab_size) {
+ExitCode search(Context& context, const State& state, const Cluster& cluster, int64_t vocab_size,
+                std::optional<int64_t> assumed) {
   SearchOptions options;
   options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
   options.memory = memory_of(state, cluster);
   options.vocab_size = vocab_size;
+  options.assumed_vocabulary = assumed;
   const SearchResult result = search_layouts(state.config, cluster, options);
   const auto command = [&](const RunConfig& asked) { return full_command(context, asked); };
   const std::string page = state.json ? search_json(result, state.config, options)
                                       : format_search(result, state.config, cluster, options, command);
   std::fputs(page.c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
+  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus, " GPUs divides this model and its ",
+                       "batches; ", nearest_gpus_text(result));
   require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus,
                             " GPUs was found that fits into ", format_bytes(static_cast<double>(options.memory)),
                             " of each");
   return ExitCode::done;
 }
 
-ExitCode plan(Context& context, State& state) {
+ExitCode plan(Context& context, State& state, const ConfigSources& sources) {
   RunConfig& config = state.config;
   std::optional<Tokenizer> tokenizer;
-  if (read_run_config(context, config, *state.args)) tokenizer = run_tokenizer(config);
+  if (sources.before) {
+    tokenizer = run_tokenizer(config);
+    std::fputs(cat("planned for the run ", sources.run.string(), ", where this call says nothing else\n").c_str(),
+               context.err);
+  }
   if (state.processes) config.parallel.ranks_per_process = 1;
   move_to(config, state.elsewhere);
   const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
   const int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data);
-  if (state.search) return search(context, state, *cluster, vocab_size);
+  const bool known = tokenizer || !config.data.tokenizer.empty() || config.model.vocab_size > 0;
+  const std::optional<int64_t> assumed = known ? std::nullopt : std::optional(vocab_size);
+  if (state.search) return search(context, state, *cluster, vocab_size, assumed);
   resolve(config, usable_cores(), vocab_size);
   config.validate();
   if (state.layout) {
-    std::fputs(format_layout(config).c_str(), context.out);
+    std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
     return ExitCode::done;
   }
   const int64_t bytes = memory_of(state, cluster);
   const PlanOptions options = options_of(state, tokenizer ? &*tokenizer : nullptr);
-  const Plan plan = make_plan(config, options);
+  Plan plan = make_plan(config, options);
+  plan.assumed_vocabulary = assumed;
   std::optional<Timing> timing;
   if (cluster)
     timing = timing_on(*cluster, plan, config);
@@ -165,7 +178,10 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan @recipes/megatron/mixtral.args --search --gpus 64 --memory 80GB\n"
        "witan plan --ranks 8 --expert-model-parallel-size 4 --use-distributed-optimizer true --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
-      [state, &context] { return plan(context, *state); });
+      [state, &context] {
+        const ConfigSources sources = read_run_config(context, state->config, *state->args);
+        return telling_sources(sources, [&] { return plan(context, *state, sources); });
+      });
   command->add_option("--memory", state->memory, "plan for a machine, or GPUs, with this much memory: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
   command->add_flag("--processes", state->processes,
@@ -201,11 +217,10 @@ void add_plan(CLI::App& app, Context& context) {
       ->type_name("GB/S")
       ->check(CLI::Range(0.01, 1e5).description(""))
       ->needs(gpus);
-  CLI::Option* json = command->add_flag("--json", state->json, "print JSON");
-  CLI::Option* layout = command
-                            ->add_flag("--print-layout", state->layout,
-                                       "print mesh, groups and how each parameter is held, and nothing else")
-                            ->excludes(json);
+  command->add_flag("--json", state->json, "print JSON");
+  CLI::Option* layout =
+      command->add_flag("--print-layout", state->layout,
+                        "print mesh, groups, what is divided and how each parameter is held, and nothing else");
   CLI::Option* search = command
                             ->add_flag("--search", state->search,
                                        "rank the layouts of --gpus that fit by the time of a step [--gpu h100]")

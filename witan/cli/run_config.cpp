@@ -4,9 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <vector>
 
+#include "witan/base/error.h"
 #include "witan/cli/megatron.h"
 #include "witan/parallel/mesh_shorthand.h"
+#include "witan/train/resolve.h"
 #include "witan/train/saved_config.h"
 
 namespace witan::cli {
@@ -44,6 +49,40 @@ std::set<std::string> apply(RunConfig& config, const ConfigArgs& args) {
   return given;
 }
 
+// Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
+bool names(const std::string& message, const std::string& key, const std::string& value) {
+  const auto is_word = [&](size_t at) {
+    return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 || message[at] == '_');
+  };
+  const std::string words = key + " = " + value;
+  for (size_t at = message.find(words); at != std::string::npos; at = message.find(words, at + 1))
+    if (!(at > 0 && is_word(at - 1)) && !is_word(at + words.size())) return true;
+  return false;
+}
+
+// Of the values that the message names, those that the run on disk has said and this call may say otherwise; or
+// nothing.
+std::string values_of_run(const ConfigSources& sources, const std::string& message) {
+  if (!sources.before) return "";
+  RunConfig before = *sources.before, defaults;
+  std::vector<std::string> values, flags;
+  const Fields was = before.fields(), usual = defaults.fields();
+  for (size_t i = 0; i < was.size(); ++i) {
+    const std::string& key = was[i].name;
+    if (sources.given.contains(key) || is_identity(was[i]) || was[i].text() == usual[i].text()) continue;
+    std::string value = was[i].text();  // texts carry TOML's quotes
+    std::erase(value, '"');
+    if (!names(message, key, value)) continue;
+    values.push_back(key + " = " + value);
+    const std::string_view axis = expert_axis_of(key);
+    flags.push_back(axis.empty() ? flag_name(key) : fmt::format("{} (or {}=N in --mesh)", flag_name(key), axis));
+  }
+  if (values.empty()) return "";
+  const bool one = values.size() == 1;
+  return fmt::format("{} {} what the run {} has in its config.toml: give {} to say {}", fmt::join(values, " and "),
+                     one ? "is" : "are", sources.run.string(), fmt::join(flags, " and "), one ? "another" : "others");
+}
+
 }  // namespace
 
 void add_megatron_flag(CLI::App& command) {
@@ -52,26 +91,38 @@ void add_megatron_flag(CLI::App& command) {
       ->group("configuration");
 }
 
-std::optional<RunConfig> read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args) {
+ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args) {
   const MegatronLine* line = context.megatron.get();
-  const std::set<std::string> given = apply(config, args);
-  if (line && line->defaults && !given.contains("run")) config.train.run = line->name;
+  ConfigSources sources;
+  sources.given = apply(config, args);
+  if (line && line->defaults && !sources.given.contains("run")) config.train.run = line->name;
   const std::string folder = config.train.runs_folder, run = config.train.run;
-  std::optional<RunConfig> before = saved_config(fs::path(folder) / run);
-  if (before) {
-    config = *before;
+  sources.run = fs::path(folder) / run;
+  sources.before = saved_config(sources.run);
+  if (sources.before) {
+    config = *sources.before;
     config.train.runs_folder = folder;
     config.train.run = run;
-    apply(config, args);
+    sources.given = apply(config, args);
     if (line)
       say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
-                                   (fs::path(folder) / run).string()));
+                                   sources.run.string()));
   } else if (line && line->defaults) {
-    require_megatron_sizes(given, *line);
-    say_defaults(context.err, *line, set_megatron_defaults(config, given));
+    require_megatron_sizes(sources.given, *line);
+    say_defaults(context.err, *line, set_megatron_defaults(config, sources.given));
   }
   if (line) say_harmless(context.err, *line);
-  return before;
+  return sources;
+}
+
+ExitCode telling_sources(const ConfigSources& sources, const std::function<ExitCode()>& body) {
+  try {
+    return body();
+  } catch (const ConfigError& error) {
+    const std::string remembered = values_of_run(sources, error.what());
+    if (remembered.empty()) throw;
+    throw ConfigError(cat(error.what(), ". ", remembered));
+  }
 }
 
 }  // namespace witan::cli

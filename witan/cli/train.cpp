@@ -19,7 +19,9 @@
 #include "witan/cli/run_config.h"
 #include "witan/comm/process_world.h"
 #include "witan/optim/lr_schedule.h"
+#include "witan/planner/division.h"
 #include "witan/planner/fit.h"
+#include "witan/planner/layout_choice.h"
 #include "witan/report/html.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
@@ -36,7 +38,7 @@ namespace {
 
 struct State {
   RunConfig config;
-  std::optional<RunConfig> before;  // that of the run on disk
+  ConfigSources sources;
   std::optional<ConfigArgs> args;
   bool fresh = false;
   std::vector<int> debug_ranks;
@@ -46,11 +48,10 @@ struct State {
 // The configuration of this call: that of the run on disk, if there is one, under what the call says. What makes a run
 // the same run must not change.
 void read_config(const Context& context, State& state) {
-  state.before = read_run_config(context, state.config, *state.args);
-  if (!state.before) return;
-  const fs::path path = fs::path(state.config.train.runs_folder) / state.config.train.run;
-  const auto changes = changed_identity(*state.before, state.config);
-  require<ConfigError>(state.fresh || changes.empty(), "the run ", path.string(),
+  state.sources = read_run_config(context, state.config, *state.args);
+  if (!state.sources.before) return;
+  const auto changes = changed_identity(*state.sources.before, state.config);
+  require<ConfigError>(state.fresh || changes.empty(), "the run ", state.sources.run.string(),
                        " was begun with another configuration: ", fmt::format("{}", fmt::join(changes, ", ")),
                        ". Give this one a name of its own with --run NAME, or start anew with --fresh");
 }
@@ -109,6 +110,7 @@ RunEvent run_event(const RunConfig& config, const Plan& plan, const RunPlan& pro
   event.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   event.config_hash = hash_hex(toml.data(), toml.size());
   event.world_size = config.parallel.ranks;
+  if (event.world_size > 1) event.layout = mesh_text(config);
   event.parameters = plan.counts.exact;
   event.active_parameters = plan.counts.active;
   event.tokens_per_step = plan.tokens_per_step;
@@ -139,14 +141,13 @@ void announce_gpus(const Plan& plan, Progress& progress) {
   progress.note("libraries    " + libraries);
 }
 
-// ", tensor 2, pipeline 4"
-std::string model_axes(const ParallelConfig& parallel) {
-  std::string axes;
-  for (const auto& [name, size] : {std::pair{"tensor", parallel.tensor_model_parallel_size},
-                                   {"context", parallel.context_parallel_size},
-                                   {"pipeline", parallel.pipeline_model_parallel_size}})
-    if (size > 1) axes += cat(", ", name, " ", size);
-  return axes;
+// Of several ranks: the mesh, as --mesh takes it, and what is divided along it.
+void announce_layout(const RunConfig& config, Progress& progress) {
+  if (config.parallel.ranks == 1) return;
+  progress.note("layout       " + mesh_text(config));
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  if (const std::string divided = division_text(config, layout); !divided.empty())
+    progress.note("divided      " + divided);
 }
 
 void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
@@ -158,13 +159,12 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
           ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
           : ""));
   const auto& parallel = config.parallel;
-  const int64_t divided = parallel.expert_model_parallel_size;
   const std::string where = config.parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
                                                      : fmt::format("of {} thread{}", config.parallel.threads,
                                                                    config.parallel.threads == 1 ? "" : "s");
-  progress.note(fmt::format("ranks        {} {}{}{}; {} of memory each", parallel.ranks, where, model_axes(parallel),
-                            divided > 1 ? fmt::format(", experts divided by {}", divided) : "",
+  progress.note(fmt::format("ranks        {} {}; {} of memory each", parallel.ranks, where,
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
+  announce_layout(config, progress);
   announce_gpus(plan, progress);
   const double rate = plan.step_flops / timing.step.seconds;
   progress.note(fmt::format(
@@ -261,9 +261,10 @@ class TrainCall {
   ExitCode run();
 
  private:
+  ExitCode go();
   bool leads() const { return !launch_ || launch_->rank == 0; }
   ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
-  // Of a process among several: meets the others, when it has looked for what none of them could train with.
+  // Of a process among several: meets the others, unless it refuses for itself what it was asked for.
   void meet();
   // What the launcher has decided.
   void settle(RunConfig& config) const;
@@ -294,13 +295,18 @@ class TrainCall {
 
 void TrainCall::meet() {
   if (!launch_) return;
-  const auto& parallel = state_.config.parallel;
+  RunConfig alone = state_.config;
+  auto& parallel = alone.parallel;
   require<ConfigError>(parallel.ranks % launch_->size == 0, "ranks = ", parallel.ranks, ", but the launcher started ",
                        launch_->size,
                        " processes, which cannot have equally many of them: leave --ranks out for a "
                        "rank each, or give a multiple of ",
                        launch_->size);
   const int64_t here = std::max<int64_t>(parallel.ranks / launch_->size, 1);
+  // What no ranks could train each process refuses for itself: none waits for one that has done so.
+  parallel.ranks = launch_->size * here;
+  resolve(alone, usable_cores(), 1);
+  alone.validate();
   require_devices(state_.config, here);
   check_debug_ranks(state_.debug_ranks, launch_->size * here);
   const double seconds = parallel.deadline_seconds();
@@ -364,11 +370,11 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   if (done >= config.train.train_iters) {
     std::FILE* out = talk(context_, config);
     say_finished(context_, out, config, *folder_, done);
-    if (state_.before) say_unused(out, *state_.before, asked_);
+    if (state_.sources.before) say_unused(out, *state_.sources.before, asked_);
     return std::nullopt;
   }
   if (!state_.fresh) require_memory_early(early, false, world(), usable(), progress);
-  if (state_.before) announce_schedule(*state_.before, config, done, progress);
+  if (state_.sources.before) announce_schedule(*state_.sources.before, config, done, progress);
   data_.emplace(prepare_run_data(config, *folder_, progress));
   return done;
 }
@@ -427,6 +433,10 @@ RunAids TrainCall::aids(const Plan& plan, int64_t done) const {
 
 ExitCode TrainCall::run() {
   read_config(context_, state_);
+  return telling_sources(state_.sources, [&] { return go(); });
+}
+
+ExitCode TrainCall::go() {
   ProgressOptions options = progress_options(context_.err);
   options.data = context_.out;
   Progress progress(context_.err, options);
@@ -465,12 +475,19 @@ class Silence {
 };
 
 ExitCode train_command(Context& context, State& state) {
-  const StopSignals signals(StopSignals::Answer::end);  // until there is something to save, and after it is saved
+  using Voice = StopSignals::Voice;
   const auto launch = find_launch();
-  if (!launch || launch->rank == 0) return TrainCall(context, state, launch, context.err).run();
+  const bool leads = !launch || launch->rank == 0;
+  // Until there is something to save, and after it is saved.
+  const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
+  if (leads) return TrainCall(context, state, launch, context.err).run();
   const Silence silence;
   Context quiet = silence.context(context);
-  return TrainCall(quiet, state, launch, context.err).run();
+  try {
+    return TrainCall(quiet, state, launch, context.err).run();
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat("process ", launch->rank, " of ", launch->size, ": ", error.what()));
+  }
 }
 
 }  // namespace

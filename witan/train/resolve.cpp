@@ -48,7 +48,7 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size) {
   parallel.expert_model_parallel_size = parallel.expert_ranks(ranks, model.moe.num_experts);
 }
 
-std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
+bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
   constexpr std::array<std::string_view, 4> free = {"recompute_granularity", "moe_grouped_gemm", "hidden_dropout",
@@ -56,14 +56,15 @@ std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };
+  return contains(keys, field.name) || (contains(sections, field.section) && !contains(free, field.name));
+}
+
+std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
   std::vector<std::string> changes;
   const Fields was = before.fields(), is = now.fields();
-  for (size_t i = 0; i < was.size(); ++i) {
-    const bool identity =
-        contains(keys, is[i].name) || (contains(sections, is[i].section) && !contains(free, is[i].name));
-    if (identity && was[i].text() != is[i].text())
+  for (size_t i = 0; i < was.size(); ++i)
+    if (is_identity(is[i]) && was[i].text() != is[i].text())
       changes.push_back(cat(is[i].name, " = ", is[i].text(), " (was ", was[i].text(), ")"));
-  }
   return changes;
 }
 

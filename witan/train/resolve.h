@@ -15,9 +15,11 @@ namespace witan {
 // rounded up to a multiple of make_vocab_size_divisible_by.
 void resolve(RunConfig& config, int cores, int64_t vocab_size);
 
-// Keys in which the two differ although a run must keep them to be the same run: model, data, batch sizes and seed,
-// each as "key = now (was before)". How long it trains, how fast it learns, how much it drops and how it is laid out
-// may change.
+// Whether a run must keep what the field, one of RunConfig's, says to be the same run: model, data, batch sizes and
+// seed. How long it trains, how fast it learns, how much it drops and how it is laid out may change.
+bool is_identity(const Field& field);
+
+// Such keys in which the two differ, each as "key = now (was before)".
 std::vector<std::string> changed_identity(RunConfig before, RunConfig now);
 
 }  // namespace witan
