@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Configures a preset of CMakePresets.json in build/PRESET, in silence unless it fails: scripts/configure.sh PRESET
+# WITAN_CMAKE has more arguments for cmake, as .ci/run does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=build/$1
 mkdir -p "$folder"
-if ! cmake --preset "$1" >"$folder/configure.log" 2>&1; then
+read -r -a more <<<"${WITAN_CMAKE:-}"
+if ! cmake --preset "$1" "${more[@]}" >"$folder/configure.log" 2>&1; then
   cat "$folder/configure.log" >&2
   echo "build: $folder cannot be configured (see above). If the compiler or the folder's place changed: make clean" >&2
   exit 1

@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli_support.h"
@@ -33,6 +35,25 @@ TEST(DiskSpeedTest, AFolderThatIsNotThereIsNamed) {
   EXPECT_TRUE(contains(message_of<IoError>([&] { cli::measure_disk(folder / "none"); }), "none"));
 }
 
+// On one core doctor measures one rank of one thread, and not ranks and threads of several: a third of the seconds.
+class OneCore {
+ public:
+  OneCore() {
+    sched_getaffinity(0, sizeof all_, &all_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+      if (CPU_ISSET(core, &all_)) CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OneCore() { sched_setaffinity(0, sizeof all_, &all_); }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  cpu_set_t all_{};
+};
+
 TEST(DoctorTest, SaysWhatItFound) {
   const Said said = witan({"doctor"});
   EXPECT_EQ(said.code, 0);
@@ -45,10 +66,11 @@ TEST(DoctorTest, SaysWhatItFound) {
 }
 
 TEST(DoctorTest, SpeaksJson) {
+  const OneCore core;
   const Said said = witan({"doctor", "--json"});
   ASSERT_EQ(said.code, 0);
   const auto json = nlohmann::json::parse(said.out);
-  EXPECT_GE(json["processor"]["usable_cores"].get<int>(), 1);
+  EXPECT_EQ(json["processor"]["usable_cores"], 1);
   EXPECT_GT(json["memory"]["total"].get<uint64_t>(), 0u);
   EXPECT_GT(json["ceiling"]["fma_gflops"].get<double>(), 0);
   EXPECT_GT(json["disk"]["write_bytes_per_s"].get<double>(), 0);
@@ -90,6 +112,7 @@ TEST(DoctorTest, SpeaksJsonOfGpus) {
 }
 
 TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
+  const OneCore core;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path("/proc");
   const Said said = witan({"doctor"});
