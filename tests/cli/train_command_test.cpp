@@ -88,6 +88,18 @@ TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
   EXPECT_NE(other.err.find("--fresh"), std::string::npos) << other.err;
 }
 
+TEST_F(TrainCommandTest, AnotherPathToTheSameTextIsTheSameRun) {
+  ASSERT_EQ(train().code, 0);
+  const fs::path link = own_ / "link";
+  fs::create_directory_symlink(own_ / "text", link);
+  for (const fs::path& same : {own_ / "runs/../text", link})
+    EXPECT_EQ(train({"--data", same, "--train-iters", "2"}).code, 0) << same;
+  fs::copy(own_ / "text", own_ / "other");
+  const Said other = train({"--data", own_ / "other"});
+  EXPECT_EQ(other.code, 3) << other.err;
+  EXPECT_TRUE(contains(other.err, "data = \"" + (own_ / "other").string() + "\" (was ")) << other.err;
+}
+
 // What this call says wins; what it leaves alone is the run's, and is told from it where the two do not go together.
 TEST_F(TrainCommandTest, ARefusalTellsTheRunsValuesFromTheCalls) {
   ASSERT_EQ(train({"--mesh", "shard=2,expert=2"}).code, 0);

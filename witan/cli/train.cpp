@@ -357,7 +357,9 @@ ExitCode train_command(Context& context, State& state) {
   try {
     return TrainCall(quiet, state, launch, context.err).run();
   } catch (const ConfigError& error) {
-    throw ConfigError(cat("process ", launch->rank, " of ", launch->size, ": ", error.what()));
+    const std::string what = error.what();  // which may say of itself whose it is
+    throw ConfigError(what.starts_with("rank ") ? what
+                                                : cat("process ", launch->rank, " of ", launch->size, ": ", what));
   }
 }
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <sstream>
 #include <string_view>
+#include <variant>
 
 #include "witan/base/error.h"
+#include "witan/base/file.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
@@ -23,6 +26,25 @@ int64_t automatic_ranks(const RunConfig& config, int cores) {
   int64_t ranks = std::max<int64_t>(std::min<int64_t>(cores, micro_batches * model_ranks) / group, 1) * group;
   while (ranks > group && micro_batches % (ranks / model_ranks) != 0) ranks -= group;
   return ranks;
+}
+
+// Files and folders, separated by commas, however their paths are spelt.
+std::vector<fs::path> files_of(const std::string& list) {
+  std::vector<fs::path> files;
+  std::istringstream pieces(list);
+  for (std::string piece; std::getline(pieces, piece, ',');) {
+    std::error_code unknown;
+    const fs::path whole = fs::weakly_canonical(fs::absolute(piece, unknown), unknown);
+    files.push_back(unknown ? fs::path(piece) : whole);
+  }
+  return files;
+}
+
+bool says_the_same(const Field& before, const Field& now) {
+  constexpr std::array<std::string_view, 3> files = {"data", "data_path", "tokenizer"};
+  if (before.text() == now.text()) return true;
+  return std::ranges::find(files, now.name) != files.end() &&
+         files_of(*std::get<std::string*>(before.value)) == files_of(*std::get<std::string*>(now.value));
 }
 
 }  // namespace
@@ -63,7 +85,7 @@ std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
   std::vector<std::string> changes;
   const Fields was = before.fields(), is = now.fields();
   for (size_t i = 0; i < was.size(); ++i)
-    if (is_identity(is[i]) && was[i].text() != is[i].text())
+    if (is_identity(is[i]) && !says_the_same(was[i], is[i]))
       changes.push_back(cat(is[i].name, " = ", is[i].text(), " (was ", was[i].text(), ")"));
   return changes;
 }

@@ -19,7 +19,7 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size);
 // seed. How long it trains, how fast it learns, how much it drops and how it is laid out may change.
 bool is_identity(const Field& field);
 
-// Such keys in which the two differ, each as "key = now (was before)".
+// Such keys in which the two differ, each as "key = now (was before)"; another path to the same files is no difference.
 std::vector<std::string> changed_identity(RunConfig before, RunConfig now);
 
 }  // namespace witan
