@@ -5,9 +5,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <thread>
 
 #include "support/processes.h"
+#include "witan/base/stopwatch.h"
 #include "witan/comm/handshake.h"
 #include "witan/comm/process_world.h"
 
@@ -230,6 +232,99 @@ TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
     EXPECT_EQ(peers[0].host, peers[1].host);
     return "";
   }));
+}
+
+// A failure says which rank failed: one that is none is not believed, and what follows is.
+TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
+  constexpr uint32_t kFailure = 5, kFailed = 2;
+  const auto words = [](uint32_t kind, uint32_t rank) {
+    std::string text(2 * sizeof(uint32_t), '\0');
+    std::memcpy(text.data(), &kind, sizeof kind);
+    std::memcpy(text.data() + sizeof kind, &rank, sizeof rank);
+    return text + "all is lost";
+  };
+  for (const auto& payload : {words(kFailed, 1 << 20), words(kFailed, ~uint32_t{0}), words(kFailed + 1, 1)})
+    EXPECT_THAT(said_of(frame(kFailure, 0, payload.size(), payload)), HasSubstr("is lost: its connection ended"));
+  EXPECT_THAT(said_of(frame(kFailure, 0, 4, "four")), HasSubstr("is lost: its connection ended"));
+}
+
+constexpr int64_t kMuch = int64_t{16} << 20;  // more than connections hold
+
+// As rank 1, asks rank 0 for the data that it offers; whether it offers some.
+bool ask_for_data(const Socket& zero) {
+  constexpr uint32_t kOffer = 2, kAnswer = 3;
+  std::array<uint64_t, 3> header{};
+  while (static_cast<uint32_t>(header[0]) != kOffer)  // pulses come first
+    if (recv_all(zero, std::as_writable_bytes(std::span(header)), deadline_in(5)) != Transfer::done) return false;
+  const std::string answer = frame(kAnswer, header[1], 0);
+  return send_all(zero, std::as_bytes(std::span(answer)), deadline_in(1)) == Transfer::done;
+}
+
+// Rank 1 asks for data that it then does not read; meanwhile rank 2 is lost.
+TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    if (rank > 0) {
+      const auto peers = meet_peers(launch_of(rank, 3, port), 10);
+      if (rank == 1) {
+        EXPECT_TRUE(ask_for_data(peers[0].socket));
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until nothing more fits
+      }
+      if (rank == 2) wait_readable(peers[1].socket, 10);  // its end
+      if (rank == 1) {
+        ::shutdown(peers[2].socket.fd(), SHUT_WR);
+        std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      }
+      return "";
+    }
+    ProcessWorld world(launch_of(0, 3, port), {10, 20});
+    double seconds = 0;
+    std::string said;
+    try {
+      world.run([&](int) {
+        ProcessRank own(world);
+        const auto pair = world.group(0, {0, 1}, "pair");
+        const Stopwatch sending;
+        try {
+          pair->send(own.stream, own.stream.empty({kMuch}, DType::f32), 1);
+        } catch (...) {
+          seconds = sending.seconds();
+          throw;
+        }
+      });
+    } catch (const CommError& error) {
+      said = error.what();
+    }
+    EXPECT_LT(seconds, 3);
+    return said;
+  });
+  EXPECT_EQ(ended[0].code, 0);
+  EXPECT_THAT(ended[0].said, MatchesRegex("rank 0: rank 2 on .* is lost: its connection ended; rank 0 was in send .*"));
+}
+
+// A process that a debugger stops leaves what is sent to it unread, for longer than a host may be silent.
+TEST(ProcessMeeting, ARankThatADebuggerHoldsMayLeaveDataUnread) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    if (rank == 0) {
+      ProcessWorld world(launch_of(0, 2, port), {10, 20, 1, {1}});
+      world.run([&](int) {
+        ProcessRank own(world);
+        world.group(0, {0, 1}, "pair")->send(own.stream, own.stream.empty({kMuch}, DType::f32), 1);
+      });
+      return "";
+    }
+    const auto peers = meet_peers(launch_of(1, 2, port), 10);
+    EXPECT_TRUE(ask_for_data(peers[0].socket));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+    std::vector<std::byte> piece(size_t{1} << 20);
+    size_t got = 0;
+    while (got < kMuch * sizeof(float) && recv_all(peers[0].socket, piece, deadline_in(5)) == Transfer::done)
+      got += piece.size();
+    EXPECT_EQ(got, kMuch * sizeof(float));
+    return "";
+  });
+  expect_whole(ended);
 }
 
 }  // namespace

@@ -38,6 +38,8 @@ Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::sha
     links_.back()->host = std::move(peer.host);
     links_.back()->socket = std::move(peer.socket);
     links_.back()->ended = !links_.back()->socket.open();
+    const int other = size() - 1;
+    if (hold_ && hold_->may_hold(other) && !links_.back()->ended) wait_for_reader(links_.back()->socket);
     links_.back()->heard = Clock::now();
   }
   reader_ = std::thread([this] { read_all(); });

@@ -196,6 +196,10 @@ void keep_alive(const Socket& socket) {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kMostMilliseconds);
 }
 
+void wait_for_reader(const Socket& socket) {
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
 Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

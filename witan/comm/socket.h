@@ -54,6 +54,8 @@ std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::str
 
 // Small messages are sent at once, and the system finds out within 4 s that the other host is gone.
 void keep_alive(const Socket& socket);
+// What the other process leaves unread for longer, as a debugger stops it, is no loss.
+void wait_for_reader(const Socket& socket);
 
 enum class Transfer : uint8_t { done, closed, late };
 // All of the bytes, or why not.
