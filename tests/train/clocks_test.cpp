@@ -21,5 +21,17 @@ TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
   });
 }
 
+// Traces of hosts whose clocks differ begin together.
+TEST(Clocks, ShowOneMomentEachInItsOwnWay) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t before = steady_ns();
+  on_ranks(3, [&](ThreadRank& rank) {
+    const int64_t skew = rank.rank * 7 * kSecond;
+    const int64_t moment = common_moment_ns(rank.stream, *rank.everyone(), [&] { return steady_ns() + skew; });
+    EXPECT_GE(moment - skew, before - kSecond);
+    EXPECT_LE(moment - skew, steady_ns() + kSecond) << "a busy machine's round trip";
+  });
+}
+
 }  // namespace
 }  // namespace witan

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/message_of.h"
+#include "support/rank.h"
 #include "support/temp_folder.h"
 #include "train/run_support.h"
 
@@ -149,6 +150,24 @@ TEST(StepTracer, OfARunThatFailsIsWholeAndShowsTheCallThatDidNotEnd) {
   EXPECT_FALSE(fs::exists(folder.trace()));
   merge_traces(folder, 4);
   EXPECT_FALSE(fs::exists(folder.trace())) << "there is nothing to merge";
+}
+
+TEST(StepTracer, WhatAKillLeavesIsWholeSteps) {
+  const test::TempFolder temp;
+  const RunFolder folder(temp.path(), "a");
+  const RunConfig config = small_config();
+  const Layout layout(config.parallel, 1, config.model.moe.num_experts);
+  ThreadWorld world(1);
+  world.run([&](int rank) {
+    testing::Rank own(1);
+    const Groups groups = make_groups(world, layout, rank);
+    Engine engine(own.stream, groups, config);
+    StepTracer tracer(world, folder, groups, own.stream, StepRange{1, 9});
+    tracer.before_step(1);
+    engine.step(own_batches(config, layout, rank, 0), 1, 0);
+    tracer.after_step(1);
+    EXPECT_EQ(slices(events_of(folder.traces() / "rank-0.json"), 0, "steps").size(), 1u) << "eight more follow";
+  });
 }
 
 TEST(StepTracer, WithoutARangeNothingIsTraced) {

@@ -28,4 +28,12 @@ int64_t first_clock_ahead_ns(Stream& stream, Group& world, const std::function<i
   return std::abs(ahead) <= shortest ? 0 : ahead;
 }
 
+int64_t common_moment_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock) {
+  const int64_t ahead = first_clock_ahead_ns(stream, world, clock);
+  const Tensor moment = stream.empty({1}, DType::i64, MemoryTag::communication);
+  *moment.data<int64_t>() = clock();
+  world.broadcast(stream, moment, 0);
+  return *moment.data<int64_t>() - ahead;
+}
+
 }  // namespace witan

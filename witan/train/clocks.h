@@ -14,4 +14,7 @@ namespace witan {
 // Collective; `stream` is on the CPU.
 int64_t first_clock_ahead_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock = steady_ns);
 
+// One moment, as each rank's own clock shows it. Likewise.
+int64_t common_moment_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock = steady_ns);
+
 }  // namespace witan

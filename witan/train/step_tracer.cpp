@@ -80,13 +80,9 @@ void StepTracer::observe(RankTrace* trace) {
 }
 
 void StepTracer::begin() {
-  const int64_t ahead = first_clock_ahead_ns(everyone_->stream(), everyone_->group());
-  const Tensor origin = everyone_->stream().empty({1}, DType::i64, MemoryTag::communication);
-  *origin.data<int64_t>() = steady_ns();
-  everyone_->group().broadcast(everyone_->stream(), origin, 0);
+  const int64_t origin = common_moment_ns(everyone_->stream(), everyone_->group());
   fs::create_directories(folder_.traces());
-  trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()),
-                                       *origin.data<int64_t>() - ahead);
+  trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()), origin);
   observe(trace_.get());
 }
 
