@@ -460,5 +460,21 @@ TEST(Group, TenThousandMixedCallsOfFourRanks) {
   });
 }
 
+TEST(GatherPieces, SizesAndDtypesMustBeAgreedOn) {
+  const auto refused = [](const Shape& shape, DType dtype) {
+    ThreadWorld world(2, {.deadline_seconds = 20});
+    EXPECT_THROW(world.run([&](int index) {
+      Rank rank(1);
+      const Tensor piece = index == 0 ? rank.stream.zeros({4}, DType::f32) : rank.stream.zeros(shape, dtype);
+      world.group(index, {0, 1}, "data")->gather_pieces(rank.stream, std::vector<OwnedPiece>{{piece, 0}});
+    }),
+                 CommError)
+        << dtype << " " << shape;
+  };
+  refused({5}, DType::f32);
+  refused({4}, DType::i32);
+  refused({2}, DType::f64);  // as many bytes
+}
+
 }  // namespace
 }  // namespace witan

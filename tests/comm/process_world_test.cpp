@@ -505,5 +505,22 @@ TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
             "axis expert: rank 1 returned, but rank 0 waits for it in barrier");
 }
 
+// What does not fit into a message is cut, and the rest is told.
+TEST(ProcessWorld, AVeryLongErrorIsToldToo) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 1) throw DataError("row 7 is broken: " + std::string(100'000, 'x'));
+    group->barrier(rank.stream);
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::data));
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(ended[rank].said, HasSubstr("failed: row 7 is broken: xxxx"));
+    EXPECT_LT(ended[rank].said.size(), 10'000u);
+  }
+}
+
 }  // namespace
 }  // namespace witan

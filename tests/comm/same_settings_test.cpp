@@ -23,6 +23,7 @@ TEST(SameSettings, TheDifferenceIsNamed) {
   EXPECT_EQ(difference({other, usual, usual}), "hidden_size = 64 on ranks 1, 2, but 128 on rank 0");
   EXPECT_EQ(difference({usual, other}), "hidden_size = 64 on rank 0, but 128 on rank 1") << "the first of equals";
   EXPECT_EQ(difference({usual, {{"hidden_size", "64"}}}), "lr = 0.1 on rank 0, but (unknown) on rank 1");
+  EXPECT_EQ(difference({{{"hidden_size", "64"}}, usual, usual}), "lr = 0.1 on ranks 1, 2, but (unknown) on rank 0");
   EXPECT_EQ(difference({{{"mesh", ""}}, {{"mesh", "a"}}, {{"mesh", "b"}}}),
             "mesh = \"\" on rank 0, but a on rank 1, b on rank 2");
   const Settings five = {{"a", "1"}, {"b", "1"}, {"c", "1"}, {"d", "1"}, {"e", "1"}};

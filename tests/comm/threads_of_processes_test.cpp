@@ -165,5 +165,15 @@ TEST(ThreadsOfProcesses, RanksOfOtherProcessesAreRefused) {
   }));
 }
 
+// A debugger stops a process with all of its ranks: the silence of each is to be borne, on every rank.
+TEST(ThreadsOfProcesses, ADebuggerOfOneRankMayHoldItsWholeProcess) {
+  const int port = free_port();
+  expect_whole(in_processes(kProcesses, [&](int process) -> std::string {
+    ProcessWorld world(launch_of(process, kProcesses, port), {20, 20, kThreads, {1}});
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(world.hold()->may_hold(rank), rank < kThreads) << rank;
+    return world.first([] { return ""; });
+  }));
+}
+
 }  // namespace
 }  // namespace witan
