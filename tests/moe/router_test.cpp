@@ -237,5 +237,25 @@ TEST(Router, ComputesInFloat32ForBfloat16Models) {
   for (const double value : values(router.parameters()[0]->gradient())) EXPECT_TRUE(std::isfinite(value));
 }
 
+// A capacity above the tokens of one rank of the context axis may still be below those of the micro-batch.
+TEST(Router, ACapacityMayBeAboveTheTokensOfOneRank) {
+  testing::on_ranks(2, [](testing::ThreadRank& rank) {
+    const auto context = rank.everyone("context");
+    const Tensor logits = rank.stream.empty({8, 2}, DType::f64);  // 8 of 16 tokens, all of which take expert 0
+    for (int64_t t = 0; t < 8; ++t) {
+      logits.data<double>()[2 * t] = 1;
+      logits.data<double>()[2 * t + 1] = 0;
+    }
+    Tape tape(rank.stream, Tape::Mode::off);
+    const Routing all = ops::route(tape, tape.constant(logits), 1, false, context.get());
+    const Routing some =
+        ops::limit_to_capacity(rank.stream, all, {12, DropPolicy::position}, context.get(), /*sequences=*/1);
+    // Chunks 0 and 3 of four are the first rank's, 1 and 2 the other's: the last one is dropped.
+    EXPECT_EQ(some.kept.to_vector<int64_t>(), (std::vector<int64_t>{rank.rank == 0 ? 4 : 8, 0}));
+    const Routing roomy = ops::limit_to_capacity(rank.stream, all, {16, DropPolicy::position}, context.get(), 1);
+    EXPECT_EQ(roomy.kept.to_vector<int64_t>(), (std::vector<int64_t>{8, 0}));
+  });
+}
+
 }  // namespace
 }  // namespace witan

@@ -19,6 +19,7 @@
 #include "support/processes.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
+#include "witan/tensor/trail.h"
 
 namespace witan {
 namespace {
@@ -306,6 +307,52 @@ TEST(PipelineChannel, EndsOnProcessesWhenAStageDies) {
     EXPECT_THAT(process.said, HasSubstr("rank 1"));
     EXPECT_LT(process.seconds, 10);
   }
+}
+
+TEST(PipelineChannel, RefusesOutputsOfAnotherDtype) {
+  const Pipeline pipeline{.stages = 2, .micro_batches = 2};
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              on_ranks(2, [&](ThreadRank& rank) {
+                const auto group = rank.everyone("pipeline");
+                Layers layers(rank.stream, pipeline, rank.rank);
+                PipelineChannel(*group, pipeline, kShape, DType::f32).run(rank.stream, layers);
+              });
+            }),
+            "rank 0: pipeline: forward of micro-batch 0 through chunk 0 of stage 0 must return float32 [2, 3, 4], got "
+            "float64 [2, 3, 4]");
+}
+
+// What hangs while held-out text is looked at is said to be there.
+TEST(PipelineChannel, PassesOfALookAreThoseOfALook) {
+  class Watched : public StageModel {
+   public:
+    explicit Watched(Stream& stream) : stream_(stream) {}
+    Tensor forward(int64_t micro_batch, int, Tensor) override {
+      EXPECT_EQ(stream_.trail().micro_batch, micro_batch);
+      phases.push_back(stream_.trail().phase);
+      return {};
+    }
+    Tensor backward(int64_t, int, Tensor) override {
+      phases.push_back(stream_.trail().phase);
+      return {};
+    }
+    std::vector<Trail::Phase> phases;
+
+   private:
+    Stream& stream_;
+  };
+  using Phase = Trail::Phase;
+  testing::Rank rank(1);
+  MetaGroup alone(1, 0, "pipeline");
+  const auto phases_of = [&](Phase outer, Passes passes) {
+    Watched watched(rank.stream);
+    const TrailScope trail(rank.stream, outer);
+    PipelineChannel(alone, {1, 1, 1, passes}, kShape, DType::f64).run(rank.stream, watched);
+    EXPECT_EQ(rank.stream.trail().phase, outer);
+    return watched.phases;
+  };
+  EXPECT_EQ(phases_of(Phase::evaluation, Passes::forward), std::vector{Phase::evaluation});
+  EXPECT_EQ(phases_of(Phase::none, Passes::both), (std::vector{Phase::forward, Phase::backward}));
 }
 
 }  // namespace

@@ -142,5 +142,45 @@ TEST(StateCheck, CountsOnMeta) {
   EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather"), 2 * 4 * 8);  // two parameters, four experts held
 }
 
+// Values of bfloat16 are half of what is updated: their remainders to float32 must be alike too.
+TEST(StateCheck, NamesTheRankOfARemainderThatDiffers) {
+  EXPECT_EQ(without_rank(complaint([](Trained& on) {
+              if (on.rank.rank != 3) return;
+              on.optimizer->visit([](const OptimizerTensor& state) {
+                if (state.name != "master/norm") return;
+                ASSERT_TRUE(state.remainder.defined());
+                flip_bit(state.remainder, 4);
+              });
+            })),
+            "check_states after the update: master/norm must be the same on all 4 ranks of axis replicate, but differs "
+            "on rank(s) 3");
+}
+
+// A tied embedding is held twice, by the ends of a pipeline, which no axis of replicas joins.
+TEST(StateCheck, FindsATiedEmbeddingWhoseCopiesDiffer) {
+  ParallelConfig config;
+  config.pipeline_model_parallel_size = 2;
+  config.expert_model_parallel_size = 1;
+  const Layout layout(config, 2, 0);
+  const auto complaint_after = [&](bool update) {
+    return without_rank(test::message_of<CommError>([&] {
+      testing::on_ranks(2, [&](ThreadRank& rank) {
+        const Groups groups = make_groups(rank.world, layout, rank.rank);
+        const ParameterSpec tied{.name = "embedding", .shape = {30, 7}, .tied = true, .copy = rank.rank == 1};
+        SmallModel model(rank.stream, {tied}, groups);
+        const StateCheck check(model.parameters, groups);
+        const auto optimizer = make_optimizer({}, rank.stream, own_all(model.parameters));
+        if (update) check.after_init(rank.stream);
+        if (rank.rank == 1) flip_bit(model.named("embedding").value(), 11);
+        if (update) return check.after_update(rank.stream, *optimizer);
+        check.after_init(rank.stream);
+      });
+    }));
+  };
+  const std::string rest = ": embedding must be the same on the first and the last stage of the pipeline, but differs";
+  EXPECT_EQ(complaint_after(false), "check_states after init" + rest);
+  EXPECT_EQ(complaint_after(true), "check_states after the update" + rest);
+}
+
 }  // namespace
 }  // namespace witan

@@ -53,5 +53,10 @@ TEST(ChromeTrace, SeveralBecomeOne) {
             files[1].string() + ": this is no trace that Witan has written");
 }
 
+// Names come from files and paths, which may hold any bytes.
+TEST(ChromeTrace, BytesThatAreNoTextAreReplaced) {
+  EXPECT_EQ(Json::parse(json_text("a\xff z")).get<std::string>(), "a\xEF\xBF\xBD z");
+}
+
 }  // namespace
 }  // namespace witan

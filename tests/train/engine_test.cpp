@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "support/rank.h"
+#include "support/thread_world.h"
 #include "train/run_support.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
@@ -177,6 +178,23 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   config.train.global_batch_size = config.train.micro_batch_size;
   Engine small(rank.stream, groups, config);
   EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
+}
+
+// A signal may reach one process of a run alone.
+TEST(Engine, StopsOnEveryRankWhenOneIsAskedTo) {
+  RunConfig config = small_config();
+  config.parallel = {4, 2, 1};
+  config.validate();
+  const Layout layout(config.parallel, 4, config.model.moe.num_experts);
+  testing::on_ranks(4, [&](testing::ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout, rank.rank);
+    Engine engine(rank.stream, groups, config);
+    for (int asked = -1; asked < 4; ++asked) {
+      const auto batches = testing::own_batches(config, layout, rank.rank, 0);
+      EXPECT_EQ(engine.step(batches, asked + 2, asked + 1, [&] { return rank.rank == asked; }).stop, asked >= 0)
+          << "rank " << asked << " was asked";
+    }
+  });
 }
 
 }  // namespace
