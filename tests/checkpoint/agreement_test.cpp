@@ -52,5 +52,22 @@ TEST(Texts, TravelWhateverTheirLength) {
   });
 }
 
+// They travel while a model trains, beside which there is little room.
+TEST(Texts, MayBeLongerThanTheArena) {
+  const std::string text(size_t{5} << 20, 'x');
+  on_ranks(
+      2,
+      [&](Group& world, Stream& stream) {
+        const std::string own = text + std::to_string(world.rank());
+        const auto gathered = gather_texts(world, stream, own);
+        if (world.rank() == 0) {
+          EXPECT_EQ(gathered.size(), 2u);
+          EXPECT_TRUE(gathered[0] == text + "0" && gathered[1] == text + "1");
+        }
+        EXPECT_TRUE(broadcast_text(world, stream, own, 1) == text + "1");
+      },
+      int64_t{1} << 20);
+}
+
 }  // namespace
 }  // namespace witan
