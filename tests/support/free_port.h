@@ -1,3 +1,4 @@
+// Ports for tests of processes.
 #pragma once
 
 #include <random>
