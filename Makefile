@@ -21,7 +21,7 @@ test:  ## Build and run every test
 	@scripts/build.sh test
 	@scripts/test.sh test
 
-test-long:  ## Run tests of many steps and layouts in their long form (a quarter of an hour, up to 8 GiB)
+test-long:  ## Run tests of many steps and layouts in their long form (ten minutes, up to 8 GiB)
 	@scripts/setup.sh run test
 	@scripts/build.sh test
 	@scripts/test_long.sh
