@@ -76,6 +76,7 @@ TEST(DoctorTest, SpeaksJson) {
   EXPECT_GT(json["disk"]["write_bytes_per_s"].get<double>(), 0);
   EXPECT_TRUE(json["exchange_ok"].get<bool>());
   EXPECT_TRUE(json["problems"].is_array());
+  for (const auto& load : json["kernels"]) EXPECT_TRUE(load["busy"].is_boolean());
 }
 
 // With a GPU it measures; without one it says why none can be used.

@@ -2,15 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "support/temp_folder.h"
 #include "train/run_support.h"
-#include "witan/base/file.h"
-#include "witan/planner/ceilings_file.h"
 
 namespace witan {
 namespace {
 
-using test::TempFolder;
 using testing::small_config;
 
 // A machine of round figures: the product of matrices is bound by FLOPs, the norm by bytes.
@@ -173,55 +169,6 @@ TEST(Ceilings, MeasureEveryKernelOfAStep) {
         }
       EXPECT_GT(predict_step(plan, config, ceilings).seconds, 0);
     }
-}
-
-TEST(CeilingsFile, KeepsWhatWasMeasured) {
-  const TempFolder folder;
-  const fs::path path = folder / "cache/witan/ceilings.json";
-  const CeilingsFile file(path, "this machine");
-  EXPECT_FALSE(file.find({"float32", 2, 1}));
-  file.keep(round_ceilings());
-  Ceilings other = round_ceilings();
-  other.load.threads = 4;
-  other.between = 0.5;
-  file.keep(other);
-  const auto found = file.find({"float32", 2, 1});
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->kernels.at("gemm").flops, 50e9);
-  EXPECT_EQ(found->kernels.at("norm").seconds, 1.0);
-  EXPECT_EQ(found->exchange, round_ceilings().exchange);
-  EXPECT_EQ(found->fma_flops, 200e9);
-  EXPECT_EQ(found->copy_bytes, 10e9);
-  EXPECT_EQ(file.find({"float32", 2, 4})->between, 0.5);
-  EXPECT_FALSE(file.find({"bfloat16", 2, 1}));
-  EXPECT_EQ(file.get({"float32", 2, 4}).between, 0.5) << "kept, not measured again";
-}
-
-TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
-  const test::TempFolder folder;
-  const CeilingsFile file(folder / "ceilings.json", "this machine");
-  Ceilings ceilings = round_ceilings();
-  file.keep(ceilings);
-  ceilings.between = 0.75;
-  file.keep(ceilings);
-  EXPECT_EQ(file.find(ceilings.load)->between, 0.75);
-}
-
-TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
-  const TempFolder folder;
-  const fs::path path = folder / "ceilings.json";
-  CeilingsFile(path, "another machine").keep(round_ceilings());
-  EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
-  for (const char* text : {"", "{", "[]", "{\"machine\":\"this machine\"}",
-                           "{\"machine\":\"this machine\",\"ceilings\":[{\"dtype\":1}]}"}) {
-    write_file_atomically(path, text);
-    EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1})) << text;
-  }
-  CeilingsFile(path, "this machine").keep(round_ceilings());
-  EXPECT_TRUE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
-  const CeilingsFile nowhere("/proc/witan/ceilings.json", "this machine");
-  nowhere.keep(round_ceilings());  // a cache that cannot be written to is no error
-  EXPECT_FALSE(nowhere.find({"float32", 2, 1}));
 }
 
 }  // namespace

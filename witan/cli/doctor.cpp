@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -16,6 +18,7 @@
 #include "witan/cli/planning.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
+#include "witan/report/progress.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::cli {
@@ -65,14 +68,19 @@ void measure_machine(Findings& found) {
   found.copy = kernels::measure_copy_gbytes(all);
 }
 
-// Measured anew, whatever was kept.
-void measure_kernels(Findings& found) {
+// Measured anew, whatever was kept. Says how far it is.
+void measure_kernels(Findings& found, Progress& progress) {
   const CeilingsFile file = ceilings_file();
   std::vector<Load> loads = {{"float32", 1, 1}};
   if (found.cores > 1) loads.insert(loads.end(), {{"float32", found.cores, 1}, {"float32", 1, found.cores}});
   for (const Load& load : loads) {
-    found.kernels.push_back(measure_ceilings(load));
-    file.keep(found.kernels.back());
+    const size_t number = found.kernels.size() + 1;
+    progress.update(0, [&](int) {
+      return fmt::format("measuring the kernels of a step, {} of {}: {} rank{} of {} thread{}", number, loads.size(),
+                         load.ranks, load.ranks == 1 ? "" : "s", load.threads, load.threads == 1 ? "" : "s");
+    });
+    found.kernels.push_back(file.renew(load));
+    progress.clear();
   }
   if (file.find(loads.back())) found.kept_in = file.path().string();
 }
@@ -97,7 +105,7 @@ std::vector<std::string> find_problems(const Findings& found) {
   return problems;
 }
 
-Findings examine() {
+Findings examine(Progress& progress) {
   Findings found;
   found.processor = read_processor();
   found.cores = usable_cores();
@@ -105,7 +113,7 @@ Findings examine() {
   found.folder = fs::current_path().string();
   found.disk = try_disk(found.folder);
   measure_machine(found);
-  measure_kernels(found);
+  measure_kernels(found, progress);
   found.corpus_files = count_corpus();
   found.packages = read_packages();
   found.gpus = read_gpus();
@@ -134,6 +142,10 @@ Cost rate_of(const Ceilings& ceilings, std::initializer_list<const char*> names)
   return {sum.flops / sum.seconds, sum.bytes / sum.seconds, 1};
 }
 
+bool is_busy(const Findings& found) {
+  return std::ranges::any_of(found.kernels, [](const Ceilings& c) { return c.busy; });
+}
+
 void print_kernels(std::FILE* out, const Findings& found) {
   const char* label = "kernels";
   for (const Ceilings& c : found.kernels) {
@@ -151,6 +163,10 @@ void print_kernels(std::FILE* out, const Findings& found) {
     fmt::print(out, "\n");
     label = "";
   }
+  if (is_busy(found))
+    fmt::print(out,
+               "              other programs used the cores meanwhile: these figures are too low\n"
+               "              (`witan plan` measures again when the machine is idle)\n");
   fmt::print(out, "              {}\n",
              found.kept_in.empty() ? "kept nowhere: no folder for caches can be written to"
                                    : "kept for `plan` and `train` in " + found.kept_in);
@@ -165,6 +181,7 @@ nlohmann::ordered_json kernels_json(const std::vector<Ceilings>& all) {
     list.push_back({{"ranks", c.load.ranks},
                     {"threads", c.load.threads},
                     {"dtype", c.load.dtype},
+                    {"busy", c.busy},
                     {"kernels", rates},
                     {"exchange_bytes_per_s", c.exchange}});
   }
@@ -245,13 +262,18 @@ void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"doctor", "Say what this machine can do, and what is missing",
-       "Reads the hardware, measures disk, arithmetic and the kernels of a step (a few seconds), and lets two "
-       "thread-ranks talk. With --gpu it looks at the GPUs instead: devices, links, driver and libraries, and what "
+       "Reads the hardware, measures disk, arithmetic and the kernels of a step, and lets two thread-ranks talk: some "
+       "seconds "
+       "on an idle machine, up to a minute on a busy one, where the figures are too low. With --gpu it looks at the "
+       "GPUs instead: devices, links, driver and libraries, and what "
        "copies and matrix products reach; without a GPU that can be used it says why and ends with exit code 10.",
        "witan doctor\nwitan doctor --gpu\nwitan doctor --json"},
       [&context, state] {
         if (state->gpu) return doctor_gpu(context, state->json);
-        const Findings found = examine();
+        ProgressOptions options = progress_options(context.err);
+        options.quiet_seconds = std::numeric_limits<double>::infinity();  // a terminal alone is told how far it is
+        Progress progress(context.err, options);
+        const Findings found = examine(progress);
         (state->json ? print_json : print_text)(context.out, found);
         return ExitCode::done;
       });

@@ -67,8 +67,12 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
   if (config.parallel.on_gpu() && config.parallel.ranks > cuda::devices()) return std::nullopt;
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
-  if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
-  return timing_from(file.get(load), "measured now", plan, config, done);
+  const bool kept = file.find(load).has_value();
+  const Ceilings ceilings = file.get(load);
+  std::string source = kept ? kept_in(file) : "measured now";
+  if (ceilings.busy)
+    source += "; the machine was busy when they were measured: `witan doctor` measures them again when it is idle";
+  return timing_from(ceilings, std::move(source), plan, config, done);
 }
 
 Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& config) {
@@ -86,16 +90,26 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& conf
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
-  if (auto kept = file.find(load)) return timing_from(*kept, kept_in(file), plan, config, done);
+  const auto peak = [&] {
+    ThreadPool pool(load.ranks * load.threads);
+    return 1e9 * kernels::measure_fma_gflops(pool);
+  };
+  if (auto kept = file.find(load)) {
+    if (kept->busy && load.gpu.empty()) kept->fma_flops = std::max(kept->fma_flops, peak());
+    return timing_from(*kept, kept_in(file), plan, config, done);
+  }
   if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
-  ThreadPool pool(load.ranks * load.threads);
   Timing timing;
   timing.source = "the peak of multiply-adds";
-  timing.ceilings.fma_flops = 1e9 * kernels::measure_fma_gflops(pool);
+  timing.ceilings.fma_flops = peak();
   timing.step.seconds = plan.step_flops / (kUsualShare * timing.ceilings.fma_flops);
   timing.steps = steps_left(config, done);
   timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
   return timing;
+}
+
+void note_speed(const RunConfig& config, double gflops) {
+  ceilings_file().raise(load_of(config, usable_cores()), 1e9 * gflops);
 }
 
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config) {

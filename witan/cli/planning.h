@@ -31,9 +31,12 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
 // How long the plan's run takes on a cluster that need not be here. Throws ConfigError as Cluster::ceilings() does.
 Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& config);
 
-// timing_of() without holding up a start: where no ceilings are kept, from the peak of multiply-adds and the share of
-// it that steps usually reach.
+// timing_of() without holding up a start: ceilings of a busy machine are not measured again, but for the peak of
+// multiply-adds. Where no ceilings are kept it comes from that, and from the share of it that steps usually reach.
 Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done);
+
+// A run of this config had a step of so many GFLOP/s: kept ceilings that are below it are raised.
+void note_speed(const RunConfig& config, double gflops);
 
 // The tokenizer of a run that was begun; nothing where there is none yet.
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config);

@@ -120,6 +120,17 @@ std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
   return rates;
 }
 
+// Of the time that they want, the threads of a load must have so much of the cores. An idle machine gives them 0.97.
+constexpr double kUndisturbed = 0.9;
+
+// Whether a kernel was faster than what was measured as the most that is possible.
+bool beats_peak(const Ceilings& ceilings) {
+  return std::ranges::any_of(ceilings.kernels, [&](const auto& kernel) {
+    const Cost& cost = kernel.second;
+    return cost.seconds > 0 && ceilings.load.ranks * cost.flops / cost.seconds > ceilings.fma_flops;
+  });
+}
+
 void merge(Ceilings& into, const Measured& measured) {
   for (const auto& [kernel, cost] : measured.kernels)
     if (!is_exchange(cost)) into.kernels[kernel] += cost;
@@ -136,15 +147,42 @@ Load load_of(const RunConfig& config, int cores) {
           static_cast<int>(std::max<int64_t>(cores / parallel.ranks, 1))};
 }
 
+bool machine_is_busy(const Load& load) {
+  if (!load.gpu.empty()) return false;
+  ThreadPool all(load.ranks * load.threads);
+  return kernels::measure_core_share(all) < kUndisturbed;
+}
+
+Ceilings fastest_of(const Ceilings& first, Ceilings second) {
+  const auto rate = [](const Cost& cost) { return std::max(cost.flops, cost.bytes) / cost.seconds; };
+  for (const auto& [name, cost] : first.kernels) {
+    const auto [at, fresh] = second.kernels.try_emplace(name, cost);
+    if (!fresh && rate(cost) > rate(at->second)) at->second = cost;
+  }
+  for (const auto& [operation, bytes] : first.exchange) {
+    double& most = second.exchange[operation];
+    most = std::max(most, bytes);
+  }
+  second.fma_flops = std::max(first.fma_flops, second.fma_flops);
+  second.copy_bytes = std::max(first.copy_bytes, second.copy_bytes);
+  second.between = std::min(first.between, second.between);
+  return second;
+}
+
 Ceilings measure_ceilings(const Load& load) {
   if (!load.gpu.empty()) return measure_gpu_ceilings(load);
   Ceilings ceilings;
   ceilings.load = load;
-  {
+  double cores = 0;  // the shares that the threads had of them, summed over the looks at them
+  int looks = 0;
+  const auto measure_peaks = [&] {
     ThreadPool all(load.ranks * load.threads);
-    ceilings.fma_flops = kernels::measure_fma_gflops(all) * 1e9;
-    ceilings.copy_bytes = kernels::measure_copy_gbytes(all) * 1e9 / load.ranks;
-  }
+    cores += kernels::measure_core_share(all);
+    ++looks;
+    ceilings.fma_flops = std::max(ceilings.fma_flops, kernels::measure_fma_gflops(all) * 1e9);
+    ceilings.copy_bytes = std::max(ceilings.copy_bytes, kernels::measure_copy_gbytes(all) * 1e9 / load.ranks);
+  };
+  measure_peaks();
   bool usual = true;
   for (const RunConfig& config : probes(load)) {
     const int64_t arena = make_plan(config).arena_bytes();
@@ -162,11 +200,13 @@ Ceilings measure_ceilings(const Load& load) {
       between += measured.between / load.ranks;
       if (rank == 0) sums.exchange = exchange;
     });
+    measure_peaks();
     ceilings.kernels.merge(sums.kernels);  // the usual probe's figures are the ones kept
     if (!std::exchange(usual, false)) continue;
     ceilings.exchange = sums.exchange;
     ceilings.between = std::max(between, 0.0);
   }
+  ceilings.busy = cores < kUndisturbed * looks || beats_peak(ceilings);
   return ceilings;
 }
 

@@ -28,10 +28,18 @@ struct Ceilings {
                                            // GPUs those of a large product of matrices in the load's dtype
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
   double between = 0;                      // seconds outside kernels and exchanges for each second within kernels
+  bool busy = false;                       // the machine did other work meanwhile: all of this is too slow
 };
 
-// Takes about a second. The ranks' threads together should not exceed the cores. Of GPUs the first is measured, and no
-// kernels apart.
+// Whether this machine does so much else that measurements would be too slow. Takes about 0.03 s; GPUs are not looked
+// at.
+bool machine_is_busy(const Load& load);
+
+// Of two measurements under the same load the faster one of everything; as busy as the second.
+Ceilings fastest_of(const Ceilings& first, Ceilings second);
+
+// Takes some seconds, more on a busy machine, which it tells. The ranks' threads together should not exceed the cores.
+// Of GPUs the first is measured, and no kernels apart.
 Ceilings measure_ceilings(const Load& load);
 
 // The load whose ceilings tell about a run: the run's own, or one thread for each core where it has more than those.

@@ -13,9 +13,9 @@ namespace {
 Json to_json(const Ceilings& c) {
   Json kernels = Json::object();
   for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
-  return {{"dtype", c.load.dtype},    {"ranks", c.load.ranks},      {"threads", c.load.threads},
-          {"gpu", c.load.gpu},        {"kernels", kernels},         {"exchange", c.exchange},
-          {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between}};
+  return {{"dtype", c.load.dtype}, {"ranks", c.load.ranks},  {"threads", c.load.threads}, {"gpu", c.load.gpu},
+          {"kernels", kernels},    {"exchange", c.exchange}, {"fma_flops", c.fma_flops},  {"copy_bytes", c.copy_bytes},
+          {"between", c.between},  {"busy", c.busy}};
 }
 
 // Throws nlohmann's exceptions for what is no such object.
@@ -29,6 +29,7 @@ Ceilings from_json(const Json& json) {
   c.fma_flops = json.at("fma_flops").get<double>();
   c.copy_bytes = json.at("copy_bytes").get<double>();
   c.between = json.at("between").get<double>();
+  c.busy = json.value("busy", false);
   return c;
 }
 
@@ -79,10 +80,26 @@ void CeilingsFile::keep(const Ceilings& ceilings) const {
 }
 
 Ceilings CeilingsFile::get(const Load& load) const {
-  if (auto kept = find(load)) return *std::move(kept);
-  Ceilings measured = measure_ceilings(load);
+  if (auto kept = find(load); kept && (!kept->busy || probe_.busy(load))) return *std::move(kept);
+  return renew(load);
+}
+
+Ceilings CeilingsFile::renew(const Load& load) const {
+  Ceilings measured = probe_.measure(load);
+  if (const auto kept = find(load); kept && (kept->busy || measured.busy)) {
+    measured = fastest_of(*kept, std::move(measured));
+    measured.busy = measured.busy && kept->busy;
+  }
   keep(measured);
   return measured;
+}
+
+void CeilingsFile::raise(const Load& load, double flops) const {
+  auto kept = find(load);
+  if (!kept || flops <= kept->fma_flops) return;
+  kept->fma_flops = flops;
+  kept->busy = true;
+  keep(*kept);
 }
 
 }  // namespace witan

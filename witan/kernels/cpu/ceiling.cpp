@@ -1,5 +1,7 @@
 #include "witan/kernels/ceiling.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -49,8 +51,10 @@ float multiply_add(int64_t rounds) {
 double measure_fma_gflops(ThreadPool& pool) {
   constexpr int64_t kRounds = 200'000;
   constexpr double kFlops = 2.0 * kLanes * kChains * kRounds;
+  constexpr double kSeconds = 0.1;  // an attempt takes a millisecond: one of them is left alone on a busy machine too
   double best = 0;
-  for (int attempt = 0; attempt < 5; ++attempt) {
+  const auto begin = Clock::now();
+  for (int attempt = 0; attempt < 5 || seconds_since(begin) < kSeconds; ++attempt) {
     const auto start = Clock::now();
     pool.run(pool.threads(), [](int64_t) {
       volatile float keep = multiply_add(kRounds);
@@ -74,6 +78,27 @@ double measure_copy_gbytes(ThreadPool& pool) {
     best = std::max(best, 2.0 * kBytes / seconds_since(start) * 1e-9);
   }
   return best;
+}
+
+double measure_core_share(ThreadPool& pool) {
+  const auto process_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  constexpr double kSeconds = 0.03;
+  const auto start = Clock::now();
+  const double before = process_seconds();
+  // A thread that gets no core leaves its turn to another, and all take the longer.
+  pool.run(pool.threads(), [](int64_t) {
+    const auto begin = Clock::now();
+    while (seconds_since(begin) < kSeconds) {
+      volatile float keep = multiply_add(1000);
+      static_cast<void>(keep);
+    }
+  });
+  const double used = process_seconds() - before;
+  return std::min(used / (seconds_since(start) * pool.threads()), 1.0);
 }
 
 }  // namespace witan::kernels

@@ -1,0 +1,167 @@
+#include "witan/planner/ceilings_file.h"
+
+#include <gtest/gtest.h>
+
+#include "support/temp_folder.h"
+#include "witan/base/file.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+
+const Load kLoad = {"float32", 2, 1};
+
+Ceilings round_ceilings() {
+  Ceilings c;
+  c.load = kLoad;
+  c.fma_flops = 200e9;
+  c.copy_bytes = 10e9;
+  c.kernels["gemm"] = {50e9, 1e9, 1.0};
+  c.kernels["norm"] = {1e9, 5e9, 1.0};
+  c.exchange = {{"all_reduce", 2e9}, {"all_to_all_equal", 4e9}};
+  c.between = 0.25;
+  return c;
+}
+
+TEST(CeilingsFile, KeepsWhatWasMeasured) {
+  const TempFolder folder;
+  const fs::path path = folder / "cache/witan/ceilings.json";
+  const CeilingsFile file(path, "this machine");
+  EXPECT_FALSE(file.find({"float32", 2, 1}));
+  file.keep(round_ceilings());
+  Ceilings other = round_ceilings();
+  other.load.threads = 4;
+  other.between = 0.5;
+  file.keep(other);
+  const auto found = file.find({"float32", 2, 1});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kernels.at("gemm").flops, 50e9);
+  EXPECT_EQ(found->kernels.at("norm").seconds, 1.0);
+  EXPECT_EQ(found->exchange, round_ceilings().exchange);
+  EXPECT_EQ(found->fma_flops, 200e9);
+  EXPECT_EQ(found->copy_bytes, 10e9);
+  EXPECT_EQ(file.find({"float32", 2, 4})->between, 0.5);
+  EXPECT_FALSE(file.find({"bfloat16", 2, 1}));
+  EXPECT_EQ(file.get({"float32", 2, 4}).between, 0.5) << "kept, not measured again";
+}
+
+TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
+  const TempFolder folder;
+  const CeilingsFile file(folder / "ceilings.json", "this machine");
+  Ceilings ceilings = round_ceilings();
+  file.keep(ceilings);
+  ceilings.between = 0.75;
+  file.keep(ceilings);
+  EXPECT_EQ(file.find(ceilings.load)->between, 0.75);
+}
+
+TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
+  const TempFolder folder;
+  const fs::path path = folder / "ceilings.json";
+  CeilingsFile(path, "another machine").keep(round_ceilings());
+  EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
+  for (const char* text : {"", "{", "[]", "{\"machine\":\"this machine\"}",
+                           "{\"machine\":\"this machine\",\"ceilings\":[{\"dtype\":1}]}"}) {
+    write_file_atomically(path, text);
+    EXPECT_FALSE(CeilingsFile(path, "this machine").find({"float32", 2, 1})) << text;
+  }
+  CeilingsFile(path, "this machine").keep(round_ceilings());
+  EXPECT_TRUE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
+  const CeilingsFile nowhere("/proc/witan/ceilings.json", "this machine");
+  nowhere.keep(round_ceilings());  // a cache that cannot be written to is no error
+  EXPECT_FALSE(nowhere.find({"float32", 2, 1}));
+}
+
+// A machine that can be made busy, and counts how often it is measured.
+struct Machine {
+  CeilingsFile file(const fs::path& path) {
+    return {path,
+            "this machine",
+            {.measure =
+                 [this](const Load& load) {
+                   ++measured;
+                   Ceilings c = round_ceilings();
+                   c.load = load;
+                   c.busy = busy;
+                   if (busy) c.fma_flops /= 2, c.kernels["gemm"].seconds *= 4;
+                   return c;
+                 },
+             .busy = [this](const Load&) { return busy; }}};
+  }
+  bool busy = false;
+  int measured = 0;
+};
+
+TEST(CeilingsFile, ABusyMachineIsMeasuredAgainWhenItIsIdle) {
+  const TempFolder folder;
+  Machine machine;
+  const CeilingsFile file = machine.file(folder / "ceilings.json");
+  machine.busy = true;
+  EXPECT_TRUE(file.get(kLoad).busy);
+  EXPECT_TRUE(file.find(kLoad)->busy) << "and the file knows it";
+  EXPECT_EQ(file.get(kLoad).fma_flops, 100e9);
+  EXPECT_EQ(machine.measured, 1) << "it would be as slow again";
+  machine.busy = false;
+  const Ceilings idle = file.get(kLoad);
+  EXPECT_FALSE(idle.busy);
+  EXPECT_EQ(idle.fma_flops, 200e9);
+  EXPECT_EQ(idle.kernels.at("gemm").seconds, 1);
+  EXPECT_EQ(machine.measured, 2);
+  file.get(kLoad);
+  EXPECT_EQ(machine.measured, 2);
+}
+
+TEST(CeilingsFile, WhatAnIdleMachineDidABusyOneDoesNotReplace) {
+  const TempFolder folder;
+  Machine machine;
+  const CeilingsFile file = machine.file(folder / "ceilings.json");
+  file.renew(kLoad);
+  machine.busy = true;
+  const Ceilings kept = file.renew(kLoad);
+  EXPECT_EQ(machine.measured, 2);
+  EXPECT_FALSE(kept.busy);
+  EXPECT_EQ(kept.fma_flops, 200e9);
+  EXPECT_EQ(kept.kernels.at("gemm").seconds, 1);
+  EXPECT_FALSE(file.find(kLoad)->busy);
+}
+
+TEST(CeilingsFile, RunsRaiseACeilingThatTheyExceed) {
+  const TempFolder folder;
+  Machine machine;
+  const CeilingsFile file = machine.file(folder / "ceilings.json");
+  file.raise(kLoad, 1e12);
+  EXPECT_FALSE(file.find(kLoad)) << "there is none to raise";
+  file.renew(kLoad);
+  file.raise(kLoad, 150e9);
+  EXPECT_EQ(file.find(kLoad)->fma_flops, 200e9);
+  EXPECT_FALSE(file.find(kLoad)->busy);
+  file.raise(kLoad, 250e9);
+  EXPECT_EQ(file.find(kLoad)->fma_flops, 250e9);
+  EXPECT_TRUE(file.find(kLoad)->busy) << "so were its kernels";
+  EXPECT_EQ(file.get(kLoad).fma_flops, 250e9) << "measured again, and no lower than what was reached";
+  EXPECT_EQ(machine.measured, 2);
+}
+
+TEST(Ceilings, TheFasterOfTwoMeasurements) {
+  Ceilings one = round_ceilings(), other = round_ceilings();
+  one.kernels["gemm"] = {25e9, 1e9, 0.25};  // of another amount, and twice as fast
+  one.kernels["rope"] = {1e9, 1e9, 1};
+  one.exchange["all_reduce"] = 3e9;
+  one.copy_bytes = 5e9;
+  one.between = 0.125;
+  other.busy = true;
+  const Ceilings fastest = fastest_of(one, other);
+  EXPECT_EQ(fastest.kernels.at("gemm").seconds, 0.25);
+  EXPECT_EQ(fastest.kernels.at("norm").seconds, 1);
+  EXPECT_TRUE(fastest.kernels.contains("rope"));
+  EXPECT_EQ(fastest.exchange.at("all_reduce"), 3e9);
+  EXPECT_EQ(fastest.exchange.at("all_to_all_equal"), 4e9);
+  EXPECT_EQ(fastest.fma_flops, 200e9);
+  EXPECT_EQ(fastest.copy_bytes, 10e9);
+  EXPECT_EQ(fastest.between, 0.125);
+  EXPECT_TRUE(fastest.busy);
+}
+
+}  // namespace
+}  // namespace witan
