@@ -109,7 +109,7 @@ TEST_F(Signals, EachSavesAndSaysWhy) {
     std::this_thread::sleep_for(Milliseconds(50));  // the ranks train
     send(signal);
     EXPECT_EQ(exit_code(), code) << read_file(own_ / "said");
-    EXPECT_TRUE(said("stopping: what is under way is finished and saved")) << signal;
+    EXPECT_TRUE(said("Finishing this step and saving; Ctrl-C again quits without saving")) << signal;
     const int64_t now = newest(run());
     EXPECT_GT(now, before) << "a checkpoint that was due by the signal alone";
     before = now;
@@ -132,7 +132,7 @@ TEST_F(Signals, ASecondInterruptEndsItAtOnceWithTheLastCheckpointIntact) {
     start({"--train-iters", "1000000", "--save-interval", "1", "--eval-interval", "0"});
     ASSERT_TRUE(reaches([&] { return last_folder() > before + i; })) << read_file(own_ / "said");
     send(SIGINT);
-    ASSERT_TRUE(reaches([&] { return said("stopping:"); }) || !said("ended at once"));
+    ASSERT_TRUE(reaches([&] { return said("Finishing this step"); }) || !said("Quit without saving"));
     send(SIGINT);
     EXPECT_EQ(exit_code(), 130);
     EXPECT_EQ(newest(run()), last_folder()) << "the newest that is there is whole";

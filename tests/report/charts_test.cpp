@@ -18,14 +18,13 @@ const Chart* find(const std::vector<Chart>& charts, const std::string& title) {
 
 TEST(Charts, AFullRunHasThemAll) {
   const std::vector<Chart> charts = make_charts(synthetic::run(500, 2, 8));
-  for (const char* title :
-       {"Loss", "Held-out text", "Gradient norm", "Learning rate", "Busiest expert", "Router losses", "Throughput",
-        "Arithmetic", "Share of the machine's ceiling", "Time per step"})
+  for (const char* title : {"Loss", "Validation", "Gradient norm", "Learning rate", "Busiest expert", "Router losses",
+                            "Throughput", "Arithmetic", "Share of the machine's ceiling", "Time per step"})
     EXPECT_TRUE(find(charts, title)) << title;
   const Chart& loss = *find(charts, "Loss");
   ASSERT_EQ(loss.series.size(), 3u);
   EXPECT_EQ(loss.series[1].name, "smoothed");
-  EXPECT_EQ(find(charts, "Held-out text")->series[1].name, "Kneser-Ney bigram");
+  EXPECT_EQ(find(charts, "Validation")->series[1].name, "Kneser-Ney bigram");
 }
 
 TEST(Charts, WithoutDataThereIsNoChart) {
@@ -33,7 +32,7 @@ TEST(Charts, WithoutDataThereIsNoChart) {
   dense.evals.clear();
   dense.run->ceiling_gflops = 0;
   const std::vector<Chart> charts = make_charts(dense);
-  for (const char* title : {"Held-out text", "Busiest expert", "Router losses", "Share of the machine's ceiling"})
+  for (const char* title : {"Validation", "Busiest expert", "Router losses", "Share of the machine's ceiling"})
     EXPECT_FALSE(find(charts, title)) << title;
   EXPECT_EQ(find(charts, "Loss")->series.size(), 1u) << "three points are not smoothed";
   EXPECT_TRUE(make_charts({}).empty());

@@ -56,6 +56,8 @@ TEST(Smooth, WeighsOlderPointsLess) {
 
 TEST(Smooth, SpanGrowsWithTheCurveWithinLimits) {
   EXPECT_EQ(smoothing_span(1), 1);
+  EXPECT_EQ(smoothing_span(19), 1) << "few points are read one by one";
+  EXPECT_EQ(smoothing_span(20), 5) << "what is called smoothed is";
   EXPECT_EQ(smoothing_span(5000), 50);
   EXPECT_EQ(smoothing_span(10'000'000), 1000);
 }

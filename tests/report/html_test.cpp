@@ -85,7 +85,7 @@ TEST(Report, EmbeddedScriptsCannotEndTheirElement) {
 TEST(Report, ShowsEveryPart) {
   const std::string page = render_report(synthetic::run(50, 2, 4), "hidden_size = 64\n");
   for (const char* text :
-       {"first-light", "Held-out loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second", "13.7 M",
+       {"first-light", "Validation loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second", "13.7 M",
         "Skipped steps", "activations", "178 MiB", "hidden_size = 64", "The function returns", "Layer 1", "finished"})
     EXPECT_NE(markup_of(page).find(text), std::string::npos) << text;
   EXPECT_EQ(count(markup_of(page), "data-chart="), data_of(page)["charts"].size());

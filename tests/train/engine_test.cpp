@@ -61,6 +61,25 @@ TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
   EXPECT_EQ(calls, 1);
 }
 
+// By micro-batches: a backward takes about twice as long as a forward.
+TEST(Engine, TellsHowFarAStepIs) {
+  const RunConfig config = config_with("adam");
+  Rank rank(1);
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Engine engine(rank.stream, groups, config);
+  std::vector<double> shares;
+  engine.after_pass([&](double share) { shares.push_back(share); });
+  std::vector<Batch> batches;
+  for (int64_t j = 0; j < config.micro_batches(); ++j) batches.push_back(random_batch(config, j));
+  ASSERT_EQ(batches.size(), 4u);
+  const std::vector<double> expected = {1 / 12.0, 3 / 12.0, 4 / 12.0, 6 / 12.0, 7 / 12.0, 9 / 12.0, 10 / 12.0, 1};
+  for (const int64_t step : {1, 2}) {
+    shares.clear();
+    engine.step(batches, step, step - 1);
+    EXPECT_EQ(shares, expected) << "step " << step;
+  }
+}
+
 // Two documents in every sample.
 Batch batch_of(const RunConfig& config, int64_t number) {
   Batch batch = random_batch(config, number);

@@ -36,7 +36,8 @@ TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
         std::raise(SIGINT);  // the first of its kind
         std::raise(SIGINT);
       },
-      ::testing::ExitedWithCode(130), "ended at once: nothing was saved after the last checkpoint, which is intact");
+      ::testing::ExitedWithCode(130),
+      "Quit without saving: steps since the last checkpoint, or all if there is none, are lost");
 }
 
 TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
@@ -47,7 +48,7 @@ TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
           const StopSignals signals(StopSignals::Answer::end);
           std::raise(signal);
         },
-        ::testing::ExitedWithCode(code), "the same command takes it up again");
+        ::testing::ExitedWithCode(code), "nothing to save; the same command resumes");
 }
 
 TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
@@ -58,7 +59,9 @@ TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
         std::raise(SIGINT);
         std::_Exit(StopSignals::requested() ? 7 : 8);
       },
-      ::testing::ExitedWithCode(7), "stopping");
+      ::testing::ExitedWithCode(7),
+      "Finishing this step and saving; Ctrl-C again quits without saving\n\n"
+      "Finishing this step and saving; Ctrl-C again quits without saving");
 }
 
 TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
@@ -90,7 +93,7 @@ TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
         }
         if (StopSignals::requested() && StopSignals::exit_code() == ExitCode::preempted) std::raise(SIGINT);
       },
-      ::testing::ExitedWithCode(130), "the same command takes it up again");
+      ::testing::ExitedWithCode(130), "nothing to save; the same command resumes");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
     fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s\n", format_count(last.tokens_per_s), last.gflops);
   }
   if (!metrics.evals.empty())
-    fmt::print(out, "held-out      loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,
+    fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,
                metrics.evals.back().bits_per_byte, metrics.evals.back().step);
   for (const BaselineEvent& baseline : metrics.baselines)
     fmt::print(out, "to compare    {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);

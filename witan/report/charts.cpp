@@ -55,7 +55,7 @@ class Charts {
   // The curve itself, faint, behind its moving average.
   void add_smoothed(const std::string& name, int colour, const Curve& curve) {
     const double span = smoothing_span(curve.size());
-    if (span < 2) return add(name, Style::line, colour, curve);
+    if (span <= 1) return add(name, Style::line, colour, curve);
     add(name, Style::faint, colour, curve);
     add("smoothed", Style::line, colour, smooth(curve, span));
   }
@@ -73,10 +73,10 @@ void add_learning(Charts& charts, const Metrics& m) {
   const auto [first, last] = step_range(m);
   charts.open(Section::learning, "Loss", "nats per token");
   charts.add_smoothed("training", 1, curve_of(m.steps, [](const StepEvent& e) { return e.loss; }));
-  charts.add("held-out", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
+  charts.add("validation", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
 
   const Curve bits = curve_of(m.evals, [](const EvalEvent& e) { return e.bits_per_byte; });
-  charts.open(Section::learning, "Held-out text", "bits per byte");
+  charts.open(Section::learning, "Validation", "bits per byte");
   charts.add("this model", Style::dots, 2, bits);
   for (const BaselineEvent& b : m.baselines) {
     if (!bits.empty() && std::isfinite(b.bits_per_byte))
@@ -113,7 +113,8 @@ void add_speed(Charts& charts, const Metrics& m) {
 
   if (m.run && m.run->ceiling_gflops > 0) {
     charts.open(Section::speed, "Share of the machine's ceiling", "%", true);
-    charts.add_smoothed("share", 4, curve_of(m.steps, [](const StepEvent& e) { return 100 * e.ceiling_share; }));
+    charts.add_smoothed("share", 4,
+                        curve_of(m.steps, [](const StepEvent& e) { return std::min(100 * e.ceiling_share, 100.0); }));
   }
   charts.open(Section::speed, "Time per step", "milliseconds", true);
   charts.add("step", Style::line, 1, curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.step_s; }));

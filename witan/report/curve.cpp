@@ -35,7 +35,9 @@ Curve smooth(const Curve& curve, double span) {
 }
 
 double smoothing_span(size_t points) {
-  return std::clamp(static_cast<double>(points) / 100, 1.0, 1000.0);
+  constexpr size_t kFew = 20;  // which are read one by one
+  if (points < kFew) return 1;
+  return std::clamp(static_cast<double>(points) / 100, 5.0, 1000.0);
 }
 
 }  // namespace witan

@@ -20,7 +20,8 @@ Curve downsample(const Curve& curve, size_t most);
 // Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).
 Curve smooth(const Curve& curve, double span);
 
-// The span at which a training curve of so many points is readable and still follows its turns.
+// The span at which a training curve of so many points is readable and still follows its turns; 1: few points are left
+// as they are.
 double smoothing_span(size_t points);
 
 }  // namespace witan

@@ -48,6 +48,7 @@ class Progress {
   void clear();
 
   bool colour() const { return options_.colour; }
+  bool is_terminal() const { return options_.is_tty; }
   double now() const { return options_.now(); }
 
  private:

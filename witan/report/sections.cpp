@@ -33,27 +33,34 @@ double median_step(const Metrics& m, Get get) {
   return median(std::move(values));
 }
 
-// The end of the same moving average that the loss chart shows.
-double final_training_loss(const Metrics& m) {
+// The end of the moving average that the loss chart shows; where a run is too short for one, the last step's loss.
+std::string training_loss(const Metrics& m) {
   Curve curve;
   for (const StepEvent& e : m.steps)
     if (std::isfinite(e.loss)) curve.push_back({static_cast<double>(e.step), e.loss});
-  return curve.empty() ? NAN : smooth(curve, smoothing_span(curve.size())).back().y;
+  if (curve.empty()) return figure("Training loss", "nan", "nats per token");
+  const double span = smoothing_span(curve.size());
+  const std::string value = fmt::format("{:.3f}", smooth(curve, span).back().y);
+  return figure("Training loss", value,
+                span > 1 ? "nats per token, smoothed" : fmt::format("nats per token, step {:.0f}", curve.back().x));
 }
 
-std::string against_baseline(double bits, const std::vector<BaselineEvent>& baselines) {
-  if (baselines.empty()) return "held-out text";
+// An evaluation may be older than the steps beside it.
+std::string against_baseline(const EvalEvent& eval, const std::vector<BaselineEvent>& baselines) {
+  if (baselines.empty()) return fmt::format("validation text, step {}", eval.step);
   const BaselineEvent& b = baselines.front();
-  const double share = 100 * (bits / b.bits_per_byte - 1);
-  return fmt::format("{:.1f} % {} {}, {:.3f}", std::abs(share), share <= 0 ? "below" : "above", b.name,
-                     b.bits_per_byte);
+  const double share = 100 * (eval.bits_per_byte / b.bits_per_byte - 1);
+  return fmt::format("{:.1f} % {} {}, {:.3f}; step {}", std::abs(share), share <= 0 ? "below" : "above", b.name,
+                     b.bits_per_byte, eval.step);
 }
 
 std::string speed_remark(const Metrics& m) {
   const double gflops = median_step(m, [](const StepEvent& e) { return e.gflops; });
+  double ceiling = m.run ? m.run->ceiling_gflops : 0;
+  if (ceiling > 0)  // which was measured too low where steps exceed it
+    for (const StepEvent& e : m.steps) ceiling = std::max(ceiling, e.gflops);
   std::string remark = fmt::format("{:.3g} GFLOP/s", gflops);
-  if (m.run && m.run->ceiling_gflops > 0)
-    remark += fmt::format(", {:.0f} % of the ceiling", 100 * gflops / m.run->ceiling_gflops);
+  if (ceiling > 0) remark += fmt::format(", {:.0f} % of the ceiling", 100 * gflops / ceiling);
   return remark;
 }
 
@@ -73,13 +80,12 @@ std::string header_section(const Metrics& m) {
 
 std::string key_figures(const Metrics& m) {
   std::string out = "<dl class=\"figures\">\n";
-  if (!m.steps.empty())
-    out += figure("Training loss", fmt::format("{:.3f}", final_training_loss(m)), "nats per token, smoothed");
+  if (!m.steps.empty()) out += training_loss(m);
   if (!m.evals.empty()) {
-    out += figure("Held-out loss", fmt::format("{:.3f}", m.evals.back().loss),
+    out += figure("Validation loss", fmt::format("{:.3f}", m.evals.back().loss),
                   fmt::format("nats per token, step {}", m.evals.back().step));
     out += figure("Bits per byte", fmt::format("{:.3f}", m.evals.back().bits_per_byte),
-                  against_baseline(m.evals.back().bits_per_byte, m.baselines));
+                  against_baseline(m.evals.back(), m.baselines));
   }
   if (!m.steps.empty()) {
     const StepEvent& last = m.steps.back();

@@ -63,6 +63,12 @@ class Engine {
   // it throws ends the step with everything as it was.
   void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
+  // Called within a step with the share of its passes that are done, where the host runs them one after another: not on
+  // a GPU, which is told of a whole step long before it has computed it.
+  void after_pass(std::function<void(double share)> hook) {
+    if (!stream_.is_cuda()) passes_.after_pass(std::move(hook));
+  }
+
   // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many, whole
   // ones as to a step.
   Evaluation evaluate(const std::vector<Batch>& whole);

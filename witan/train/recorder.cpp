@@ -7,10 +7,12 @@
 #include <ctime>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/report/train_line.h"
+#include "witan/train/signals.h"
 
 namespace witan {
 namespace {
@@ -39,6 +41,8 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vec
   return event;
 }
 
+constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
+
 }  // namespace
 
 Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
@@ -47,7 +51,10 @@ Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder
       folder_(folder),
       metrics_(folder.metrics()),
       log_(folder.log().string()),
-      progress_(progress) {
+      progress_(progress),
+      watch_(progress, {.total_steps = config.train.train_iters,
+                        .step_seconds = plan.step_seconds,
+                        .stopping = StopSignals::requested}) {
   if (config.log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
   if (config.log.log_progress)
     progress_log_.emplace(
@@ -82,22 +89,48 @@ void Recorder::interval(const TrainState& state, const megatron_log::Memory& mem
   megatron_->interval(state, memory, times);
 }
 
-void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) {
+// Megatron-LM's log has lines of its own.
+void Recorder::begins(StepWatch::Doing what, int64_t step) {
+  if (!megatron_) watch_.begin(what, step);
+  // A GPU's first step is no measure of the others.
+  if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu)
+    rate_.update(progress_.now(), static_cast<double>(step - 1));
+}
+
+void Recorder::raise_ceiling(double gflops) {
+  best_gflops_ = std::max(best_gflops_, gflops);
+  if (plan_.ceiling_gflops <= 0 || gflops <= plan_.ceiling_gflops) return;
+  const double was = std::exchange(plan_.ceiling_gflops, gflops);
+  if (ceiling_raised_ || gflops <= kNoteworthy * was) return;
+  ceiling_raised_ = true;
+  const std::string note = fmt::format(
+      "this step reached {:.3g} GFLOP/s, more than the {:.3g} that were measured as this machine's ceiling: it was "
+      "busy then; `witan doctor` measures it again",
+      gflops, was);
+  progress_.note("note: " + note);
+  log_.info(note);
+}
+
+void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;
   rate_.update(progress_.now(), static_cast<double>(state.step));
+  raise_ceiling(gflops_of(step_s));
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
-    const std::string line = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
-    progress_.note("warning: " + line);
-    log_.warn(line);
+    const std::string warning = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
+    progress_.note("warning: " + warning);
+    log_.warn(warning);
   }
   if (megatron_)
     megatron_->step(state, result, step_s);
+  else if (line == Line::with_evaluation)
+    waiting_ = {state, event, result.stop};
   else
     show(state, event, result.stop);
+  if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
   if (!config_.train.closes_interval(state.step) && !result.stop) return;
   metrics_.append(event);
   const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
@@ -125,7 +158,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
   event.tokens_per_s = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length) / step_s;
-  event.gflops = plan_.step_flops / step_s * 1e-9;
+  event.gflops = gflops_of(step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
   event.elapsed_s = state.elapsed_s;
@@ -148,13 +181,16 @@ void Recorder::print(const std::string& text) {
   }
 }
 
-void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
+TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event) const {
   TrainStatus status;
   status.step = state.step;
   status.total_steps = config_.train.train_iters;
   status.loss = event.loss;
-  status.held_out_loss = held_out_loss_;
+  status.validation_loss = validation_loss_;
   status.bits_per_byte = bits_per_byte_;
+  status.evaluated_at = evaluated_at_;
+  status.learning_rate = event.lr;
+  status.grad_norm = event.grad_norm;
   status.tokens_per_s = event.tokens_per_s;
   status.gflops = event.gflops;
   if (plan_.ceiling_gflops > 0) status.ceiling_share = event.ceiling_share;
@@ -167,8 +203,14 @@ void Recorder::show(const TrainState& state, const StepEvent& event, bool stays)
   status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
   if (!status.eta_s && plan_.step_seconds > 0)
     status.eta_s = plan_.step_seconds * static_cast<double>(config_.train.train_iters - state.step);
+  if (state.step == config_.train.train_iters) status.eta_s.reset();
+  return status;
+}
+
+void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
+  const TrainStatus status = status_of(state, event);
+  watch_.finished(status);
   const bool last = state.step == config_.train.train_iters;
-  if (last) status.eta_s.reset();
   const double done = static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters);
   const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
   if (stays || last || state.step == first_step_)
@@ -179,15 +221,17 @@ void Recorder::show(const TrainState& state, const StepEvent& event, bool stays)
 
 void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
                           const std::vector<megatron_log::RankTimes>& times) {
-  held_out_loss_ = evaluation.loss();
+  validation_loss_ = evaluation.loss();
   evaluated_at_ = state.step;
   bits_per_byte_ = bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
-  const EvalEvent event{state.step, *held_out_loss_, *bits_per_byte_};
+  const EvalEvent event{state.step, *validation_loss_, *bits_per_byte_};
   metrics_.append(event);
   if (tensorboard_) tensorboard_->evaluation(event);
-  if (megatron_) megatron_->evaluation(state.step, *held_out_loss_, times);
-  log_.info(
-      fmt::format("step {}: held-out loss {:.4f}, {:.4f} bits per byte", state.step, *held_out_loss_, *bits_per_byte_));
+  if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
+  log_.info(fmt::format("step {}: validation loss {:.4f}, {:.4f} bits per byte", state.step, *validation_loss_,
+                        *bits_per_byte_));
+  if (waiting_) show(waiting_->state, waiting_->event, waiting_->stays);
+  waiting_.reset();
 }
 
 void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s) {

@@ -9,6 +9,7 @@
 #include "witan/report/metrics.h"
 #include "witan/report/progress.h"
 #include "witan/report/progress_log.h"
+#include "witan/report/step_watch.h"
 #include "witan/train/engine.h"
 #include "witan/train/megatron_recorder.h"
 #include "witan/train/tensorboard_recorder.h"
@@ -25,7 +26,17 @@ class Recorder {
   // own event is written anew where the run was given another length or layout, with the latter's memory.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
-  void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s);
+  // What the run is about until the next of these calls, where its line says nothing.
+  void begins(StepWatch::Doing what, int64_t step);
+  // So much of the step under way is done, 0 to 1.
+  void done(double share) { watch_.done(share); }
+
+  enum class Line : uint8_t {
+    now,
+    with_evaluation,  // the step is evaluated next: its line waits for that
+  };
+  void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s,
+            Line line = Line::now);
   // With log_format = megatron, after set-up and after the steps that end a log interval.
   void setup(const SetupReport& report, const Samples& samples);
   void interval(const TrainState& state, const megatron_log::Memory& memory,
@@ -41,10 +52,15 @@ class Recorder {
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()
+  double best_gflops() const { return best_gflops_; }     // of the fastest step; 0: there was none
 
  private:
   // `stays`: where it is the last step of this call.
   void show(const TrainState& state, const StepEvent& event, bool stays);
+  TrainStatus status_of(const TrainState& state, const StepEvent& event) const;
+  // No share of the ceiling is above 1: what a step reaches the machine can do.
+  void raise_ceiling(double gflops);
+  double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
 
@@ -59,12 +75,21 @@ class Recorder {
   double interval_loss_ = 0;  // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;
-  std::optional<double> held_out_loss_, bits_per_byte_;
+  std::optional<double> validation_loss_, bits_per_byte_;
   int64_t evaluated_at_ = 0;
+  double best_gflops_ = 0;
+  bool ceiling_raised_ = false;  // which was said
+  struct Waiting {
+    TrainState state;
+    StepEvent event;
+    bool stays;
+  };
+  std::optional<Waiting> waiting_;     // the line of a step that is being evaluated
   std::optional<double> params_norm_;  // of the last step that has one
   std::optional<MegatronRecorder> megatron_;
   std::optional<TensorboardRecorder> tensorboard_;
   std::optional<ProgressLog> progress_log_;
+  StepWatch watch_;  // last: its thread ends first
 };
 
 }  // namespace witan

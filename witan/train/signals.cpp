@@ -29,14 +29,14 @@ ExitCode code_of(int signal) {
 
 void on_signal(int signal) {
   if (current == StopSignals::Answer::end) {
-    say("\nended: no training was under way; the same command takes it up again\n");
+    say("\nStopped while nothing was training, so there is nothing to save; the same command resumes\n");
     ::_exit(static_cast<int>(code_of(signal)));
   }
   if (signal == SIGINT && received == SIGINT) {
-    say("\nended at once: nothing was saved after the last checkpoint, which is intact\n");
+    say("\nQuit without saving: steps since the last checkpoint, or all if there is none, are lost\n");
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
-  if (received == 0) say("\nstopping: what is under way is finished and saved; Ctrl-C again ends at once, unsaved\n");
+  if (received == 0 || signal == SIGINT) say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
   received = signal;
 }
 

@@ -3,6 +3,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/step_report.h"
+#include "witan/parallel/stages.h"
 #include "witan/tensor/trail.h"
 
 namespace witan {
@@ -35,6 +36,15 @@ void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report)
   inputs_ = &inputs;
   report_ = &report;
   forward_s_ = backward_s_ = 0;
+  forwards_done_ = 0;
+}
+
+void StagePasses::count(int forwards) {
+  forwards_done_ += forwards;
+  if (!after_pass_) return;
+  const Stages stages(config_.parallel.stage_split(config_.model.num_layers));
+  after_pass_(static_cast<double>(forwards_done_) /
+              static_cast<double>(3 * inputs_->micro_batches() * stages.chunks()));
 }
 
 ModelInput StagePasses::input_of(int64_t micro_batch) const {
@@ -70,6 +80,7 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   }
   add_router_losses(pass, out);
   forward_s_ += forward.seconds();
+  count(1);
   return y;
 }
 
@@ -103,6 +114,7 @@ Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   pass.tape.backward(pass.losses);
   const Tensor dx = pass.has_x ? pass.tape.gradient(pass.x) : Tensor();
   backward_s_ += backward.seconds();
+  count(2);
   return dx;
 }
 

@@ -2,6 +2,8 @@
 // one stage that comes next, in a pipeline others come in between.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -29,6 +31,9 @@ class StagePasses : public StageModel {
   Tensor forward(int64_t micro_batch, int chunk, Tensor x) override;
   Tensor backward(int64_t micro_batch, int chunk, Tensor dy) override;
 
+  // Called after each pass with the share of the step's passes that are done; a backward counts as two forwards.
+  void after_pass(std::function<void(double share)> hook) { after_pass_ = std::move(hook); }
+
   double forward_seconds() const { return forward_s_; }
   double backward_seconds() const { return backward_s_; }
 
@@ -42,6 +47,7 @@ class StagePasses : public StageModel {
     std::vector<std::pair<Var, Tensor>> losses;  // and the gradient of the step's loss by each
   };
 
+  void count(int forwards);
   Tensor root_gradient(double value);
   ModelInput input_of(int64_t micro_batch) const;
   Var add_loss(InFlight& pass, int64_t micro_batch, Var logits);
@@ -59,6 +65,8 @@ class StagePasses : public StageModel {
   const StepReport* report_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
+  std::function<void(double share)> after_pass_;
+  int64_t forwards_done_ = 0;  // of the step, in forwards
 };
 
 }  // namespace witan

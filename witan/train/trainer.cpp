@@ -79,6 +79,7 @@ class RankTrainer {
         held_out_(held_out_batches(run.data, run.config, layout.data_rank(rank))) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
+    if (leads()) engine_.after_pass([this](double share) { run_.recorder->done(share); });
   }
 
   // Returns whether the run is finished.
@@ -96,7 +97,9 @@ class RankTrainer {
       if (due(run_.config.train.eval_interval)) evaluate();
       if (due(run_.config.train.save_interval) || stop) begin_save();
     }
+    begins(StepWatch::Doing::saving, state_.step);
     finish_save();
+    begins(StepWatch::Doing::nothing, state_.step);
     tracer_.finish();
     return state_.step >= total;
   }
@@ -181,6 +184,7 @@ class RankTrainer {
   // Returns whether a rank was asked to stop.
   bool step(Loader& loader) {
     const auto start = Clock::now();
+    begins(StepWatch::Doing::step, state_.step + 1);
     stream_.trail().step = state_.step + 1;
     tracer_.before_step(state_.step + 1);
     const double waited = loader.waited_seconds();
@@ -197,14 +201,20 @@ class RankTrainer {
     state_.updates += result.skipped ? 0 : 1;
     state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
     state_.elapsed_s += seconds;
-    if (leads()) run_.recorder->step(state_, result, seconds, result.times.batch);
+    if (leads())
+      run_.recorder->step(state_, result, seconds, result.times.batch,
+                          due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (config.log.megatron()) tell_interval(result.times);
     require<DivergedError>(state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
-                           run_.start.from || saved_ ? "The last checkpoint is intact; go on from it"
+                           run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or look at the data");
     return result.stop;
+  }
+
+  void begins(StepWatch::Doing what, int64_t step) {
+    if (leads()) run_.recorder->begins(what, step);
   }
 
   std::vector<Batch> next_batches(Loader& loader) {
@@ -214,6 +224,7 @@ class RankTrainer {
 
   void evaluate() {
     const Stopwatch evaluating;
+    begins(StepWatch::Doing::evaluation, state_.step);
     const Evaluation evaluation = engine_.evaluate(held_out_);
     std::vector<megatron_log::RankTimes> times;
     if (run_.config.log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
@@ -332,7 +343,7 @@ void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& 
   run.bytes = target_bytes(held_out, *run.data.tokenizer);
   const double baseline = bigram_bits_per_byte(run.data, held_out);
   if (start.from)
-    progress.note(fmt::format("go on        from {}, step {} of {}", start.from->folder.string(), start.step(),
+    progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
                               run.config.train.train_iters));
   recorder->begin(event, baseline, start.step());
   result.baseline_bits_per_byte = baseline;
@@ -341,6 +352,7 @@ void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& 
 void end_records(Recorder& recorder, RunResult& result) {
   result.bits_per_byte = recorder.bits_per_byte();
   result.evaluated_at = recorder.evaluated_at();
+  result.best_gflops = recorder.best_gflops();
   if (const auto resident = read_resident()) result.peak_resident = resident->peak;
   recorder.memory(result.memory);
   recorder.end(result.finished, result.peak_resident);
@@ -375,6 +387,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   const auto train_rank = [&](int rank) {
     require_same_settings(*world, rank, settings_of(config));
     begin_debugging(start, *world, rank);
+    if (rank == 0) run.recorder->begins(StepWatch::Doing::set_up, start.step() + 1);
     RankTrainer trainer(run, *world, layout, rank);
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();

@@ -34,6 +34,7 @@ struct RunResult {
   int64_t resumed_from = 0;  // step; 0: a new run
   std::optional<double> bits_per_byte, baseline_bits_per_byte;
   int64_t evaluated_at = 0;               // the step that bits_per_byte is of
+  double best_gflops = 0;                 // of the fastest step; 0: none was made
   std::string sample;                     // what the model wrote after sample_prompt, if it finished
   std::vector<MemoryEvent> memory;        // of each rank, as its arena counted it; in rank 0's process
   std::optional<uint64_t> peak_resident;  // bytes, of the process; nothing where the system does not say

@@ -1,0 +1,51 @@
+#include "witan/report/sections.h"
+
+#include <gtest/gtest.h>
+
+#include "report/synthetic.h"
+
+namespace witan {
+namespace {
+
+bool contains(const std::string& text, const std::string& piece) {
+  return text.find(piece) != std::string::npos;
+}
+
+Metrics steps_with_losses(int64_t count) {
+  Metrics m = synthetic::run(count, 0, 0);
+  for (StepEvent& e : m.steps) e.loss = e.step % 2 == 0 ? 4 : 2;
+  return m;
+}
+
+// What is called smoothed is.
+TEST(KeyFigures, TheLossOfAFewStepsIsThatOfTheLast) {
+  const std::string few = key_figures(steps_with_losses(6));
+  EXPECT_TRUE(contains(few, ">4.000</dd><dd class=\"remark\">nats per token, step " +
+                                std::to_string(steps_with_losses(6).steps.back().step)))
+      << few;
+  EXPECT_FALSE(contains(few, "smoothed")) << few;
+  for (const int64_t count : {20, 100, 199, 1000}) {
+    const std::string many = key_figures(steps_with_losses(count));
+    EXPECT_TRUE(contains(many, "nats per token, smoothed")) << count;
+    EXPECT_FALSE(contains(many, ">4.000</dd>")) << count << ": " << many;
+  }
+}
+
+TEST(KeyFigures, AnEvaluationSaysItsStep) {
+  Metrics m = synthetic::run(50, 0, 0);
+  m.evals = {{20, 3.5, 2.0}};
+  const std::string figures = key_figures(m);
+  EXPECT_TRUE(contains(figures, "nats per token, step 20")) << figures;
+  EXPECT_TRUE(contains(figures, "; step 20</dd>")) << figures;
+}
+
+TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
+  Metrics m = synthetic::run(50, 0, 0);
+  m.run->ceiling_gflops = 1;
+  for (StepEvent& e : m.steps) e.gflops = 30;
+  m.steps.back().gflops = 40;
+  EXPECT_TRUE(contains(key_figures(m), "30 GFLOP/s, 75 % of the ceiling")) << key_figures(m);
+}
+
+}  // namespace
+}  // namespace witan

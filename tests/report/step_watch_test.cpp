@@ -1,0 +1,166 @@
+#include "witan/report/step_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <future>
+#include <utility>
+
+namespace witan {
+namespace {
+
+using Doing = StepWatch::Doing;
+
+// A stream into memory, and a clock that stands until it is moved.
+struct Screen {
+  Screen() : out(::open_memstream(&text, &size)) {}
+  ~Screen() {
+    std::fclose(out);
+    std::free(text);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+  ProgressOptions options(bool tty) {
+    return {.is_tty = tty, .width = 120, .now = [this] { return now; }};
+  }
+  // What the last drawing shows.
+  std::string line() {
+    std::fflush(out);
+    const std::string all(text, size);
+    return all.substr(all.rfind("\r\x1b[K") + 4);
+  }
+  std::string all() {
+    std::fflush(out);
+    return {text, size};
+  }
+
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* out;
+  double now = 1000;
+};
+
+StepWatchOptions by_hand(double step_seconds) {
+  return {.total_steps = 10, .step_seconds = step_seconds, .seconds_between_looks = 0};
+}
+
+TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  StepWatch watch(progress, by_hand(40));
+  watch.begin(Doing::set_up, 1);
+  screen.now += 2;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  setting up for 2 s");
+  watch.begin(Doing::step, 1);
+  screen.now += 10;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s") << "as planned";
+  watch.done(0.25);
+  screen.now += 10;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  running for 20 s of 40 s expected  25 % done  ETA 13 min 0 s")
+      << "10 steps of 80 s, less 20";
+}
+
+TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  StepWatch watch(progress, by_hand(0));
+  watch.begin(Doing::step, 1);
+  screen.now += 3;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  running for 3 s");
+}
+
+TEST(StepWatch, TheLineGoesOnWithinALongStep) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  StepWatch watch(progress, by_hand(40));
+  watch.begin(Doing::step, 1);
+  watch.finished({.step = 1, .total_steps = 10, .loss = 5, .tokens_per_s = 100, .gflops = 3, .eta_s = 360});
+  screen.now += 5;
+  watch.look();
+  EXPECT_EQ(screen.all(), "") << "between steps there is nothing to say";
+  watch.begin(Doing::step, 2);
+  screen.now += 0.5;
+  watch.look();
+  EXPECT_EQ(screen.all(), "") << "nor while the line is fresh";
+  screen.now += 9.5;
+  watch.look();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 for 10 s)  loss 5.000  ")) << screen.line();
+  EXPECT_TRUE(screen.line().ends_with("  ETA 5 min 50 s")) << screen.line();
+  watch.done(0.999);
+  screen.now += 1;
+  watch.look();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 at 99 %)  loss ")) << screen.line();
+  watch.begin(Doing::evaluation, 2);
+  screen.now += 2;
+  watch.look();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (validation for 2 s)  loss ")) << screen.line();
+}
+
+TEST(StepWatch, SaysThatTheRunStopsThen) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  bool stopping = false;
+  StepWatchOptions options = by_hand(40);
+  options.stopping = [&] { return stopping; };
+  StepWatch watch(progress, options);
+  watch.begin(Doing::step, 1);
+  stopping = true;
+  screen.now += 10;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  then stops");
+  watch.finished({.step = 1, .total_steps = 10});
+  watch.begin(Doing::saving, 1);
+  screen.now += 2;
+  watch.look();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then stops)  ")) << screen.line();
+}
+
+TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(false));
+  StepWatch watch(progress, by_hand(40));
+  watch.begin(Doing::set_up, 1);
+  screen.now += 60;
+  watch.look();
+  watch.begin(Doing::step, 1);
+  for (int second = 0; second < 70; ++second) {
+    screen.now += 1;
+    watch.look();
+  }
+  EXPECT_EQ(screen.all(),
+            "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s\n"
+            "step 1/10  running for 20 s of 40 s expected  ETA 6 min 20 s\n"
+            "step 1/10  running for 40 s of 40 s expected  ETA 6 min 0 s\n");
+  const size_t before = screen.all().size();
+  watch.finished({.step = 1, .total_steps = 10});
+  watch.begin(Doing::step, 2);
+  screen.now += 1000;
+  watch.look();
+  EXPECT_EQ(screen.all().size(), before);
+}
+
+// On a thread of its own, which ends with it.
+TEST(StepWatch, LooksByItself) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  std::promise<void> looked;
+  StepWatchOptions options = by_hand(40);
+  options.seconds_between_looks = 0.001;
+  options.stopping = [&, once = false]() mutable {
+    if (!std::exchange(once, true)) looked.set_value();
+    return false;
+  };
+  {
+    StepWatch watch(progress, options);
+    watch.begin(Doing::step, 1);
+    looked.get_future().wait();
+  }
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  running for ")) << screen.line();
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,125 @@
+#include "witan/report/step_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+constexpr double kShort = 1;             // seconds for which a line may stand still
+constexpr double kShareThatTells = 0.2;  // of a step: from here on it foretells the step better than the plan does
+
+}  // namespace
+
+StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
+    : progress_(progress), options_(std::move(options)), next_in_log_(options_.seconds_before_first_look_in_log) {
+  if (options_.seconds_between_looks > 0) thread_ = std::thread([this] { run(); });
+}
+
+StepWatch::~StepWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StepWatch::run() {
+  std::unique_lock lock(mutex_);
+  const std::chrono::duration<double> pause(options_.seconds_between_looks);
+  while (!end_.wait_for(lock, pause, [this] { return ended_; })) look_locked();
+}
+
+void StepWatch::begin(Doing what, int64_t step) {
+  const std::lock_guard lock(mutex_);
+  doing_ = what;
+  step_ = step;
+  share_ = 0;
+  begun_ = progress_.now();
+}
+
+void StepWatch::done(double share) {
+  const std::lock_guard lock(mutex_);
+  share_ = share;
+}
+
+void StepWatch::finished(TrainStatus line) {
+  const std::lock_guard lock(mutex_);
+  doing_ = Doing::nothing;
+  line_ = std::move(line);
+}
+
+void StepWatch::look() {
+  const std::lock_guard lock(mutex_);
+  look_locked();
+}
+
+void StepWatch::look_locked() {
+  if (doing_ == Doing::nothing) return;
+  const double elapsed = progress_.now() - begun_;
+  const double done = static_cast<double>(step_ - 1) / static_cast<double>(std::max<int64_t>(options_.total_steps, 1));
+  if (!progress_.is_terminal()) {
+    if (line_ || doing_ != Doing::step || elapsed < next_in_log_) return;
+    while (next_in_log_ <= elapsed) next_in_log_ *= 2;
+    progress_.note(first_line(elapsed));
+  } else if (!line_) {
+    progress_.update(done, [&](int) { return first_line(elapsed); });
+  } else if (elapsed >= kShort) {
+    TrainStatus now = *line_;
+    now.under_way = under_way(elapsed);
+    if (now.eta_s) now.eta_s = std::max(*now.eta_s - elapsed, 0.0);
+    progress_.update(done, [&](int width) { return format_train_line(now, width, progress_.colour()); });
+  }
+}
+
+std::optional<double> StepWatch::step_seconds(double elapsed) const {
+  if (share_ >= kShareThatTells) return elapsed / share_;
+  if (options_.step_seconds > 0) return options_.step_seconds;
+  return std::nullopt;
+}
+
+std::string StepWatch::under_way(double elapsed) const {
+  std::string text;
+  switch (doing_) {
+    case Doing::nothing:
+      break;
+    case Doing::set_up:
+      text = "setting up for " + format_duration(elapsed);
+      break;
+    case Doing::step:
+      text = fmt::format("step {} ", step_);
+      text += share_ > 0 ? fmt::format("at {:.0f} %", std::min(100 * share_, 99.0)) : "for " + format_duration(elapsed);
+      break;
+    case Doing::evaluation:
+      text = "validation for " + format_duration(elapsed);
+      break;
+    case Doing::saving:
+      text = "saving for " + format_duration(elapsed);
+      break;
+  }
+  if (options_.stopping && options_.stopping()) text += ", then stops";
+  return text;
+}
+
+// Before there is a loss to show.
+std::string StepWatch::first_line(double elapsed) const {
+  std::string text = fmt::format("step {}/{}  ", step_, options_.total_steps);
+  if (doing_ != Doing::step) return text + under_way(elapsed);
+  text += "running for " + format_duration(elapsed);
+  if (options_.step_seconds > 0) text += fmt::format(" of {} expected", format_duration(options_.step_seconds));
+  if (share_ > 0) text += fmt::format("  {:.0f} % done", std::min(100 * share_, 99.0));
+  if (options_.stopping && options_.stopping()) return text + "  then stops";
+  if (const auto step = step_seconds(elapsed)) {
+    const double left = *step * static_cast<double>(options_.total_steps - step_ + 1) - elapsed;
+    if (left > 0) text += "  ETA " + format_duration(left);
+  }
+  return text;
+}
+
+}  // namespace witan
