@@ -57,7 +57,7 @@ TEST_F(AidsTest, WhatNoRunCanDoIsRefused) {
 TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
   const Said said = witan(words({"--ranks", "2", "--trace-steps", "2:3"}));
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, "trace        " + (run() / "trace.json").string())) << said.out;
+  EXPECT_TRUE(contains(said.err, "trace        " + (run() / "trace.json").string())) << said.err;
   const Json events = Json::parse(read_text(run() / "trace.json"))["traceEvents"];
   for (const int rank : {0, 1})
     for (const char* step : {"step 2", "step 3"})

@@ -61,7 +61,7 @@ class PromiseTest : public ::testing::Test {
                  {"--data", own_ / "text", "--train-iters", "3", "--save-interval", "2", "--held-out-fraction", "0.1"});
     const Finished trained = run_program(own_, train);
     ASSERT_EQ(trained.code, 0) << trained.err;
-    EXPECT_TRUE(contains(trained.out, "as planned")) << trained.out;
+    EXPECT_TRUE(contains(trained.err, "as planned")) << trained.err;
     plan.insert(plan.begin(), "plan");
     plan.emplace_back("--json");
     const Finished planned = run_program(own_, plan);

@@ -1,7 +1,9 @@
 // witan train, as a person meets it: what it says, what it returns, and what it refuses.
 #include <algorithm>
+#include <sstream>
 
 #include "cli_support.h"
+#include "witan/report/metrics.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {
@@ -39,18 +41,22 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   EXPECT_EQ(first.code, 0) << first.err;
   for (const char* word : {"tokenizer", "model", "ranks", "work", "about"})
     EXPECT_NE(first.err.find(word), std::string::npos) << word;
-  for (const char* word : {"bits per byte", "Kneser-Ney", "report", "go on", "write text"})
-    EXPECT_NE(first.out.find(word), std::string::npos) << word;
+  for (const char* word :
+       {"validation   ", "bits per byte", "Kneser-Ney", "memory", "report", "continue", "write text"})
+    EXPECT_NE(first.err.find(word), std::string::npos) << word;
+  EXPECT_TRUE(first.out.starts_with("The ")) << "the sample alone: " << first.out;
+  EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;
   EXPECT_TRUE(fs::exists(own_ / "runs/default/report.html"));
 
   const Said again = train();
   EXPECT_EQ(again.code, 0);
-  EXPECT_NE(again.out.find("is finished: 2 steps are done"), std::string::npos) << again.out;
+  EXPECT_NE(again.err.find("is finished: 2 steps are done"), std::string::npos) << again.err;
 
-  EXPECT_EQ(again.out.find("not used"), std::string::npos) << again.out;
+  EXPECT_EQ(again.err.find("not used"), std::string::npos) << again.err;
+  EXPECT_EQ(again.out, "");
   const Said unused = train({"--lr", "0.5"});
   EXPECT_EQ(unused.code, 0);
-  EXPECT_NE(unused.out.find("not used     lr = 0.5 (the run's: 0.001)\n"), std::string::npos) << unused.out;
+  EXPECT_NE(unused.err.find("not used     lr = 0.5 (the run's: 0.001)\n"), std::string::npos) << unused.err;
 
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
   EXPECT_EQ(longer.code, 0) << longer.err;
@@ -163,6 +169,67 @@ TEST_F(TrainCommandTest, ALongerScheduleIsAnnounced) {
   ASSERT_EQ(train({"--lr-warmup-iters", "0"}).code, 0);
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "20"});
   EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
+}
+
+// The words behind "continue     witan" of what was said, up to a remark in brackets.
+std::vector<std::string> advised(const std::string& said) {
+  const std::string label = "\ncontinue     witan ";
+  const size_t begin = said.find(label) + label.size();
+  std::istringstream line(said.substr(begin, std::min(said.find('\n', begin), said.find("   (", begin)) - begin));
+  std::vector<std::string> words;
+  for (std::string word; line >> word;) words.push_back(word);
+  return words;
+}
+
+// A schedule as long as the run, stretched to twice its length, would be half-way up again.
+TEST_F(TrainCommandTest, AdviceToContinueKeepsTheLearningRate) {
+  const Said first = train({"--train-iters", "20", "--lr-warmup-iters", "2"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(contains(first.err, "train --runs-folder " + (own_ / "runs").string() +
+                                      " --train-iters 40 --lr-decay-iters 20   (the learning rate stays at 0.0001; "
+                                      "without --lr-decay-iters it goes up to 0.000"))
+      << first.err;
+  const Said finished = train({"--train-iters", "20", "--lr-warmup-iters", "2"});
+  EXPECT_EQ(advised(finished.err), advised(first.err)) << "whenever it is given";
+  const Said longer = witan(advised(first.err));
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_FALSE(contains(longer.err, "the learning rate goes")) << longer.err;
+  const auto steps = read_metrics(own_ / "runs/default/metrics.jsonl").steps;
+  EXPECT_DOUBLE_EQ(steps.back().lr, 1e-4);
+  EXPECT_EQ(steps.back().step, 40);
+  EXPECT_TRUE(contains(longer.err, " --train-iters 80\n")) << "there is no jump left: " << longer.err;
+}
+
+// Scripts that forget --run start the run named default: they are told so first, and asked nothing.
+TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
+  ASSERT_EQ(train({"--run", "mine"}).code, 0);
+  const Said another = train();
+  EXPECT_EQ(another.code, 0) << another.err;
+  EXPECT_TRUE(another.err.starts_with("run          default, a new one on " + (own_ / "text").string() +
+                                      "; the latest run is mine: --run mine resumes that one\n"))
+      << another.err;
+  EXPECT_FALSE(contains(train().err, "the latest run is")) << "now it is this one";
+  EXPECT_FALSE(contains(train({"--run", "mine"}).err, "the latest run is")) << "as was asked for";
+}
+
+TEST_F(TrainCommandTest, TheLineShowsLearningRateAndGradientNorm) {
+  const Said said = train({"--train-iters", "2", "--lr", "0.25", "--lr-warmup-iters", "2"});
+  EXPECT_TRUE(contains(said.err, "\nstep 1/2  loss ")) << said.err;
+  EXPECT_TRUE(contains(said.err, "  lr 0.125  grad norm ")) << said.err;
+}
+
+// The line of a step that is evaluated waits for that.
+TEST_F(TrainCommandTest, NoLineHasAnEvaluationOfAnotherStepUnsaid) {
+  const Said said = train({"--train-iters", "3", "--eval-interval", "2", "--log-interval", "1"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  std::istringstream lines(said.err);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("step 1/3")) {
+      EXPECT_FALSE(contains(line, "validation")) << line;
+    } else if (line.starts_with("step 3/3")) {
+      EXPECT_TRUE(contains(line, "validation") && !contains(line, "at step")) << line;
+    }
+  }
 }
 
 TEST_F(TrainCommandTest, AStepOfTheWarmUpIsNoOtherSchedule) {

@@ -1,4 +1,4 @@
-// witan train: from text to a trained model, or on from where a run stopped.
+// witan train: from text to a trained model, or from where a run stopped.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -239,9 +239,11 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   start_.emplace(find_start(*folder_));
   const int64_t done = start_->step();
   if (done >= config.train.train_iters) {
-    std::FILE* out = talk(context_, config);
-    say_finished(context_, out, config, *folder_, done);
-    if (state_.sources.before) say_unused(out, *state_.sources.before, asked_);
+    RunConfig trained = state_.sources.before.value_or(config);
+    trained.train.runs_folder = config.train.runs_folder;
+    trained.train.run = config.train.run;
+    say_finished(context_, trained, *folder_, done, progress);
+    if (state_.sources.before) say_unused(*state_.sources.before, asked_, progress);
     return std::nullopt;
   }
   if (!state_.fresh) require_memory_early(early, false, world(), usable(), progress);
@@ -280,7 +282,10 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
   const RunResult result =
       train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   progress.clear();
-  if (leads()) summarise(context_, config, promised, result, write_report(folder_->path()));
+  if (leads()) {
+    note_speed(config, result.best_gflops);
+    summarise(context_, config, promised, result, write_report(folder_->path()), progress);
+  }
   return result.finished ? ExitCode::done : StopSignals::exit_code();
 }
 
@@ -311,6 +316,9 @@ ExitCode TrainCall::go() {
   ProgressOptions options = progress_options(context_.err);
   options.data = context_.out;
   Progress progress(context_.err, options);
+  const RunConfig& asked = state_.config;
+  if (leads() && !state_.sources.given.contains("run") && asked.train.run == RunConfig().train.run)
+    announce_run(asked, state_.sources.before.has_value(), progress);
   meet();
   read(progress);
   if (!world_) {
@@ -369,9 +377,9 @@ void add_train(CLI::App& app, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       app, context,
-      {"train", "Train a model: from text, or on from where a run stopped",
+      {"train", "Train a model: from text, or from where a run stopped",
        "Without anything said it trains a small MoE on English text for some minutes. A run that was stopped "
-       "goes on; Ctrl-C saves it. " +
+       "is resumed; Ctrl-C saves it. " +
            std::string(kListsHelp),
        "witan train\n"
        "witan train --data my.txt --run mine\n"

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "witan/base/text.h"
 #include "witan/optim/lr_schedule.h"
@@ -46,29 +48,87 @@ void announce_layout(const RunConfig& config, Progress& progress) {
     progress.note("divided      " + divided);
 }
 
+// What of the machine's ceiling the predicted step is; nothing can be above it.
+std::string share_of_machine(const Plan& plan, const Timing& timing) {
+  const double ceiling = timing.ceilings.fma_flops;
+  const double share = plan.step_flops / timing.step.seconds / ceiling;
+  if (share > 1)
+    return "; no share of this machine is known, which was busy when it was measured: `witan doctor` measures it again";
+  return fmt::format(" at {:.0f} % of this machine's {:.0f} GFLOP/s{}", 100 * share, ceiling * 1e-9,
+                     timing.ceilings.busy ? ", measured while it was busy (`witan doctor` measures again)" : "");
+}
+
 // What the plan promised about memory, beside what came of it.
-void summarise_memory(std::FILE* out, const RunPlan& promised, const RunResult& result) {
+void summarise_memory(const RunPlan& promised, const RunResult& result, Progress& progress) {
   int64_t arenas = 0;
   for (const MemoryEvent& rank : result.memory) arenas += rank.peak;
   const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
-  fmt::print(out, "\nmemory       {} used {}, as planned", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas));
+  std::string line =
+      fmt::format("memory       {} used {}, as planned", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas));
   if (result.peak_resident)
-    fmt::print(out, "; the process {} at most, of {} planned", bytes(*result.peak_resident),
-               bytes(promised.resident_bytes));
-  fmt::print(out, "\n");
+    line += fmt::format("; the process {} at most, of {} planned", bytes(*result.peak_resident),
+                        bytes(promised.resident_bytes));
+  progress.note(line);
+}
+
+bool differs(double a, double b) {
+  return std::abs(a - b) > 0.1 * std::max(a, b);
+}
+
+// The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
+// where they are about the same, or where the one of now follows upon step `done`: a warm-up that goes on is no jump.
+std::optional<std::pair<double, double>> jump(const RunConfig& before, const RunConfig& now, int64_t done) {
+  const auto rate = [](const RunConfig& config, int64_t step) {
+    return learning_rate(config.optimizer, config.train.train_iters, step);
+  };
+  const double was = rate(before, done + 1), is = rate(now, done + 1);
+  if (!differs(was, is) || !differs(rate(before, done), is)) return std::nullopt;
+  return std::pair(was, is);
+}
+
+// The steps after which the schedule ends.
+int64_t schedule_length(const RunConfig& config) {
+  return config.optimizer.lr_decay_iters > 0 ? config.optimizer.lr_decay_iters : config.train.train_iters;
+}
+
+// The command that trains a finished run for as long again. A schedule that is as long as the run would be stretched,
+// and its learning rate would jump back to where it was long ago: it stays at its end instead.
+std::string longer(const Context& context, const RunConfig& config, int64_t done) {
+  RunConfig more = config;
+  more.train.train_iters = 2 * done;
+  std::string line = fmt::format("{} --train-iters {}", command_for(context, config, "train"), 2 * done);
+  if (const auto jumps = jump(config, more, done))
+    line += fmt::format(
+        " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes up to {:.3g})",
+        schedule_length(config), jumps->first, jumps->second);
+  return line;
 }
 
 }  // namespace
 
+void announce_run(const RunConfig& config, bool exists, Progress& progress) {
+  const std::string latest = latest_run(config.train.runs_folder);
+  if (latest.empty() || latest == config.train.run) return;
+  const std::string text = !config.data.data_path.empty() ? config.data.data_path
+                           : config.data.data.empty()     ? "the built-in text"
+                                                          : config.data.data;
+  progress.note(fmt::format("run          {}, {} on {}; the latest run is {}: --run {} resumes that one",
+                            config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
+}
+
 void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress) {
   if (done == 0) return;
-  const double was = learning_rate(before.optimizer, before.train.train_iters, done + 1);
-  const double is = learning_rate(now.optimizer, now.train.train_iters, done + 1);
-  if (std::abs(is - was) <= 0.1 * std::max(is, was)) return;
-  progress.note(
-      fmt::format("warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; "
-                  "--lr-decay-iters {} keeps the old one",
-                  was, is, before.train.train_iters));
+  const auto jumps = jump(before, now, done);
+  if (!jumps) return;
+  RunConfig fixed = now;  // as the flag would have it
+  fixed.optimizer.lr_decay_iters = schedule_length(before);
+  const std::string flag = jump(before, fixed, done)
+                               ? "--use-checkpoint-opt-param-scheduler"
+                               : fmt::format("--lr-decay-iters {}", fixed.optimizer.lr_decay_iters);
+  progress.note(fmt::format(
+      "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old "
+      "one",
+      jumps->first, jumps->second, flag));
 }
 
 void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
@@ -87,57 +147,52 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
   announce_layout(config, progress);
   announce_gpus(plan, progress);
-  const double rate = plan.step_flops / timing.step.seconds;
-  progress.note(fmt::format(
-      "work         {} steps{} of {} tokens, {}FLOP each: about {} at {:.0f} % of this machine's {:.0f} GFLOP/s",
-      timing.steps, done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
-      format_duration(timing.run_seconds), 100 * rate / timing.ceilings.fma_flops, timing.ceilings.fma_flops * 1e-9));
-}
-
-std::FILE* talk(const Context& context, const RunConfig& config) {
-  return config.log.megatron() ? context.err : context.out;
+  progress.note(fmt::format("work         {} steps{} of {} tokens, {}FLOP each: about {}{}", timing.steps,
+                            done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
+                            format_duration(timing.run_seconds), share_of_machine(plan, timing)));
 }
 
 void summarise(const Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
-               const fs::path& report) {
-  std::FILE* out = talk(context, config);
+               const fs::path& report, Progress& progress) {
+  progress.note("");
   if (result.bits_per_byte)
-    fmt::print(out,
-               "\nheld-out     {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
-               *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0));
-  if (!result.sample.empty())
-    fmt::print(out, "\n{}{}\n", config.train.sample_prompt, replace_invalid_utf8(result.sample));
-  summarise_memory(out, promised, result);
-  fmt::print(out, "report       {}\n", report.string());
-  if (fs::exists(report.parent_path() / "trace.json"))
-    fmt::print(out, "trace        {}   (open it at https://ui.perfetto.dev)\n",
-               (report.parent_path() / "trace.json").string());
+    progress.note(fmt::format(
+        "validation   {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
+        *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0)));
+  if (!result.sample.empty()) {
+    const std::string text = config.train.sample_prompt + replace_invalid_utf8(result.sample);
+    config.log.megatron() ? progress.note(text) : progress.print(text);
+    progress.note("");
+  }
+  summarise_memory(promised, result, progress);
+  progress.note("report       " + report.string());
+  if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
+    progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
   if (result.finished)
-    fmt::print(out, "go on        {} --train-iters {}\n", command_for(context, config, "train"),
-               2 * config.train.train_iters);
+    progress.note("continue     " + longer(context, config, config.train.train_iters));
   else
-    fmt::print(out, "go on        {}   (saved at step {} of {})\n", command_for(context, config, "train"), result.step,
-               config.train.train_iters);
-  fmt::print(out, "write text   {} \"{}\"\n", command_for(context, config, "generate"), config.train.sample_prompt);
-  fmt::print(out, "the report   {}\n", command_for(context, config, "report"));
+    progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
+                              result.step, config.train.train_iters));
+  progress.note(
+      fmt::format("write text   {} \"{}\"", command_for(context, config, "generate"), config.train.sample_prompt));
+  progress.note("the report   " + command_for(context, config, "report"));
 }
 
-void say_unused(std::FILE* out, RunConfig before, RunConfig asked) {
+void say_unused(RunConfig before, RunConfig asked, Progress& progress) {
   const Fields was = before.fields(), is = asked.fields();
   for (size_t i = 0; i < was.size(); ++i)
     if (was[i].text() != is[i].text())
-      fmt::print(out, "not used     {} = {} (the run's: {})\n", is[i].name, is[i].text(), was[i].text());
+      progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
 }
 
-void say_finished(const Context& context, std::FILE* out, const RunConfig& config, const RunFolder& folder,
-                  int64_t done) {
-  fmt::print(out,
-             "The run {} is finished: {} steps are done.\n"
-             "report       {}\n"
-             "go on        {} --train-iters {}\n"
-             "start anew   {} --fresh   (keeps this one as {})\n",
-             folder.path().string(), done, folder.report().string(), command_for(context, config, "train"), 2 * done,
-             command_for(context, config, "train"), archive_path(config.train.runs_folder, config.train.run).string());
+void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
+                  Progress& progress) {
+  const std::string train = command_for(context, config, "train");
+  progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
+  progress.note("report       " + folder.report().string());
+  progress.note("continue     " + longer(context, config, done));
+  progress.note(fmt::format("start anew   {} --fresh   (keeps this one as {})", train,
+                            archive_path(config.train.runs_folder, config.train.run).string()));
 }
 
 }  // namespace witan::cli

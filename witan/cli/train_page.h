@@ -1,7 +1,6 @@
-// What `witan train` says before and after it trains: the plan in some lines, and what came of the run.
+// What `witan train` says before and after it trains: the plan in some lines, and what came of the run. All of it is
+// talk, for the standard error, but for what the model writes.
 #pragma once
-
-#include <cstdio>
 
 #include "witan/base/file.h"
 #include "witan/cli/commands.h"
@@ -11,23 +10,25 @@
 
 namespace witan::cli {
 
-// Of a run that goes on after `done` steps with another schedule: a jump of the learning rate must not come as a
+// Which run this is, where the call names none and another run is the latest. `exists`: it is resumed.
+void announce_run(const RunConfig& config, bool exists, Progress& progress);
+
+// Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
 // surprise.
 void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress);
 
 // Model, ranks, layout, libraries and work, before the first step.
 void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
 
-// Where a run is summed up: with log_format = megatron its lines are all that the standard output holds.
-std::FILE* talk(const Context& context, const RunConfig& config);
-
-// What came of it, where `report` is, and the commands to go on with.
+// What came of it, where `report` is, and the commands to continue with. The sample goes to the standard output, unless
+// Megatron-LM's lines are there (log_format = megatron).
 void summarise(const Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
-               const fs::path& report);
+               const fs::path& report, Progress& progress);
 
 // Flags that a finished run has no use for: there is nothing left to train.
-void say_unused(std::FILE* out, RunConfig before, RunConfig asked);
-void say_finished(const Context& context, std::FILE* out, const RunConfig& config, const RunFolder& folder,
-                  int64_t done);
+void say_unused(RunConfig before, RunConfig asked, Progress& progress);
+// `config`: what the run was trained with.
+void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
+                  Progress& progress);
 
 }  // namespace witan::cli
