@@ -101,6 +101,7 @@ Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) 
   if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
   Timing timing;
   timing.source = "the peak of multiply-adds";
+  timing.ceilings.busy = machine_is_busy(load);
   timing.ceilings.fma_flops = peak();
   timing.step.seconds = plan.step_flops / (kUsualShare * timing.ceilings.fma_flops);
   timing.steps = steps_left(config, done);

@@ -1,0 +1,66 @@
+#include "witan/cli/train_page.h"
+
+#include "cli_support.h"
+#include "train/run_support.h"
+
+namespace witan::test {
+namespace {
+
+// What `say` says into a log.
+std::string said(const std::function<void(Progress&)>& say) {
+  Capture err;
+  {
+    Progress progress(err.file(), {.now = [] { return 0.0; }});
+    say(progress);
+  }
+  return err.text();
+}
+
+// Ceilings that were measured while the machine did other work are too low: a step cannot be faster than the machine.
+TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
+  RunConfig config = witan::testing::small_config();
+  Plan plan = make_plan(config);
+  plan.step_flops = 1e9;
+  Timing timing;
+  timing.step.seconds = 1;
+  timing.steps = 30;
+  timing.run_seconds = 30;
+  const auto work = [&](double ceiling, bool busy) {
+    timing.ceilings.fma_flops = ceiling;
+    timing.ceilings.busy = busy;
+    const std::string all = said([&](Progress& progress) { cli::announce(config, plan, timing, 0, progress); });
+    return all.substr(all.find("work  "));
+  };
+  EXPECT_TRUE(contains(work(2e9, false), "each: about 30 s at 50 % of this machine's 2 GFLOP/s\n")) << work(2e9, false);
+  EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy (`witan doctor` measures again)\n"))
+      << work(2e9, true);
+  const std::string above = work(0.5e9, false);
+  EXPECT_TRUE(contains(above,
+                       "each: about 30 s; no share of this machine is known, which was busy when it was measured: "
+                       "`witan doctor` measures it again\n"))
+      << above;
+}
+
+TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
+  RunConfig before = witan::testing::small_config();
+  before.train.train_iters = 100;
+  const auto warning = [&](const RunConfig& now, int64_t done) {
+    return said([&](Progress& progress) { cli::announce_schedule(before, now, done, progress); });
+  };
+  RunConfig longer = before;
+  longer.train.train_iters = 200;
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 100 keeps the old one\n")) << warning(longer, 100);
+  longer.optimizer.lr_decay_iters = 100;
+  EXPECT_EQ(warning(longer, 100), "");
+  before.optimizer.lr_decay_iters = 80;
+  longer.optimizer.lr_decay_iters = 0;
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 80 keeps the old one\n")) << warning(longer, 100);
+  RunConfig faster = before;
+  faster.optimizer.lr *= 2;
+  EXPECT_TRUE(contains(warning(faster, 50), "; --use-checkpoint-opt-param-scheduler keeps the old one\n"))
+      << warning(faster, 50);
+  EXPECT_EQ(warning(faster, 0), "") << "nothing was trained";
+}
+
+}  // namespace
+}  // namespace witan::test
