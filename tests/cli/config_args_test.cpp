@@ -33,7 +33,8 @@ class ConfigArgsTest : public ::testing::Test {
     CLI::App app("test", "test");
     const cli::ConfigArgs flags(app, fields(config));
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
-    flags.apply();
+    flags.apply_file();
+    flags.apply_flags();
     return config;
   }
 
@@ -101,9 +102,11 @@ TEST_F(ConfigArgsTest, ApplyMayBeRepeatedOverOtherValues) {
   CLI::App app("test", "test");
   const cli::ConfigArgs flags(app, fields(config));
   app.parse(std::vector<std::string>{"5", "--num-layers"});
-  flags.apply();
+  flags.apply_file();
+  flags.apply_flags();
   config = {.layers = 50, .rate = 3};
-  flags.apply();
+  flags.apply_file();
+  flags.apply_flags();
   EXPECT_EQ(config.layers, 5);
   EXPECT_EQ(config.rate, 3);
 }

@@ -18,9 +18,10 @@ ParallelConfig expanded(const std::string& mesh, ParallelConfig config = {}, con
   return config;
 }
 
-std::string refusal(const std::string& mesh, ParallelConfig config = {}, const std::set<std::string>& given = {}) {
+std::string refusal(const std::string& mesh, ParallelConfig config = {}, const std::set<std::string>& given = {},
+                    const std::string& file = "") {
   config.mesh = mesh;
-  return message_of<ConfigError>([&] { expand_mesh(config, given); });
+  return message_of<ConfigError>([&] { expand_mesh(config, given, file); });
 }
 
 TEST(MeshShorthand, SetsTheKeysOfEveryAxis) {
@@ -74,6 +75,8 @@ TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   EXPECT_EQ(expanded("shard=8", before).data_parallel_sharding_strategy, "optim_grads_params");
   EXPECT_EQ(expanded("context=8", before).data_parallel_sharding_strategy, "optim_grads_params")
       << "ranks of one sequence hold the same too";
+  before.data_parallel_sharding_strategy = "no_shard";
+  EXPECT_EQ(expanded("shard=8", before).sharding(), Sharding::optimizer);
 }
 
 TEST(MeshShorthand, SaysWhichKeysItSet) {
@@ -105,19 +108,23 @@ TEST(MeshShorthand, ContradictionsAreRefusedNamingBoth) {
   config.use_distributed_optimizer = true;
   config.num_distributed_optimizer_instances = 2;
   EXPECT_EQ(refusal("tensor=2,shard=2", config, {"tensor_model_parallel_size"}),
-            "mesh = tensor=2,shard=2 says tensor = 2, and tensor_model_parallel_size = 4 says otherwise: give one of "
-            "the two");
-  EXPECT_NE(refusal("shard=2", config, {"tensor_model_parallel_size"}).find("says tensor = 1"), std::string::npos);
-  EXPECT_NE(refusal("replicate=8", config, {"ranks"}).find("says 8 ranks, and ranks = 4"), std::string::npos);
+            "--mesh tensor=2,shard=2 implies tensor = 2, but --tensor-model-parallel-size 4 is given too: remove one");
+  EXPECT_NE(refusal("shard=2", config, {"tensor_model_parallel_size"}).find("implies tensor = 1"), std::string::npos);
+  EXPECT_EQ(refusal("replicate=8", config, {"ranks"}, "mine.toml"),
+            "mine.toml: mesh = replicate=8 implies 8 ranks, but ranks = 4 is set there too: remove one");
   EXPECT_NE(refusal("replicate=8", config, {"use_distributed_optimizer"})
-                .find("says shard = 1, and use_distributed_optimizer = true"),
+                .find("implies shard = 1, but --use-distributed-optimizer true"),
             std::string::npos);
   EXPECT_NE(refusal("shard=4", config, {"num_distributed_optimizer_instances"})
-                .find("says replicate = 1 beside shard = 4, and num_distributed_optimizer_instances = 2"),
+                .find("implies replicate = 1 beside shard = 4, but --num-distributed-optimizer-instances 2"),
             std::string::npos);
   config.data_parallel_sharding_strategy = "optim_grads_params";
   EXPECT_NE(refusal("replicate=4", config, {"data_parallel_sharding_strategy"})
-                .find("says shard = 1, and data_parallel_sharding_strategy = \"optim_grads_params\""),
+                .find("implies shard = 1, but --data-parallel-sharding-strategy optim_grads_params"),
+            std::string::npos);
+  config.data_parallel_sharding_strategy = "no_shard";
+  EXPECT_NE(refusal("shard=4", config, {"data_parallel_sharding_strategy"})
+                .find("implies shard = 4, but --data-parallel-sharding-strategy no_shard"),
             std::string::npos);
 }
 

@@ -35,9 +35,16 @@ void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
   flags_.push_back({field, option, negation});
 }
 
-std::set<std::string> ConfigArgs::apply() const {
+std::string ConfigArgs::file() const {
+  return file_->count() > 0 ? file_->results().front() : "";
+}
+
+std::set<std::string> ConfigArgs::apply_file() const {
+  return file().empty() ? std::set<std::string>() : read_toml(fields_, file());
+}
+
+std::set<std::string> ConfigArgs::apply_flags() const {
   std::set<std::string> given;
-  if (file_->count() > 0) given = read_toml(fields_, file_->results().front());
   for (const Flag& flag : flags_) {
     const bool negated = flag.negation && flag.negation->count() > 0;
     if (flag.option->count() == 0 && !negated) continue;

@@ -14,10 +14,10 @@ class Option;
 
 namespace witan::cli {
 
-// Give one to a command, and call apply() when it runs:
+// Give one to a command, and apply it when it runs:
 //   struct State { RunConfig config; std::optional<ConfigArgs> args; };
 //   auto state = std::make_shared<State>();
-//   CLI::App* command = add_command(app, context, text, [state] { state->args->apply(); ... });
+//   CLI::App* command = add_command(app, context, text, [state] { state->args->apply_file(); ... });
 //   state->args.emplace(*command, state->config.fields());
 class ConfigArgs {
  public:
@@ -26,9 +26,13 @@ class ConfigArgs {
   // What the fields point to must outlive the command.
   ConfigArgs(CLI::App& command, Fields fields);
 
-  // Sets the fields from the file, then from the flags: what they held before stays where neither says anything. May be
-  // called again, after the fields were set to something else. Returns the keys that either sets. Throws ConfigError.
-  std::set<std::string> apply() const;
+  // Set the fields from the file and from the flags, which come second, as they beat it; what the fields held before
+  // stays where neither says anything. May be called again, after the fields were set to something else. Return the
+  // keys that were set. Throw ConfigError.
+  std::set<std::string> apply_file() const;
+  std::set<std::string> apply_flags() const;
+
+  std::string file() const;  // that of --config; empty: none
 
  private:
   struct Flag {

@@ -54,15 +54,17 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
   return cluster;
 }
 
-// As many ranks as were asked for, on hosts of so many GPUs.
-void move_to(RunConfig& config, const Elsewhere& elsewhere) {
+// As many ranks as were asked for, on hosts of so many GPUs, whatever a file or the run on disk says. `flags`: keys
+// that flags set, which must say the same.
+void move_to(RunConfig& config, const Elsewhere& elsewhere, const std::set<std::string>& flags) {
   if (!elsewhere.asked()) return;
   auto& parallel = config.parallel;
   const bool gpus = elsewhere.gpus > 0;
   const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
-  require<ConfigError>(parallel.ranks == 0 || parallel.ranks == ranks, gpus ? "--gpus " : "--world-size ", ranks,
-                       " and ranks = ", parallel.ranks, " differ: leave one of them out");
-  require<ConfigError>(!gpus || parallel.device != "cpu", "--gpus ", ranks,
+  require<ConfigError>(!flags.contains("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
+                       gpus ? "--gpus " : "--world-size ", ranks, " and ranks = ", parallel.ranks,
+                       " differ: leave one of them out");
+  require<ConfigError>(!gpus || !flags.contains("device") || parallel.device != "cpu", "--gpus ", ranks,
                        " and device = cpu differ: --world-size plans ranks on CPUs");
   parallel.ranks = ranks;
   if (gpus) parallel.device = "cuda";
@@ -131,7 +133,7 @@ ExitCode plan(Context& context, State& state, const ConfigSources& sources) {
                context.err);
   }
   if (state.processes) config.parallel.ranks_per_process = 1;
-  move_to(config, state.elsewhere);
+  move_to(config, state.elsewhere, sources.flags);
   const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
   const int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data);
   const bool known = tokenizer || !config.data.tokenizer.empty() || config.model.vocab_size > 0;

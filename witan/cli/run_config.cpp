@@ -42,11 +42,22 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
-// The keys that the call says, those that its mesh stands for among them.
-std::set<std::string> apply(RunConfig& config, const ConfigArgs& args) {
-  std::set<std::string> given = args.apply();
-  given.merge(expand_mesh(config.parallel, given));
-  return given;
+// Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
+// asks for tensor-parallel ranks and does not set sequence_parallel in the same place or in one that beats it.
+void follow_tensor_ranks(RunConfig& config, const ConfigSources& sources) {
+  const auto& said = sources.flags.contains("tensor_model_parallel_size") ? sources.flags : sources.given;
+  if (!said.contains("tensor_model_parallel_size") || said.contains("sequence_parallel")) return;
+  if (config.parallel.tensor_model_parallel_size > 1 && config.model.moe.num_experts > 0)
+    config.parallel.sequence_parallel = true;
+}
+
+// Sets what the file and the flags say, each with the keys that its mesh stands for.
+void apply(ConfigSources& sources, RunConfig& config, const ConfigArgs& args) {
+  sources.given = args.apply_file();
+  sources.given.merge(expand_mesh(config.parallel, sources.given, args.file()));
+  sources.flags = args.apply_flags();
+  sources.flags.merge(expand_mesh(config.parallel, sources.flags));
+  sources.given.insert(sources.flags.begin(), sources.flags.end());
 }
 
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
@@ -94,7 +105,7 @@ void add_megatron_flag(CLI::App& command) {
 ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args) {
   const MegatronLine* line = context.megatron.get();
   ConfigSources sources;
-  sources.given = apply(config, args);
+  apply(sources, config, args);
   if (line && line->defaults && !sources.given.contains("run")) config.train.run = line->name;
   const std::string folder = config.train.runs_folder, run = config.train.run;
   sources.run = fs::path(folder) / run;
@@ -103,7 +114,7 @@ ConfigSources read_run_config(const Context& context, RunConfig& config, const C
     config = *sources.before;
     config.train.runs_folder = folder;
     config.train.run = run;
-    sources.given = apply(config, args);
+    apply(sources, config, args);
     if (line)
       say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
                                    sources.run.string()));
@@ -111,6 +122,7 @@ ConfigSources read_run_config(const Context& context, RunConfig& config, const C
     require_megatron_sizes(sources.given, *line);
     say_defaults(context.err, *line, set_megatron_defaults(config, sources.given));
   }
+  follow_tensor_ranks(config, sources);
   if (line) say_harmless(context.err, *line);
   return sources;
 }

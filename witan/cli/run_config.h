@@ -23,7 +23,8 @@ void add_megatron_flag(CLI::App& command);
 struct ConfigSources {
   std::optional<RunConfig> before;  // that of the run on disk, if there is one
   fs::path run;                     // its folder
-  std::set<std::string> given;      // keys that the call says, by --config, flags or its mesh
+  std::set<std::string> given;      // keys that the call says, by --config, flags or their meshes
+  std::set<std::string> flags;      // those of them that flags say, which beat the file
 };
 
 // Sets `config`, whose flags are `args`: later beats earlier of the defaults (Megatron-LM's, if the command line is one

@@ -39,7 +39,8 @@ Fields ParallelConfig::fields() {
       Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "ranks that divide each matrix among them"}
           .between(1, 1 << 20),
       Field{"sequence_parallel", &sequence_parallel,
-            "ranks that divide matrices divide norms and dropout too, by tokens"},
+            "tensor-parallel ranks divide norms and dropout too, by tokens; experts need it, so that it is switched on "
+            "where a call asks for such ranks and says nothing of it"},
       Field{"loss_parallel", &loss_parallel, "ranks that divide matrices divide logits and loss too, by vocabulary"},
       Field{"context_parallel_size", &context_parallel_size, "ranks that divide each sequence among them"}.between(
           1, 1 << 20),

@@ -69,14 +69,13 @@ Sizes parse(const std::string& mesh) {
 // Sets keys unless they were given another value.
 class Expansion {
  public:
-  Expansion(ParallelConfig& config, const std::set<std::string>& given, std::string mesh)
-      : fields_(config.fields()), given_(given), mesh_(std::move(mesh)) {}
+  Expansion(ParallelConfig& config, const std::set<std::string>& given, std::string mesh, std::string file)
+      : fields_(config.fields()), given_(given), mesh_(std::move(mesh)), file_(std::move(file)) {}
 
   void set(const std::string& key, const std::string& text, const std::string& said) {
     for (const Field& field : fields_) {
       if (field.name != key) continue;
-      require<ConfigError>(!given_.contains(key) || field.text() == text, "mesh = ", mesh_, " says ", said, ", and ",
-                           key, " = ", field.text(), " says otherwise: give one of the two");
+      if (given_.contains(key) && value_of(field) != text) refuse(field, said);
       field.set(text, "mesh");
       keys_.insert(key);
     }
@@ -84,21 +83,34 @@ class Expansion {
   std::set<std::string> keys() && { return std::move(keys_); }
 
  private:
+  static std::string value_of(const Field& field) {
+    std::string value = field.text();  // texts carry TOML's quotes
+    std::erase(value, '"');
+    return value;
+  }
+  [[noreturn]] void refuse(const Field& field, const std::string& said) const {
+    const std::string value = value_of(field);
+    throw ConfigError(file_.empty() ? cat("--mesh ", mesh_, " implies ", said, ", but ", flag_name(field.name), " ",
+                                          value, " is given too: remove one")
+                                    : cat(file_, ": mesh = ", mesh_, " implies ", said, ", but ", field.name, " = ",
+                                          value, " is set there too: remove one"));
+  }
+
   const Fields fields_;
   const std::set<std::string>& given_;
-  const std::string mesh_;
+  const std::string mesh_, file_;
   std::set<std::string> keys_;
 };
 
 }  // namespace
 
-std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::string>& given) {
+std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::string>& given, const std::string& file) {
   if (config.mesh.empty()) return {};
   const std::string mesh = std::exchange(config.mesh, "");
   Sizes sizes = parse(mesh);
   const auto size = [&](Axis axis) { return sizes.contains(axis) ? sizes[axis] : 1; };
   const auto says = [&](Axis axis) { return cat(axis, " = ", size(axis)); };
-  Expansion expansion(config, given, mesh);
+  Expansion expansion(config, given, mesh, file);
 
   const int64_t replicate = size(Axis::replicate), shard = size(Axis::shard);
   int64_t ranks = replicate * shard;
@@ -110,7 +122,8 @@ std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::st
     ranks *= size(axis);
     require<ConfigError>(ranks <= kMostRanks, "mesh = ", mesh, " has more than ", kMostRanks, " ranks");
   }
-  if (replicate > 1 && shard == 1 && config.data_parallel_sharding_strategy.starts_with("optim"))
+  const std::string& strategy = config.data_parallel_sharding_strategy;
+  if (shard > 1 ? strategy == "no_shard" : replicate > 1 && strategy.starts_with("optim"))
     expansion.set("data_parallel_sharding_strategy", "auto", says(Axis::shard));
   if (replicate * shard > 1)
     expansion.set("use_distributed_optimizer", shard > 1 ? "true" : "false", says(Axis::shard));
