@@ -270,6 +270,7 @@ TEST_F(TrainCommandTest, ExpertsGetTheRanksThatTheyAreDividedBy) {
       witan({"plan", "--expert-model-parallel-size", "4", "--micro-batch-size", "4", "--runs-folder", own_ / "runs"});
   EXPECT_EQ(uneven.code, 3);
   EXPECT_NE(uneven.err.find("cannot be shared evenly by ranks = 4"), std::string::npos) << uneven.err;
+  EXPECT_NE(uneven.err.find(", micro_batch_size to 2, or ranks"), std::string::npos) << uneven.err;
 }
 
 TEST_F(TrainCommandTest, RefusesLayoutsThatCannotBe) {

@@ -197,6 +197,15 @@ void validate_context(const RunConfig& config) {
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
 }
 
+// The largest micro-batch below the present one that so many ranks could share the batch in.
+std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
+  if (train.global_batch_size % data_ranks != 0) return "";
+  const int64_t of_rank = train.global_batch_size / data_ranks;
+  int64_t size = std::min(train.micro_batch_size, of_rank);
+  while (of_rank % size != 0) --size;
+  return cat(", micro_batch_size to ", size);
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
@@ -228,8 +237,9 @@ void RunConfig::validate() const {
                        data_ranks == parallel.ranks ? cat("ranks = ", parallel.ranks)
                                                     : cat("the ", data_ranks, " ranks that have samples of their own"),
                        ": set global_batch_size to a multiple of ", train.micro_batch_size * data_ranks,
-                       ", or ranks to ", parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "),
-                       "a divisor of ", batches);
+                       smaller_micro_batch(train, data_ranks), ", or ranks to ",
+                       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ",
+                       batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
