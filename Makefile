@@ -6,7 +6,7 @@ help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
-	@build/release/witan train $(ARGS)
+	@scripts/train.sh build/release/witan train $(ARGS)
 
 build:  ## Build the witan binary: build/release/witan
 	@scripts/setup.sh run

@@ -44,6 +44,10 @@ class Program {
   void send(int signal) const {
     if (process_ > 0 && !ended_) ::kill(process_, signal);
   }
+  // To it and all others of its process group, as a terminal does, where it leads one.
+  void send_to_group(int signal) const {
+    if (process_ > 0 && !ended_) ::kill(-process_, signal);
+  }
   // Its exit code, or less than 0: the signal that ended it.
   int wait() {
     if (process_ < 0) return 127;

@@ -1,0 +1,69 @@
+// `make train`, as Ctrl-C and other signals end it.
+#include <csignal>
+
+#include "cli_support.h"
+#include "support/program.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MakeTest : public ::testing::Test {
+ protected:
+  // The project's Makefile, whose recipe finds the program of this build in a folder of the test's own.
+  MakeTest() {
+    const fs::path source = WITAN_SOURCE_DIR;
+    write_text(own_ / "my.txt", some_text(400));
+    fs::create_directory_symlink(source / "scripts", own_ / "scripts");
+    fs::create_directories(own_ / "build/release");
+    fs::create_symlink(WITAN_PROGRAM, own_ / "build/release/witan");
+    // env: a shell that runs tests in the background makes them ignore Ctrl-C. setsid: a process group, as a
+    // terminal's.
+    make_ = std::make_unique<Program>(
+        std::vector<std::string>{"/usr/bin/env", "--default-signal=INT", "setsid", "make", "--no-print-directory", "-C",
+                                 own_.path(), "-f", source / "Makefile", "-o", "build", "train",
+                                 "ARGS=--data my.txt --tokenizer-vocab-size 300 --hidden-size 16 --ffn-hidden-size 16 "
+                                 "--seq-length 16 --train-iters 1000000"},
+        log());
+  }
+  bool trains() {
+    return make_->reaches([&] { return contains(read_text(own_ / "runs/default/metrics.jsonl"), "\"kind\":\"step\""); },
+                          60);
+  }
+  fs::path log() const { return own_ / "log"; }
+  std::string said() const { return read_text(log()); }
+
+  TempFolder own_;
+  std::unique_ptr<Program> make_;
+};
+
+TEST_F(MakeTest, CtrlCIsNoError) {
+  ASSERT_TRUE(trains()) << said();
+  make_->send_to_group(SIGINT);
+  EXPECT_EQ(make_->wait(), -SIGINT) << said();
+  EXPECT_FALSE(contains(said(), "***")) << said();
+  EXPECT_FALSE(fs::is_empty(own_ / "runs/default/checkpoints"));
+}
+
+// As a supervisor ends it: the program hears of it, and saves.
+TEST_F(MakeTest, ASignalToMakeAloneReachesTheProgram) {
+  ASSERT_TRUE(trains()) << said();
+  make_->send(SIGTERM);
+  EXPECT_EQ(make_->wait(), -SIGTERM) << said();
+  EXPECT_FALSE(contains(said(), "***")) << said();
+  EXPECT_FALSE(fs::is_empty(own_ / "runs/default/checkpoints"));
+}
+
+TEST(MakeTrain, KeepsTheStatusOfAProgramThatFails) {
+  const TempFolder own;
+  for (const int code : {0, 1, 4, 75, 130}) {
+    Program script(
+        {std::string(WITAN_SOURCE_DIR) + "/scripts/train.sh", "/bin/sh", "-c", "exit " + std::to_string(code)},
+        own / "log");
+    EXPECT_EQ(script.wait(), code);
+  }
+}
+
+}  // namespace
+}  // namespace witan::test
