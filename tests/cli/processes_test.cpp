@@ -98,6 +98,19 @@ class ProcessesTest : public ::testing::Test {
     }
     return text;
   }
+  std::vector<std::string> bench_step(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = words("none", more);
+    all[1] = "bench";
+    const std::vector<std::string> step = {"step", "--steps", "1", "--vocab-size", "300", "--json", own_ / "step.json"};
+    all.insert(all.begin() + 2, step.begin(), step.end());
+    return all;
+  }
+  // Of its first step, and for which ranks it was measured.
+  std::string measured() const {
+    const auto json = nlohmann::json::parse(read_text(own_ / "step.json"));
+    fs::remove(own_ / "step.json");
+    return json["benchmark"].get<std::string>() + ": " + json["first_loss"].dump() + ", " + json["last_loss"].dump();
+  }
   std::string checkpoint(const std::string& runs) const {
     std::string bytes;
     for (const char* file : {"shard-00000.safetensors", "shard-00001.safetensors", "tokenizer.json"})
@@ -135,6 +148,19 @@ TEST_F(ProcessesTest, OfSeveralThreadsTrainWhatThreadsTrain) {
   EXPECT_EQ(metrics("processes"), metrics("threads"));
 }
 
+TEST_F(ProcessesTest, OfSeveralThreadsMeasureAStepTogether) {
+  ASSERT_EQ(end_of(start(bench_step({"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
+  const std::string threads = measured();
+  EXPECT_EQ(launch({bench_step({"--ranks", "4"}), bench_step({"--ranks", "4"})}), (std::vector<int>{0, 0}))
+      << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
+  EXPECT_EQ(measured(), threads);
+  // What the processes were told differently is named, as for a run.
+  const auto codes = launch({bench_step({"--ranks", "2"}), bench_step({"--ranks", "2", "--kernels"})});
+  EXPECT_EQ(codes, (std::vector<int>{3, 3}));
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "kernels = false on rank 0, but true on rank 1"))
+      << read_text(own_ / "rank-0.log");
+}
+
 // Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.
 class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -162,6 +188,14 @@ TEST_P(MpirunTest, StartsWhatThreadsTrain) {
 TEST_P(MpirunTest, EndsWithAnErrorWhereARankHasOne) {
   EXPECT_NE(mpirun(words("mpi", {"--data", own_ / "nowhere"}), "mpi.log"), 0);
   EXPECT_TRUE(contains(read_text(own_ / "mpi.log"), "nowhere")) << read_text(own_ / "mpi.log");
+}
+
+TEST_P(MpirunTest, BenchStepMeasuresAllProcessesTogether) {
+  ASSERT_EQ(end_of(start(bench_step({"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
+  const std::string threads = measured();
+  EXPECT_TRUE(threads.starts_with("step, 4 ranks, ")) << threads;
+  ASSERT_EQ(mpirun(bench_step(), "mpi.log"), 0) << read_text(own_ / "mpi.log");
+  EXPECT_EQ(measured(), threads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, MpirunTest, ::testing::Values("mpirun", "mpirun.openmpi", "mpirun.mpich"),

@@ -42,6 +42,26 @@ TEST(Launch, IsOneProcessUnlessALauncherSaysOtherwise) {
   EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
 }
 
+// For a command that needs no other process: neither a place to meet nor a secret.
+TEST(Launch, TellsWhichProcessThisIsByTwoNumbersAlone) {
+  const auto process = [](const Variables& variables) {
+    const auto found = find_process([&](const char* name) -> const char* {
+      const auto variable = variables.find(name);
+      return variable == variables.end() ? nullptr : variable->second.c_str();
+    });
+    return found ? std::to_string(found->rank) + " of " + std::to_string(found->size) : "one";
+  };
+  EXPECT_EQ(process({}), "one");
+  EXPECT_EQ(process({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "10.0.0.7"}}), "1 of 3");
+  EXPECT_EQ(process({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}), "0 of 2");
+  EXPECT_EQ(process({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "1 of 2");
+  EXPECT_EQ(process(slurm_step({})), "1 of 2");
+  EXPECT_EQ(process({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "one");
+  EXPECT_EQ(process({{"WORLD_SIZE", "4"}}), "one");
+  EXPECT_EQ(process({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "one");
+  EXPECT_EQ(process({{"RANK", "captain"}, {"WORLD_SIZE", "4"}}), "one");
+}
+
 TEST(Launch, ReadsWhatLaunchersSet) {
   const auto torch = launch({{"RANK", "3"},
                              {"WORLD_SIZE", "4"},

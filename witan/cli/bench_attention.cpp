@@ -71,7 +71,8 @@ void add_bench_attention(CLI::App& bench, Context& context) {
       {"attention", "Causal attention, forward and backward, without its projections",
        "FLOPs are those of the causal half of the scores, 2 products forward and 5 backward, as if there was one "
        "document.",
-       "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8"},
+       "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8",
+       Processes::one},
       [&context, state] { return bench_attention(context, *state); });
   add_size(*command, "--batch", state->batch, "sequences; 0: 8 on a GPU, 2 on a CPU", 0);
   add_size(*command, "--sequence", state->sequence, "positions; 0: 2048 on a GPU, 256 on a CPU", 0);

@@ -67,7 +67,7 @@ void add_bench_collectives(CLI::App& bench, Context& context) {
       {"collectives", "Sums, gathers and exchanges between ranks, float32",
        "A size is that of the whole tensor on each rank. GB/s are those that leave each rank, as rings and pairs send "
        "them: of B bytes 2 B (n-1)/n for an all-reduce, B (n-1)/n for the others.",
-       "witan bench collectives\nwitan bench collectives --ranks 4 --sizes 4MiB,256MiB"},
+       "witan bench collectives\nwitan bench collectives --ranks 4 --sizes 4MiB,256MiB", Processes::one},
       [&context, state] { return bench_collectives(context, *state); });
   add_ranks(*command, state->ranks);
   add_sizes(*command, state->sizes, "bytes of a rank's tensor");

@@ -105,7 +105,7 @@ void add_bench_exchange(CLI::App& bench, Context& context) {
       {"exchange", "Rows of tokens on their way to experts on other ranks, and back",
        "Between GPUs that reach each other's memory rows are pushed to random places and pulled from them; beside it "
        "stands an all-to-all of as many bytes that lie together. GB/s are those that leave each rank.",
-       "witan bench exchange\nwitan bench exchange --ranks 4 --row 4096 --sizes 16MiB,256MiB"},
+       "witan bench exchange\nwitan bench exchange --ranks 4 --row 4096 --sizes 16MiB,256MiB", Processes::one},
       [&context, state] { return bench_exchange(context, *state); });
   add_ranks(*command, state->ranks);
   add_size(*command, "--row", state->row, "bytes of a row, of bfloat16", 2);

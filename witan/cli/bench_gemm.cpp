@@ -98,12 +98,12 @@ ExitCode bench_gemm(Context& context, const State& state) {
 
 void add_bench_gemm(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
-  CLI::App* command =
-      add_command(bench, context,
-                  {"gemm", "Matrix products: the forward and both gradients of linear layers",
-                   "Without --layers: those of the reference MoE on a GPU, of the default recipe on a CPU.",
-                   "witan bench gemm\nwitan bench gemm --tokens 4096 --layers 1024x4096,4096x1024 --dtype float32"},
-                  [&context, state] { return bench_gemm(context, *state); });
+  CLI::App* command = add_command(
+      bench, context,
+      {"gemm", "Matrix products: the forward and both gradients of linear layers",
+       "Without --layers: those of the reference MoE on a GPU, of the default recipe on a CPU.",
+       "witan bench gemm\nwitan bench gemm --tokens 4096 --layers 1024x4096,4096x1024 --dtype float32", Processes::one},
+      [&context, state] { return bench_gemm(context, *state); });
   command->add_option("--layers", state->layers, "widths in and out: 512x768,512x512")
       ->delimiter(',')
       ->type_name("INxOUT")

@@ -149,7 +149,8 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
        "computed. Sizes that are 0 are those of the reference MoE on a GPU, of the default recipe on a CPU.",
        "witan bench moe-layer\n"
        "witan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
-       "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2"},
+       "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2",
+       Processes::one},
       [&context, state] { return bench_moe_layer(context, *state); });
   add_size(*command, "--tokens", state->tokens, "T; 0: 16384 or 1024", 0);
   add_size(*command, "--hidden", state->hidden, "d, the width of a token; 0: 512 or 256", 0);

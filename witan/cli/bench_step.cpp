@@ -9,15 +9,18 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/bench.h"
+#include "witan/cli/job.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/comm/threads.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"
 #include "witan/train/device.h"
 #include "witan/train/engine.h"
 #include "witan/train/resolve.h"
+#include "witan/train/start_check.h"
 
 namespace witan::cli {
 namespace {
@@ -52,7 +55,7 @@ std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data
 
 Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
   const int64_t steps = state.steps;
-  const Device device = device_of(config, rank);
+  const Device device = device_of(config, world.local_rank(rank));
   ThreadPool pool(static_cast<int>(config.parallel.threads));
   Stream stream(device, reserve_arena(device, arena_bytes), pool);
   const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
@@ -78,8 +81,8 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
   return measured;
 }
 
-Measured run_ranks(const RunConfig& config, const Plan& plan, const State& state) {
-  ThreadWorld world(static_cast<int>(config.parallel.ranks));
+// In the process that runs rank 0; elsewhere nothing was measured.
+Measured run_ranks(const RunConfig& config, World& world, const Plan& plan, const State& state) {
   Measured measured;
   world.run([&](int rank) {
     Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, state);
@@ -88,14 +91,15 @@ Measured run_ranks(const RunConfig& config, const Plan& plan, const State& state
   return measured;
 }
 
-BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured) {
+// `local_ranks`: of this host, whose ceilings are measured.
+BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks) {
   const int64_t ranks = config.parallel.ranks;
   const bool on_gpu = config.parallel.on_gpu();
   BenchReport report =
       begin_report(fmt::format("step, {} rank{}, {} parameters, {}", ranks, ranks == 1 ? "" : "s",
                                format_count(static_cast<double>(plan.counts.exact)), config.model.dtype),
-                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : ranks)));
-  if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
+                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : local_ranks)));
+  report.ceilings.flops *= static_cast<double>(on_gpu ? ranks : ranks / local_ranks);
   const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
   report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
   for (const auto& [part, kernels] : measured.kernels)
@@ -115,17 +119,48 @@ BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured&
   return report;
 }
 
-ExitCode bench_step(Context& context, State& state) {
+// What all processes of a job must have been told alike.
+Settings settings_of_call(const State& state) {
+  Settings settings = settings_of(state.config);
+  settings.emplace_back("steps", std::to_string(state.steps));
+  settings.emplace_back("kernels", state.kernels ? "true" : "false");
+  settings.emplace_back("version of witan", WITAN_VERSION);
+  return settings;
+}
+
+// One that is met, and told the same; nothing for the only process.
+std::unique_ptr<ProcessWorld> meet(const State& state, const std::optional<Launch>& launch) {
+  if (!launch) return nullptr;
+  const int64_t here = ranks_of_process(state.config, *launch);
+  const double seconds = state.config.parallel.deadline_seconds();
+  auto world =
+      std::make_unique<ProcessWorld>(*launch, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), {}});
+  world->run([&](int rank) { require_same_settings(*world, rank, settings_of_call(state)); });
+  return world;
+}
+
+ExitCode bench_step(Context& context, State& state, const std::optional<Launch>& launch) {
   RunConfig& config = state.config;
   config.train.train_iters = kWarmUps + state.steps;
   config.train.sample_tokens = 0;
+  auto processes = meet(state, launch);
+  if (processes) settle(config, *processes, launch->size);
   resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
   config.validate();
-  require_devices(config, config.parallel.ranks);
+  const int64_t local_ranks = processes ? processes->local_size() : config.parallel.ranks;
+  require_devices(config, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
   const Plan plan = plan_of(config, nullptr);
-  require_fits(config, plan, usable_memory(config));
-  const Measured measured = run_ranks(config, plan, state);
-  finish_report(context, state.json, report_of(config, plan, measured));
+  const int64_t usable =
+      processes && config.parallel.on_gpu() ? least_gpu_memory(*processes, config) : usable_memory(config);
+  std::optional<ThreadWorld> threads;
+  World& world = processes ? static_cast<World&>(*processes) : threads.emplace(static_cast<int>(local_ranks));
+  world.first([&] {
+    require_fits(config, part_of_host(plan, config, processes.get()), usable);
+    return "";
+  });
+  const Measured measured = run_ranks(config, world, plan, state);
+  processes.reset();  // before ceilings are measured the others have ended
+  if (!launch || launch->rank == 0) finish_report(context, state.json, report_of(config, plan, measured, local_ranks));
   return ExitCode::done;
 }
 
@@ -143,10 +178,15 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step\n"
        "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
        "witan bench step --config recipes/reference/moe.toml --kernels\n"
-       "witan bench step --num-layers 2 --hidden-size 64 --device cpu"},
+       "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
+       "mpirun -n 2 witan bench step",
+       Processes::together},
       [&context, state] {
-        const ConfigSources sources = read_run_config(context, state->config, *state->args);
-        return telling_sources(sources, [&] { return bench_step(context, *state); });
+        const auto launch = find_launch();
+        return run_process(context, launch, [&](Context& own) {
+          const ConfigSources sources = read_run_config(own, state->config, *state->args);
+          return telling_sources(sources, [&] { return bench_step(own, *state, launch); });
+        });
       });
   command->add_option("--steps", state->steps, "steps that are measured")
       ->type_name("N")

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "witan/cli/help.h"
+#include "witan/comm/launch.h"
 
 namespace witan::cli {
 namespace {
@@ -24,11 +25,34 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
   return command;
 }
 
+// Whether this process is to run the command: the only one, one of several that work together, or their first. Where
+// the command is refused the first one says so.
+bool runs_here(Context& context, const CLI::App& command, Processes processes) {
+  const auto process = processes == Processes::together ? std::nullopt : find_process();
+  if (!process) return true;
+  const std::string path = path_of(command);
+  if (processes == Processes::one) {
+    require<UsageError>(process->rank != 0, path, " runs in one process, and a launcher started ", process->size,
+                        ": start it without the launcher, or measure steps of all these processes by `witan bench "
+                        "step`");
+    context.code = ExitCode::usage;
+    return false;
+  }
+  if (process->rank == 0) return true;
+  std::fputs(cat(path, ": rank 0 does this alone; nothing is left to do for process ", process->rank, " of ",
+                 process->size, "\n")
+                 .c_str(),
+             context.err);
+  return false;
+}
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action) {
   CLI::App* command = add(app, text);
-  command->callback([&context, action = std::move(action)] { context.code = action(); });
+  command->callback([&context, command, processes = text.processes, action = std::move(action)] {
+    if (runs_here(context, *command, processes)) context.code = action();
+  });
   return command;
 }
 

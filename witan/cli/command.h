@@ -3,6 +3,7 @@
 // stdout carries data, stderr carries talk: `witan generate x > text` writes the text alone.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -28,11 +29,19 @@ struct Context {
   std::shared_ptr<const MegatronLine> megatron = nullptr;  // what the command line says in Megatron-LM's words
 };
 
+// What becomes of a command where a launcher starts several processes of it.
+enum class Processes : uint8_t {
+  first,     // rank 0 does it; the others have nothing to do
+  together,  // they do it together
+  one,       // it is refused: what one of them finds would not be what was asked for
+};
+
 struct CommandText {
   std::string name;
   std::string summary;   // one line, in the list of commands
   std::string details;   // more lines, in the command's own help; may be empty
   std::string examples;  // lines, shown last in the command's own help; may be empty
+  Processes processes = Processes::first;
 };
 
 // Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; its errors are

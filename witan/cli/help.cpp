@@ -42,14 +42,11 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::string make_usage(const CLI::App* app, std::string) const override {
-    std::string path = app->get_name();
-    for (const CLI::App* parent = app->get_parent(); parent; parent = parent->get_parent())
-      path = parent->get_name() + " " + path;
     std::string arguments;
     for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); }))
       arguments += " " + make_option_usage(option);
     const bool groups = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
-    return fmt::format("usage: {}{}{} [--flags]\n", path, groups ? " COMMAND" : "", arguments);
+    return fmt::format("usage: {}{}{} [--flags]\n", path_of(*app), groups ? " COMMAND" : "", arguments);
   }
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
@@ -95,6 +92,11 @@ ExitCode show_help(const CLI::App& app, const Context& context, const std::vecto
 }
 
 }  // namespace
+
+std::string path_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent ? path_of(*parent) + " " + command.get_name() : command.get_name();
+}
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;

@@ -14,6 +14,8 @@ namespace witan::cli {
 inline constexpr size_t kHelpWidth = 100;
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
+// The words that call a command: "witan tokenizer train".
+std::string path_of(const CLI::App& command);
 std::vector<std::string> names_of_commands(const CLI::App& app);
 
 void add_help(CLI::App& app, Context& context);

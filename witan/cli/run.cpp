@@ -25,10 +25,6 @@ const CLI::App& reached(const CLI::App& app) {
   return *at;
 }
 
-std::string path_of(const CLI::App& app) {
-  return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
-}
-
 bool takes_megatron_flags(const std::string& path) {
   return path == "witan plan" || path == "witan train" || path == "witan bench step";
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "witan/base/hash.h"
@@ -14,6 +13,7 @@
 #include "witan/base/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/job.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/cli/train_page.h"
@@ -21,7 +21,6 @@
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/report/html.h"
-#include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/device.h"
 #include "witan/train/load_options.h"
@@ -60,24 +59,12 @@ void require_memory(const RunConfig& config, const Plan& plan, int64_t usable, P
   require_fits(config, plan, usable);
 }
 
-// The part of a plan that so many ranks take of it, in processes of so many.
-Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process) {
-  plan.ranks.resize(std::min(plan.ranks.size(), static_cast<size_t>(ranks)));
-  plan.reserve_bytes *= ranks / ranks_per_process;
-  return plan;
-}
-
-// Of this host.
-Plan here(const Plan& plan, const RunConfig& config, const ProcessWorld* world) {
-  return world == nullptr ? plan : part_of(plan, world->local_size(), config.parallel.ranks_per_process);
-}
-
 // The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
 void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* world, int64_t usable, Progress& progress) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  require_memory(config, here(plan_of(config, nullptr), config, world), usable, progress);
+  require_memory(config, part_of_host(plan_of(config, nullptr), config, world), usable, progress);
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -140,8 +127,6 @@ class TrainCall {
   // What the launcher has decided.
   void settle(RunConfig& config) const;
   void read(Progress& progress);
-  // Of processes with a GPU each: what the one with least has for its run.
-  int64_t least_gpu_memory();
   int64_t usable() const { return gpu_memory_ ? *gpu_memory_ : usable_memory(state_.config); }
   // Of rank 0: all that is on the disk before a run begins. Returns the step that it begins from; nothing when all are
   // done.
@@ -157,7 +142,7 @@ class TrainCall {
   const std::optional<Launch> launch_;
   std::FILE* const loud_;
   std::optional<ProcessWorld> world_;  // before all that uses it
-  std::optional<int64_t> gpu_memory_;  // least_gpu_memory()
+  std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
   RunConfig asked_;                    // as given: what is automatic stays so in the run's own file
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
@@ -166,19 +151,8 @@ class TrainCall {
 
 void TrainCall::meet() {
   if (!launch_) return;
-  RunConfig alone = state_.config;
-  auto& parallel = alone.parallel;
-  require<ConfigError>(parallel.ranks % launch_->size == 0, "ranks = ", parallel.ranks, ", but the launcher started ",
-                       launch_->size,
-                       " processes, which cannot have equally many of them: leave --ranks out for a "
-                       "rank each, or give a multiple of ",
-                       launch_->size);
-  const int64_t here = std::max<int64_t>(parallel.ranks / launch_->size, 1);
-  // What no ranks could train each process refuses for itself: none waits for one that has done so.
-  parallel.ranks = launch_->size * here;
-  resolve(alone, usable_cores(), 1);
-  alone.validate();
-  require_devices(state_.config, here);
+  const ParallelConfig& parallel = state_.config.parallel;
+  const int64_t here = ranks_of_process(state_.config, *launch_);
   check_debug_ranks(state_.debug_ranks, launch_->size * here);
   const double seconds = parallel.deadline_seconds();
   world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), state_.debug_ranks});
@@ -186,11 +160,7 @@ void TrainCall::meet() {
 }
 
 void TrainCall::settle(RunConfig& config) const {
-  if (!world_) return;
-  auto& parallel = config.parallel;
-  parallel.ranks = world_->size();
-  parallel.ranks_per_process = world_->size() / launch_->size;
-  if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world_->local_size(), 1);
+  if (world_) cli::settle(config, *world_, launch_->size);
 }
 
 void TrainCall::read(Progress& progress) {
@@ -205,24 +175,7 @@ void TrainCall::read(Progress& progress) {
   check_debug_ranks(state_.debug_ranks, config.parallel.ranks);
   traced(0);  // refuses what no run could do
   require_devices(config, world_ ? std::min(world_->local_size(), cuda::devices()) : config.parallel.ranks);
-  if (world_ && config.parallel.on_gpu()) gpu_memory_ = least_gpu_memory();
-}
-
-int64_t TrainCall::least_gpu_memory() {
-  std::vector<int> everyone(static_cast<size_t>(world_->size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  int64_t least = 0;
-  world_->run([&](int rank) {
-    ThreadPool alone(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 20), alone);
-    const auto group = world_->group(rank, everyone, "memory");
-    const Tensor all = stream.empty({world_->size()}, DType::i64, MemoryTag::communication);
-    const Tensor own = all.narrow(0, rank, 1);
-    *own.data<int64_t>() = usable_memory_of_gpu(device_of(state_.config, world_->local_rank(rank)).index);
-    group->all_gather(stream, all, own);
-    if (rank == world_->first_rank()) least = std::ranges::min(all.span<int64_t>());
-  });
-  return least;
+  if (world_ && config.parallel.on_gpu()) gpu_memory_ = least_gpu_memory(*world_, config);
 }
 
 std::optional<int64_t> TrainCall::prepare(Progress& progress) {
@@ -271,7 +224,7 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
   if (leads()) {
-    require_memory(config, here(plan, config, world()), usable(), progress);
+    require_memory(config, part_of_host(plan, config, world()), usable(), progress);
     const Timing timing = quick_timing_of(plan, config, done);
     promised = promise(plan, timing);
     if (const int64_t ranks = config.parallel.ranks_per_process; ranks > 0)
@@ -336,39 +289,13 @@ ExitCode TrainCall::go() {
   return train_from(done, progress);
 }
 
-// A process of several, but for the first, is heard only if it fails.
-class Silence {
- public:
-  Silence() : nowhere_(std::fopen("/dev/null", "w")) { require<IoError>(nowhere_ != nullptr, "cannot open /dev/null"); }
-  ~Silence() { std::fclose(nowhere_); }
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
-
-  Context context(Context as) const {
-    as.out = as.err = nowhere_;
-    return as;
-  }
-
- private:
-  std::FILE* nowhere_;
-};
-
 ExitCode train_command(Context& context, State& state) {
   using Voice = StopSignals::Voice;
   const auto launch = find_launch();
   const bool leads = !launch || launch->rank == 0;
   // Until there is something to save, and after it is saved.
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
-  if (leads) return TrainCall(context, state, launch, context.err).run();
-  const Silence silence;
-  Context quiet = silence.context(context);
-  try {
-    return TrainCall(quiet, state, launch, context.err).run();
-  } catch (const ConfigError& error) {
-    const std::string what = error.what();  // which may say of itself whose it is
-    throw ConfigError(what.starts_with("rank ") ? what
-                                                : cat("process ", launch->rank, " of ", launch->size, ": ", what));
-  }
+  return run_process(context, launch, [&](Context& own) { return TrainCall(own, state, launch, context.err).run(); });
 }
 
 }  // namespace
@@ -384,9 +311,13 @@ void add_train(CLI::App& app, Context& context) {
        "witan train\n"
        "witan train --data my.txt --run mine\n"
        "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
-       "witan train --mesh replicate=2,shard=2 --deterministic\n"
-       "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64\n"
-       "witan train --fresh"},
+       "witan train --mesh replicate=2,shard=2 --micro-batch-size 2 --deterministic\n"
+       "witan train --mesh tensor=2,replicate=2 --run tensor\n"
+       "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
+       "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
+       "mpirun -n 2 witan train --run processes\n"
+       "witan train --fresh",
+       Processes::together},
       [state, &context] { return train_command(context, *state); });
   command->add_flag("--fresh", state->fresh, "archive the run and start anew");
   command

@@ -39,15 +39,21 @@ const char* value(const Environment& environment, const char* name) {
   return name == nullptr ? nullptr : environment(name);
 }
 
+std::optional<int> parse_number(const char* text, int least, int most) {
+  int number = 0;
+  const char* end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, number);
+  const bool good = read.ec == std::errc() && read.ptr == end && number >= least && number <= most;
+  return good ? std::optional(number) : std::nullopt;
+}
+
 // The variable as a number from `least` to `most`; nothing where it is unset.
 std::optional<int> number(const Environment& environment, const char* name, int least, int most) {
   const char* text = value(environment, name);
   if (text == nullptr) return std::nullopt;
-  int number = 0;
-  const char* end = text + std::strlen(text);
-  const auto read = std::from_chars(text, end, number);
-  require<ConfigError>(read.ec == std::errc() && read.ptr == end && number >= least && number <= most,
-                       "environment: ", name, " = \"", text, "\" is no number from ", least, " to ", most);
+  const auto number = parse_number(text, least, most);
+  require<ConfigError>(number.has_value(), "environment: ", name, " = \"", text, "\" is no number from ", least, " to ",
+                       most);
   return number;
 }
 
@@ -142,6 +148,21 @@ std::optional<Launch> find_launch(const Environment& environment) {
 
 std::optional<Launch> find_launch() {
   return find_launch([](const char* name) { return std::getenv(name); });
+}
+
+std::optional<ProcessNumber> find_process(const Environment& environment) {
+  const auto names = launcher(environment);
+  if (!names) return std::nullopt;
+  const char *size_text = value(environment, names->size), *rank_text = value(environment, names->rank);
+  if (size_text == nullptr || rank_text == nullptr) return std::nullopt;
+  const auto size = parse_number(size_text, 2, kMostRanks);
+  const auto rank = parse_number(rank_text, 0, size.value_or(1) - 1);
+  if (!size || !rank) return std::nullopt;
+  return ProcessNumber{*rank, *size};
+}
+
+std::optional<ProcessNumber> find_process() {
+  return find_process([](const char* name) { return std::getenv(name); });
 }
 
 }  // namespace witan

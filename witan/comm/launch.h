@@ -30,4 +30,13 @@ using Environment = std::function<const char*(const char* name)>;
 std::optional<Launch> find_launch(const Environment& environment);
 std::optional<Launch> find_launch();  // of this process
 
+// Which of several processes this one is, for what one of them does alone.
+struct ProcessNumber {
+  int rank = 0, size = 1;
+};
+// By the same variables, of which no more than these two numbers must be there; nothing where they say nothing that
+// makes sense.
+std::optional<ProcessNumber> find_process(const Environment& environment);
+std::optional<ProcessNumber> find_process();  // of this process
+
 }  // namespace witan

@@ -1,0 +1,70 @@
+// What becomes of a command of one process where a launcher starts several.
+#include "witan/cli/command.h"
+
+#include "cli_support.h"
+#include "support/program.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() { write_text(own_ / "my.txt", some_text(200)); }
+  // The process of this number among two, or what else the variables say.
+  int run(std::vector<std::string> words, std::vector<std::string> variables) {
+    words.insert(words.begin(), WITAN_PROGRAM);
+    return Program(words, log(), std::move(variables)).wait();
+  }
+  int run(std::vector<std::string> words, int rank) {
+    return run(std::move(words), {"OMPI_COMM_WORLD_RANK=" + std::to_string(rank), "OMPI_COMM_WORLD_SIZE=2"});
+  }
+  fs::path log() const { return own_ / "log"; }
+  std::string said() const { return read_text(log()); }
+
+  TempFolder own_;
+};
+
+TEST_F(CommandTest, IsDoneOnceByRankZero) {
+  const fs::path tokenizer = own_ / "tokenizer.json";
+  const std::vector<std::string> train = {"tokenizer", "train",    own_ / "my.txt", "--vocab-size",
+                                          "300",       "--output", tokenizer};
+  EXPECT_EQ(run(train, 1), 0);
+  EXPECT_FALSE(fs::exists(tokenizer));
+  EXPECT_EQ(said(), "witan tokenizer train: rank 0 does this alone; nothing is left to do for process 1 of 2\n");
+  EXPECT_EQ(run(train, 0), 0) << said();
+  EXPECT_TRUE(fs::exists(tokenizer));
+  for (const char* command : {"data", "plan", "eval", "generate", "report", "doctor", "help"}) {
+    EXPECT_EQ(run({command}, 1), 0) << said();
+    EXPECT_EQ(said(),
+              std::string("witan ") + command + ": rank 0 does this alone; nothing is left to do for process 1 of 2\n");
+  }
+}
+
+TEST_F(CommandTest, ThatMeasuresOneProcessIsRefused) {
+  for (const char* bench : {"gemm", "attention", "moe-layer", "collectives", "exchange"}) {
+    EXPECT_EQ(run({"bench", bench}, 0), 2) << said();
+    EXPECT_TRUE(contains(said(), std::string("witan bench ") + bench +
+                                     " runs in one process, and a launcher started 2: start it without the launcher"))
+        << said();
+    EXPECT_EQ(run({"bench", bench}, 1), 2) << bench;
+    EXPECT_EQ(said(), "") << "rank 0 says it for all";
+  }
+}
+
+// Variables that name no process among several do not keep one from working.
+TEST_F(CommandTest, NeedsNoMoreOfTheEnvironmentThanItsPlace) {
+  const std::vector<std::string> help = {"help", "report"};
+  for (const std::vector<std::string>& variables : {std::vector<std::string>{"WORLD_SIZE=2"},
+                                                    {"RANK=1"},
+                                                    {"RANK=captain", "WORLD_SIZE=2"},
+                                                    {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.0.0.7"},
+                                                    {"RANK=1", "WORLD_SIZE=1"}}) {
+    EXPECT_EQ(run(help, variables), 0) << said();
+    EXPECT_TRUE(contains(said(), "usage: witan report")) << said();
+  }
+}
+
+}  // namespace
+}  // namespace witan::test
