@@ -172,14 +172,14 @@ void add_plan(CLI::App& app, Context& context) {
            "a run that does not fit ends with exit code 8 and the nearest configuration that does. ",
            kListsHelp),
        "witan plan\n"
-       "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 4 --memory 8GB\n"
-       "witan plan --device cuda --ranks 8 --dtype bfloat16 --memory 141GB\n"
-       "witan plan --device cuda --ranks 16 --processes --dtype bfloat16 --memory 80GB\n"
+       "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 2 --memory 24GB\n"
+       "witan plan --device cuda --ranks 8 --global-batch-size 32 --dtype bfloat16 --memory 141GB\n"
+       "witan plan --device cuda --ranks 16 --processes --global-batch-size 64 --dtype bfloat16 --memory 80GB\n"
        "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
-       "witan plan @recipes/megatron/mixtral.args --gpus 1024 --gpu h100\n"
+       "witan plan @recipes/megatron/mixtral.args --gpus 1024 --gpu h100 --global-batch-size 1024\n"
        "witan plan @recipes/megatron/mixtral.args --search --gpus 64 --memory 80GB\n"
-       "witan plan --ranks 8 --expert-model-parallel-size 4 --use-distributed-optimizer true --print-layout\n"
-       "witan plan @recipes/megatron/dmoe_ep4.args --ranks 8"},
+       "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
+       "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
         const ConfigSources sources = read_run_config(context, state->config, *state->args);
         return telling_sources(sources, [&] { return plan(context, *state, sources); });

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Stands for `witan` where examples of the documentation are tested (tests/cli/examples_test.cpp): the same command made
+# small, and on the CPU. What an example is about, its layout and batches, data, files and kinds of model, stays as it is
+# written; sizes of models, lengths and numbers of steps do not. $WITAN_PROGRAM is the program.
+set -euo pipefail
+
+words=("$@")
+
+says() {
+  local word
+  for word in "${words[@]}"; do
+    if [[ $word == "$1" || $word == "$1="* ]]; then return 0; fi
+  done
+  return 1
+}
+
+# A flag with this value, whatever the example says. After a list (@FILE) the last value counts.
+put() {
+  local kept=() i
+  for ((i = 0; i < ${#words[@]}; ++i)); do
+    if [[ ${words[i]} == "$1" ]]; then
+      i=$((i + 1))
+    elif [[ ${words[i]} != "$1="* ]]; then
+      kept+=("${words[i]}")
+    fi
+  done
+  words=("${kept[@]}" "$@")
+}
+
+# The same where the example says nothing of it.
+default() {
+  says "$1" || words+=("$@")
+}
+
+small_model() {
+  put --device cpu
+  put --seq-length 16
+  put --hidden-size 32
+  put --ffn-hidden-size 32
+}
+
+# On one core it measures ceilings of one rank of one thread, and not those of several too.
+on_one_core=()
+
+case "$1 ${2-}" in
+  "train "*)
+    small_model
+    put --train-iters 2
+    put --sample-tokens 4
+    says --data-path || default --data my.txt
+    says --tokenizer || default --tokenizer-vocab-size 300
+    ;;
+  "bench step")
+    small_model
+    put --steps 1
+    put --vocab-size 300
+    put --num-layers 1
+    ;;
+  "bench "*)
+    put --seconds 0
+    put --device cpu
+    case "$2" in
+      attention) put --sequence 16 ;;
+      gemm) put --tokens 16 ;;
+      moe-layer) put --tokens 16 && put --hidden 32 && put --ffn 32 ;;
+      collectives | exchange) put --sizes 4KiB,8KiB ;;
+    esac
+    ;;
+  "generate "*) put --max-tokens 4 ;;
+  "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
+esac
+
+exec "${on_one_core[@]}" "$WITAN_PROGRAM" "${words[@]}"

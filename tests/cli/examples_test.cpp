@@ -1,0 +1,251 @@
+// Every command that the help, README.md and docs/ show in their examples runs.
+//
+// Commands are taken from where they stand: a new example is tested as soon as it is written. Each runs by itself in a
+// folder with the files that examples speak of (my.txt, tokenizer.json, mine.toml …). Where `witan` stands in it,
+// tests/cli/examples/witan.sh runs, which makes the same command small: it says how. mpirun is the one installed; srun
+// and torchrun are played by tests/cli/examples/launcher.sh.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <regex>
+
+#include "cli_support.h"
+#include "data/compress.h"
+#include "support/program.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/help.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSource = WITAN_SOURCE_DIR;
+
+// Where commands stand, by command: the same one may be shown in several places.
+using Examples = std::map<std::string, std::vector<std::string>>;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+bool is_command(const std::string& line) {
+  static const std::regex command(R"(((build/[a-z]+/)?witan|(mpirun|srun|torchrun) .*witan) .*)");
+  return std::regex_match(line, command);
+}
+
+// Lines that a backslash continues are one command, as for a shell.
+class Commands {
+ public:
+  void add(const std::string& line) {
+    const std::string code = continued_ + line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    continued_.clear();
+    if (code.ends_with("\\"))
+      continued_ = code.substr(0, code.size() - 1);
+    else
+      commands_.push_back(code);
+  }
+  const std::vector<std::string>& all() const { return commands_; }
+
+ private:
+  std::vector<std::string> commands_;
+  std::string continued_;
+};
+
+// Of the blocks of code of a page: fenced, or indented by four blanks after an empty line.
+std::vector<std::string> commands_of_page(const std::string& markdown) {
+  Commands commands;
+  bool fenced = false, indented = false, blank = true;
+  for (const std::string& line : lines_of(markdown)) {
+    const bool fence = line.find("```") == line.find_first_not_of(' ') && !line.empty();
+    if (fence) fenced = !fenced;
+    indented = !fenced && line.starts_with("    ") && (indented || blank);
+    blank = line.empty() || line.starts_with("#");
+    if (!fence && (fenced || indented)) commands.add(line);
+  }
+  std::vector<std::string> witans;
+  std::ranges::copy_if(commands.all(), std::back_inserter(witans), is_command);
+  return witans;
+}
+
+std::vector<std::string> commands_of_help(const std::string& help) {
+  constexpr const char* kTitle = "\nexamples:\n";
+  const size_t begin = help.find(kTitle);
+  if (begin == std::string::npos) return {};
+  Commands commands;
+  for (const std::string& line : lines_of(help.substr(begin + std::strlen(kTitle)))) commands.add(line);
+  return commands.all();
+}
+
+void add_help_examples(Examples& examples, const CLI::App& app, const std::vector<std::string>& path) {
+  for (const std::string& name : cli::names_of_commands(app)) {
+    std::vector<std::string> words = path;
+    words.push_back(name);
+    std::string title = "witan";
+    for (const std::string& word : words) title += " " + word;
+    std::vector<std::string> help = words;
+    help.insert(help.begin(), "help");
+    const auto commands = commands_of_help(witan(help).out);
+    EXPECT_FALSE(commands.empty()) << title << " shows no example";
+    for (const std::string& command : commands) {
+      EXPECT_TRUE(is_command(command)) << title << " --help: " << command;
+      examples[command].push_back(title + " --help");
+    }
+    add_help_examples(examples, *app.get_subcommand(name), words);
+  }
+}
+
+std::vector<fs::path> pages() {
+  std::vector<fs::path> pages = {kSource / "README.md", kSource / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::recursive_directory_iterator(kSource / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  return pages;
+}
+
+Examples all_examples() {
+  Examples examples;
+  cli::Context context;
+  CLI::App app("", "witan");
+  cli::add_all(app, context);
+  cli::add_help(app, context);
+  add_help_examples(examples, app, {});
+  for (const fs::path& page : pages())
+    for (const std::string& command : commands_of_page(read_text(page)))
+      examples[command].push_back(fs::relative(page, kSource));
+  return examples;
+}
+
+// Examples that may end with another exit code than 0 here, and why.
+struct Exception {
+  const char* begins;
+  int code;
+  const char* why;
+};
+constexpr Exception kExceptions[] = {
+    {"witan doctor --gpu", 10, "it says what is missing where there is no GPU that can be used"},
+};
+
+// The folder that examples run in, as the reader of the documentation has it.
+class Desk {
+ public:
+  Desk() {
+    const fs::path bin = own_ / "bin";
+    fs::create_directories(bin);
+    for (const char* place : {"bin", "build/release", "build/cuda"}) {
+      fs::create_directories(own_ / place);
+      fs::create_symlink(kSource / "tests/cli/examples/witan.sh", own_ / place / "witan");
+    }
+    for (const char* launcher : {"srun", "torchrun"})
+      fs::create_symlink(kSource / "tests/cli/examples/launcher.sh", bin / launcher);
+    fs::create_directory_symlink(kSource / "recipes", own_ / "recipes");
+    for (const char* file : {"my.txt", "other.txt", "books/one.txt", "more/one.txt", "corpus/one.txt"})
+      write_text(own_ / file, some_text(400));
+    write_text(own_ / "prompt.txt", "the king");
+    std::string rows;
+    for (const std::string& line : lines_of(some_text(400)))
+      if (!line.empty()) rows += R"({"text": ")" + line + R"(", "content": ")" + line + "\"}\n";
+    write_text(own_ / "rows.jsonl.zst", zstd(rows));
+    write_text(own_ / "rows.jsonl.gz", gzip(rows));
+    write_text(own_ / "mine.toml", "num_layers = 2\nhidden_size = 128\n");
+  }
+
+  // Tokenizers, token shards and runs that examples read.
+  void prepare() {
+    for (const char* command : {"witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json",
+                                "witan data my.txt --output data/my --vocab-size 300", "witan train"})
+      EXPECT_EQ(run(command), "");
+    fs::rename(own_ / "runs", own_ / "prepared");
+    for (const char* name : {"mine", "my-run"})
+      fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
+  }
+
+  // What is wrong with the example; empty: nothing.
+  std::string run(const std::string& command) {
+    constexpr double kSeconds = 120;
+    // Commands that begin a run, or plan one, find none; the others read one.
+    static const std::regex begins(R"(.*witan (train|plan|bench) .*)");
+    fs::remove_all(own_ / "runs");
+    if (!std::regex_match(command + " ", begins)) fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
+    const fs::path log = own_ / "log";
+    Program shell({"/bin/bash", "-c", set_up() + command}, log);
+    if (!shell.ends_within(kSeconds)) return cat("takes more than ", kSeconds, " s:\n", read_text(log));
+    const int code = shell.wait();
+    for (const Exception& exception : kExceptions)
+      if (command.starts_with(exception.begins) && code == exception.code) {
+        std::printf("%s ends with exit code %d: %s\n", command.c_str(), code, exception.why);
+        return "";
+      }
+    return code == 0 ? "" : cat("ends with exit code ", code, ":\n", read_text(log));
+  }
+
+ private:
+  // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+  std::string set_up() const {
+    const std::string here = own_.path().string();
+    return "set -o pipefail; cd '" + here + "'; export PATH='" + here + "/bin':\"$PATH\" XDG_CACHE_HOME='" + here +
+           "/cache' WITAN_PROGRAM='" WITAN_PROGRAM
+           "' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1; ";
+  }
+
+  TempFolder own_;
+};
+
+// Four groups, so that they run beside each other: those of three commands, and all others.
+class ExamplesTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::string group_of(const std::string& command) {
+    for (const char* group : {"train", "plan", "bench"})
+      if ((command + " ").find(std::string("witan ") + group + " ") != std::string::npos) return group;
+    return "others";
+  }
+};
+
+TEST_P(ExamplesTest, Run) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "some sixty whole commands: minutes under a sanitizer, and nothing that other tests do not reach";
+#endif
+  Desk desk;
+  if (GetParam() == "others") desk.prepare();
+  int ran = 0;
+  for (const auto& [command, places] : all_examples()) {
+    if (group_of(command) != GetParam()) continue;
+    ++ran;
+    const std::string wrong = desk.run(command);
+    EXPECT_EQ(wrong, "") << command << "\nof " << places.front();
+  }
+  EXPECT_GE(ran, 5) << "examples were not found";
+  std::printf("%d examples\n", ran);
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, ExamplesTest, ::testing::Values("train", "plan", "bench", "others"),
+                         [](const auto& group) { return group.param; });
+
+// What this test rests on.
+TEST(ExamplesOfPages, AreTheCommandsInBlocksOfCode) {
+  const std::string page =
+      "    witan train --first\n\nText `witan train --inline`, or\n    witan train --wrapped\n\n    $ ls\n"
+      "    build/release/witan train --indented   # why\n\n"
+      "```text\nwitan      is no command\nwitan plan --fenced \\\n  --continued\n```\nwitan train --prose\n\n"
+      "    mpirun -n 2 witan train\n    mpirun -n 2 other\n    witan/cli is a folder\n";
+  EXPECT_EQ(commands_of_page(page),
+            (std::vector<std::string>{"witan train --first", "build/release/witan train --indented   # why",
+                                      "witan      is no command", "witan plan --fenced --continued",
+                                      "mpirun -n 2 witan train"}));
+}
+
+TEST(ExamplesOfPages, ThatDoNotRunAreFound) {
+  Desk desk;
+  EXPECT_EQ(desk.run("witan plan --num-layers 2 | head -n 1"), "");
+  for (const char* bad :
+       {"witan train --no-such-flag", "witan train --ranks 3 --mesh replicate=2", "witan plan @nowhere.args",
+        "srun --ntasks 3 witan train", "witan tokenizer encode < nowhere.txt | witan tokenizer decode",
+        "mpirun -n 3 witan train", "torchrun --no-python --nproc-per-node 3 witan train"})
+    EXPECT_NE(desk.run(bad), "") << bad;
+}
+
+}  // namespace
+}  // namespace witan::test
