@@ -1,11 +1,15 @@
 #include "witan/moe/router.h"
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
 #include "support/thread_world.h"
+#include "witan/comm/context.h"
 
 namespace witan {
 namespace {
@@ -208,6 +212,75 @@ TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
     EXPECT_GT(dropped, 0);
     const auto counts = some.kept.to_vector<int64_t>();
     EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 80 - dropped);
+  }
+}
+
+// Megatron-LM's definition, taken literally: its residual stream is [S, B, D], whose tokens are numbered s B + b; of an
+// expert's assignments the first are kept, or the likeliest and of equal ones the first.
+TEST(Router, CapacityTakesSequencesPositionByPosition) {
+  constexpr int64_t S = 7, D = 8, E = 3, K = 2;
+  for (const int64_t B : {1, 2, 3})
+    for (const std::string policy : {"probs", "position"})
+      for (const bool ties : {false, true}) {
+        SCOPED_TRACE(cat(B, " sequences, ", policy, ties ? ", all alike" : ""));
+        Rank rank;
+        Tape tape(rank.stream);
+        const Var x =
+            tape.constant(ties ? rank.stream.zeros({B, S, D}, DType::f64) : rank.normal({B, S, D}, DType::f64, "x"));
+        MoeConfig config;
+        config.num_experts = E;
+        config.moe_router_topk = K;
+        config.moe_token_drop_policy = policy;
+        const auto route = [&](double factor) {
+          config.moe_expert_capacity_factor = factor;
+          Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
+          return router.forward(tape, x);
+        };
+        const Routing all = route(0), some = route(0.5);
+        const auto ids = all.ids.to_vector<int32_t>();
+        const auto weights = values(all.weights.value());
+        const auto capacity =
+            static_cast<size_t>(std::ceil(static_cast<double>(B * S * K) / static_cast<double>(E) * 0.5));
+        std::vector<int32_t> expected(ids.size(), -1);
+        for (int32_t e = 0; e < E; ++e) {
+          std::vector<size_t> mine;  // in Megatron-LM's order
+          for (int64_t row = 0; row < S * B; ++row)
+            for (int64_t k = 0; k < K; ++k)
+              if (const auto i = static_cast<size_t>((row % B * S + row / B) * K + k); ids[i] == e) mine.push_back(i);
+          if (policy == "probs")
+            std::ranges::stable_sort(mine, std::greater{}, [&](size_t i) { return static_cast<float>(weights[i]); });
+          for (size_t i = 0; i < std::min(mine.size(), capacity); ++i) expected[mine[i]] = e;
+        }
+        EXPECT_EQ(some.ids.to_vector<int32_t>(), expected);
+        std::vector<int64_t> kept(E);
+        for (const int32_t id : expected)
+          if (id >= 0) ++kept[static_cast<size_t>(id)];
+        EXPECT_EQ(some.kept.to_vector<int64_t>(), kept);
+        EXPECT_NE(expected, ids) << "nothing is dropped: nothing is shown";
+      }
+}
+
+// The ranks of a context axis drop what one rank drops.
+TEST(Router, CapacityIsThatOfOneRankWhereSequencesAreDivided) {
+  constexpr int64_t B = 3, S = 8, E = 2;
+  for (const auto policy : {DropPolicy::probs, DropPolicy::position}) {
+    std::vector<int32_t> expected;
+    {
+      Rank rank;
+      Tape tape(rank.stream, Tape::Mode::off);
+      const Routing all = ops::route(tape, tape.constant(rank.normal({B * S, E}, DType::f64, "logits")), 1, true);
+      expected = ops::limit_to_capacity(rank.stream, all, {5, policy}, nullptr, B).ids.to_vector<int32_t>();
+    }
+    testing::on_ranks(2, [&](testing::ThreadRank& rank) {
+      const auto context = rank.everyone("context");
+      const Tensor logits = rank.normal({B * S, E}, DType::f64, "logits");
+      const Tensor own = own_positions(rank.stream, logits.reshape({B, S, E}), *context).reshape({B * S / 2, E});
+      Tape tape(rank.stream, Tape::Mode::off);
+      const Routing all = ops::route(tape, tape.constant(own), 1, true, context.get());
+      const Routing some = ops::limit_to_capacity(rank.stream, all, {5, policy}, context.get(), B);
+      const Tensor found = gather_positions(rank.stream, some.ids.reshape({B, S / 2, 1}), *context);
+      EXPECT_EQ(found.to_vector<int32_t>(), expected);
+    });
   }
 }
 

@@ -22,10 +22,11 @@ struct Capacity {
 };
 
 // Each expert keeps `per_expert` of its assignments, or all if there are no more; others become -1. probs: those of the
-// largest weights, of equal weights (and NaN, which counts as least) the first; position: the first. Weights compare as
-// float32: equal tokens at the beginning of a text tie in exact arithmetic, and must tie however float64 was rounded.
-// weights [T, K] float32 or float64; order, a workspace of [T K] int64, holds the assignments sorted by expert. `all`
-// has nothing dropped.
+// largest weights, of equal weights (and NaN, which counts as least) the first; position: the first. The order is that
+// of the numbers: who calls numbers tokens as none of them is to be favoured (ops::limit_to_capacity). Weights compare
+// as float32: equal tokens at the beginning of a text tie in exact arithmetic, and must tie however float64 was
+// rounded. weights [T, K] float32 or float64; order, a workspace of [T K] int64, holds the assignments sorted by
+// expert. `all` has nothing dropped.
 void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& order, const Assignments& all,
                        const Tensor& weights, const Capacity& capacity);
 WITAN_KERNEL_TWINS(limit_to_capacity)

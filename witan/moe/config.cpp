@@ -47,7 +47,7 @@ Fields MoeConfig::fields() {
             "an expert takes at most this many times its even share of a micro-batch's assignments; 0: all (dropless)"}
           .at_least(0),
       Field{"moe_token_drop_policy", &moe_token_drop_policy,
-            "which assignments an expert keeps: the likeliest, or the first in the batch"}
+            "which assignments an expert keeps: the likeliest, or the first, position by position over all sequences"}
           .one_of({"probs", "position"}),
       Field{"moe_pad_expert_input_to_capacity", &moe_pad_expert_input_to_capacity,
             "as Megatron-LM's; pools are ragged and bounded by the capacity, so that it changes nothing here"},

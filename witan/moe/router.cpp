@@ -70,12 +70,33 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Gro
 
 namespace {
 
+// x [A N, K], seen as [A, N, K] -> [N A, K]
+Tensor swapped(Stream& stream, const Tensor& x, int64_t A) {
+  const int64_t N = x.size(0) / A, K = x.size(1);
+  const Tensor y = stream.empty({N, A, K}, x.dtype(), MemoryTag::workspace);
+  kernels::swap_blocks(stream, y, x.reshape({A, N, K}));
+  return y.reshape({N * A, K});
+}
+
 // weights [T, K]
 kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
                              const kernels::Capacity& capacity) {
   kernels::Assignments kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
   const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
   kernels::limit_to_capacity(stream, kept, order, all, weights, capacity);
+  return kept;
+}
+
+// The same of B sequences [B S, K], numbered as in Megatron-LM's stream [S, B, D]: the first token of each sequence, then
+// the second of each.
+kernels::Assignments limited_by_position(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
+                                         const kernels::Capacity& capacity, int64_t B) {
+  const int64_t T = all.ids.size(0);
+  if (B == 1 || T == B) return limited(stream, all, weights, capacity);
+  const auto [ids, counts] =
+      limited(stream, {swapped(stream, all.ids, B), all.counts}, swapped(stream, weights, B), capacity);
+  kernels::Assignments kept{stream.empty_like(all.ids), counts};
+  kernels::swap_blocks(stream, kept.ids.reshape({B, T / B, all.ids.size(1)}), ids.reshape({T / B, B, all.ids.size(1)}));
   return kept;
 }
 
@@ -88,7 +109,7 @@ Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capaci
   const Tensor& weights = routing.weights.value();
   routing.capacity = capacity.per_expert;
   if (ranks == 1) {
-    const auto [ids, counts] = limited(stream, {routing.ids, routing.kept}, weights, capacity);
+    const auto [ids, counts] = limited_by_position(stream, {routing.ids, routing.kept}, weights, capacity, sequences);
     routing.ids = ids;
     routing.kept = counts;
     return routing;
@@ -96,7 +117,8 @@ Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capaci
   const auto whole = [&](const Tensor& part) {
     return gather_positions(stream, part.reshape({sequences, T / sequences, K}), *parts).reshape({T * ranks, K});
   };
-  const Tensor kept = limited(stream, {whole(routing.ids), routing.counts}, whole(weights), capacity).ids;
+  const kernels::Assignments all{whole(routing.ids), routing.counts};
+  const Tensor kept = limited_by_position(stream, all, whole(weights), capacity, sequences).ids;
   routing.ids = own_positions(stream, kept.reshape({sequences, T * ranks / sequences, K}), *parts).reshape({T, K});
   routing.kept = stream.empty_like(routing.counts);
   kernels::count_assignments(stream, routing.kept, routing.ids);

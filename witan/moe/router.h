@@ -35,7 +35,9 @@ Routing route(Tape& tape, const Var& logits, int64_t topk, bool pre_softmax, Gro
 // Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so
 // that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's.
 // Where `parts` is a group of several ranks, the tokens are a micro-batch's on one of them, which divide each of its
-// `sequences` (comm/context.h): what is dropped is decided over all its tokens, in their order. A collective then.
+// `sequences` (comm/context.h): what is dropped is decided over all its tokens. A collective then.
+// The first token of each sequence comes before the second of any, as in Megatron-LM, whose residual stream is [S, B,
+// D]: that is the order of DropPolicy::position, and of equal weights.
 Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity, Group* parts = nullptr,
                           int64_t sequences = 1);
 }  // namespace ops
