@@ -129,21 +129,23 @@ void cross_entropy(Bench& bench, int64_t T, int64_t V) {
   s.write(targets, ids.data());
   s.write(weights, std::vector<float>(static_cast<size_t>(T), 1.0F / static_cast<float>(T)).data());
   const std::string sizes = cat(" [", T, ", ", V, "]");
-  const auto forward = [&] { kernels::cross_entropy_forward(s, loss, losses, lse, logits, targets, weights); };
+  const auto forward = [&] { kernels::cross_entropy_forward(s, loss, losses, lse, logits, targets, weights, V); };
   bench.run("cross entropy forward" + sizes, bytes_of(logits), forward);
   const Tensor part = s.empty({2, T}, DType::f32), parts = s.zeros({4, 2, T}, DType::f32);
-  bench.run("cross entropy part" + sizes, bytes_of(logits),
-            [&] { kernels::cross_entropy_part(s, part, logits, targets, weights, 0); });
+  bench.run("cross entropy part" + sizes, bytes_of(logits), [&] {
+    kernels::cross_entropy_part(s, part, logits, targets, weights, {0, V});
+  });
   bench.run("cross entropy combine of 4" + sizes, bytes_of(parts, weights, losses, lse),
             [&] { kernels::cross_entropy_combine(s, loss, losses, lse, parts, weights); });
   const Tensor dloss = s.empty({1}, DType::f32);
   const float one = 1;
   s.write(dloss, &one);
   forward();
-  bench.run("cross entropy backward in place" + sizes, 2 * bytes_of(logits),
-            [&] { kernels::cross_entropy_backward(s, logits, dloss, logits, lse, targets, weights); });
+  bench.run("cross entropy backward in place" + sizes, 2 * bytes_of(logits), [&] {
+    kernels::cross_entropy_backward(s, logits, dloss, logits, lse, targets, weights, {0, V});
+  });
   bench.run("cross entropy fused in place" + sizes, 2 * bytes_of(logits), [&] {
-    kernels::cross_entropy_fused(s, {loss, losses, lse, logits}, logits, targets, weights);
+    kernels::cross_entropy_fused(s, {loss, losses, lse, logits}, logits, targets, weights, V);
   });
 }
 

@@ -41,6 +41,18 @@ TEST_F(Blocks, PartsAreTakenAndPlaced) {
       }
 }
 
+TEST_F(Blocks, ColumnsAreCopiedAndOthersStay) {
+  for (const DType dtype : kDTypes)
+    for (const auto& [A, M, N] : {std::array<int64_t, 3>{0, 2, 2}, {1, 1, 1}, {5, 7, 9}, {300, 70, 33}})
+      for (const int64_t count : {int64_t{0}, int64_t{1}, std::min(M, N)}) {
+        const Tensor x = host.normal({A, M}, dtype, "x"), y = host.normal({A, N}, dtype, "y"), on_gpu = to_gpu(y);
+        const kernels::Columns columns{N - count, M - count, count};
+        kernels::copy_columns(host.stream, y, x, columns);
+        kernels::copy_columns(gpu(), on_gpu, to_gpu(x), columns);
+        EXPECT_TRUE(agree(on_gpu, y, 0, 0)) << dtype << A << count;
+      }
+}
+
 TEST_F(Blocks, LastRowsBecomeZero) {
   for (const DType dtype : kDTypes)
     for (const auto& [R, D, counts] : {std::tuple<int64_t, int64_t, std::vector<int64_t>>{0, 4, {0}},

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/blocks.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
 
@@ -16,16 +17,19 @@ class CrossEntropyOnGpu : public testing::CudaTest {
   // A third of the tokens weigh nothing, have no target and NaN for logits.
   struct Case {
     Tensor logits, weights, targets;
+    int64_t words;
   };
-  Case make(DType dtype, int64_t T, int64_t V) {
-    Case c{host.normal({T, V}, dtype, "logits", 3), host.normal({T}, accumulator(dtype), "weights"),
-           host.stream.empty({T}, DType::i32)};
+  // `padding`: columns behind the V words, of logits that nobody may read.
+  Case make(DType dtype, int64_t T, int64_t V, int64_t padding = 0) {
+    Case c{host.poisoned({T, V + padding}, dtype), host.normal({T}, accumulator(dtype), "weights"),
+           host.stream.empty({T}, DType::i32), V};
+    kernels::copy_columns(host.stream, c.logits, host.normal({T, V}, dtype, "logits", 3), {0, 0, V});
     for (int64_t t = 0; t < T; ++t) {
       c.targets.data<int32_t>()[t] = static_cast<int32_t>((t * 7 + V - 1) % V);
       if (t % 3 != 1) continue;
       c.targets.data<int32_t>()[t] = -1;
       dispatch_floating(c.weights.dtype(), [&]<class A>() { c.weights.data<A>()[t] = A(0.0f); });
-      dispatch_floating(dtype, [&]<class E>() { c.logits.data<E>()[t * V] = E(std::nanf("")); });
+      dispatch_floating(dtype, [&]<class E>() { c.logits.data<E>()[t * (V + padding)] = E(std::nanf("")); });
     }
     return c;
   }
@@ -37,8 +41,8 @@ class CrossEntropyOnGpu : public testing::CudaTest {
   static Results run(Stream& stream, const Case& c, const Tensor& dloss, const Tensor& dlogits) {
     Results r{stream.empty({1}, c.weights.dtype()), stream.empty_like(c.weights), stream.empty_like(c.weights),
               dlogits};
-    kernels::cross_entropy_forward(stream, r.loss, r.losses, r.lse, c.logits, c.targets, c.weights);
-    kernels::cross_entropy_backward(stream, dlogits, dloss, c.logits, r.lse, c.targets, c.weights);
+    kernels::cross_entropy_forward(stream, r.loss, r.losses, r.lse, c.logits, c.targets, c.weights, c.words);
+    kernels::cross_entropy_backward(stream, dlogits, dloss, c.logits, r.lse, c.targets, c.weights, {0, c.words});
     return r;
   }
   // The columns [begin, end), packed.
@@ -52,7 +56,7 @@ class CrossEntropyOnGpu : public testing::CudaTest {
     return out;
   }
   Case to_gpu(const Case& c) {
-    return {CudaTest::to_gpu(c.logits), CudaTest::to_gpu(c.weights), CudaTest::to_gpu(c.targets)};
+    return {CudaTest::to_gpu(c.logits), CudaTest::to_gpu(c.weights), CudaTest::to_gpu(c.targets), c.words};
   }
 };
 
@@ -100,7 +104,7 @@ TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
     const auto fused = [&](Stream& stream, const Case& of, const Tensor& dlogits) {
       kernels::CrossEntropyOutputs out{stream.empty({1}, of.weights.dtype()), stream.empty_like(of.weights),
                                        stream.empty_like(of.weights), dlogits};
-      kernels::cross_entropy_fused(stream, out, of.logits, of.targets, of.weights);
+      kernels::cross_entropy_fused(stream, out, of.logits, of.targets, of.weights, of.words);
       return out;
     };
     const auto expected = fused(host.stream, c, host.poisoned({T, V}, dtype));
@@ -114,6 +118,53 @@ TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
     const auto in_place = fused(gpu(), over, over.logits);
     EXPECT_EQ(values(to_host(in_place.dlogits)), values(to_host(apart.dlogits)));
     EXPECT_EQ(values(to_host(in_place.lse)), values(to_host(apart.lse)));
+  }
+}
+
+// The bits of the words alone, and gradients that are exactly 0 behind them: rows that fit a processor and that do not,
+// over the logits and beside them, whole and in the columns of a rank.
+TEST_F(CrossEntropyOnGpu, PaddingTakesNoPart) {
+  for (const auto& [dtype, V, padding] : std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::bf16, 1, 7},
+                                                                                          {DType::bf16, 1000, 24},
+                                                                                          {DType::bf16, 1000, 3},
+                                                                                          {DType::bf16, 50257, 47},
+                                                                                          {DType::bf16, 131000, 1000},
+                                                                                          {DType::f32, 1001, 23},
+                                                                                          {DType::f64, 1001, 23}}) {
+    SCOPED_TRACE(cat(dtype, " ", V, " words and ", padding));
+    const int64_t T = 140;
+    const Case c = make(dtype, T, V, padding);
+    const Tensor one = host.stream.empty({1}, c.weights.dtype());
+    dispatch_floating(one.dtype(), [&]<class A>() { *one.data<A>() = A(1.0f); });
+    const Results expected = run(host.stream, c, one, host.poisoned({T, V + padding}, dtype));
+    const auto expect = [&](const Results& out) {
+      const double narrow = dtype == DType::f64 ? 1e-12 : 1e-5;
+      EXPECT_TRUE(agree(out.lse, expected.lse, narrow, narrow));
+      EXPECT_TRUE(agree(out.losses, expected.losses, narrow, narrow));
+      EXPECT_TRUE(agree(out.loss, expected.loss, narrow * 10, narrow));
+      EXPECT_TRUE(agree(out.dlogits, expected.dlogits, near_zero(dtype), tolerance(dtype)));
+      const auto gradient = values(to_host(out.dlogits));
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t v = V; v < V + padding; ++v)
+          ASSERT_EQ(gradient[static_cast<size_t>(t * (V + padding) + v)], 0) << t << ", " << v;
+    };
+    expect(run(gpu(), to_gpu(c), CudaTest::to_gpu(one), poisoned({T, V + padding}, dtype)));
+    for (const bool in_place : {false, true}) {
+      const Case of = to_gpu(c);
+      const Results out{poisoned({1}, of.weights.dtype()), poisoned({T}, of.weights.dtype()),
+                        poisoned({T}, of.weights.dtype()), in_place ? of.logits : poisoned({T, V + padding}, dtype)};
+      kernels::cross_entropy_fused(gpu(), {out.loss, out.losses, out.lse, out.dlogits}, of.logits, of.targets,
+                                   of.weights, of.words);
+      expect(out);
+    }
+    const Case of = to_gpu(c);
+    const Results out{poisoned({1}, of.weights.dtype()), poisoned({T}, of.weights.dtype()),
+                      poisoned({T}, of.weights.dtype()), poisoned({T, V + padding}, dtype)};
+    const Tensor part = poisoned({1, 2, T}, of.weights.dtype());
+    kernels::cross_entropy_part(gpu(), part.reshape({2, T}), of.logits, of.targets, of.weights, {0, V});
+    kernels::cross_entropy_combine(gpu(), out.loss, out.losses, out.lse, part, of.weights);
+    kernels::cross_entropy_backward(gpu(), out.dlogits, {}, of.logits, out.lse, of.targets, of.weights, {0, V});
+    expect(out);
   }
 }
 
@@ -134,7 +185,8 @@ TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
         for (int64_t r = 0; r < n; ++r) {
           const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
           columns.push_back(CudaTest::to_gpu(columns_of(whole.logits, begin, end)));
-          kernels::cross_entropy_part(gpu(), part(r), columns.back(), on_gpu.targets, on_gpu.weights, begin);
+          kernels::cross_entropy_part(gpu(), part(r), columns.back(), on_gpu.targets, on_gpu.weights,
+                                      {begin, end - begin});
         }
         const Tensor loss = poisoned({1}, parts.dtype()), losses = poisoned({T}, parts.dtype()),
                      lse = poisoned({T}, parts.dtype());
@@ -147,7 +199,7 @@ TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
           const Tensor& in = columns[static_cast<size_t>(r)];
           const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
           kernels::cross_entropy_backward(gpu(), in, CudaTest::to_gpu(dloss), in, lse, on_gpu.targets, on_gpu.weights,
-                                          begin);
+                                          {begin, end - begin});
           EXPECT_TRUE(agree(in, columns_of(expected.dlogits, begin, end), near_zero(dtype), tolerance(dtype)));
         }
         if (n > 1) continue;
@@ -168,8 +220,8 @@ TEST_F(CrossEntropyOnGpu, PartsOfMaskedColumns) {
                    host.tensor<float>({1, 2}, std::vector<float>(2, -std::numeric_limits<float>::infinity())));
   const auto loss_of = [&](const Tensor& first, const Tensor& second) {
     const Tensor loss = poisoned({1}, DType::f32), losses = poisoned({1}, DType::f32), lse = poisoned({1}, DType::f32);
-    kernels::cross_entropy_part(gpu(), parts.narrow(0, 0, 1).reshape({2, 1}), first, targets, weights, 0);
-    kernels::cross_entropy_part(gpu(), parts.narrow(0, 1, 1).reshape({2, 1}), second, targets, weights, 2);
+    kernels::cross_entropy_part(gpu(), parts.narrow(0, 0, 1).reshape({2, 1}), first, targets, weights, {0, 2});
+    kernels::cross_entropy_part(gpu(), parts.narrow(0, 1, 1).reshape({2, 1}), second, targets, weights, {2, 2});
     kernels::cross_entropy_combine(gpu(), loss, losses, lse, parts, weights);
     return values(to_host(loss))[0];
   };
@@ -200,7 +252,7 @@ TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
   const float infinity = std::numeric_limits<float>::infinity();
   const auto loss_of = [&](const std::vector<float>& logits) {
     const auto V = static_cast<int64_t>(logits.size());
-    const Case c{host.tensor<float>({1, V}, logits), host.tensor<float>({1}, {1}), host.tensor<int32_t>({1}, {0})};
+    const Case c{host.tensor<float>({1, V}, logits), host.tensor<float>({1}, {1}), host.tensor<int32_t>({1}, {0}), V};
     const Tensor dloss = CudaTest::to_gpu(host.tensor<float>({1}, {1}));
     return values(to_host(run(gpu(), to_gpu(c), dloss, poisoned({1, V}, DType::f32)).loss))[0];
   };

@@ -64,7 +64,7 @@ std::vector<Tensor> run(Stream& stream, const Inputs& in, const TensorAxis& axis
   const int64_t columns = logits.size(2);
   logits = ops::reshape(tape, logits, {T, columns});
   const Var loss =
-      ops::cross_entropy(tape, std::move(logits), in.targets, in.weights, in.part, axis.group, ops::LossGradient::one)
+      ops::cross_entropy(tape, std::move(logits), in.targets, in.weights, in.part, &axis.group, ops::LossGradient::one)
           .loss;
   tape.backward({{loss, {}}});
   std::vector<Tensor> out = {loss.value()};

@@ -210,6 +210,19 @@ TEST_F(Generation, PaddedEntriesAreNeverChosen) {
   EXPECT_TRUE(padded) << "the check must have something to see";
 }
 
+// Nor are those that make the vocabulary divisible, whose logits are 0: more than those of any word, perhaps.
+TEST(Generate, EntriesThatPadTheVocabularyAreNeverChosen) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = small_config(4);
+  config.make_vocab_size_divisible_by = 128;
+  Transformer padded(rank.stream, config, 8, alone), words(rank.stream, small_config(4), 8, alone);
+  for (const double temperature : {0.0, 100.0}) {
+    const GenerateOptions options = options_of(40, temperature, 1);
+    EXPECT_EQ(generate(rank.stream, padded, kPrompt, options), generate(rank.stream, words, kPrompt, options));
+  }
+}
+
 TEST(GenerateOnMeta, NeedsTheMemoryOfTheLongestText) {
   const ModelConfig config = small_config(4, "float32");
   Rank rank(2);

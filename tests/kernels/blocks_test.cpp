@@ -42,6 +42,25 @@ TYPED_TEST(Blocks, MatchTheirFormulas) {
   }
 }
 
+TYPED_TEST(Blocks, ColumnsAreCopiedAndOthersStay) {
+  constexpr DType dtype = dtype_of<TypeParam>();
+  for (const int threads : {1, 3}) {
+    Rank rank(threads);
+    for (const auto& [A, M, N] : {std::array<int64_t, 3>{0, 2, 2}, {1, 1, 1}, {5, 7, 9}, {2001, 70, 33}})
+      for (const int64_t count : {int64_t{0}, int64_t{1}, std::min(M, N)})
+        for (const auto& [to, from] : {std::pair<int64_t, int64_t>{0, 0}, {N - count, M - count}}) {
+          const Tensor x = rank.normal({A, M}, dtype, "x"), y = rank.normal({A, N}, dtype, "y");
+          auto expected = values(y);
+          const auto source = values(x);
+          for (int64_t a = 0; a < A; ++a)
+            for (int64_t i = 0; i < count; ++i)
+              expected[static_cast<size_t>(a * N + to + i)] = source[static_cast<size_t>(a * M + from + i)];
+          kernels::copy_columns(rank.stream, y, x, {to, from, count});
+          ASSERT_EQ(values(y), expected) << A << " " << M << " " << N << " " << count;
+        }
+  }
+}
+
 TEST(ZeroLastRows, StartsAfterTheCountedOnes) {
   Rank rank;
   for (const auto& [first, second] : {std::pair<int64_t, int64_t>{0, 0}, {2, 1}, {0, 5}}) {

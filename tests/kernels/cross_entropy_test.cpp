@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/rank.h"
+#include "witan/kernels/blocks.h"
 
 namespace witan {
 namespace {
@@ -11,24 +12,31 @@ using testing::close;
 using testing::Rank;
 using testing::values;
 
+// Of V words, and columns behind them that are padding: NaN, which nobody may read.
 struct Case {
-  Case(Rank& rank, DType dtype, int64_t T, int64_t V)
-      : logits(rank.normal({T, V}, dtype, "logits", 3)),
+  Case(Rank& rank, DType dtype, int64_t T, int64_t V, int64_t padding = 0)
+      : words(V),
+        logits(rank.poisoned({T, V + padding}, dtype)),
         weights(rank.normal({T}, accumulator(dtype), "weights")),
         targets(rank.stream.empty({T}, DType::i32)),
         loss(rank.poisoned({1}, accumulator(dtype))),
         losses(rank.poisoned({T}, accumulator(dtype))),
         lse(rank.poisoned({T}, accumulator(dtype))) {
+    const Tensor values = rank.normal({T, V}, dtype, "logits", 3);
+    kernels::copy_columns(rank.stream, logits, values, {0, 0, V});
     for (int64_t t = 0; t < T; ++t) targets.data<int32_t>()[t] = static_cast<int32_t>((t * 7 + 3) % V);
   }
-  void forward(Rank& rank) { kernels::cross_entropy_forward(rank.stream, loss, losses, lse, logits, targets, weights); }
+  void forward(Rank& rank) {
+    kernels::cross_entropy_forward(rank.stream, loss, losses, lse, logits, targets, weights, words);
+  }
   Tensor backward(Rank& rank, double seed, const Tensor& to = {}) {
     const Tensor dloss = rank.stream.empty({1}, weights.dtype());
     dispatch_floating(dloss.dtype(), [&]<class A>() { *dloss.data<A>() = A(seed); });
     Tensor dlogits = to.defined() ? to : rank.poisoned(logits.shape(), logits.dtype());
-    kernels::cross_entropy_backward(rank.stream, dlogits, dloss, logits, lse, targets, weights);
+    kernels::cross_entropy_backward(rank.stream, dlogits, dloss, logits, lse, targets, weights, {0, words});
     return dlogits;
   }
+  int64_t words;
   Tensor logits, weights, targets, loss, losses, lse;
 };
 
@@ -62,6 +70,28 @@ TEST(CrossEntropy, AgreesWithTheFormula) {
       }
 }
 
+// The bits of the words alone, whatever stands behind them, and gradients that are exactly 0 there.
+TEST(CrossEntropy, PaddingTakesNoPart) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t padding : {1, 7, 300}) {
+      Case bare(rank, dtype, 6, 17), padded(rank, dtype, 6, 17, padding), fused(rank, dtype, 6, 17, padding);
+      bare.forward(rank);
+      padded.forward(rank);
+      EXPECT_EQ(values(padded.loss), values(bare.loss));
+      EXPECT_EQ(values(padded.losses), values(bare.losses));
+      EXPECT_EQ(values(padded.lse), values(bare.lse));
+      const Tensor expected = rank.stream.zeros({6, 17 + padding}, dtype);
+      kernels::copy_columns(rank.stream, expected, bare.backward(rank, 1), {0, 0, 17});
+      EXPECT_EQ(values(padded.backward(rank, 1)), values(expected));
+      EXPECT_EQ(values(padded.backward(rank, 1, padded.logits)), values(expected));
+      kernels::cross_entropy_fused(rank.stream, {fused.loss, fused.losses, fused.lse, fused.logits}, fused.logits,
+                                   fused.targets, fused.weights, 17);
+      EXPECT_EQ(values(fused.logits), values(expected));
+      EXPECT_EQ(values(fused.loss), values(bare.loss));
+    }
+}
+
 TEST(CrossEntropy, BackwardInPlaceHasTheSameBits) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
@@ -79,7 +109,7 @@ TEST(CrossEntropy, FusedIsForwardAndBackwardOfOne) {
     c.forward(rank);
     const auto dlogits = values(c.backward(rank, 1));
     kernels::cross_entropy_fused(rank.stream, {fused.loss, fused.losses, fused.lse, fused.logits}, fused.logits,
-                                 fused.targets, fused.weights);
+                                 fused.targets, fused.weights, fused.words);
     EXPECT_EQ(values(fused.logits), dlogits);
     EXPECT_EQ(values(fused.loss), values(c.loss));
     EXPECT_EQ(values(fused.losses), values(c.losses));
@@ -135,14 +165,15 @@ Tensor columns_of(Rank& rank, const Tensor& logits, int64_t begin, int64_t end) 
   return out;
 }
 
-// Parts of the columns as ranks with these bounds find them, combined.
+// Parts of the columns as ranks with these bounds find them, combined; of those behind the words nobody reads any.
 void forward_in_parts(Rank& rank, Case& c, const std::vector<int64_t>& bounds) {
   const int64_t T = c.logits.size(0), n = static_cast<int64_t>(bounds.size()) - 1;
   const Tensor parts = rank.poisoned({n, 2, T}, c.weights.dtype());
   for (int64_t r = 0; r < n; ++r) {
     const int64_t begin = bounds[static_cast<size_t>(r)], end = bounds[static_cast<size_t>(r) + 1];
     kernels::cross_entropy_part(rank.stream, parts.narrow(0, r, 1).reshape({2, T}),
-                                columns_of(rank, c.logits, begin, end), c.targets, c.weights, begin);
+                                columns_of(rank, c.logits, begin, end), c.targets, c.weights,
+                                {begin, std::clamp<int64_t>(c.words - begin, 0, end - begin)});
   }
   kernels::cross_entropy_combine(rank.stream, c.loss, c.losses, c.lse, parts, c.weights);
 }
@@ -151,14 +182,14 @@ TEST(CrossEntropy, PartsCombineToTheWhole) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t T : {0, 1, 6})
-      for (const auto& bounds :
-           std::vector<std::vector<int64_t>>{{0, 17}, {0, 9, 17}, {0, 0, 1, 17}, {0, 5, 5, 16, 17}, {0, 17, 17}}) {
+      for (const auto& bounds : std::vector<std::vector<int64_t>>{
+               {0, 17}, {0, 9, 17}, {0, 0, 1, 17}, {0, 5, 5, 16, 17}, {0, 17, 17}, {0, 12, 24}, {0, 8, 16, 24, 32}}) {
         SCOPED_TRACE(cat(dtype, " T=", T, " in ", bounds.size() - 1, " parts"));
-        Case whole(rank, dtype, T, 17), divided(rank, dtype, T, 17);
+        Case whole(rank, dtype, T, 17), divided(rank, dtype, T, 17, bounds.back() - 17);
         for (Case* c : {&whole, &divided}) {
           if (T < 2) continue;
           dispatch_floating(c->weights.dtype(), [&]<class A>() { c->weights.data<A>()[1] = A(0.0f); });
-          dispatch_floating(dtype, [&]<class E>() { c->logits.data<E>()[20] = E(std::nanf("")); });
+          dispatch_floating(dtype, [&]<class E>() { c->logits.data<E>()[c->logits.size(1) + 3] = E(std::nanf("")); });
           c->targets.data<int32_t>()[1] = -1;
         }
         whole.forward(rank);
@@ -175,14 +206,16 @@ TEST(CrossEntropy, PartsCombineToTheWhole) {
 TEST(CrossEntropy, GradientsOfColumnsAreThoseOfTheWhole) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
-    Case c(rank, dtype, 6, 17);
+    Case c(rank, dtype, 6, 17, 7);
     c.forward(rank);
     const Tensor dlogits = c.backward(rank, 1);
-    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 9}, {9, 17}, {3, 4}, {5, 5}}) {
+    for (const auto& [begin, end] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 9}, {9, 17}, {3, 4}, {5, 5}, {12, 24}, {18, 24}}) {
       const Tensor in = columns_of(rank, c.logits, begin, end), out = rank.poisoned(in.shape(), dtype);
       const auto expected = values(columns_of(rank, dlogits, begin, end));
       for (const Tensor& to : {out, in}) {
-        kernels::cross_entropy_backward(rank.stream, to, {}, in, c.lse, c.targets, c.weights, begin);
+        kernels::cross_entropy_backward(rank.stream, to, {}, in, c.lse, c.targets, c.weights,
+                                        {begin, std::clamp<int64_t>(c.words - begin, 0, end - begin)});
         EXPECT_EQ(values(to), expected) << dtype << " columns [" << begin << ", " << end << ")";
       }
     }

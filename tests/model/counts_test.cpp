@@ -95,8 +95,9 @@ TEST(Counts, OfGpt2) {
   config.mlp.ffn_hidden_size = 3072;
   EXPECT_EQ(count_parameters(config).exact, 124'439'808);
   EXPECT_EQ(parameters_of(config), 124'439'808);
-  config.vocab_size = 50304;
+  config.make_vocab_size_divisible_by = 128;
   EXPECT_EQ(count_parameters(config).exact, 124'439'808 + 47 * 768);
+  EXPECT_EQ(parameters_of(config), 124'439'808 + 47 * 768);
   EXPECT_EQ(count_parameters(config).megatron_embeddings, 50304 * 768);
 }
 

@@ -105,8 +105,7 @@ inline MicroBatch micro_batch(Stream& stream, const ModelConfig& config, int64_t
 inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
   const ModelOutput out = model.forward(tape, batch.input);
   const MoeConfig& moe = model.config().moe;
-  std::vector<std::pair<Var, double>> terms = {
-      {ops::cross_entropy(tape, out.logits, batch.targets, batch.weights).loss, 1}};
+  std::vector<std::pair<Var, double>> terms = {{model.loss(tape, out.logits, batch.targets, batch.weights).loss, 1}};
   for (const Var& loss : out.balance_losses) terms.emplace_back(loss, moe.moe_aux_loss_coeff);
   for (const Var& loss : out.z_losses) terms.emplace_back(loss, moe.moe_z_loss_coeff);
   return ops::weighted_sum(tape, terms);

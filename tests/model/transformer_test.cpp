@@ -256,6 +256,47 @@ TEST(Transformer, ATiedHeadIsTheEmbedding) {
   EXPECT_TRUE(close(values(tied.parameters().front()->gradient()), sum, 1e-15, 1e-13));
 }
 
+// Rows of zeros that no step changes: neither losses nor gradients know them, and other values begin as without them.
+TEST(Transformer, PaddedEntriesTakeNoPart) {
+  for (const char* method : {"normal", "torch"})
+    for (const bool untied : {false, true}) {
+      SCOPED_TRACE(cat(method, untied ? ", untied" : ", tied"));
+      Rank rank;
+      Alone alone;
+      ModelConfig config = tiny_config(4);
+      config.init_method = method;
+      config.untie_embeddings_and_output_weights = untied;
+      Transformer bare(rank.stream, config, 1, alone);
+      config.make_vocab_size_divisible_by = 2 * config.vocab_size - 5;
+      Transformer padded(rank.stream, config, 1, alone);
+      const MicroBatch batch = micro_batch(rank.stream, config, 1, 5);
+      std::vector<double> losses;
+      for (Transformer* model : {&bare, &padded}) {
+        bind_gradients(rank.stream, *model);
+        Tape tape(rank.stream);
+        const Var loss = loss_of(tape, *model, batch);
+        losses.push_back(values(loss.value())[0]);
+        tape.backward({{loss, {}}});
+      }
+      EXPECT_EQ(losses[0], losses[1]);
+      int tables = 0;
+      for (size_t i = 0; i < bare.parameters().size(); ++i) {
+        Parameter &a = *bare.parameters()[i], &b = *padded.parameters()[i];
+        const int64_t elements = a.elements();
+        tables += b.elements() > elements;
+        for (const auto& [short_one, long_one] :
+             {std::pair{values(a.value()), values(b.value())}, {values(a.gradient()), values(b.gradient())}}) {
+          const std::vector<double> first(long_one.begin(), long_one.begin() + elements);
+          EXPECT_TRUE(close(first, short_one, 1e-15, 1e-13)) << a.name();
+          EXPECT_EQ(std::vector<double>(long_one.begin() + elements, long_one.end()),
+                    std::vector<double>(long_one.size() - first.size()))
+              << a.name();
+        }
+      }
+      EXPECT_EQ(tables, untied ? 2 : 1);
+    }
+}
+
 TEST(Transformer, DocumentsDoNotSeeEachOtherWhereIdsKeepThemApart) {
   for (const ModelConfig& config : {tiny_config(0), tiny_config(4), other_config(0)}) {
     Rank rank;

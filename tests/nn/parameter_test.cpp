@@ -116,6 +116,64 @@ TEST(Parameter, OnesAndZeros) {
 }
 
 // tests/base/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank its part.
+// Rows that do not divide: as evenly as whole rows can be, in order, each once.
+TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
+  Rank rank;
+  for (const int64_t size : {4, 97, 289}) {
+    ParameterSpec spec = normal_spec("w", {size, 3});
+    spec.cut = {.dim = 0, .uneven = true};
+    const auto whole = initial(rank, spec, 9);
+    for (const int cutters : {1, 2, 3, 4}) {
+      std::vector<double> joined;
+      for (int r = 0; r < cutters; ++r) {
+        const ParameterSpec::Part part = spec.part(1, 0, cutters, r);
+        EXPECT_GE(part.shape[0], size / cutters);
+        EXPECT_LE(part.shape[0], (size + cutters - 1) / cutters);
+        const auto found = values(Parameter(rank.stream, spec, part, 9).value());
+        joined.insert(joined.end(), found.begin(), found.end());
+      }
+      EXPECT_EQ(joined, whole) << size << " rows of " << cutters;
+    }
+  }
+}
+
+// The rows that stand for something begin as without padding, and so does what is drawn after them.
+TEST(Parameter, PaddingIsZerosOfWhichTheGeneratorKnowsNothing) {
+  Rank rank;
+  for (const auto kind :
+       {Initialization::Kind::normal, Initialization::Kind::torch_normal, Initialization::Kind::torch_uniform}) {
+    ParameterSpec bare{.name = "w", .shape = {9, 4}, .dtype = DType::f64, .init = {.kind = kind, .fan_in = 4}};
+    bare.cut = {.dim = 0, .uneven = true};
+    ParameterSpec padded = bare;
+    padded.shape = {13, 4};
+    padded.init.padding = 4 * 4;
+    const auto after = [&](TorchRandom& random) {
+      return values(Parameter(rank.stream, bare, bare.whole(), 1, &random).value());
+    };
+    TorchRandom random(5);
+    std::vector<double> expected = values(Parameter(rank.stream, bare, bare.whole(), 1, &random).value());
+    expected.resize(13 * 4, 0);
+    const auto next = after(random);
+    for (const int ranks : {1, 2, 5}) {
+      std::vector<double> joined;
+      for (int r = 0; r < ranks; ++r) {
+        TorchRandom again(5);
+        const auto found = values(Parameter(rank.stream, padded, padded.part(1, 0, ranks, r), 1, &again).value());
+        joined.insert(joined.end(), found.begin(), found.end());
+        EXPECT_EQ(after(again), next);
+      }
+      EXPECT_EQ(joined, expected);
+    }
+    TorchRandom past(5);
+    Parameter(rank.stream, padded, padded.whole(), 1, &past);
+    TorchRandom skipped(5);
+    Parameter later(padded, padded.whole(), false);
+    later.draw_past(skipped);
+    if (!bare.init.drawn()) continue;
+    EXPECT_EQ(after(skipped), next);
+  }
+}
+
 TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
   Rank rank;
   const auto spec = [](Initialization::Kind kind, const Shape& shape) {

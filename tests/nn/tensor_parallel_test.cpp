@@ -247,7 +247,7 @@ TEST(TensorParallel, AVocabularyIsTheUndividedOne) {
           const Var x = from_divided_layer(tape, ops::embedding(tape, ids, in[0], part), of.axis());
           const Var whole = to_divided_layer(tape, ops::rmsnorm(tape, x, in[1], kEps), of.axis());
           const Var logits = ops::linear(tape, whole, in[0], {});
-          return ops::cross_entropy(tape, tokens(tape, logits), targets, weights, part, of.axis().group).loss;
+          return ops::cross_entropy(tape, tokens(tape, logits), targets, weights, part, &of.axis().group).loss;
         },
         Held::whole(Placement::replicate()));
   });

@@ -105,13 +105,13 @@ TEST(CrossEntropy, GradientsOfDividedLogitsMatchDifferences) {
     const auto group = rank.everyone("tensor");
     const Tensor targets = rank.tensor<int32_t>({4}, {2, 0, -1, 5});
     const Tensor weights = rank.tensor<double>({4}, {0.25, 1, 0, -2});
-    gradcheck(
-        rank, "cross_entropy",
-        [&](Tape& tape, const std::vector<Var>& in) {
-          const Var mine = ops::redistribute(tape, in[0], *group, Placement::replicate(), Placement::shard(1));
-          return std::vector{ops::cross_entropy(tape, mine, targets, weights, {2 * group->rank(), 6}, *group).loss};
-        },
-        {rank.normal({4, 6}, DType::f64, "logits")});
+    gradcheck(rank, "cross_entropy",
+              [&](Tape& tape, const std::vector<Var>& in) {
+                const Var mine = ops::redistribute(tape, in[0], *group, Placement::replicate(), Placement::shard(1));
+                return std::vector{
+                    ops::cross_entropy(tape, mine, targets, weights, {2 * group->rank(), 6}, group.get()).loss};
+              },
+              {rank.normal({4, 6}, DType::f64, "logits")});
   });
 }
 
@@ -136,7 +136,7 @@ DividedLoss divided_loss(Rank& rank, DType dtype, int64_t begin, int64_t end, in
   const Var in = tape.input(mine);
   Var logits = ops::scale(tape, in, 2);
   const auto [loss, losses] =
-      group ? ops::cross_entropy(tape, std::move(logits), targets, weights, {begin, V}, *group, gradient)
+      group ? ops::cross_entropy(tape, std::move(logits), targets, weights, {begin, V}, group, gradient)
             : ops::cross_entropy(tape, std::move(logits), targets, weights, gradient);
   tape.backward({{loss, {}}});
   return {values(loss.value()), values(losses), values(tape.gradient(in)),
@@ -173,6 +173,41 @@ TEST(CrossEntropy, DividedLogitsLoseWhatTheWholeOnesDo) {
         });
 }
 
+// Columns behind the words take no part, on one rank and on several, of which the last may have nothing else.
+TEST(CrossEntropy, PaddingTakesNoPart) {
+  constexpr int64_t T = 5, V = 11;
+  for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
+    for (const std::vector<int64_t>& bounds : {std::vector<int64_t>{0, 16}, {0, 8, 16}, {0, 6, 12, 18}}) {
+      const int64_t padding = bounds.back() - V;
+      testing::on_ranks(static_cast<int>(bounds.size()) - 1, [&](testing::ThreadRank& rank) {
+        const auto group = rank.everyone("tensor");
+        const int64_t begin = bounds[static_cast<size_t>(rank.rank)],
+                      own = bounds[static_cast<size_t>(rank.rank) + 1] - begin, words = std::min(own, V - begin);
+        const DividedLoss whole = divided_loss(rank, DType::f64, 0, V, V, nullptr, gradient);
+        const Tensor logits = rank.normal({T, V}, DType::f64, "logits", 3), mine = rank.poisoned({T, own}, DType::f64);
+        for (int64_t t = 0; t < T; ++t)
+          std::copy_n(logits.data<double>() + t * V + begin, words, mine.data<double>() + t * own);
+        const Tensor weights = rank.normal({T}, DType::f64, "weights");
+        weights.data<double>()[2] = 0;
+        Tape tape(rank.stream);
+        const Var in = tape.input(mine);
+        const auto [loss, losses] =
+            ops::cross_entropy(tape, ops::scale(tape, in, 2), rank.tensor<int32_t>({T}, {0, 10, -1, 6, 3}), weights,
+                               {begin, V, padding}, group.get(), gradient);
+        tape.backward({{loss, {}}});
+        EXPECT_TRUE(testing::close(values(losses), whole.token_losses, 1e-14, 1e-14));
+        EXPECT_TRUE(testing::close(values(loss.value()), whole.loss, 1e-13, 1e-13));
+        const auto found = values(tape.gradient(in));
+        for (int64_t t = 0; t < T; ++t)
+          for (int64_t v = 0; v < own; ++v) {
+            const double here = found[static_cast<size_t>(t * own + v)];
+            const double there = v < words ? whole.gradient[static_cast<size_t>(t * V + begin + v)] : 0;
+            EXPECT_NEAR(here, there, v < words ? 1e-13 : 0);
+          }
+      });
+    }
+}
+
 TEST(CrossEntropy, OneRankOfAGroupComputesAsWithoutOne) {
   MetaGroup alone(1, 0, "tensor");
   for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
@@ -197,7 +232,7 @@ TEST(CrossEntropy, DividedLogitsArePlannedOnMeta) {
     const Var in = tape.input(meta.empty({kTokens, kVocabulary / 4}, DType::bf16));
     const Var loss =
         ops::cross_entropy(tape, ops::scale(tape, in, 2), meta.empty({kTokens}, DType::i32),
-                           meta.empty({kTokens}, DType::f32), {kVocabulary / 4, kVocabulary}, group, gradient)
+                           meta.empty({kTokens}, DType::f32), {kVocabulary / 4, kVocabulary}, &group, gradient)
             .loss;
     tape.backward({{loss, {}}});
     EXPECT_EQ(group.sent(), (std::map<std::string, double>{{"all_gather", 3 * 2 * kTokens * 4}}));
@@ -225,17 +260,17 @@ TEST(CrossEntropy, WrongInputsAreNamed) {
             "cross_entropy: target 3 at index 1 is not one of the 3 logits, and its weight is not 0");
   MetaGroup two(2, 1, "tensor"), alone(1, 0, "tensor");
   EXPECT_EQ(message_of<DataError>([&] {
-              ops::cross_entropy(tape, logits, rank.tensor<int32_t>({2}, {-1, 0}), weights, {2, 5}, two);
+              ops::cross_entropy(tape, logits, rank.tensor<int32_t>({2}, {-1, 0}), weights, {2, 5}, &two);
             }),
             "cross_entropy: target -1 at index 0 is not one of the 5 logits, and its weight is not 0");
   EXPECT_EQ(message_of<ShapeError>([&] {
-              ops::cross_entropy(tape, logits, targets, weights, {3, 5}, two);
+              ops::cross_entropy(tape, logits, targets, weights, {3, 5}, &two);
             }),
             "cross_entropy: columns [3, 6) are not within the vocabulary of 5 entries");
   EXPECT_EQ(message_of<ShapeError>([&] {
-              ops::cross_entropy(tape, logits, targets, weights, {0, 5}, alone);
+              ops::cross_entropy(tape, logits, targets, weights, {0, 5}, &alone);
             }),
-            "cross_entropy: the only rank of axis tensor holds 3 of 5 columns");
+            "cross_entropy: the only rank holds 3 of 5 columns");
 }
 
 TEST(CrossEntropy, NoTokensLoseNothing) {

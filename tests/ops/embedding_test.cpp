@@ -80,6 +80,12 @@ TEST(Embedding, WrongInputsAreNamed) {
               ops::embedding(tape, rank.tensor<int32_t>({1}, {0}), w, {5, 9});
             }),
             "embedding: rows [5, 10) are not within the vocabulary of 9 entries");
+  ops::embedding(tape, rank.tensor<int32_t>({1}, {8}), w, {5, 9, 1});
+  EXPECT_EQ(
+      message_of<DataError>([&] {
+        ops::embedding(tape, rank.tensor<int32_t>({1}, {9}), w, {5, 9, 1});
+      }),
+      "embedding: id 9 at index 0 is not in the vocabulary of 9 entries: was the text encoded with another tokenizer?");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::embedding(tape, rank.tensor<int64_t>({1}, {0}), w); }),
             "embedding: ids must be contiguous int32 of at most 4 dims, got int64 [1]");
   EXPECT_EQ(message_of<ShapeError>([&] {

@@ -217,6 +217,49 @@ TEST(Redistribute, DimsThatDoNotFitAreRefused) {
   EXPECT_THROW(ops::redistribute(tape, x, group, Placement::partial(), Placement::shard(-1)), ShapeError);
 }
 
+// Columns that ranks have as many of as they may.
+TEST(GatherColumns, AreSideBySideOnEveryRank) {
+  for (const std::vector<int64_t>& begins : {std::vector<int64_t>{0, 4}, {0, 3, 5}, {0, 0, 1, 7}, {0, 2, 4, 6, 8}}) {
+    const auto n = static_cast<int>(begins.size()) - 1;
+    const int64_t columns = begins.back(), T = 5;
+    on_ranks(n, [&](ThreadRank& rank) {
+      const auto group = rank.everyone("tensor");
+      const Tensor whole = rank.normal({T, columns}, DType::f64, "x"), dy = rank.normal({T, columns}, DType::f64, "dy");
+      const int64_t begin = begins[static_cast<size_t>(rank.rank)],
+                    own = begins[static_cast<size_t>(rank.rank) + 1] - begin;
+      const auto mine = [&](const Tensor& of) {
+        std::vector<double> part;
+        for (int64_t t = 0; t < T; ++t)
+          part.insert(part.end(), of.data<double>() + t * columns + begin,
+                      of.data<double>() + t * columns + begin + own);
+        return part;
+      };
+      Tape tape(rank.stream);
+      const Var x = tape.input(rank.tensor<double>({T, own}, mine(whole)));
+      const Var y = ops::gather_columns(tape, x, *group, begins);
+      EXPECT_EQ(values(y.value()), values(whole));
+      tape.backward({{y, dy}});
+      EXPECT_EQ(values(tape.gradient(x)), mine(dy));
+    });
+  }
+  const std::vector<int64_t> begins = {0, 2, 4, 6};
+  check_adjoint("gather_columns", 3, {4, 2}, Placement::shard(1), Placement::replicate(),
+                [&](Tape& tape, const Var& x, Group& group) { return ops::gather_columns(tape, x, group, begins); });
+}
+
+TEST(GatherColumns, WrongShapesAreNamed) {
+  Rank rank(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  Tape tape(meta);
+  MetaGroup group(3, 1, "tensor");
+  const Var x = tape.input(meta.empty({6, 4}, DType::f32));
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::gather_columns(tape, x, group, std::vector<int64_t>{0, 4, 9, 12});
+            }),
+            "gather_columns over axis tensor: x [6, 4] is not rank 1's columns [T, n]");
+  EXPECT_THROW(ops::gather_columns(tape, x, group, std::vector<int64_t>{0, 4, 8}), ShapeError);
+}
+
 // counts[from][to] rows, of which some ranks send or receive none.
 struct Exchange {
   std::vector<std::vector<int64_t>> counts;

@@ -28,7 +28,7 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
     const Layout layout({}, world, 8);
     std::vector<int> holders(8);
     for (int rank = 0; rank < world; ++rank) {
-      const auto [region, shape] = layout.part(kExperts, rank);
+      const auto [region, shape, most] = layout.part(kExperts, rank);
       for (int64_t row = 0; row < shape[0]; ++row) ++holders[static_cast<size_t>(region.first() / 512 + row)];
       EXPECT_EQ(layout.part(kNorm, rank).region, Region(0, 32));
     }

@@ -5,6 +5,7 @@
 #include "parallel_support.h"
 #include "support/message_of.h"
 #include "witan/kernels/optimizer.h"
+#include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/owned_values.h"
 
@@ -66,6 +67,41 @@ TEST(Ownership, IsAsEvenAsChunksAllow) {
   for (int owner = 0; owner < 3; ++owner)
     EXPECT_NEAR(static_cast<double>(Ownership(model.parameters, three, owner).owned()[0].elements),
                 40.0 / 3 * kernels::kChunkElements, kernels::kChunkElements);
+}
+
+// 65536 elements on one tensor rank, one chunk, and 65568 on the other, two: what both have alike is cut alike, and so
+// is what they divide, as far as there is any.
+TEST(Ownership, TensorRanksOfUnevenPartsCutAlike) {
+  ParallelConfig config;
+  config.tensor_model_parallel_size = 2;
+  config.use_distributed_optimizer = true;
+  for (const int owners : {2, 3}) {
+    const Layout layout(config, 2 * owners, 0);
+    testing::Rank rank;
+    const std::vector<ParameterSpec> specs = {{.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}},
+                                              {.name = "norm", .shape = {3}},
+                                              {.name = "b", .shape = {700, 211}}};
+    SmallModel less(rank.stream, specs, make_meta_groups(layout, 0)),
+        more(rank.stream, specs, make_meta_groups(layout, 1));
+    EXPECT_EQ(less.parameters[0]->elements(), 65536);
+    EXPECT_EQ(more.parameters[0]->elements(), 65568);
+    const Ownership of_less(less.parameters, layout, 0), of_more(more.parameters, layout, 1);
+    int64_t sum = 0;
+    for (int owner = 0; owner < owners; ++owner) {
+      for (size_t i = 0; i < specs.size(); ++i) {
+        const auto [first, elements] = of_more.range(i, owner);
+        EXPECT_EQ(of_more.most_of_range(i, owner).elements, elements);
+        EXPECT_EQ(of_less.most_of_range(i, owner).first, first);
+        EXPECT_EQ(of_less.most_of_range(i, owner).elements, elements);
+        EXPECT_EQ(of_less.range(i, owner).first, std::min(first, less.parameters[i]->elements()));
+        if (i == 0) continue;
+        EXPECT_EQ(of_less.range(i, owner).elements, elements);
+      }
+      sum += of_less.range(0, owner).elements;
+    }
+    EXPECT_EQ(sum, 65536);
+    EXPECT_EQ(norm_rows(of_less, layout)[0].by_owner, norm_rows(of_more, layout)[0].by_owner);
+  }
 }
 
 // Gradients are summed where they are owned, and values come back to everybody.

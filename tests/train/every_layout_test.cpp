@@ -136,12 +136,13 @@ RunConfig dense_twin() {
   return laid_out(config, {});
 }
 
-// What axes need not divide divides nothing; what they divide has odd parts.
+// What axes need not divide evenly divides nothing; what they divide has odd parts. Two rows of the table are padding.
 RunConfig odd_sizes() {
   RunConfig config = recipe();
   config.model.num_layers = 5;
   config.model.hidden_size = 27;
-  config.model.vocab_size = 4 * 17;
+  config.model.vocab_size = 67;
+  config.model.make_vocab_size_divisible_by = 23;
   config.model.mlp.ffn_hidden_size = 4 * 7;
   config.model.attention.num_attention_heads = 12;
   config.model.attention.kv_channels = 6;

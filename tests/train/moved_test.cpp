@@ -132,7 +132,6 @@ TEST(Moved, OwnersOfPartsToo) {
 // Ranks that divide matrices, columns, rows, gates and experts inside, and their owners' parts of those.
 TEST(Moved, MatricesThatAreCut) {
   RunConfig config = of_one_layer(small_config());
-  config.model.vocab_size = 60;
   config.model.attention.num_query_groups = 4;
   const std::vector<LaidOut> layouts = {
       {}, {"tensor=2"}, {"tensor=4,expert=2,expert_tensor=2"}, {"shard=2,tensor=2,expert=2,expert_tensor=1"}};
@@ -157,7 +156,6 @@ TEST(Moved, DividedValuesToo) {
   constexpr const char* kFsdp = "optim_grads_params";
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
-  config.model.vocab_size = 6008;
   const std::vector<LaidOut> layouts = {{},
                                         {"shard=2"},
                                         {"shard=4,expert=2", kFsdp},

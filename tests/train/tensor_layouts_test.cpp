@@ -10,12 +10,11 @@ namespace {
 using testing::run_engine;
 using testing::Trajectory;
 
-// Divides by 4 what a tensor axis divides.
+// Divides by 4 what a tensor axis divides evenly; words it does not.
 RunConfig dense_config() {
   RunConfig config = testing::small_config();
   config.model.dtype = "float64";
   config.model.moe.num_experts = 0;
-  config.model.vocab_size = 60;
   config.model.attention.num_query_groups = 4;
   config.train.global_batch_size = 8;
   return config;
@@ -80,9 +79,8 @@ TEST(TensorLayouts, AnUntiedHead) {
 
 TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
   RunConfig config = testing::gpt_run_config();
-  const RunConfig sizes = dense_config();
   config.model.dtype = "float64";
-  config.model.vocab_size = sizes.model.vocab_size;
+  config.model.attention.max_position_embeddings = 13;
   config.model.attention.num_query_groups = 4;
   config.train.global_batch_size = 8;
   expect_layouts(config, kEach);
@@ -121,6 +119,46 @@ TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
     config.parallel.deterministic = true;
     testing::expect_repeats(
         divided(config, {.ranks = 4, .tensor = 2, .sequence_parallel = true, .expert = 2, .expert_tensor = 2}), 5);
+  }
+}
+
+// Words are divided as evenly as may be; neither that nor rows which pad the table change the model.
+TEST(TensorLayouts, AnyVocabularyEqualsThatOfOneRank) {
+  for (const char* method : {"normal", "torch"})
+    for (const bool untied : {false, true})
+      for (const int64_t words : {97, 289}) {
+        SCOPED_TRACE(cat(words, " words, ", method, untied ? ", untied" : ""));
+        RunConfig config = dense_config();
+        config.model.vocab_size = words;
+        config.model.init_method = method;
+        config.model.untie_embeddings_and_output_weights = untied;
+        Trajectory one = run_engine(config, 2);
+        const std::vector<Of> layouts = {{2, 2}, {4, 4, true}, {2, 2, true, false}, {4, 4, false, false}};
+        for (const Of& of : layouts) expect_equal(one, run_engine(divided(config, of), 2));
+        config.model.make_vocab_size_divisible_by = 128;
+        for (std::vector<double>& table : one.weights)
+          if (static_cast<int64_t>(table.size()) == words * config.model.hidden_size)
+            table.resize(static_cast<size_t>(config.model.padded_vocab_size() * config.model.hidden_size), 0);
+        expect_equal(one, run_engine(config, 2));
+        for (const Of& of : layouts) expect_equal(one, run_engine(divided(config, of), 2));
+      }
+}
+
+// 65536 elements, which are one chunk of the gradient norm and of what owners update, and 65568, which are two.
+TEST(TensorLayouts, RanksMayHaveMoreChunksOfWordsThanOthers) {
+  RunConfig config = dense_config();
+  config.model.vocab_size = 2 * 2048 + 1;
+  config.train.check_states = true;
+  for (const bool untied : {false, true}) {
+    config.model.untie_embeddings_and_output_weights = untied;
+    const Trajectory one = run_engine(config, 2);
+    for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"})
+      for (const bool sequence_parallel : {false, true}) {
+        SCOPED_TRACE(cat(strategy, untied ? ", untied" : "", sequence_parallel ? ", sequence parallel" : ""));
+        RunConfig several = divided(config, {4, 2, sequence_parallel});
+        several.parallel.data_parallel_sharding_strategy = strategy;
+        expect_equal(one, run_engine(several, 2));
+      }
   }
 }
 
@@ -258,9 +296,16 @@ TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
   EXPECT_EQ(refused(heads(4, 1, 6)),
             "tensor_model_parallel_size = 4: num_query_groups = 1 cannot be divided among so many ranks evenly, nor "
             "can ranks among them and their 6 channels; the nearest that works is 2");
-  EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 61; }),
-            "tensor_model_parallel_size = 4: vocab_size = 61 cannot be divided among so many ranks evenly; the nearest "
-            "that works is 1");
+  EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 3; }),
+            "tensor_model_parallel_size = 4: vocab_size = 3 leaves ranks without an entry; set "
+            "tensor_model_parallel_size to at most 3");
+  EXPECT_EQ(refused([](RunConfig& c) {
+              c.data.seq_length = 3;
+              c.model.attention.position_embedding_type = "learned_absolute";
+              c.model.attention.max_position_embeddings = 3;
+            }),
+            "tensor_model_parallel_size = 4: max_position_embeddings = 3 leaves ranks without an entry; set "
+            "tensor_model_parallel_size to at most 3");
 }
 
 }  // namespace

@@ -160,6 +160,39 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
+// 289 words, of which ranks hold 144 and 145, or 72 and 73: one model, with rows that pad the table and without.
+TEST_F(Trainer, RanksThatDivideWordsUnevenlyResumeOneAnother) {
+  for (const int64_t multiple : {1, 16}) {
+    const auto layout = [&](const std::string& name, int64_t tensor, int64_t steps) {
+      RunConfig config = this->config(cat(name, multiple));
+      config.data.bpe.vocab_size = 289;
+      config.model.dtype = "float64";
+      config.model.make_vocab_size_divisible_by = multiple;
+      config.model.init_method = "torch";
+      config.model.attention.num_query_groups = 4;
+      config.parallel = {tensor, 1, 1};
+      config.parallel.tensor_model_parallel_size = tensor;
+      config.parallel.sequence_parallel = tensor > 1;
+      config.train.train_iters = steps;
+      return config;
+    };
+    run(layout("alone", 1, 12));
+    run(layout("moved", 1, 2));
+    EXPECT_EQ(run(layout("moved", 2, 5)).resumed_from, 2);
+    EXPECT_EQ(run(layout("moved", 4, 8)).resumed_from, 5);
+    EXPECT_EQ(run(layout("moved", 1, 12)).resumed_from, 8);
+    const auto one = steps(cat("alone", multiple)), moved = steps(cat("moved", multiple));
+    ASSERT_EQ(one.size(), 12U);
+    ASSERT_EQ(moved.size(), 12U);
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_NEAR(moved[i].loss, one[i].loss, 1e-9 * one[i].loss) << "step " << one[i].step;
+      EXPECT_NEAR(moved[i].grad_norm, one[i].grad_norm, 1e-9 * one[i].grad_norm) << "step " << one[i].step;
+    }
+    EXPECT_LT(one.back().loss, one.front().loss);
+  }
+  EXPECT_NEAR(steps("alone1").front().loss, steps("alone16").front().loss, 1e-9);
+}
+
 TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
   const auto like_gpt = [&](const std::string& name) {
     RunConfig made = config(name);
@@ -446,16 +479,20 @@ TEST(Resolve, RanksFormWholePipelines) {
   EXPECT_EQ(narrow.parallel.ranks, 4);
 }
 
-TEST(Resolve, PadsTheVocabulary) {
-  RunConfig config;
-  config.model.make_vocab_size_divisible_by = 128;
-  resolve(config, 2, 50257);
-  EXPECT_EQ(config.model.vocab_size, 50304);
-  resolve(config, 2, 50257);
-  EXPECT_EQ(config.model.vocab_size, 50304) << "resolving twice changes nothing";
-  config.model.vocab_size = 50305;
-  resolve(config, 2, 50257);
-  EXPECT_EQ(config.model.vocab_size, 50432);
+// What rows a table has beside those of words is the model's business, and no layout's.
+TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
+  for (const int64_t tensor : {1, 2, 4}) {
+    RunConfig config;
+    config.parallel.tensor_model_parallel_size = tensor;
+    config.model.make_vocab_size_divisible_by = 128;
+    resolve(config, 4, 50257);
+    EXPECT_EQ(config.model.vocab_size, 50257);
+    EXPECT_EQ(config.model.padded_vocab_size(), 50304);
+    config.model.vocab_size = 50305;
+    resolve(config, 4, 50257);
+    EXPECT_EQ(config.model.vocab_size, 50305);
+    EXPECT_EQ(config.model.padded_vocab_size(), 50432);
+  }
 }
 
 TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {

@@ -48,8 +48,8 @@ std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<cons
   const Sampler sampler(options.sampler);
   const auto known = static_cast<int64_t>(prompt.size());
   check_length(model, known, options.max_tokens);
-  const int64_t padded = model.config().vocab_size;
-  const int64_t vocabulary = options.vocab_size > 0 ? std::min(options.vocab_size, padded) : padded;
+  const int64_t words = model.config().vocab_size;
+  const int64_t vocabulary = options.vocab_size > 0 ? std::min(options.vocab_size, words) : words;
   auto caches = model.make_caches(stream, 1, known + options.max_tokens);
   std::vector<int32_t> text;
   std::vector<int32_t> next(prompt.begin(), prompt.end());

@@ -14,7 +14,7 @@ namespace witan {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
-  int64_t vocab_size = 0;  // the tokenizer's: what a padded model has beyond is never chosen; 0: the model's
+  int64_t vocab_size = 0;              // the tokenizer's: what the model has beyond is never chosen; 0: the model's
   std::optional<int32_t> end_of_text;  // stops the text, and is not part of it
   SamplerOptions sampler;
 };

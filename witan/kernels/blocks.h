@@ -18,6 +18,13 @@ WITAN_KERNEL_TWINS(take_part)
 void place_part(Stream& stream, const Tensor& y, const Tensor& x, int64_t part);
 WITAN_KERNEL_TWINS(place_part)
 
+// y[a, y_first + i] = x[a, x_first + i] for 0 <= i < count;  x [A, M], y [A, N], whose other columns stay
+struct Columns {
+  int64_t y_first, x_first, count;
+};
+void copy_columns(Stream& stream, const Tensor& y, const Tensor& x, const Columns& columns);
+WITAN_KERNEL_TWINS(copy_columns)
+
 // y[i,:] = 0 for i >= sum(counts);  y [R, D], counts [N] int64
 void zero_last_rows(Stream& stream, const Tensor& y, const Tensor& counts);
 WITAN_KERNEL_TWINS(zero_last_rows)

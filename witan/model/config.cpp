@@ -15,7 +15,7 @@ Fields ModelConfig::fields() {
       Field{"untie_embeddings_and_output_weights", &untie_embeddings_and_output_weights,
             "give the output head a weight of its own"},
       Field{"make_vocab_size_divisible_by", &make_vocab_size_divisible_by,
-            "vocab_size is rounded up to a multiple of this; no text uses the entries added"}
+            "the embedding and the head get rows of zeros up to a multiple of this, which take no part in the loss"}
           .between(1, 1 << 20),
       Field{"hidden_dropout", &hidden_dropout,
             "share of elements that training drops: of the embedding, and of what attention and MLP add to it"}

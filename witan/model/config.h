@@ -15,7 +15,7 @@ enum class Recompute : uint8_t { none, selective, full };
 struct ModelConfig {
   int64_t num_layers = 4;
   int64_t hidden_size = 256;
-  int64_t vocab_size = 0;  // 0: the tokenizer's
+  int64_t vocab_size = 0;  // words that the loss knows; 0: the tokenizer's
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 1;
   double hidden_dropout = 0;     // of the embedding, and of what attention and MLP add to the residual stream
@@ -32,6 +32,12 @@ struct ModelConfig {
 
   Fields fields();
   void validate() const;  // throws ConfigError; vocab_size must be set
+  // Rows of the embedding and of the head: words, then those that make their number a multiple of
+  // make_vocab_size_divisible_by, which no id names, no loss knows and no step changes from 0.
+  int64_t padded_vocab_size() const {
+    return (vocab_size + make_vocab_size_divisible_by - 1) / make_vocab_size_divisible_by *
+           make_vocab_size_divisible_by;
+  }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }

@@ -6,7 +6,7 @@
 namespace witan {
 
 ParameterCounts count_parameters(const ModelConfig& config) {
-  const int64_t L = config.num_layers, D = config.hidden_size, V = config.vocab_size;
+  const int64_t L = config.num_layers, D = config.hidden_size, V = config.padded_vocab_size();
   const int64_t A = config.attention.num_attention_heads, G = config.attention.num_query_groups;
   const int64_t hd = config.attention.head_dim(D), F = config.mlp.ffn_hidden_size, E = config.moe.num_experts;
   const int64_t norm = D * (config.norm.norm_bias ? 2 : 1);

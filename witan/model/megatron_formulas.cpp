@@ -16,7 +16,7 @@ double bytes_per_parameter(int64_t replicas, bool distributed_optimizer) {
 
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size) {
   const auto L = static_cast<double>(config.num_layers), H = static_cast<double>(config.hidden_size);
-  const auto S = static_cast<double>(seq_length), V = static_cast<double>(config.vocab_size);
+  const auto S = static_cast<double>(seq_length), V = static_cast<double>(config.padded_vocab_size());
   const auto A = static_cast<double>(config.attention.num_attention_heads);
   const auto G = static_cast<double>(config.attention.num_query_groups);
   const auto F = static_cast<double>(config.mlp.ffn_hidden_size);

@@ -52,20 +52,23 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   const int64_t experts = config.moe.num_experts, hidden = config.hidden_size;
   require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
                        " cannot be dealt out to ", axes.expert->size(), " ranks evenly");
+  const int64_t padding = config.padded_vocab_size() - config.vocab_size;
+  for (int rank = 0; rank <= builder.tensor_ranks(); ++rank)
+    columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
   const bool untied = config.untie_embeddings_and_output_weights;
   const Builder in_last = builder.in_chunk(stage.count() - 1);
   // Tied, the last stage has a copy, which is the head.
   const Builder of_embedding = (stage.first ? builder : in_last) / "embedding";
-  embedding_ =
-      build<Embedding>(stage.first || (stage.last && !untied),
-                       untied ? of_embedding : of_embedding.tied_embedding(!stage.first), config.vocab_size, hidden);
+  embedding_ = build<Embedding>(stage.first || (stage.last && !untied),
+                                untied ? of_embedding : of_embedding.tied_embedding(!stage.first), config.vocab_size,
+                                hidden, padding);
   if (const auto positions = most_positions())
     position_embedding_ = build<Embedding>(stage.first, builder / "position_embedding", *positions, hidden);
   build_layers(builder, axes, stage);
   final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
   if (untied)
-    head_ = build<Linear>(stage.last, in_last / "head", hidden, config.vocab_size, config.init_method_std, Bias::none,
-                          Divided::out());
+    head_ = build<Linear>(stage.last, in_last / "head", hidden, config.padded_vocab_size(), config.init_method_std,
+                          Bias::none, Divided::vocabulary(padding));
 }
 
 // A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
@@ -112,9 +115,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
     return out;
   }
   out.logits = head(tape, residual);
-  if (tensor_ && !loss_parallel_)
-    out.logits =
-        ops::redistribute(tape, std::move(out.logits), tensor_->group, Placement::shard(1), Placement::replicate());
+  if (tensor_ && !loss_parallel_) out.logits = ops::gather_columns(tape, out.logits, tensor_->group, columns_);
   return out;
 }
 
@@ -140,9 +141,10 @@ Var Transformer::head(Tape& tape, const Residual& x) {
 
 ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                                     ops::LossGradient gradient) {
-  if (!tensor_ || !loss_parallel_) return ops::cross_entropy(tape, std::move(logits), targets, weights, gradient);
-  const ops::VocabularyPart part{tensor_->group.rank() * logits.size(1), config_.vocab_size};
-  return ops::cross_entropy(tape, std::move(logits), targets, weights, part, tensor_->group, gradient);
+  Group* const group = tensor_ && loss_parallel_ ? &tensor_->group : nullptr;
+  const int64_t begin = group ? columns_[static_cast<size_t>(group->rank())] : 0;
+  const ops::VocabularyPart part{begin, config_.vocab_size, config_.padded_vocab_size() - config_.vocab_size};
+  return ops::cross_entropy(tape, std::move(logits), targets, weights, part, group, gradient);
 }
 
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {

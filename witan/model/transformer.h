@@ -44,6 +44,7 @@ class Transformer : public Module {
 
   // Generation, by a whole model: the logits [B, V] of the last of the next S positions, given caches that hold the
   // earlier ones. Tape off.
+  // Of padded_vocab_size() columns, of which the first vocab_size are words'.
   Tensor decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches);
   std::vector<KvCache> make_caches(Stream& stream, int64_t batch, int64_t positions) const;
 
@@ -66,6 +67,7 @@ class Transformer : public Module {
 
   ModelConfig config_;
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
+  std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it
   Dropout embedding_dropout_;
   bool last_;                                      // the last chunk ends with the head

@@ -5,10 +5,12 @@
 
 namespace witan {
 
-Embedding::Embedding(const Builder& builder, int64_t vocabulary, int64_t width)
+Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding)
     : Module(builder.path),
-      part_{builder.share(vocabulary) * builder.tensor_rank(), vocabulary},
-      weight_(add_parameter(builder, "weight", {vocabulary, width}, builder.embedding_init(), true, Cut{0})) {}
+      part_{nearly_equal_piece(size + padding, builder.tensor_ranks(), builder.tensor_rank()).begin, size, padding},
+      weight_(add_parameter(builder, "weight", {size + padding, width},
+                            Initialization::padded(builder.embedding_init(), padding * width), true,
+                            Cut{.dim = 0, .uneven = true})) {}
 
 Var Embedding::forward(Tape& tape, const Tensor& ids) {
   const ModuleScope scope(tape, *this);

@@ -6,11 +6,12 @@
 
 namespace witan {
 
-// Ranks of the tensor axis hold a part of the entries each, n = V / ranks of them.
+// Ranks of the tensor axis hold n of the V entries each, as evenly as whole entries can be divided.
 class Embedding : public Module {
  public:
-  // weight [V, D]
-  Embedding(const Builder& builder, int64_t vocabulary, int64_t width);
+  // weight [V, D], V = size + padding: entries that stand for nothing follow those that ids name (ops/vocabulary.h),
+  // and begin, and stay, at 0.
+  Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding = 0);
 
   // ids int32 [..] -> [.., D]: 0 where another rank has the entry, so that ranks have summands
   Var forward(Tape& tape, const Tensor& ids);

@@ -1,5 +1,7 @@
 #include "witan/nn/linear.h"
 
+#include <cassert>
+
 #include "witan/ops/linear.h"
 
 namespace witan {
@@ -7,14 +9,17 @@ namespace {
 
 Cut cut_of_weight(Divided divided) {
   if (divided.by == Divided::By::none) return {};
-  return divided.by == Divided::By::out ? Cut{0, divided.blocks} : Cut{1};
+  return divided.by == Divided::By::out ? Cut{0, divided.blocks, divided.uneven} : Cut{1};
 }
 
 }  // namespace
 
 Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias, Divided divided)
     : Module(builder.path),
-      weight_(add_parameter(builder, "weight", {out, in}, builder.linear_init(std, in), true, cut_of_weight(divided))) {
+      weight_(add_parameter(builder, "weight", {out, in},
+                            Initialization::padded(builder.linear_init(std, in), divided.padding * in), true,
+                            cut_of_weight(divided))) {
+  assert(divided.padding == 0 || bias == Bias::none);
   if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
   if (bias == Bias::zeros)
     bias_ = &add_parameter(builder, "bias", {out}, builder.bias_init(in), false,

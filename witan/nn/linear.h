@@ -11,10 +11,14 @@ enum class Bias : uint8_t { none, zeros };  // zeros: at first, unless PyTorch's
 struct Divided {
   enum class By : uint8_t { none, out, in };
   By by = By::none;
-  int64_t blocks = 1;  // of out, each of which is divided by itself
+  int64_t blocks = 1;   // of out, each of which is divided by itself
+  bool uneven = false;  // of out, not as many on each rank perhaps
+  int64_t padding = 0;  // features at the end that stand for nothing: their weights begin, and stay, at 0
 
   static constexpr Divided out(int64_t blocks = 1) { return {By::out, blocks}; }
-  static constexpr Divided in() { return {By::in, 1}; }
+  static constexpr Divided in() { return {By::in}; }
+  // A head's logits, as an embedding's entries are.
+  static constexpr Divided vocabulary(int64_t padding) { return {By::out, 1, true, padding}; }
 };
 
 class Linear : public Module {

@@ -18,6 +18,12 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
     part = {rows_of(shape, count * expert_rank, count), shape.with(0, count)};
   }
   if (!cut.any() || cut_ranks == 1) return part;
+  if (cut.uneven) {
+    assert(cut.dim == 0 && cut.blocks == 1 && !expert);
+    const Piece rows = nearly_equal_piece(shape[0], cut_ranks, cut_rank);
+    const int64_t most = (shape[0] + cut_ranks - 1) / cut_ranks;
+    return {rows_of(shape, rows.begin, rows.size), shape.with(0, rows.size), shape.with(0, most).elements()};
+  }
   const int64_t size = shape[cut.dim], pieces = cut.blocks * cut_ranks;
   require<ShapeError>(size % pieces == 0, name, ": dim ", cut.dim, " of ", shape, " cannot be cut into ", cut_ranks,
                       " equal parts", cut.blocks > 1 ? cat(" of each of its ", cut.blocks, " blocks") : "");
@@ -27,7 +33,7 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
 }
 
 Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part, bool beside)
-    : spec_(std::move(spec)), region_(part.region), shape_(part.shape), beside_(beside) {
+    : spec_(std::move(spec)), region_(part.region), shape_(part.shape), most_(part.most), beside_(beside) {
   require<ShapeError>(region_.elements() == shape_.elements() && region_.end() <= spec_.shape.elements(), name(),
                       ": elements ", region_, " of ", spec_.shape, " as ", shape_);
 }
@@ -109,15 +115,17 @@ void Parameter::initialize(Stream& stream, const Kept& kept, uint64_t seed) {
   const Philox rng(seed, Philox::stream_of(name()));
   constexpr int64_t kGrain = 1 << 14;
   const Tensor& to = kept.flat;
+  const int64_t begun = spec_.shape.elements() - spec_.init.padding;
   dispatch_floating(to.dtype(), [&]<class T>() {
     // Elements [from, from + count) of what is kept, to values[0 … count).
     const auto fill = [&](T* values, int64_t from, int64_t count) {
       stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
+          const int64_t element = region_.global(kept.first + from + i);
           double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
           if (spec_.init.kind == Initialization::Kind::normal)
-            value = rng.normal(static_cast<uint64_t>(region_.global(kept.first + from + i))) * spec_.init.std;
-          values[i] = T(value);
+            value = rng.normal(static_cast<uint64_t>(element)) * spec_.init.std;
+          values[i] = element < begun ? T(value) : T(0.0);
         }
       });
     };
@@ -139,6 +147,7 @@ void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
   dispatch_floating(kept.flat.dtype(), [&]<class T>() {
     std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(kept.flat.elements()) : 0);
     T* to = stream.is_cuda() ? staged.data() : kept.flat.data<T>();
+    if (spec_.init.padding > 0) std::fill_n(to, kept.flat.elements(), T(0.0));
     const auto keep = [&](int64_t first, std::span<const float> values) {
       const Region drawn(first, static_cast<int64_t>(values.size()));
       for_overlaps(drawn, region_, [&](int64_t from, int64_t mine, int64_t count) {
@@ -152,10 +161,11 @@ void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
 }
 
 void Parameter::draw(TorchRandom& random, const TorchRandom::Sink& keep) const {
+  const int64_t elements = spec_.shape.elements() - spec_.init.padding;
   if (spec_.init.kind == Initialization::Kind::torch_normal)
-    random.normal(spec_.shape.elements(), keep);
+    random.normal(elements, keep);
   else
-    random.uniform(spec_.shape.elements(), 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
+    random.uniform(elements, 1 / std::sqrt(static_cast<double>(spec_.init.fan_in)), keep);
 }
 
 void Parameter::draw_past(TorchRandom& random) const {

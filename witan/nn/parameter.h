@@ -26,7 +26,13 @@ struct Initialization {
   Kind kind = Kind::normal;
   double std = 0.02;   // of normal; torch_normal has 1
   int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
+  // Elements at the end of the global tensor that begin at 0, and of which the generator knows nothing.
+  int64_t padding = 0;
 
+  static Initialization padded(Initialization init, int64_t elements) {
+    init.padding = elements;
+    return init;
+  }
   bool random() const { return kind != Kind::zeros && kind != Kind::ones; }
   bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
@@ -36,10 +42,20 @@ struct Initialization {
 struct Cut {
   int dim = -1;  // -1: it is not
   int64_t blocks = 1;
+  bool uneven = false;  // rows of dim 0 that ranks need not have equally many of: nearly_equal_piece()
 
   bool any() const { return dim >= 0; }
   bool operator==(const Cut&) const = default;
 };
+
+// Of `size` entries that ranks divide as evenly as whole entries can be, those of one of them.
+struct Piece {
+  int64_t begin, size;
+};
+constexpr Piece nearly_equal_piece(int64_t size, int64_t ranks, int64_t rank) {
+  const int64_t begin = size * rank / ranks;
+  return {begin, size * (rank + 1) / ranks - begin};
+}
 
 struct ParameterSpec {
   std::string name;  // "layers.0.attention.q_proj.weight": unique in the model, and its name in checkpoints
@@ -56,10 +72,12 @@ struct ParameterSpec {
   bool copy = false;  // the last stage's, which is neither counted nor saved
 
   // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
-  // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim does not divide evenly.
+  // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim that must does not
+  // divide evenly.
   struct Part {
     Region region;
     Shape shape;
+    int64_t most = shape.elements();  // elements of the largest of the pieces that it is one of
   };
   Part whole() const { return {{0, shape.elements()}, shape}; }
   Part part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const;
@@ -83,6 +101,9 @@ class Parameter final : public Leaf {
   const Shape& shape() override { return shape_; }
   DType dtype() override { return spec_.dtype; }
   int64_t elements() const { return shape_.elements(); }
+  // The most that any of the ranks which divide it holds: what they must decide alike depends on this, not on
+  // elements().
+  int64_t most_elements() const { return most_; }
   bool beside() const { return beside_; }
 
   const Tensor& value() override { return std::as_const(*this).value(); }
@@ -179,6 +200,7 @@ class Parameter final : public Leaf {
   ParameterSpec spec_;
   Region region_;
   Shape shape_;
+  int64_t most_;
   bool beside_ = false;
   bool awaits_value_ = false;
   Tensor value_;

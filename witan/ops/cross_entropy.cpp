@@ -30,24 +30,27 @@ void check_targets(const Tensor& targets, const Tensor& weights, int64_t V) {
 // Which columns the logits are.
 struct Columns {
   VocabularyPart part;
+  kernels::WordColumns ids;
   Group* group;  // that holds the others; null: there are no others
 };
 
 void forward(Stream& s, const kernels::CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
              const Tensor& weights, const Columns& columns) {
-  if (!columns.group) return kernels::cross_entropy_forward(s, out.loss, out.losses, out.lse, logits, targets, weights);
+  const kernels::WordColumns& ids = columns.ids;
+  if (!columns.group)
+    return kernels::cross_entropy_forward(s, out.loss, out.losses, out.lse, logits, targets, weights, ids.words);
   const int64_t T = logits.size(0), n = columns.group->size();
   const Tensor part = s.empty({2, T}, weights.dtype()), parts = s.empty({n, 2, T}, weights.dtype());
-  kernels::cross_entropy_part(s, part, logits, targets, weights, columns.part.begin);
+  kernels::cross_entropy_part(s, part, logits, targets, weights, ids);
   columns.group->all_gather(s, parts.reshape({n * 2, T}), part);
   kernels::cross_entropy_combine(s, out.loss, out.losses, out.lse, parts, weights);
 }
 
 void forward_and_backward(Stream& s, const kernels::CrossEntropyOutputs& out, const Tensor& logits,
                           const Tensor& targets, const Tensor& weights, const Columns& columns) {
-  if (!columns.group) return kernels::cross_entropy_fused(s, out, logits, targets, weights);
+  if (!columns.group) return kernels::cross_entropy_fused(s, out, logits, targets, weights, columns.ids.words);
   forward(s, out, logits, targets, weights, columns);
-  kernels::cross_entropy_backward(s, out.dlogits, {}, logits, out.lse, targets, weights, columns.part.begin);
+  kernels::cross_entropy_backward(s, out.dlogits, {}, logits, out.lse, targets, weights, columns.ids);
 }
 
 // The backward has nothing left to do but to hand over what the forward computed.
@@ -74,18 +77,17 @@ CrossEntropy of_columns(Tape& tape, Var&& logits, const Tensor& targets, const T
     return {with_gradient(tape, {loss, losses, lse, dlogits}, logits, targets, weights, columns), losses};
   }
   forward(s, {loss, losses, lse, {}}, logits.value(), targets, weights, columns);
-  Var var =
-      tape.record("cross_entropy", loss, {logits},
-                  [logits = tape.save(logits), lse = tape.save(lse), targets = tape.save(targets),
-                   weights = tape.save(weights), begin = columns.part.begin](Backward& b, const Tensor& dloss) mutable {
-                    const Tensor in = b.value(logits);
-                    const Slot slot = logits;
-                    logits = Saved();  // from here on `in` alone stands for this closure
-                    const Tensor dlogits = in.unique() ? in : b.stream().empty_like(in);
-                    kernels::cross_entropy_backward(b.stream(), dlogits, dloss, in, b.value(lse), b.value(targets),
-                                                    b.value(weights), begin);
-                    b.add(slot, dlogits);
-                  });
+  Var var = tape.record("cross_entropy", loss, {logits},
+                        [logits = tape.save(logits), lse = tape.save(lse), targets = tape.save(targets),
+                         weights = tape.save(weights), ids = columns.ids](Backward& b, const Tensor& dloss) mutable {
+                          const Tensor in = b.value(logits);
+                          const Slot slot = logits;
+                          logits = Saved();  // from here on `in` alone stands for this closure
+                          const Tensor dlogits = in.unique() ? in : b.stream().empty_like(in);
+                          kernels::cross_entropy_backward(b.stream(), dlogits, dloss, in, b.value(lse),
+                                                          b.value(targets), b.value(weights), ids);
+                          b.add(slot, dlogits);
+                        });
   return {std::move(var), losses};
 }
 
@@ -95,18 +97,20 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
                            LossGradient gradient) {
   check(logits, targets, weights);
   const int64_t V = logits.size(1);
-  return of_columns(tape, std::move(logits), targets, weights, {{0, V}, nullptr}, gradient);
+  return cross_entropy(tape, std::move(logits), targets, weights, {0, V}, nullptr, gradient);
 }
 
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
-                           const VocabularyPart& part, Group& group, LossGradient gradient) {
+                           const VocabularyPart& part, Group* group, LossGradient gradient) {
   check(logits, targets, weights);
-  const int64_t end = part.begin + logits.size(1);
-  require<ShapeError>(part.begin >= 0 && end <= part.size, "cross_entropy: columns [", part.begin, ", ", end,
-                      ") are not within the vocabulary of ", part.size, " entries");
-  require<ShapeError>(group.size() > 1 || logits.size(1) == part.size, "cross_entropy: the only rank of axis ",
-                      group.name(), " holds ", logits.size(1), " of ", part.size, " columns");
-  return of_columns(tape, std::move(logits), targets, weights, {part, group.size() > 1 ? &group : nullptr}, gradient);
+  if (group && group->size() == 1) group = nullptr;
+  const int64_t columns = logits.size(1), end = part.begin + columns;
+  require<ShapeError>(part.begin >= 0 && end <= part.entries(), "cross_entropy: columns [", part.begin, ", ", end,
+                      ") are not within the vocabulary of ", part.entries(), " entries");
+  require<ShapeError>(group || columns == part.entries(), "cross_entropy: the only rank holds ", columns, " of ",
+                      part.entries(), " columns");
+  return of_columns(tape, std::move(logits), targets, weights, {part, {part.begin, part.words(columns)}, group},
+                    gradient);
 }
 
 }  // namespace witan::ops

@@ -27,12 +27,12 @@ enum class LossGradient : uint8_t { any, one };
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            LossGradient gradient = LossGradient::any);
 
-// Loss parallel: the logits [T, n] are this rank's columns, part of the vocabulary that the group's ranks hold between
-// them; targets are ids of the whole. What the ranks know of each token, two numbers, goes round once (an all-gather of
-// [2, T] in the accumulator dtype); loss, token losses and the gradient of the loss are the same on every rank, the
-// logits' gradient is the rank's own. A collective forward only: all ranks make the call with equal targets and
-// weights. A group of one rank is the function above.
+// The same for logits [T, n] with padding in them or, where `group` is not null, loss parallel: they are this rank's
+// columns, part of the vocabulary that the group's ranks hold between them; targets are ids of the whole. What the
+// ranks know of each token, two numbers, goes round once (an all-gather of [2, T] in the accumulator dtype); loss,
+// token losses and the gradient of the loss are the same on every rank, the logits' gradient is the rank's own. A
+// collective forward only: all ranks make the call with equal targets and weights. A group of one rank is as none.
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
-                           const VocabularyPart& part, Group& group, LossGradient gradient = LossGradient::any);
+                           const VocabularyPart& part, Group* group, LossGradient gradient = LossGradient::any);
 
 }  // namespace witan::ops

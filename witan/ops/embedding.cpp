@@ -27,8 +27,8 @@ Var embedding(Tape& tape, const Tensor& ids, const Var& w, const VocabularyPart&
                       "embedding: ids must be contiguous int32 of at most ", Shape::kMostDims - 1, " dims, got ",
                       ids.dtype(), " ", ids.shape());
   const int64_t begin = part.begin, rows = w.size(0);
-  require<ShapeError>(begin >= 0 && begin + rows <= part.size, "embedding: rows [", begin, ", ", begin + rows,
-                      ") are not within the vocabulary of ", part.size, " entries");
+  require<ShapeError>(begin >= 0 && begin + rows <= part.entries(), "embedding: rows [", begin, ", ", begin + rows,
+                      ") are not within the vocabulary of ", part.entries(), " entries");
   Stream& s = tape.stream();
   if (s.device().kind == Device::Kind::cpu) check_ids(ids, part.size);  // a GPU is not waited for
   Shape shape = ids.shape();

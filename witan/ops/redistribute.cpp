@@ -127,6 +127,36 @@ Var redistribute(Tape& tape, Var x, Group& group, Placement from, Placement to) 
   });
 }
 
+Var gather_columns(Tape& tape, const Var& x, Group& group, std::span<const int64_t> begins) {
+  const auto place = static_cast<size_t>(group.rank());
+  require<ShapeError>(static_cast<int64_t>(begins.size()) == group.size() + 1 && x.shape().dims() == 2 &&
+                          x.size(1) == begins[place + 1] - begins[place],
+                      "gather_columns over axis ", group.name(), ": x ", x.shape(), " is not rank ", group.rank(),
+                      "'s columns [T, n]");
+  if (group.size() == 1) return x;
+  Stream& stream = tape.stream();
+  const int64_t T = x.size(0), begin = begins[place], own = x.size(1);
+  const Tensor y = stream.empty({T, begins.back()}, x.dtype());
+  {
+    std::vector<OwnedPiece> pieces;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      const Shape shape{T, begins[at + 1] - begins[at]};
+      pieces.push_back({rank == group.rank() ? x.value() : stream.empty(shape, x.dtype()), rank});
+    }
+    group.gather_pieces(stream, pieces);
+    for (const OwnedPiece& piece : pieces) {
+      const int64_t first = begins[static_cast<size_t>(piece.owner)];
+      kernels::copy_columns(stream, y, piece.tensor, {first, 0, piece.tensor.size(1)});
+    }
+  }
+  return tape.record("gather_columns", y, {x}, [x = tape.slot(x), T, own, begin](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty({T, own}, dy.dtype());
+    kernels::copy_columns(b.stream(), dx, dy, {0, begin, own});
+    b.add(x, dx);
+  });
+}
+
 Var exchange_rows(Tape& tape, const Var& rows, Group& group, const Tensor& send_counts, const Tensor& recv_counts,
                   int64_t capacity) {
   require<ShapeError>(rows.shape().dims() == 2, "exchange_rows: rows must be [R, D], got ", rows.shape());

@@ -3,6 +3,8 @@
 // be used, or not, like the others. The group must outlive the tape.
 #pragma once
 
+#include <span>
+
 #include "witan/autograd/tape.h"
 #include "witan/comm/group.h"
 #include "witan/comm/placement.h"
@@ -32,6 +34,11 @@ namespace witan::ops {
 // ranks are written over x, and over the gradient, where nobody else holds them: move x in. Throws ShapeError when a
 // dim does not divide by n or does not exist.
 Var redistribute(Tape& tape, Var x, Group& group, Placement from, Placement to);
+
+// x [T, n], this rank's columns of [T, columns] that ranks hold side by side, as many each as they may be -> all of
+// them on every rank, which compute the same from it: Shard(1) -> Replicate where parts need not be even. `begins`
+// [ranks + 1]: where each rank's begin, from 0 to `columns`, the same on all. With one rank it is x itself.
+Var gather_columns(Tape& tape, const Var& x, Group& group, std::span<const int64_t> begins);
 
 // The uneven all-to-all of Group::all_to_all as an op: rows [R, D] grouped by destination rank -> [capacity, D] grouped
 // by source rank. send_counts, recv_counts [n] int64 on the device. Rows of the result after the last received one are

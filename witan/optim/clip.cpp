@@ -9,10 +9,10 @@
 namespace witan {
 namespace {
 
-// Elements of what is summed apart: an expert, or all.
+// Elements of what is summed apart: an expert, or all that a rank may hold.
 int64_t piece_of(const Parameter& parameter) {
   const Shape& local = parameter.shape();
-  if (!parameter.spec().expert) return local.elements();
+  if (!parameter.spec().expert) return parameter.most_elements();
   return local[0] == 0 ? 0 : local.elements() / local[0];
 }
 

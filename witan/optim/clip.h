@@ -16,8 +16,9 @@ struct Norm2 {
 };
 
 // How many rows of sums the elements of a parameter's flat local part before `element` yield, a chunk each; `element`
-// is a boundary between chunks. An expert is a piece of its own, so that its sums do not depend on which other experts
-// are on its rank.
+// is a boundary between chunks, of the largest part that a rank holds: they have the same rows, of which the last may
+// be of nothing. An expert is a piece of its own, so that its sums do not depend on which other experts are on its
+// rank.
 int64_t chunks_before(const Parameter& parameter, int64_t element);
 
 // Adds the sums of `tensor`, flat: elements [first, first + n) of the parameter's value or gradient, into rows from

@@ -23,7 +23,7 @@ std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout
     const NormFamily dense = spec.cut.any() && cuts ? NormFamily::cut : NormFamily::whole;
     NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}});
     for (int owner = 0; owner < ownership.owners(spec.expert); ++owner) {
-      const auto [first, elements] = ownership.range(i, owner);
+      const auto [first, elements] = ownership.most_of_range(i, owner);
       const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
       rows.by_owner.push_back(spec.copy ? 0 : count);
     }
@@ -44,7 +44,7 @@ GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups&
       gradients_(stream, table_words(), MemoryTag::workspace),
       values_(stream, table_words(), MemoryTag::workspace) {
   const int64_t rows = stages_.back().end();
-  sums_ = stream.empty({rows, 2}, DType::f64, MemoryTag::workspace);
+  sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows of nothing stay so
   order_ = stream.empty({rows}, DType::i64, MemoryTag::workspace);
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
   stream.write(order_, summation_order().data());
@@ -108,12 +108,11 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
     for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
       Parameter& parameter = *ownership_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
-      const auto [first, elements] = ownership_.range(i, owner);
-      if (elements == 0) continue;
-      add_square_sums(
-          items, parameter,
-          what == Of::gradients ? parameter.kept_gradient(first, elements) : parameter.kept_value(first, elements),
-          first, row);
+      if (const auto [first, elements] = ownership_.range(i, owner); elements > 0)
+        add_square_sums(
+            items, parameter,
+            what == Of::gradients ? parameter.kept_gradient(first, elements) : parameter.kept_value(first, elements),
+            first, row);
       row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }
   }

@@ -18,7 +18,7 @@ namespace witan {
 enum class NormFamily : uint8_t { whole, cut, experts };  // but for owners; by the tensor axis too; experts
 inline constexpr size_t kNormFamilies = 3;
 
-// How many sums a rank has of a parameter, by owner.
+// How many sums a rank has of a parameter, by owner: as many on all ranks that divide it, if need be of nothing.
 struct NormRows {
   NormFamily family;
   int chunk;  // of the layers of its stage of a pipeline

@@ -10,31 +10,38 @@
 namespace witan {
 namespace {
 
-// The boundary between two chunks that is nearest to element `at` of the flat local part.
+// The boundary between two chunks that is nearest to element `at` of the largest flat local part.
 int64_t nearest_cut(const Parameter& parameter, int64_t at) {
   const Shape& local = parameter.shape();
-  const int64_t piece = parameter.spec().expert ? parameter.elements() / local[0] : parameter.elements();
+  const int64_t piece = parameter.spec().expert ? parameter.elements() / local[0] : parameter.most_elements();
   const int64_t piece_begin = at / piece * piece;
   const int64_t before = piece_begin + (at - piece_begin) / kernels::kChunkElements * kernels::kChunkElements;
   const int64_t after = std::min(before + kernels::kChunkElements, piece_begin + piece);
   return at - before <= after - at ? before : after;
 }
 
-// [owners + 1] of a buffer that holds these parameters one after the other.
-std::vector<int64_t> cut_at_chunks(const std::vector<const Parameter*>& parameters, int owners) {
-  int64_t total = 0;
-  for (const Parameter* parameter : parameters) total += parameter->elements();
-  std::vector<int64_t> begins = {0};
-  int64_t begin = 0;  // of the parameter
+// Of a buffer that holds these parameters one after the other.
+void cut_at_chunks(BucketPlan& plan, const std::vector<const Parameter*>& parameters, int owners) {
+  int64_t total = 0, most = 0;
+  for (const Parameter* parameter : parameters) {
+    total += parameter->elements();
+    most += parameter->most_elements();
+  }
+  plan.begins = plan.most = {0};
+  int64_t begin = 0, most_begin = 0;  // of the parameter
   auto parameter = parameters.begin();
   for (int owner = 1; owner < owners; ++owner) {
-    const int64_t even = total / owners * owner + total % owners * owner / owners;
-    while (parameter != parameters.end() && begin + (*parameter)->elements() <= even)
-      begin += (*parameter++)->elements();
-    begins.push_back(parameter == parameters.end() ? total : begin + nearest_cut(**parameter, even - begin));
+    const int64_t even = most / owners * owner + most % owners * owner / owners;
+    for (; parameter != parameters.end() && most_begin + (*parameter)->most_elements() <= even; ++parameter) {
+      begin += (*parameter)->elements();
+      most_begin += (*parameter)->most_elements();
+    }
+    const int64_t within = parameter == parameters.end() ? 0 : nearest_cut(**parameter, even - most_begin);
+    plan.begins.push_back(parameter == parameters.end() ? total : begin + std::min(within, (*parameter)->elements()));
+    plan.most.push_back(most_begin + within);
   }
-  begins.push_back(total);
-  return begins;
+  plan.begins.push_back(total);
+  plan.most.push_back(most);
 }
 
 // Parameters of one kind that are reduced over the same axes, at the same time.
@@ -59,7 +66,7 @@ std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const
     auto family = std::ranges::find_if(families, [&](const Family& one) { return one.is_like(alike); });
     if (family == families.end()) family = families.insert(family, alike);
     family->parameters.push_back(i);
-    family->elements.push_back(parameters[i]->elements());
+    family->elements.push_back(parameters[i]->most_elements());
   }
   return families;
 }
@@ -129,7 +136,7 @@ std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters
       plan.parameters = members;
       std::vector<const Parameter*> held;
       for (const size_t member : members) held.push_back(parameters[member]);
-      plan.begins = cut_at_chunks(held, layout.owners(family.experts));
+      cut_at_chunks(plan, held, layout.owners(family.experts));
     }
   }
   std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.parameters.front(); });
@@ -142,17 +149,26 @@ Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& la
       dense_owner_(layout.owner(false, rank)),
       expert_owners_(layout.owners(true)),
       expert_owner_(layout.owner(true, rank)),
-      ranges_(parameters.size()) {
+      ranges_(parameters.size()),
+      most_(parameters.size()) {
+  // What owners have of a parameter at [begin, begin + elements) of a buffer.
+  const auto ranges = [](const std::vector<int64_t>& begins, int64_t begin, int64_t elements) {
+    std::vector<Range> of_owners;
+    for (size_t owner = 0; owner + 1 < begins.size(); ++owner) {
+      const int64_t first = std::clamp(begins[owner], begin, begin + elements),
+                    last = std::clamp(begins[owner + 1], begin, begin + elements);
+      of_owners.push_back({first - begin, last - first});
+    }
+    return of_owners;
+  };
   for (const BucketPlan& plan : plan_gradients(parameters, layout, bucket_elements)) {
-    int64_t begin = 0;
+    int64_t begin = 0, most_begin = 0;
     for (const size_t i : plan.parameters) {
-      const int64_t end = begin + parameters[i]->elements();
-      for (size_t owner = 0; owner + 1 < plan.begins.size(); ++owner) {
-        const int64_t first = std::clamp(plan.begins[owner], begin, end),
-                      last = std::clamp(plan.begins[owner + 1], begin, end);
-        ranges_[i].push_back({first - begin, last - first});
-      }
-      begin = end;
+      const int64_t elements = parameters[i]->elements(), most = parameters[i]->most_elements();
+      ranges_[i] = ranges(plan.begins, begin, elements);
+      most_[i] = ranges(plan.most, most_begin, most);
+      begin += elements;
+      most_begin += most;
     }
   }
 }

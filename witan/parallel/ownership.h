@@ -1,5 +1,6 @@
 // Which gradients share a buffer, and who updates what: pure functions of the parameters and the layout, the same on
-// all ranks.
+// all ranks. Where tensor ranks divide a parameter unevenly, they are decided for the largest part: every rank's parts
+// are those, as far as it has elements, and what the ranks have alike is cut alike.
 //
 // With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard and context axes, for
 // experts those of expert_shard, hold the same parameters (Layout::owner_axes), and each updates a part of every
@@ -32,6 +33,7 @@ struct BucketPlan {
   Axes axes = {};                  // over which they are reduced, all of them
   bool tied = false;               // an embedding alone, whose head's gradient is apart (Layout::sums_heads_apart)
   std::vector<int64_t> begins;     // [owners + 1]: elements [begins[o], begins[o + 1]) of the buffer are owner o's
+  std::vector<int64_t> most;       // the same of a buffer of the largest parts
 };
 // Where gradients are divided, a unit's parameters of one family are a bucket, of any size.
 // In the order of their reduction: backward has finished a bucket when it passes the first parameter, so the latest go
@@ -54,6 +56,8 @@ class Ownership {
   int owners(bool experts) const { return experts ? expert_owners_ : dense_owners_; }
   // Of owner `owner`: a place along the parameter's Layout::owner_axes.
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
+  // The same of the largest of the parts that tensor ranks hold.
+  Range most_of_range(size_t parameter, int owner) const { return most_[parameter][static_cast<size_t>(owner)]; }
   // This rank's, in the order of the model; parameters of which it owns nothing are left out.
   std::vector<Owned> owned() const;
 
@@ -62,7 +66,7 @@ class Ownership {
 
   std::vector<Parameter*> parameters_;
   int dense_owners_, dense_owner_, expert_owners_, expert_owner_;
-  std::vector<std::vector<Range>> ranges_;  // of each parameter, by owner
+  std::vector<std::vector<Range>> ranges_, most_;  // of each parameter, by owner
 };
 
 // One rank that owns everything: for loops without a layout.

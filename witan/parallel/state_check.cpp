@@ -52,7 +52,7 @@ void StateCheck::check_copies(Stream& stream, const char* stage) const {
 
 void StateCheck::check_places(const char* stage) const {
   for (const Parameter* parameter : parameters_) {
-    const auto [region, shape] = groups_.layout().part(parameter->spec(), groups_.rank());
+    const auto [region, shape, most] = groups_.layout().part(parameter->spec(), groups_.rank());
     require<CommError>(parameter->region() == region && parameter->shape() == shape, "check_states after ", stage,
                        ": rank ", groups_.rank(), " holds elements ", parameter->region(), " of ", parameter->name(),
                        ", but the layout puts ", region, " there");

@@ -54,7 +54,7 @@ class Estimator {
   double bytes() const {
     const Pipeline pipeline{static_cast<int>(stages_), chunks(), micro_batches_of_a_rank(config_)};
     const double in_flight = static_cast<double>(most_in_flight(pipeline, 0)) / chunks();
-    const double logits = tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.vocab_size);
+    const double logits = tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.padded_vocab_size());
     const bool full = model_.recompute() == Recompute::full;
     const double block = block_bytes(full ? Recompute::none : model_.recompute());
     const double kept = full ? tokens_ / tensor_ * width_ * value_ : block;
@@ -93,7 +93,7 @@ class Estimator {
   // computed again.
   double flops() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
-    const double table = static_cast<double>(model_.vocab_size) * width_;
+    const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
     const double attention = 7 * static_cast<double>(config_.data.seq_length) * query_width();
     const double weights =
         static_cast<double>(counts_.active) - table * (model_.untie_embeddings_and_output_weights ? 2 : 1);

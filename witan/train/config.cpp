@@ -157,8 +157,6 @@ void validate_tensor(const RunConfig& config) {
   if (ranks == 1) return;
   std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
                                                           {"ffn_hidden_size", model.mlp.ffn_hidden_size}};
-  if (model.attention.learned_positions())
-    divided.emplace_back("max_position_embeddings", model.attention.max_position_embeddings);
   if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
     divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
                          config.data.seq_length / parts);
@@ -166,8 +164,13 @@ void validate_tensor(const RunConfig& config) {
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   validate_query_groups(model, ranks, common);
-  divided.emplace_back("vocab_size", model.vocab_size);  // not before: it is rounded up to a multiple of the ranks
-  validate_division("tensor_model_parallel_size", ranks, divided);
+  const auto check_entries = [&](const char* key, int64_t entries) {
+    require<ConfigError>(entries >= ranks, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", entries,
+                         " leaves ranks without an entry; set tensor_model_parallel_size to at most ", entries);
+  };
+  check_entries("vocab_size", model.padded_vocab_size());
+  if (model.attention.learned_positions())
+    check_entries("max_position_embeddings", model.attention.max_position_embeddings);
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
                        "rank brings tokens of its own to the experts");

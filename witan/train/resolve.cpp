@@ -54,8 +54,6 @@ void resolve(RunConfig& config, int cores, int64_t vocab_size) {
   if (model.vocab_size == 0) model.vocab_size = vocab_size;
   require<ConfigError>(model.vocab_size >= vocab_size, "vocab_size = ", model.vocab_size, ", but the tokenizer has ",
                        vocab_size, " entries: leave vocab_size out, or raise it");
-  const int64_t multiple = model.make_vocab_size_divisible_by * config.parallel.tensor_model_parallel_size;
-  model.vocab_size = (model.vocab_size + multiple - 1) / multiple * multiple;
   auto& attention = model.attention;
   if (attention.learned_positions() && attention.max_position_embeddings == 0)
     attention.max_position_embeddings = config.data.seq_length;

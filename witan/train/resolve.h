@@ -11,8 +11,7 @@ namespace witan {
 // Fills in what is 0 or auto: device (GPUs where there are any), ranks (the most that share the micro-batches evenly,
 // have a core or a GPU each and form groups of expert_model_parallel_size; one group at least), threads,
 // expert_model_parallel_size, max_position_embeddings of a model that learns positions. `vocab_size`: the tokenizer's,
-// for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError. The model's is
-// rounded up to a multiple of make_vocab_size_divisible_by.
+// for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError.
 void resolve(RunConfig& config, int cores, int64_t vocab_size);
 
 // Whether a run must keep what the field, one of RunConfig's, says to be the same run: model, data, batch sizes and

@@ -50,6 +50,17 @@ void place_part(Stream& stream, const Tensor& y, const Tensor& x, int64_t part) 
   });
 }
 
+void copy_columns(Stream& stream, const Tensor& y, const Tensor& x, const Columns& columns) {
+  const int64_t element = size_of(x.dtype()), bytes = columns.count * element;
+  assert(y.dtype() == x.dtype() && y.size(0) == x.size(0) && columns.count >= 0);
+  assert(columns.y_first >= 0 && columns.y_first + columns.count <= y.size(1));
+  assert(columns.x_first >= 0 && columns.x_first + columns.count <= x.size(1));
+  for_blocks(stream, x.size(0), bytes, [&, to = y.raw(), from = x.raw()](int64_t a) {
+    std::memcpy(to + (a * y.size(1) + columns.y_first) * element, from + (a * x.size(1) + columns.x_first) * element,
+                static_cast<size_t>(bytes));
+  });
+}
+
 void zero_last_rows(Stream& stream, const Tensor& y, const Tensor& counts) {
   const auto all = counts.span<int64_t>();
   const int64_t kept = std::accumulate(all.begin(), all.end(), int64_t{0});

@@ -31,15 +31,15 @@ A log_sum_exp(const T* in, int64_t V) {
 }
 
 // each(t, log_sum, at_target) for every token, in any order; zeros where the weight is 0. at_target is 0 where the
-// target is not among the ids [begin, begin + V).
+// target is not among the columns' ids.
 template <class A, class T, class Each>
-void for_tokens(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t begin,
-                const Each& each) {
+void for_tokens(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                const WordColumns& columns, const Each& each) {
   for_rows(stream, logits, [&, V = logits.size(1)](int64_t t) {
     if (weights.data<A>()[t] == A(0)) return each(t, A(0), A(0));
     const T* in = logits.data<T>() + t * V;
-    const int64_t target = targets.data<int32_t>()[t] - begin;
-    each(t, log_sum_exp<A>(in, V), target >= 0 && target < V ? A(in[target]) : A(0));
+    const int64_t target = targets.data<int32_t>()[t] - columns.begin;
+    each(t, log_sum_exp<A>(in, columns.words), target >= 0 && target < columns.words ? A(in[target]) : A(0));
   });
 }
 
@@ -64,10 +64,10 @@ A log_sum_exp_of_ranks(const A* of_ranks, int64_t n, int64_t apart) {
 }  // namespace
 
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
-                           const Tensor& logits, const Tensor& targets, const Tensor& weights) {
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    for_tokens<A, T>(stream, logits, targets, weights, 0, [&](int64_t t, A log_sum, A at_target) {
+    for_tokens<A, T>(stream, logits, targets, weights, {0, words}, [&](int64_t t, A log_sum, A at_target) {
       lse.data<A>()[t] = log_sum;
       losses.data<A>()[t] = log_sum - at_target;
     });
@@ -76,7 +76,8 @@ void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& los
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin) {
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights,
+                            const WordColumns& columns) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const A seed = dloss.defined() ? *dloss.data<A>() : A(1);
@@ -88,28 +89,29 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
         return;
       }
       const A scale = seed * weights.data<A>()[t], log_sum = lse.data<A>()[t];
-      const int64_t target = targets.data<int32_t>()[t] - begin;
-      const bool here = target >= 0 && target < V;
+      const int64_t target = targets.data<int32_t>()[t] - columns.begin, words = columns.words;
+      const bool here = target >= 0 && target < words;
       const A at_target = here ? fast_exp(A(in[target]) - log_sum) - A(1) : A(0);
 #pragma omp simd
-      for (int64_t v = 0; v < V; ++v) store(out[v], scale * fast_exp(A(in[v]) - log_sum));
+      for (int64_t v = 0; v < words; ++v) store(out[v], scale * fast_exp(A(in[v]) - log_sum));
+      std::fill(out + words, out + V, T(0.0f));
       if (here) store(out[target], scale * at_target);
     });
   });
 }
 
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
-                         const Tensor& weights) {
-  cpu::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights);
-  cpu::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, 0);
+                         const Tensor& weights, int64_t words) {
+  cpu::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights, words);
+  cpu::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, {0, words});
 }
 
 void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
-                        const Tensor& weights, int64_t begin) {
+                        const Tensor& weights, const WordColumns& columns) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     A *log_sums = part.data<A>(), *at_targets = log_sums + logits.size(0);
-    for_tokens<A, T>(stream, logits, targets, weights, begin, [&](int64_t t, A log_sum, A at_target) {
+    for_tokens<A, T>(stream, logits, targets, weights, columns, [&](int64_t t, A log_sum, A at_target) {
       log_sums[t] = log_sum;
       at_targets[t] = at_target;
     });

@@ -69,6 +69,20 @@ void place_part(Stream& stream, const Tensor& y, const Tensor& x, int64_t part) 
   });
 }
 
+void copy_columns(Stream& stream, const Tensor& y, const Tensor& x, const Columns& columns) {
+  const int64_t element = size_of(x.dtype());
+  assert(y.dtype() == x.dtype() && y.size(0) == x.size(0) && columns.count >= 0);
+  assert(columns.y_first >= 0 && columns.y_first + columns.count <= y.size(1));
+  assert(columns.x_first >= 0 && columns.x_first + columns.count <= x.size(1));
+  if (x.size(0) == 0 || columns.count == 0) return;
+  witan::cuda::check(
+      cudaMemcpy2DAsync(y.raw() + columns.y_first * element, static_cast<size_t>(y.size(1) * element),
+                        x.raw() + columns.x_first * element, static_cast<size_t>(x.size(1) * element),
+                        static_cast<size_t>(columns.count * element), static_cast<size_t>(x.size(0)),
+                        cudaMemcpyDeviceToDevice, native(stream)),
+      "copying columns");
+}
+
 void zero_last_rows(Stream& stream, const Tensor& y, const Tensor& counts) {
   if (y.bytes() == 0) return;
   with_copy_unit(y, y, y.size(1) * size_of(y.dtype()), [&]<class Unit>(int64_t row) {

@@ -36,13 +36,13 @@ __device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row
   total.add(x);
 }
 
-// What a token's logits come to: its loss, or the target's logit, 0 where that is not among the ids [begin, begin + V).
+// What a token's logits come to: its loss, or the target's logit, 0 where that is not among the columns' ids.
 enum class Found { loss, at_target };
 
 template <Found kFound, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(Acc<T>* lse, Acc<T>* found, const T* logits, const int32_t* targets, const Acc<T>* weights, int V,
-                   int begin) {
+                   int begin, int words) {
   using A = Acc<T>;
   __shared__ A shared[kWarps];
   const int64_t t = blockIdx.x;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     return;
   }
   const T* row = logits + t * V;
-  const RowCut<T> cut(row, V, true);
+  const RowCut<T> cut(row, words, true);
   LogSumExp<A> total;
   int pack = threadIdx.x;
   for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (threadIdx.x != 0) return;
   lse[t] = log_sum;
   const int target = targets[t] - begin;
-  const A at_target = target >= 0 && target < V ? convert<A>(row[target]) : A(0);
+  const A at_target = target >= 0 && target < words ? convert<A>(row[target]) : A(0);
   found[t] = kFound == Found::loss ? log_sum - at_target : at_target;
 }
 
@@ -121,12 +121,13 @@ __device__ __forceinline__ void write_packs(T* out, const T* row, const RowCut<T
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kernel(T* dlogits, const Acc<T>* dloss, const T* logits, const Acc<T>* lse, const int32_t* targets,
-                    const Acc<T>* weights, int V, int begin) {
+                    const Acc<T>* weights, int V, int begin, int words) {
   using A = Acc<T>;
   const int64_t t = blockIdx.x;
   const T* row = logits + t * V;
   T* out = dlogits + t * V;
-  const RowCut<T> cut(row, V, (reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(out)) % 16 == 0);
+  for (int v = words + threadIdx.x; v < V; v += kThreads) out[v] = convert<T>(0.0f);
+  const RowCut<T> cut(row, words, (reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(out)) % 16 == 0);
   if (weights[t] == A(0)) {
     for (int i = threadIdx.x; i < cut.packs; i += kThreads) store_pack(out + cut.pack(i), Pack<T, kPack<T>>{});
     for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);
@@ -142,15 +143,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 template <Found kFound>
-void launch_forward(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t begin,
-                    void* lse, void* found) {
+void launch_forward(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                    const WordColumns& columns, void* lse, void* found) {
   const int64_t T = logits.size(0);
   if (T == 0) return;
   dispatch_device(logits.dtype(), [&]<class E>() {
     using A = Acc<E>;
     forward_kernel<kFound><<<static_cast<unsigned>(T), kThreads, 0, native(stream)>>>(
         static_cast<A*>(lse), static_cast<A*>(found), ptr<E>(logits), ptr<int32_t>(targets), ptr<A>(weights),
-        static_cast<int>(logits.size(1)), static_cast<int>(begin));
+        static_cast<int>(logits.size(1)), static_cast<int>(columns.begin), static_cast<int>(columns.words));
   });
 }
 
@@ -165,25 +166,27 @@ void sum_losses(Stream& stream, const Tensor& loss, const Tensor& losses, const 
 }
 
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
-                           const Tensor& logits, const Tensor& targets, const Tensor& weights) {
-  launch_forward<Found::loss>(stream, logits, targets, weights, 0, lse.raw(), losses.raw());
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words) {
+  launch_forward<Found::loss>(stream, logits, targets, weights, {0, words}, lse.raw(), losses.raw());
   sum_losses(stream, loss, losses, weights);
 }
 
 void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& lse, const Tensor& targets, const Tensor& weights, int64_t begin) {
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights,
+                            const WordColumns& columns) {
   if (logits.elements() == 0) return;
   dispatch_device(logits.dtype(), [&]<class E>() {
     using A = Acc<E>;
     backward_kernel<<<static_cast<unsigned>(logits.size(0)), kThreads, 0, native(stream)>>>(
         ptr<E>(dlogits), ptr<A>(dloss), ptr<E>(logits), ptr<A>(lse), ptr<int32_t>(targets), ptr<A>(weights),
-        static_cast<int>(logits.size(1)), static_cast<int>(begin));
+        static_cast<int>(logits.size(1)), static_cast<int>(columns.begin), static_cast<int>(columns.words));
   });
 }
 
 void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
-                        const Tensor& weights, int64_t begin) {
-  launch_forward<Found::at_target>(stream, logits, targets, weights, begin, part.raw(), part.raw() + part.bytes() / 2);
+                        const Tensor& weights, const WordColumns& columns) {
+  launch_forward<Found::at_target>(stream, logits, targets, weights, columns, part.raw(),
+                                   part.raw() + part.bytes() / 2);
 }
 
 void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,

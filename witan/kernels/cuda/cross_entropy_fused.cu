@@ -26,6 +26,7 @@ struct Rows {
   const float* weights;    // [T]
   int64_t tokens;
   int slots;  // V / 8
+  int words;  // the first of V; what is behind them is padding
 };
 
 __device__ __forceinline__ void fetch(Slot* to, const Slot* from) {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void await_group() {
 struct Part {
   Slot* shared;  // [kSlots, kThreads]
   Slot held[kHeld];
-  int slots;
+  int slots, words;
 
   __device__ __forceinline__ static int at(int slot) { return slot * kThreads + static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ bool has(int slot) const { return at(slot) < slots; }
@@ -66,11 +67,11 @@ struct Part {
     float x[2 * kElements];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool real = has(slot + i);
-      const Slot pack = real ? get(i) : Slot{};
+      const Slot pack = has(slot + i) ? get(i) : Slot{};
+      const int left = words - at(slot + i) * kElements;
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
-        x[i * kElements + n] = real ? convert<float>(pack.at[n]) : -std::numeric_limits<float>::infinity();
+        x[i * kElements + n] = n < left ? convert<float>(pack.at[n]) : -std::numeric_limits<float>::infinity();
     }
     total.add(x);
   }
@@ -89,9 +90,10 @@ struct Part {
   // Writes the gradient; `next`, unless it is null, takes the row's place as it goes.
   __device__ __forceinline__ void replace(Slot* out, const Gradient<__nv_bfloat16>& gradient, const Slot* next) {
     const auto write = [&](Slot pack, int slot) {
+      const int left = gradient.scale == 0 ? 0 : words - at(slot) * kElements;
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
-        pack.at[n] = gradient.scale == 0 ? __nv_bfloat16{} : gradient.at(pack.at[n], at(slot) * kElements + n);
+        pack.at[n] = n < left ? gradient.at(pack.at[n], at(slot) * kElements + n) : __nv_bfloat16{};
       out[at(slot)] = pack;
     };
 #pragma unroll
@@ -128,7 +130,7 @@ __device__ __forceinline__ float log_sum_exp(LogSumExp<float> total, float2* par
 __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows rows) {
   extern __shared__ Slot slots[];
   __shared__ float2 partials[2][kWarps];
-  Part part{slots, {}, rows.slots};
+  Part part{slots, {}, rows.slots, rows.words};
   int64_t t = blockIdx.x;
   part.fetch_all(rows.logits + t * rows.slots);
   for (int turn = 0; t < rows.tokens; t += gridDim.x, turn ^= 1) {
@@ -158,11 +160,11 @@ bool fits(Stream& stream, const Tensor& logits, const Tensor& dlogits) {
 }  // namespace
 
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
-                         const Tensor& weights) {
+                         const Tensor& weights, int64_t words) {
   const int64_t T = logits.size(0);
   if (T == 0 || !fits(stream, logits, out.dlogits)) {
-    cuda::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights);
-    cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, 0);
+    cuda::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights, words);
+    cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, {0, words});
     return;
   }
   witan::cuda::check(cudaFuncSetAttribute(fused_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
@@ -175,7 +177,8 @@ void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const T
        .targets = ptr<int32_t>(targets),
        .weights = ptr<float>(weights),
        .tokens = T,
-       .slots = static_cast<int>(logits.size(1) / kElements)});
+       .slots = static_cast<int>(logits.size(1) / kElements),
+       .words = static_cast<int>(words)});
   sum_losses(stream, out.loss, out.losses, weights);
 }
 
