@@ -82,12 +82,12 @@ void PrintTo(const Row& row, std::ostream* out) {
   *out << row.name;
 }
 constexpr const char* kFsdp = "optim_grads_params";
-const Row kShardFsdp = {"Shard2Fsdp", "shard=2", kFsdp};
+const Row kShardFsdp = {"Shard2Fsdp", "shard=2", kFsdp}, kTensor = {"Tensor2LossParallel", "tensor=2"};
 const std::vector<Row> kRows = {{"OneRank", "replicate=1"},
                                 {"Shard2", "shard=2"},
                                 kShardFsdp,
                                 {"Replicate2", "replicate=2"},
-                                {"Tensor2LossParallel", "tensor=2"},
+                                kTensor,
                                 {"Tensor2WholeLogits", "tensor=2", "auto", false},
                                 {"Replicate2Shard2Tensor2", "replicate=2,shard=2,tensor=2"},
                                 {"Replicate2Shard2Tensor2Fsdp", "replicate=2,shard=2,tensor=2", kFsdp}};
@@ -116,10 +116,11 @@ void expect_published(const Row& row, size_t steps) {
 }
 
 // All steps on every layout: a minute each, and up to 8 GiB of memory. docs/parity.md has what it prints. The short
-// form is two ranks that divide all there is; the second step sees what an update makes.
+// form is two ranks that divide all there is, and two that divide matrices and the odd number of words; the second step
+// sees what an update makes.
 class MeshTestOf : public ::testing::TestWithParam<Row> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestOf,
-                         ::testing::ValuesIn(testing::long_form() ? kRows : std::vector{kShardFsdp}),
+                         ::testing::ValuesIn(testing::long_form() ? kRows : std::vector{kShardFsdp, kTensor}),
                          [](const auto& row) { return row.param.name; });
 TEST_P(MeshTestOf, LossesArePublishedOnes) {
   expect_published(GetParam(), static_cast<size_t>(testing::steps_of(2, int64_t{kSteps.size()})));
