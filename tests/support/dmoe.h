@@ -19,6 +19,7 @@
 namespace witan::testing::dmoe {
 
 inline constexpr int64_t D = 256, F = 256, E = 8, K = 2, T = 6;  // tokens of one rank: x [2, 3, 256]
+inline constexpr size_t kSequences = 2;  // of T / 2 tokens
 inline constexpr double kRate = 0.1;
 
 struct Variant {
@@ -125,9 +126,11 @@ class PlainLayer {
   void drop(std::vector<Choice>& choices) const {
     for (int64_t e = 0; e < E; ++e) {
       std::vector<std::pair<double, bool*>> mine;
-      for (Choice& choice : choices)
+      for (size_t row = 0; row < T; ++row) {  // Megatron-LM's number of a token in [S, B]
+        Choice& choice = choices[row % kSequences * (T / kSequences) + row / kSequences];
         for (size_t k = 0; k < K; ++k)
           if (choice.expert[k] == e) mine.emplace_back(choice.weight[k], &choice.kept[k]);
+      }
       if (variant_.policy == "probs")
         std::ranges::stable_sort(mine, std::greater{}, [](const auto& one) { return one.first; });
       for (size_t i = 0; i < mine.size(); ++i) *mine[i].second = static_cast<int64_t>(i) < variant_.capacity();

@@ -57,7 +57,7 @@ int64_t ranks_of_process(const RunConfig& config, const Launch& launch) {
                        launch.size);
   const int64_t here = std::max<int64_t>(parallel.ranks / launch.size, 1);
   parallel.ranks = launch.size * here;
-  resolve(alone, usable_cores(), 1);
+  resolve(alone, usable_cores(), least_vocabulary(alone));
   alone.validate();
   require_devices(config, here);
   return here;

@@ -122,4 +122,8 @@ int64_t expected_vocabulary(const DataConfig& config) {
   return config.tokenizer.empty() ? config.bpe.vocab_size : Tokenizer::load(config.tokenizer).vocab_size();
 }
 
+int64_t least_vocabulary(const RunConfig& config) {
+  return config.model.vocab_size > 0 ? 1 : 256;
+}
+
 }  // namespace witan::cli

@@ -44,5 +44,7 @@ std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
 // Entries of the vocabulary before there is a tokenizer: that of the file that the config names, or as many as a
 // trained one has at most.
 int64_t expected_vocabulary(const DataConfig& config);
+// What stands for them where nothing is read yet: all tokenizers have the 256 bytes.
+int64_t least_vocabulary(const RunConfig& config);
 
 }  // namespace witan::cli

@@ -170,7 +170,7 @@ void TrainCall::read(Progress& progress) {
   asked_.load = {};  // how a checkpoint was loaded is no part of the run
   if (scheduled) fix_length(config, *scheduled);
   settle(config);
-  resolve(config, usable_cores(), 1);
+  resolve(config, usable_cores(), least_vocabulary(config));
   config.validate();
   check_debug_ranks(state_.debug_ranks, config.parallel.ranks);
   traced(0);  // refuses what no run could do
