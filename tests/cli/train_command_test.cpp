@@ -36,6 +36,52 @@ class TrainCommandTest : public ::testing::Test {
   TempFolder own_;
 };
 
+// 289 words: one model on 1, 2 and 4 ranks, which go on with each other's checkpoints.
+TEST_F(TrainCommandTest, AnOddVocabularyIsTheSameOnAnyTensorRanks) {
+  const auto on = [&](const std::string& run, const std::string& ranks, const std::string& steps) {
+    return train({"--run",
+                  run,
+                  "--ranks",
+                  ranks,
+                  "--tensor-model-parallel-size",
+                  ranks,
+                  "--sequence-parallel",
+                  "true",
+                  "--num-experts",
+                  "0",
+                  "--num-query-groups",
+                  "4",
+                  "--tokenizer-vocab-size",
+                  "289",
+                  "--init-method",
+                  "torch",
+                  "--dtype",
+                  "float64",
+                  "--sample-tokens",
+                  "0",
+                  "--train-iters",
+                  steps});
+  };
+  const auto losses = [&](const std::string& run) {
+    std::vector<double> of_steps;
+    for (const StepEvent& step : read_metrics(own_ / ("runs/" + run + "/metrics.jsonl")).steps)
+      of_steps.push_back(step.loss);
+    return of_steps;
+  };
+  for (const char* ranks : {"1", "2", "4"}) {
+    const Said said = on(ranks, ranks, "2");
+    ASSERT_EQ(said.code, 0) << said.err;
+    ASSERT_EQ(losses(ranks).size(), 2U);
+    for (size_t step = 0; step < 2; ++step) EXPECT_NEAR(losses(ranks)[step], losses("1")[step], 1e-9) << ranks;
+  }
+  const Said moved = on("1", "2", "3"), back = on("2", "1", "3");
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_EQ(back.code, 0) << back.err;
+  ASSERT_EQ(losses("1").size(), 3U);
+  ASSERT_EQ(losses("2").size(), 3U);
+  EXPECT_NEAR(losses("1")[2], losses("2")[2], 1e-9);
+}
+
 TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   const Said first = train();
   EXPECT_EQ(first.code, 0) << first.err;
