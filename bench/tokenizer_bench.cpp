@@ -1,14 +1,18 @@
-// The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, and encoding what is bad
-// for a careless encoder: one character, over and over, which is a single word as long as the text.
+// The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, encoding what is bad for a
+// careless encoder (one character, over and over, which is a single word as long as the text), and loading a large one.
 #include <benchmark/benchmark.h>
 
+#include <random>
+#include <set>
 #include <string>
 
 #include "witan/base/error.h"
 #include "witan/data/corpus.h"
 #include "witan/data/sources.h"
 #include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan {
 namespace {
@@ -60,6 +64,52 @@ void encode_text(benchmark::State& state) {
   state.counters["bytes/token"] = static_cast<double>(total_bytes()) / static_cast<double>(ids.size());
 }
 BENCHMARK(encode_text)->Unit(benchmark::kMillisecond);
+
+// The same words by the patterns of other published tokenizers; the last has no scanner and runs through Oniguruma.
+void encode_by_pattern(benchmark::State& state, std::string_view pattern) {
+  TokenizerSpec spec = tokenizer().spec();
+  spec.patterns = {std::string(pattern)};
+  const Tokenizer other(std::move(spec));
+  std::vector<int32_t> ids;
+  for (auto _ : state) {
+    ids.clear();
+    for (const std::string& document : documents()) other.encode_to(document, ids);
+    benchmark::DoNotOptimize(ids.data());
+  }
+  state.SetBytesProcessed(state.iterations() * total_bytes());
+}
+BENCHMARK_CAPTURE(encode_by_pattern, gpt2, kGpt2Pattern)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_by_pattern, o200k, kO200kPattern)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_by_pattern, kimi, kKimiPattern)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_by_pattern, deepseek, kDeepSeekPattern)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_by_pattern, unknown, R"(\w+|[^\w\s]+|\s+)")->Unit(benchmark::kMillisecond);
+
+// A vocabulary of the size of o200k's, with as many merges: each joins two tokens that were there before.
+std::string large_tokenizer_json() {
+  constexpr size_t kTokens = 200'000, kLongest = 12;
+  BpeTrainerConfig config;
+  config.vocab_size = 256;
+  config.special_tokens.clear();
+  TokenizerSpec spec = BpeTrainer(config).train().spec();
+  std::set<std::string> known(spec.tokens.begin(), spec.tokens.end());
+  std::mt19937 random(1);
+  while (spec.tokens.size() < kTokens) {
+    const auto left = random() % spec.tokens.size(), right = random() % spec.tokens.size();
+    std::string joined = spec.tokens[left] + spec.tokens[right];
+    if (joined.size() > kLongest || !known.insert(joined).second) continue;
+    spec.merges.push_back(
+        {static_cast<int32_t>(left), static_cast<int32_t>(right), static_cast<int32_t>(spec.tokens.size())});
+    spec.tokens.push_back(std::move(joined));
+  }
+  return write_tokenizer_json(spec);
+}
+
+void load_200k(benchmark::State& state) {
+  const fs::path path = fs::temp_directory_path() / "witan_tokenizer_bench.json";
+  write_file_atomically(path, large_tokenizer_json());
+  for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::load(path).vocab_size());
+}
+BENCHMARK(load_200k)->Unit(benchmark::kMillisecond);
 
 // Arguments: the character, KiB of it. Time per byte must not grow with the length.
 void encode_run(benchmark::State& state) {

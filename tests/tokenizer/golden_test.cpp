@@ -1,4 +1,4 @@
-// Against Hugging Face tokenizers: tests/golden/tokenizer/make_golden.py made the files.
+// Against Hugging Face tokenizers: make_golden.py and make_splits.py in tests/golden/tokenizer made the files.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -7,7 +7,10 @@
 #include "witan/base/json.h"
 #include "witan/tokenizer/bpe_trainer.h"
 #include "witan/tokenizer/byte_alphabet.h"
+#include "witan/tokenizer/normalizer.h"
+#include "witan/tokenizer/pretokenizer.h"
 #include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/unicode.h"
 
 namespace witan {
 namespace {
@@ -84,6 +87,61 @@ TEST(Golden, TrainsTheMergesThatHuggingFaceTrains) {
       EXPECT_EQ(expected["merges"][rank][0], to_byte_alphabet(spec.tokens[static_cast<size_t>(merge.left)])) << rank;
       EXPECT_EQ(expected["merges"][rank][1], to_byte_alphabet(spec.tokens[static_cast<size_t>(merge.right)])) << rank;
     }
+  }
+}
+
+template <class Splitter>
+std::vector<std::string> pieces_of(const Splitter& splitter, const std::string& text) {
+  std::vector<std::string> pieces;
+  splitter.split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  return pieces;
+}
+
+TEST(Golden, SplitsLikeHuggingFace) {
+  const Json all = golden("splits.json")["splits"];
+  ASSERT_GT(all.size(), 25u);
+  int scanners = 0;
+  for (const Json& split : all) {
+    const auto pattern = split["pattern"].get<std::string>();
+    SCOPED_TRACE(split["name"]);
+    const Pretokenizer known({pattern});
+    const RegexSplitter any(pattern);
+    scanners += scanner_for(pattern) != nullptr;
+    for (const Json& one : split["cases"]) {
+      const auto text = one[0].get<std::string>();
+      const auto expected = one[1].get<std::vector<std::string>>();
+      ASSERT_EQ(pieces_of(known, text), expected) << one[0];
+      ASSERT_EQ(pieces_of(any, text), expected) << one[0];
+    }
+  }
+  EXPECT_GE(scanners, 10);  // what published tokenizers use does not fall back to Oniguruma
+}
+
+TEST(Golden, SplitsDigitsLikeHuggingFace) {
+  for (const Json& digits : golden("splits.json")["digits"]) {
+    const Pretokenizer splitter({std::string(digits["individual"].get<bool>() ? kDigitPattern : kDigitRunPattern)});
+    for (const Json& one : digits["cases"])
+      ASSERT_EQ(pieces_of(splitter, one[0].get<std::string>()), one[1].get<std::vector<std::string>>()) << one[0];
+  }
+}
+
+TEST(Golden, NormalisesLikeHuggingFace) {
+  for (const Json& one : golden("splits.json")["normalized"])
+    EXPECT_EQ(to_nfc(one[0].get<std::string>()), one[1].get<std::string>()) << one[0];
+}
+
+TEST(Golden, PropertiesHoldTheCharactersOfHuggingFace) {
+  const Json properties = golden("splits.json")["properties"];
+  ASSERT_GT(properties.size(), 50u);
+  for (const auto& [name, expected] : properties.items()) {
+    const auto ranges = characters_with(name);
+    ASSERT_TRUE(ranges) << name;
+    uint64_t count = 0, sum = 0;
+    for (const auto& [first, last] : *ranges)
+      for (int32_t c = first; c <= last; ++c)
+        if (c < 0xD800 || c > 0xDFFF) ++count, sum += static_cast<uint64_t>(c);
+    EXPECT_EQ(count, expected[0]) << name;
+    EXPECT_EQ(sum, expected[1]) << name;
   }
 }
 

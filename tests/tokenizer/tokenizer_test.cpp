@@ -123,7 +123,7 @@ TEST(Tokenizer, ThreadsShareOne) {
   BpeTrainer trainer(config);
   trainer.add("abc abcd abcde abcdef abc abcd abcde abcdef");
   TokenizerSpec spec = trainer.train().spec();
-  spec.patterns.insert(spec.patterns.begin(), "[a-z]+|[^a-z]+");  // PCRE2 as well
+  spec.patterns.insert(spec.patterns.begin(), "[a-z]+|[^a-z]+");  // Oniguruma as well
   const Tokenizer tokenizer(spec);
   const std::string text = "abcdef abc abcd <|endoftext|> xyz " + std::string(200, 'a');
   const std::vector<int32_t> expected = tokenizer.encode(text, true);

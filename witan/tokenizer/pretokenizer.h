@@ -12,7 +12,7 @@
 namespace witan {
 
 // A chain of split patterns: each cuts the pieces that the one before it left, and sees nothing beyond the piece. Known
-// patterns run as linear scanners, others through PCRE2. Without patterns the whole text is one word.
+// patterns run as linear scanners, others through Oniguruma. Without patterns the whole text is one word.
 // Immutable: split() may be called from several threads.
 class Pretokenizer {
  public:

@@ -1,37 +1,37 @@
 #include "witan/tokenizer/regex_splitter.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <oniguruma.h>
 
 #include <array>
-#include <cstdint>
 #include <new>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/tokenizer/regex_translation.h"
 
 namespace witan {
 namespace {
 
-constexpr uint32_t kMatchLimit = 20'000'000;  // steps of one match: about a second
-constexpr uint32_t kHeapLimitKiB = 256 * 1024;
-constexpr size_t kStackStart = 32 * 1024, kStackLimit = 64 * 1024 * 1024;
+constexpr unsigned long kRetriesOfMatch = 10'000'000;    // from one place of the text: the reference's own bound
+constexpr unsigned long kRetriesOfSearch = 100'000'000;  // until a match is found: some seconds
+constexpr unsigned kStackOfMatch = 6'000'000;            // places to return to: 300 MiB
 
-std::string message_of(int error) {
-  std::array<PCRE2_UCHAR, 256> text{};
-  pcre2_get_error_message(error, text.data(), text.size());
-  return reinterpret_cast<const char*>(text.data());
+const OnigUChar* bytes_of(std::string_view text) {
+  return reinterpret_cast<const OnigUChar*>(text.data());
 }
 
-template <auto release>
-struct Release {
-  template <class T>
-  void operator()(T* p) const {
-    release(p);
-  }
+std::string message_of(int code, OnigErrorInfo* info = nullptr) {
+  std::array<OnigUChar, ONIG_MAX_ERROR_MESSAGE_LEN> text{};
+  const int length = info ? onig_error_code_to_str(text.data(), code, info) : onig_error_code_to_str(text.data(), code);
+  return {reinterpret_cast<const char*>(text.data()), static_cast<size_t>(length)};
+}
+
+struct FreeRegion {
+  void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
 };
-using MatchData = std::unique_ptr<pcre2_match_data, Release<pcre2_match_data_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Release<pcre2_match_context_free>>;
-using JitStack = std::unique_ptr<pcre2_jit_stack, Release<pcre2_jit_stack_free>>;
+struct FreeParameters {
+  void operator()(OnigMatchParam* parameters) const { onig_free_match_param(parameters); }
+};
 
 template <class Pointer>
 Pointer allocated(Pointer p) {
@@ -39,50 +39,82 @@ Pointer allocated(Pointer p) {
   return p;
 }
 
+// The text with control characters in place of bytes that are not valid UTF-8; every byte stays where it is.
+std::string with_control_characters(std::string_view text, size_t bad) {
+  std::string out(text);
+  while (bad < out.size()) {
+    out[bad] = '\x01';
+    const size_t next = find_invalid_utf8(std::string_view(out).substr(bad + 1));
+    if (next == std::string_view::npos) break;
+    bad += 1 + next;
+  }
+  return out;
+}
+
+size_t length_of_character(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 }  // namespace
 
 struct RegexSplitter::Code {
-  pcre2_code* compiled = nullptr;
-  ~Code() { pcre2_code_free(compiled); }
+  regex_t* compiled = nullptr;
+  std::unique_ptr<OnigMatchParam, FreeParameters> limits{allocated(onig_new_match_param())};
+  ~Code() { onig_free(compiled); }
 };
 
-RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)), code_(std::make_unique<Code>()) {
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  constexpr uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
-  code_->compiled =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex_.data()), regex_.size(), options, &error, &offset, nullptr);
-  require<DataError>(code_->compiled, "the split pattern \"", regex_, "\" does not compile at character ", offset, ": ",
-                     message_of(error));
-  pcre2_jit_compile(code_->compiled, PCRE2_JIT_COMPLETE);  // where there is no compiler the interpreter does it
+RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)) {
+  static const int ready = [] {
+    OnigEncoding utf8 = ONIG_ENCODING_UTF8;
+    return onig_initialize(&utf8, 1);
+  }();
+  require<DataError>(ready == ONIG_NORMAL, "Oniguruma cannot start: ", message_of(ready));
+  code_ = std::make_unique<Code>();
+  const std::string translated = with_own_unicode(regex_);
+  const OnigUChar* pattern = bytes_of(translated);
+  OnigErrorInfo info{};
+  const int error = onig_new(&code_->compiled, pattern, pattern + translated.size(), ONIG_OPTION_NONE,
+                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+  require<DataError>(error == ONIG_NORMAL, "the split pattern \"", clipped(regex_, 200),
+                     "\" does not compile: ", message_of(error, &info));
+  onig_initialize_match_param(code_->limits.get());
+  onig_set_retry_limit_in_match_of_match_param(code_->limits.get(), kRetriesOfMatch);
+  onig_set_retry_limit_in_search_of_match_param(code_->limits.get(), kRetriesOfSearch);
+  onig_set_match_stack_limit_size_of_match_param(code_->limits.get(), kStackOfMatch);
 }
 
 RegexSplitter::~RegexSplitter() = default;
 RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 
 void RegexSplitter::split(std::string_view text, const PieceSink& sink) const {
-  const MatchData match = allocated(MatchData(pcre2_match_data_create_from_pattern(code_->compiled, nullptr)));
-  const MatchContext context = allocated(MatchContext(pcre2_match_context_create(nullptr)));
-  const JitStack stack = allocated(JitStack(pcre2_jit_stack_create(kStackStart, kStackLimit, nullptr)));
-  pcre2_set_match_limit(context.get(), kMatchLimit);
-  pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  const size_t bad = find_invalid_utf8(text);
+  const std::string valid = bad == std::string_view::npos ? std::string() : with_control_characters(text, bad);
+  const std::string_view subject = valid.empty() ? text : valid;
+  const OnigUChar* begin = bytes_of(subject);
+  const OnigUChar* end = begin + subject.size();
+  const std::unique_ptr<OnigRegion, FreeRegion> region(allocated(onig_region_new()));
 
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  size_t done = 0;
-  while (done < text.size()) {
-    const int found =
-        pcre2_match(code_->compiled, subject, text.size(), done, PCRE2_NOTEMPTY, match.get(), context.get());
-    if (found == PCRE2_ERROR_NOMATCH) break;
-    require<DataError>(found > 0, "the split pattern \"", regex_, "\" gave up at byte ", done, " of a text of ",
-                       text.size(), " bytes: ", message_of(found),
+  size_t done = 0;                             // pieces reach up to here
+  size_t last_match = std::string_view::npos;  // the end of the last match
+  for (size_t from = 0; from <= subject.size();) {
+    const int found = onig_search_with_param(code_->compiled, begin, end, begin + from, end, region.get(),
+                                             ONIG_OPTION_NONE, code_->limits.get());
+    if (found == ONIG_MISMATCH) break;
+    require<DataError>(found >= 0, "the split pattern \"", clipped(regex_, 200), "\" gave up at byte ", from,
+                       " of a text of ", text.size(), " bytes: ", message_of(found),
                        "; break the text into shorter documents, or use a tokenizer with a simpler pattern");
-    const size_t* range = pcre2_get_ovector_pointer(match.get());
-    require<DataError>(range[0] >= done && range[1] > range[0], "the split pattern \"", regex_,
+    const auto first = static_cast<size_t>(region->beg[0]), last = static_cast<size_t>(region->end[0]);
+    require<DataError>(first >= done && last >= first, "the split pattern \"", clipped(regex_, 200),
                        "\" matches backwards (\\K in a lookaround), which is not supported");
-    if (range[0] > done) sink(text.substr(done, range[0] - done));
-    sink(text.substr(range[0], range[1] - range[0]));
-    done = range[1];
+    if (first == last && last == last_match) {  // an empty match right behind a match: look one character further
+      if (last == subject.size()) break;
+      from = last + length_of_character(subject[last]);
+      continue;
+    }
+    if (first > done) sink(text.substr(done, first - done));
+    if (last > first) sink(text.substr(first, last - first));
+    done = from = last_match = last;
   }
   if (done < text.size()) sink(text.substr(done));
 }

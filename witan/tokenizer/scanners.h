@@ -1,5 +1,5 @@
 // Linear-time scanners for the split patterns that published tokenizers use. A scanner cuts a text exactly where the
-// regular expression would (Unicode categories by utf8proc), but never backtracks: a megabyte of spaces costs a
+// regular expression would (Unicode categories by unicode.h), but never backtracks: a megabyte of spaces costs a
 // megabyte.
 #pragma once
 
@@ -21,9 +21,32 @@ inline constexpr std::string_view kLlama3Pattern =  // also GPT-4's (cl100k)
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-inline constexpr std::string_view kDigitPattern = R"(\p{N})";  // Hugging Face's Digits(individual_digits)
-inline constexpr std::string_view kDigitRunPattern = R"(\p{N}+)";
-inline constexpr std::string_view kDigitTripletPattern = R"(\p{N}{1,3})";
+inline constexpr std::string_view kO200kPattern =  // also Llama 4's
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kTekkenPattern =  // Mistral's
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kKimiPattern =
+    R"([\p{Han}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// DeepSeek's three are kNumberTripletPattern and these; newlines stand in them as they are.
+inline constexpr std::string_view kDeepSeekCjkPattern = "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
+inline constexpr std::string_view kDeepSeekPattern =
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
+inline constexpr std::string_view kNumberPattern = R"(\p{N})";
+inline constexpr std::string_view kNumberRunPattern = R"(\p{N}+)";
+inline constexpr std::string_view kNumberTripletPattern = R"(\p{N}{1,3})";
+// Hugging Face's Digits, which asks Rust: it knows digits that are younger than Oniguruma's tables.
+inline constexpr std::string_view kDigitPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
+inline constexpr std::string_view kDigitRunPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]+)";
 
 // Cuts `text` and hands the pieces to `sink`. A byte that is not part of valid UTF-8 counts as a character that is
 // neither letter, number nor space.

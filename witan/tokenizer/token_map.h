@@ -11,17 +11,20 @@
 namespace witan {
 
 // Open addressing, at most half full. Reading is thread-safe. `tokens` must outlive the map.
-class TokenMap {
+template <class Text>
+class TextMap {
  public:
-  explicit TokenMap(const std::vector<std::string>& tokens)
+  explicit TextMap(const std::vector<Text>& tokens)
       : tokens_(&tokens), slots_(std::bit_ceil(2 * tokens.size() + 2)) {}
 
-  // Adds tokens[id]; the first of equal tokens stays.
-  void insert(int32_t id) {
-    const std::string& token = (*tokens_)[static_cast<size_t>(id)];
+  // Adds tokens[id]; of equal tokens the first stays, and the others return false.
+  bool insert(int32_t id) {
+    const std::string_view token = (*tokens_)[static_cast<size_t>(id)];
     const uint64_t hash = hash_of(token);
     Slot& slot = slots_[place(token, hash)];
-    if (slot.id < 0) slot = {static_cast<uint32_t>(hash >> 32), id};
+    if (slot.id >= 0) return false;
+    slot = {static_cast<uint32_t>(hash >> 32), id};
+    return true;
   }
 
   // The id of the token with these bytes, or -1.
@@ -65,8 +68,10 @@ class TokenMap {
     }
   }
 
-  const std::vector<std::string>* tokens_;
+  const std::vector<Text>* tokens_;
   std::vector<Slot> slots_;
 };
+
+using TokenMap = TextMap<std::string>;
 
 }  // namespace witan
