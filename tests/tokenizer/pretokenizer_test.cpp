@@ -79,14 +79,15 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnEveryCharacter) {
                 static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
   };
   // Together they ask for every property that scanners know. Most of the characters behind U+2000 are in long runs of
-  // one kind, so every seventh will do there.
+  // one kind, so every seventh will do there; from U+32400 on there is nothing but U+E0000.
   for (const std::string_view pattern : {kLlama3Pattern, kKimiPattern, kDeepSeekCjkPattern, kDeepSeekPattern}) {
     const Pretokenizer scanner({std::string(pattern)});
     const RegexSplitter reference{std::string(pattern)};
     for (uint32_t block = 0; block < 0x110000; block += 0x100) {
       if (block >= 0xD800 && block < 0xE000) continue;  // no UTF-8 spells surrogates
+      if (block >= 0x32400 && block != 0xE0000 && block != 0xE0100) continue;
       std::string text;
-      for (uint32_t c = block; c < block + 0x100; ++c)
+      for (uint32_t c = block; c < block + 0x100; c += block < 0x2000 ? 1 : 7)
         text += "x" + utf8(c) + utf8(c) + "y 1" + utf8(c) + " " + utf8(c);
       ASSERT_EQ(pieces_of(scanner, text), pieces_of(reference, text)) << pattern << " U+" << std::hex << block;
     }

@@ -35,7 +35,7 @@ PATTERNS = {
                  r"""| ?[\p{P}\p{S}]+[\r\n]*|""" + TAIL,
     "bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",
     "number": r"\p{N}", "numbers": r"\p{N}+", "triplets": r"\p{N}{1,3}",
-    # What PCRE2 reads otherwise, or another release of Oniguruma.
+    # What other engines read otherwise, or other releases of Oniguruma.
     "repeated group": r"\p{N}{1,3}+x", "possessive": r"\p{L}++|a", "intersection": r"[\w&&[^\p{Han}_]]+",
     "nested": r"[^\d[a-f]&&\p{^P}]+", "boundary": r"\b\w+\b|\B\W", "posix": r"[[:word:]]+|[[:^alpha:][:punct:]]",
     "punctuation": r"[[:punct:]]", "word in brackets": r"[\w.]+|[^\W]", "folded": r"(?i:[^a-z\s]+|ss|k)",
