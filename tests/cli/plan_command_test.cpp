@@ -59,6 +59,17 @@ TEST_F(PlanCommandTest, AThousandRanksArePlannedBySome) {
   EXPECT_FALSE(json.contains("step_seconds")) << "nothing is known of the machines";
 }
 
+TEST_F(PlanCommandTest, TellsWhatCheckpointsTakeOfTheDisk) {
+  const std::vector<std::string> ranks = {"--world-size", "2", "--global-batch-size", "8"};
+  const auto json = nlohmann::json::parse(plan({"--world-size", "2", "--global-batch-size", "8", "--json"}).out);
+  const auto bytes = json["checkpoint_bytes"].get<double>();
+  const auto values = 4 * json["parameters"]["exact"].get<double>();  // float32, with Adam's two moments
+  EXPECT_GT(bytes, 3 * values);
+  EXPECT_LT(bytes, 3 * values + (1 << 20));
+  EXPECT_EQ(json["disk_bytes"].get<double>(), 3 * bytes) << "two are kept while the next one is written";
+  EXPECT_TRUE(contains(plan(ranks).out, "\nDisk\n  a checkpoint ")) << plan(ranks).out;
+}
+
 TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   const std::vector<std::string> layout = {"--expert-model-parallel-size",
                                            "8",

@@ -18,6 +18,7 @@
 #include "witan/cli/run_config.h"
 #include "witan/cli/train_page.h"
 #include "witan/comm/process_world.h"
+#include "witan/planner/disk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/report/html.h"
@@ -59,12 +60,26 @@ void require_memory(const RunConfig& config, const Plan& plan, int64_t usable, P
   require_fits(config, plan, usable);
 }
 
-// The same before text is read, which may take long: with the vocabulary that the tokenizer has at most.
-void require_memory_early(RunConfig config, bool fresh, const ProcessWorld* world, int64_t usable, Progress& progress) {
+// Checkpoints that there is no room for are no less the end of a run.
+void require_disk(const RunConfig& config, const Plan& plan, const DiskState& state) {
+  const fs::path folder = fs::path(config.train.runs_folder) / config.train.run;
+  witan::require_disk(config.train, plan.checkpoint_bytes, state, folder, free_bytes_for(folder));
+}
+
+// What is there of a run that has done so many steps.
+DiskState disk_state(const RunFolder& folder, int64_t done) {
+  return {done, static_cast<int64_t>(step_folders(folder.checkpoints()).size())};
+}
+
+// Both before text is read, which may take long: with the vocabulary that the tokenizer has at most.
+void require_room_early(RunConfig config, bool fresh, const DiskState& disk, const ProcessWorld* world, int64_t usable,
+                        Progress& progress) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
   config.validate();
-  require_memory(config, part_of_host(plan_of(config, nullptr), config, world), usable, progress);
+  const Plan plan = plan_of(config, nullptr);
+  require_memory(config, part_of_host(plan, config, world), usable, progress);
+  require_disk(config, plan, disk);
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -183,7 +198,7 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   RunConfig early = asked_;
   settle(early);
   if (state_.fresh) {
-    require_memory_early(early, true, world(), usable(), progress);
+    require_room_early(early, true, {}, world(), usable(), progress);
     check_sources(config.data);
     if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
       progress.note("archived     " + moved->string());
@@ -199,7 +214,7 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
     if (state_.sources.before) say_unused(*state_.sources.before, asked_, progress);
     return std::nullopt;
   }
-  if (!state_.fresh) require_memory_early(early, false, world(), usable(), progress);
+  if (!state_.fresh) require_room_early(early, false, disk_state(*folder_, done), world(), usable(), progress);
   if (state_.sources.before) announce_schedule(*state_.sources.before, config, done, progress);
   data_.emplace(prepare_run_data(config, *folder_, progress));
   return done;
@@ -225,6 +240,7 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
   RunPlan promised = run_plan(plan);
   if (leads()) {
     require_memory(config, part_of_host(plan, config, world()), usable(), progress);
+    require_disk(config, plan, disk_state(*folder_, done));
     const Timing timing = quick_timing_of(plan, config, done);
     promised = promise(plan, timing);
     if (const int64_t ranks = config.parallel.ranks_per_process; ranks > 0)

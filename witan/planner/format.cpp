@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
@@ -124,6 +125,11 @@ std::string time_section(const Plan& plan, const Timing& timing) {
                            timing.source);
 }
 
+std::string disk_section(const Plan& plan) {
+  return fmt::format("\nDisk\n  a checkpoint {}; those that are kept and the one being written {}\n",
+                     format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes));
+}
+
 // "embedding, layers 0-1, 4-5, head"
 std::string text_of(const StageLayers& stage) {
   std::string text = stage.first ? "embedding" : "";
@@ -227,7 +233,7 @@ std::string format_memory(const Plan& plan, int64_t usable) {
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
   return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + pools_note(plan) +
-         pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
+         disk_section(plan) + pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
          (timing        ? time_section(plan, *timing)
           : plan.on_gpu ? "\nNo time is predicted: it comes from ceilings of the GPUs themselves, and fewer are here\n"
                         : "");
@@ -255,6 +261,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["resident_bytes"] = plan.resident_bytes();
   json["usable_bytes"] = usable;
   json["needed_bytes"] = plan.needed_bytes();
+  json["checkpoint_bytes"] = plan.checkpoint_bytes;
+  json["disk_bytes"] = std::llround(std::min(plan.disk_bytes, 0x1p62));
   if (plan.balanced_activations) json["balanced_activation_bytes"] = *plan.balanced_activations;
   if (plan.on_gpu)
     json["gpu"] = {{"recorded", plan.why_eager().empty()},

@@ -18,8 +18,8 @@ struct Timing {
   std::string source;  // where the ceilings come from: "measured now", "kept in FILE"
 };
 
-// Parameters, FLOPs by part, memory by tag and rank beside what is usable, stages, bytes sent, time. `usable`: bytes of
-// memory; 0: unknown.
+// Parameters, FLOPs by part, memory by tag and rank beside what is usable, disk, stages, bytes sent, time. `usable`:
+// bytes of memory; 0: unknown.
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 // That a plan counts with so many entries of a vocabulary that is not there: a sentence, without its end.
@@ -37,8 +37,9 @@ std::string format_memory(const Plan& plan, int64_t usable);
 
 // One object: tokens_per_step, parameters {exact, active, experts}, where there is one assumed_vocabulary, step_flops,
 // bubble, ranks [{rank, ranks: all that it stands for, exact, arena_bytes, tags, parts, sent}], reserve_bytes,
-// resident_bytes, needed_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; where it was asked
-// for, balanced_activation_bytes; and, where there is a timing, step_seconds and run_seconds.
+// resident_bytes, needed_bytes, checkpoint_bytes, disk_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager,
+// exchange}; where it was asked for, balanced_activation_bytes; and, where there is a timing, step_seconds and
+// run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 }  // namespace witan

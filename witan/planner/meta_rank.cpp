@@ -69,6 +69,13 @@ void MetaRank::sample(int64_t prompt_tokens) {
   generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
 }
 
+std::map<std::string, int64_t> MetaRank::saved_tensors() {
+  std::map<std::string, int64_t> bytes;
+  for (const StateTensor& tensor : engine_.state())
+    if (tensor.writes) bytes[tensor.name] += tensor.local.elements() * static_cast<int64_t>(size_of(tensor.dtype()));
+  return bytes;
+}
+
 void MetaRank::reset_costs() {
   stream_.reset_costs();
   for (Group* group : groups_.all()) group->reset_sent();

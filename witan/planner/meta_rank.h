@@ -40,6 +40,8 @@ class MetaRank {
   const KernelCosts& costs() const { return stream_.costs(); }
   SentBytes sent() const;
   Arena& arena() { return stream_.arena(); }
+  // What a checkpoint has of the rank: names of tensors, and bytes.
+  std::map<std::string, int64_t> saved_tensors();
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "witan/base/threads.h"
+#include "witan/planner/disk.h"
 #include "witan/planner/rank_classes.h"
 #include "witan/planner/reserve.h"
 #include "witan/tensor/cuda.h"
@@ -145,6 +146,8 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
     plan.step_flops += flops_of(one.step) * static_cast<double>(one.ranks.size());
     if (peers_of(config, layout, one.rank) == PeerAccess::none) plan.peers = false;
   }
+  plan.checkpoint_bytes = checkpoint_bytes(config);
+  plan.disk_bytes = static_cast<double>(more_checkpoints(config.train)) * static_cast<double>(plan.checkpoint_bytes);
   if (options.balanced) plan.balanced_activations = balanced_activations(config, layout);
   return plan;
 }

@@ -37,6 +37,8 @@ struct Plan {
   bool processes = false;         // ranks are processes
   bool exchanges_rows = false;    // experts are divided
   bool peers = true;              // GPUs write rows of experts into each other's memory; else NCCL carries them
+  int64_t checkpoint_bytes = 0;   // of disk (planner/disk.h)
+  double disk_bytes = 0;          // of all checkpoints that stand there at once
   double step_flops = 0;          // of one step, all ranks
   int64_t tokens_per_step = 0;
   std::vector<StageLayers> stages;  // of the pipeline

@@ -1,0 +1,117 @@
+#include "witan/planner/disk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "train/run_support.h"
+#include "witan/base/error.h"
+#include "witan/checkpoint/store.h"
+#include "witan/planner/meta_rank.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The bytes of tensors that a checkpoint of the run has, and those of all its files, in blocks.
+struct Saved {
+  int64_t tensors = 0, files = 0;
+};
+
+Saved save(const RunConfig& config) {
+  const test::TempFolder folder;
+  const int ranks = static_cast<int>(config.parallel.ranks);
+  const Layout layout = layout_of(config);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(ranks);
+  world.run([&](int rank) {
+    ThreadPool pool(1);
+    Stream stream(device_of(config, rank), Arena::reserve(arena), pool);
+    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
+    Engine engine(stream, groups, config);
+    RunConfig copy = config;
+    CheckpointContent content{1, engine.state(), Json::object(), {{"config.toml", write_toml(copy.fields())}}};
+    save_checkpoint(groups.world(), stream, folder.path(), content);
+  });
+  Saved saved;
+  for (const auto& [name, entry] : open_checkpoint(folder / "step-1").manifest.tensors)
+    saved.tensors += entry.shape.elements() * size_of(entry.dtype);
+  for (const auto& file : fs::directory_iterator(folder / "step-1"))
+    saved.files += (static_cast<int64_t>(file.file_size()) + 4095) / 4096 * 4096;
+  return saved;
+}
+
+TEST(Disk, ACheckpointIsAsLargeAsPlanned) {
+  std::vector<RunConfig> configs;
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    RunConfig config = testing::small_config();
+    config.model.dtype = dtype;
+    configs.push_back(config);
+    config.parallel = {2, 2, 1};
+    configs.push_back(config);
+    config.parallel = {4, 2, 1};
+    config.parallel.use_distributed_optimizer = true;
+    configs.push_back(config);
+  }
+  RunConfig plain = testing::gpt_run_config();
+  plain.optimizer.optimizer = "sgd";
+  configs.push_back(plain);
+  for (const RunConfig& config : configs) {
+    SCOPED_TRACE(config.model.dtype + ", " + std::to_string(config.parallel.ranks) + " ranks");
+    const Saved saved = save(config);
+    const int64_t planned = checkpoint_bytes(config);
+    EXPECT_GE(planned, saved.files);
+    EXPECT_LE(planned, saved.tensors + (int64_t{400} << 10)) << "little more than the tensors";
+    EXPECT_EQ(make_plan(config).checkpoint_bytes, planned);
+  }
+}
+
+TEST(Disk, CountsTheCheckpointsThatStandThereAtOnce) {
+  TrainConfig config;  // 1000 steps, saved every 200, two kept
+  EXPECT_EQ(more_checkpoints(config), 3);
+  EXPECT_EQ(more_checkpoints(config, {200, 1}), 2);
+  EXPECT_EQ(more_checkpoints(config, {400, 2}), 1);
+  EXPECT_EQ(more_checkpoints(config, {800, 5}), 1) << "what is there already takes no more";
+  config.keep_last = 100;
+  EXPECT_EQ(more_checkpoints(config), 5) << "no more than are made";
+  EXPECT_EQ(more_checkpoints(config, {600, 3}), 2);
+  config.train_iters = 1001;
+  EXPECT_EQ(more_checkpoints(config), 6);
+  config.save_interval = 0;
+  EXPECT_EQ(more_checkpoints(config), 1);
+}
+
+TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
+  constexpr int64_t kMiB = 1 << 20;
+  TrainConfig config;
+  const auto refusal = [&](int64_t free, const DiskState& state = {}) {
+    return message_of<DiskFullError>(
+        [&] { require_disk(config, 100 * kMiB, state, "runs/mine", static_cast<uint64_t>(free * kMiB)); });
+  };
+  EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {}, "runs/mine", 300 * kMiB));
+  EXPECT_THAT(refusal(299), AllOf(HasSubstr("runs/mine: the run keeps 2 checkpoints of 100 MiB"), HasSubstr("300 MiB"),
+                                  HasSubstr("299 MiB are free"), HasSubstr("Free 1.00 MiB"), HasSubstr("--keep-last 1"),
+                                  HasSubstr("--runs-folder")));
+  EXPECT_THAT(refusal(150), AllOf(HasSubstr("Free 150 MiB"), Not(HasSubstr("--keep-last")))) << "two at the least";
+  EXPECT_THAT(refusal(99), AllOf(HasSubstr("not one could be saved"), HasSubstr("Free 1.00 MiB")));
+  EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("not one could be saved"));
+  EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {400, 2}, "runs/mine", 100 * kMiB));
+  config.keep_last = 1000;
+  config.train_iters = 200'000;
+  EXPECT_THAT(refusal(1050), AllOf(HasSubstr("97.7 GiB"), HasSubstr("--keep-last 9)")));
+}
+
+TEST(Disk, IsThatOfTheFolderThatWillBeMade) {
+  const test::TempFolder folder;
+  EXPECT_NEAR(static_cast<double>(free_bytes_for(folder / "runs/not/yet")),
+              static_cast<double>(free_disk_bytes(folder.path())), 1e9);
+  EXPECT_GT(free_bytes_for("runs-that-are-not/there"), 0u);
+}
+
+}  // namespace
+}  // namespace witan
