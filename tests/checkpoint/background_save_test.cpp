@@ -57,6 +57,21 @@ TEST(BackgroundSave, SavesWhileTheRanksDoOtherThings) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-2", "step-3")) << "keep_last";
 }
 
+TEST(BackgroundSave, TellsOnceTheCheckpointIsCompleteAndOnlyThen) {
+  const TempFolder folder;
+  put(folder / "file", "in the way");
+  on_saving_ranks(2, [&](BackgroundSave& saving, Group& training, Stream& stream) {
+    int told = 0;
+    const auto tell = [&] { told += fs::exists(folder / "step-1" / kManifestName) ? 1 : 100; };
+    saving.begin(folder.path(), content_of(stream, training.rank(), 2, 1), 1, tell);
+    saving.finish();
+    EXPECT_EQ(told, 1);
+    saving.begin(folder / "file", content_of(stream, training.rank(), 2, 2), 1, tell);
+    EXPECT_THROW(saving.finish(), CheckpointError);
+    EXPECT_EQ(told, 1);
+  });
+}
+
 TEST(BackgroundSave, ItsErrorIsEveryRanks) {
   const TempFolder folder;
   put(folder / "file", "in the way");

@@ -32,12 +32,27 @@ TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
   EXPECT_EXIT(
       {
         const StopSignals signals(StopSignals::Answer::stop);
+        StopSignals::saved();
         std::raise(SIGTERM);
         std::raise(SIGINT);  // the first of its kind
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(130),
-      "Quit without saving: steps since the last checkpoint, or all if there is none, are lost");
+      "Quit without saving: steps since the last checkpoint, which is intact, are lost");
+}
+
+TEST(StopSignalsDeathTest, NoCheckpointIsSpokenOfWhereThereIsNone) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals before(StopSignals::Answer::stop);
+          StopSignals::saved();  // of another run
+        }
+        const StopSignals signals(StopSignals::Answer::stop);
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "there is no checkpoint yet; the same command starts the run again");
 }
 
 TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {

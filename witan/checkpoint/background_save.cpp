@@ -18,13 +18,15 @@ BackgroundSave::~BackgroundSave() {
   if (under_way_.valid()) under_way_.wait();
 }
 
-void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, int64_t keep) {
+void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, int64_t keep,
+                           std::function<void()> complete) {
   assert(!under_way_.valid());
   const auto start = std::chrono::steady_clock::now();
   content_ = std::move(content);
   stream_.trail() = {.step = content_.step, .phase = Trail::Phase::saving};
-  const auto save = [this, folder, keep, start] {
+  const auto save = [this, folder, keep, start, complete = std::move(complete)] {
     Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
+    if (complete) complete();
     together(*world_, stream_, [&] {
       if (world_->rank() == 0) keep_last(folder, keep);
     });

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -29,8 +30,8 @@ class BackgroundSave {
 
   // Collective: save_checkpoint(); once that is done, keep_last() of the `keep` newest, by rank 0. Until finish() has
   // returned the content's tensors must keep their values, and no other save may begin. Throws DeviceError when there
-  // is no thread to be had.
-  void begin(const fs::path& folder, CheckpointContent content, int64_t keep);
+  // is no thread to be had. `complete` is called by the thread that saves, as soon as the checkpoint is complete.
+  void begin(const fs::path& folder, CheckpointContent content, int64_t keep, std::function<void()> complete = {});
 
   struct Saved {
     int64_t step = 0;

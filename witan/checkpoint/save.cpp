@@ -97,6 +97,17 @@ uint64_t disk_bytes(const Manifest& manifest) {
   return sum;
 }
 
+// What a run that could not save is told of the checkpoints that it has.
+std::string what_is_there(const fs::path& folder) {
+  const auto steps = step_folders(folder);
+  if (steps.empty()) return "nothing was saved yet. Free some space, and the same command begins the run again";
+  std::string older;
+  for (size_t i = 1; i < steps.size(); ++i) older += cat(i == 1 ? "" : ", ", steps[i].second.filename().string());
+  return cat("the checkpoint of step ", steps[0].first, " is as it was. Free some space",
+             older.empty() ? "" : cat(" (older checkpoints there may go: ", older, ")"),
+             ", and the same command goes on from it");
+}
+
 // Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.
 fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   if (fs::create_directories(folder)) fsync_folder(fs::absolute(folder).parent_path());
@@ -104,7 +115,7 @@ fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   const uint64_t needed = disk_bytes(manifest), free = free_disk_bytes(folder);
   require<DiskFullError>(needed <= free, "cannot save step ", manifest.step, " to ", folder.string(), ": it needs ",
                          format_bytes(static_cast<double>(needed)), " and ", format_bytes(static_cast<double>(free)),
-                         " are free on that disk; free some space or lower keep_last, and run the same command again");
+                         " are free on that disk; ", what_is_there(folder));
   const fs::path temporary = folder / cat(kUnfinished, manifest.step, '.', ::getpid());
   require<CheckpointError>(fs::create_directory(temporary), "cannot save to ", temporary.string(),
                            ": it exists; does another run save there?");

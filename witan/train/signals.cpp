@@ -12,9 +12,11 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 // Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
 std::atomic<int> received = 0;
+std::atomic<bool> any_saved = false;
 std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
 std::atomic<StopSignals::Voice> voice = StopSignals::Voice::loud;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<StopSignals::Answer>::is_always_lock_free &&
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<StopSignals::Answer>::is_always_lock_free &&
               std::atomic<StopSignals::Voice>::is_always_lock_free);
 
 // The only way to speak from a handler.
@@ -33,7 +35,8 @@ void on_signal(int signal) {
     ::_exit(static_cast<int>(code_of(signal)));
   }
   if (signal == SIGINT && received == SIGINT) {
-    say("\nQuit without saving: steps since the last checkpoint, or all if there is none, are lost\n");
+    say(any_saved ? "\nQuit without saving: steps since the last checkpoint, which is intact, are lost\n"
+                  : "\nQuit without saving: there is no checkpoint yet; the same command starts the run again\n");
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
   if (received == 0 || signal == SIGINT) say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
@@ -44,6 +47,7 @@ void on_signal(int signal) {
 
 StopSignals::StopSignals(Answer answer, Voice own_voice) : answer_before_(current), voice_before_(voice) {
   received = 0;
+  any_saved = false;
   current = answer;
   voice = own_voice;
   struct sigaction action {};
@@ -65,6 +69,10 @@ StopSignals::~StopSignals() {
 
 bool StopSignals::requested() {
   return received != 0;
+}
+
+void StopSignals::saved() {
+  any_saved = true;
 }
 
 ExitCode StopSignals::exit_code() {

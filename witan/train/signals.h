@@ -14,7 +14,7 @@ class StopSignals {
  public:
   enum class Answer : uint8_t {
     end,   // the process ends at once, with exit_code(): there is nothing to save, or all is saved
-    stop,  // requested(); a second SIGINT ends the process at once, with the last checkpoint intact
+    stop,  // requested(); a second SIGINT ends the process at once, with the last checkpoint, if there is one, intact
   };
   enum class Voice : uint8_t {
     loud,    // says on the standard error what comes of a signal
@@ -26,6 +26,9 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   static bool requested();
+  // Tells that there is a checkpoint to go on from, for what is said of a second SIGINT. Thread-safe; forgotten by the
+  // next StopSignals.
+  static void saved();
   // interrupted after SIGINT, preempted after the others.
   static ExitCode exit_code();
 

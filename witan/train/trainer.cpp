@@ -268,7 +268,7 @@ class RankTrainer {
       config.load = {};  // how this call began is no part of the run
       content.files = {{"config.toml", write_toml(config.fields())}, {"tokenizer.json", run_.tokenizer}};
     }
-    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config.train.keep_last);
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config.train.keep_last, StopSignals::saved);
     paused_s_ = seconds_since(start);
   }
 
@@ -383,6 +383,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   const StopSignals signals(StopSignals::Answer::stop,
                             world->runs(0) ? StopSignals::Voice::loud : StopSignals::Voice::silent);
+  if (start.from) StopSignals::saved();
   restart_resident_peak();  // reading text and measuring ceilings have given back what they took
   const auto train_rank = [&](int rank) {
     require_same_settings(*world, rank, settings_of(config));
