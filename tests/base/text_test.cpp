@@ -13,6 +13,8 @@ namespace {
 TEST(FormatBytes, ShowsThreeDigits) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(15.9), "16 B") << "there are no parts of bytes";
+  EXPECT_EQ(format_bytes(1023.7), "1.00 KiB");
   EXPECT_EQ(format_bytes(1024), "1.00 KiB");
   EXPECT_EQ(format_bytes(1.5 * (1 << 30)), "1.50 GiB");
   EXPECT_EQ(format_bytes(12.34 * (1 << 20)), "12.3 MiB");

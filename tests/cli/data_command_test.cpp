@@ -1,4 +1,5 @@
 #include "cli_support.h"
+#include "witan/base/text.h"
 
 namespace witan::test {
 namespace {
@@ -22,7 +23,81 @@ TEST_F(DataCommandTest, MakesShardsWithATokenizerOfTheirOwn) {
   EXPECT_TRUE(contains(said.err, "witan train --data-path " + at("out/my"))) << said.err;
   for (const char* name : {"out/my.bin", "out/my.idx", "out/my.json", "out/my.tokenizer.json"})
     EXPECT_TRUE(std::filesystem::exists(at(name))) << name;
-  EXPECT_TRUE(contains(witan(command).out, "(made before)"));
+  const std::string tokenizer = read_text(at("out/my.tokenizer.json"));
+  const auto written = std::filesystem::last_write_time(at("out/my.tokenizer.json"));
+  const Said again = witan(command);
+  EXPECT_TRUE(contains(again.out, "(made before)"));
+  EXPECT_TRUE(contains(again.err, "my.tokenizer.json (trained before)")) << again.err;
+  EXPECT_EQ(std::filesystem::last_write_time(at("out/my.tokenizer.json")), written);
+  write_text(at("text/0.txt"), some_text(300));
+  const Said changed = witan(command);
+  EXPECT_FALSE(contains(changed.out, "(made before)"));
+  EXPECT_TRUE(contains(changed.err, "trained anew")) << changed.err;
+  EXPECT_NE(read_text(at("out/my.tokenizer.json")), tokenizer);
+}
+
+// What `train --data-path` holds out of these shards, `data` has told.
+TEST_F(DataCommandTest, HoldsOutWhatARunDoes) {
+  write_text(at("text/large.txt"), some_text(4000));
+  const Said shards = witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300"});
+  const auto held_out = [](const std::string& out) {
+    const size_t begin = out.find("held out      ") + 14;
+    return std::stod(out.substr(begin, out.find(' ', begin) - begin));
+  };
+  const double tokens = std::stod(shards.out.substr(shards.out.find("tokens        ") + 14));
+  EXPECT_GT(held_out(shards.out), 0.009 * tokens);
+  EXPECT_LT(held_out(shards.out), 0.021 * tokens) << "1 %, or a document's twice as much";
+  const Said trained = witan({"train", "--runs-folder", at("runs"), "--data", at("text"), "--tokenizer",
+                              at("my.tokenizer.json"), "--train-iters", "1", "--num-layers", "1", "--hidden-size", "16",
+                              "--ffn-hidden-size", "16", "--num-experts", "2", "--sample-tokens", "0"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string told = format_count(held_out(shards.out)) + " held out";
+  EXPECT_TRUE(contains(trained.err, told)) << told << " in " << trained.err;
+}
+
+TEST_F(DataCommandTest, OneIsNoPlural) {
+  write_text(at("one.txt"), some_text(100));
+  const Said said = witan({"data", at("one.txt"), "--output", at("my"), "--vocab-size", "300"});
+  EXPECT_TRUE(contains(said.out, " tokens in 1 document\n")) << said.out;
+  EXPECT_FALSE(contains(said.out, "1 documents")) << said.out;
+}
+
+TEST_F(DataCommandTest, TakesListsWithBlanksOrCommas) {
+  const auto documents = [&](std::vector<std::string> inputs, const std::string& to) {
+    inputs.insert(inputs.begin(), "data");
+    inputs.insert(inputs.end(), {"--output", at(to), "--vocab-size", "300"});
+    const Said said = witan(inputs);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return said.out.substr(said.out.find("documents"), 20);
+  };
+  const std::string three = documents({at("text/0.txt"), at("text/1.txt"), at("text/2.txt")}, "a");
+  EXPECT_EQ(documents({at("text/0.txt") + "," + at("text/1.txt"), at("text/2.txt")}, "b"), three);
+}
+
+TEST_F(DataCommandTest, RefusesAnotherEncodingBeforeAnyWork) {
+  write_text(at("text/zz.txt"), some_text(20) + "caf\xe9");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"data", at("text"), "--output", at("my"), "--vocab-size", "300"},
+        {"tokenizer", "train", at("text"), "--output", at("tok.json"), "--vocab-size", "300"}}) {
+    expect_refusal(command, 4, {"zz.txt: byte ", "is not UTF-8", "iconv -f latin1", "--replace-invalid-utf8"});
+    EXPECT_FALSE(std::filesystem::exists(at(command[0] == "data" ? "my.tokenizer.json" : "tok.json")));
+    std::vector<std::string> replacing = command;
+    replacing.push_back("--replace-invalid-utf8");
+    EXPECT_EQ(witan(replacing).code, 0);
+  }
+  EXPECT_TRUE(
+      contains(witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300", "--replace-invalid-utf8"}).out,
+               "invalid UTF-8 1 sequence became U+FFFD"));
+}
+
+TEST_F(DataCommandTest, TellsWhatAFolderHasThatIsNoText) {
+  write_text(at("text/picture.png"), std::string("\x89PNG\0\0", 6));
+  std::filesystem::create_symlink("nowhere", at("text/link"));
+  const Said said = witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "warning: left out: 1 binary file (" + at("text/picture.png") + "), 1 broken link (" +
+                                     at("text/link") + ")"))
+      << said.err;
 }
 
 TEST_F(DataCommandTest, ShowsShards) {

@@ -326,5 +326,82 @@ TEST_F(TrainCommandTest, RefusesLayoutsThatCannotBe) {
   EXPECT_EQ(train({"--ranks", "3"}).code, 3);
 }
 
+TEST_F(TrainCommandTest, AStartThatFailedBeforeTrainingDecidesNothingOfTheNext) {
+  const Said failed = train({"--seq-length", "100000"});  // samples longer than the text: known when it is tokenized
+  EXPECT_EQ(failed.code, 4) << failed.err;
+  ASSERT_TRUE(fs::exists(own_ / "runs/default/tokenizer.json"));
+  ASSERT_FALSE(fs::exists(own_ / "runs/default/config.toml"));
+  write_text(own_ / "other/a.txt", [] {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += "quite another text, of quite another kind, with quite other words\n\n";
+    return text;
+  }());
+  const Said other = train({"--data", own_ / "other", "--tokenizer-vocab-size", "290"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.err.find("tokenizer    trained anew: "), std::string::npos) << other.err;
+  EXPECT_EQ(other.err.find("left out"), std::string::npos) << other.err;
+  ASSERT_EQ(witan({"tokenizer", "train", own_ / "other", "--vocab-size", "290", "--output", own_ / "t.json"}).code, 0);
+  EXPECT_EQ(read_text(own_ / "runs/default/tokenizer.json"), read_text(own_ / "t.json"));
+}
+
+TEST_F(TrainCommandTest, WorkOfAStartThatFailedIsNotDoneTwice) {
+  EXPECT_EQ(train({"--seq-length", "100000"}).code, 4);
+  const Said said = train();
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_NE(said.err.find("tokenizer.json (trained before)"), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("(tokenized before)"), std::string::npos) << said.err;
+}
+
+TEST_F(TrainCommandTest, TakesListsWithBlanksOrCommas) {
+  const auto text_of = [&](const std::string& run, const std::vector<std::string>& data) {
+    std::vector<std::string> args = {"train", "--run", run, "--runs-folder", own_ / "runs"};
+    args.insert(args.end(), data.begin(), data.end());
+    args.insert(args.end(), {"--train-iters", "1", "--seq-length", "16", "--hidden-size", "16", "--num-layers", "1",
+                             "--num-experts", "2", "--ffn-hidden-size", "16", "--sample-tokens", "0"});
+    const Said said = witan(args);
+    EXPECT_EQ(said.code, 0) << said.err;
+    const size_t at = said.err.find("text         ");
+    return said.err.substr(at, said.err.find(" to train on", at) - at);
+  };
+  const std::string a = own_ / "text/1.txt", b = own_ / "text/2.txt";
+  const std::string both = text_of("commas", {"--data", a + "," + b});
+  EXPECT_NE(both.find("2 documents"), std::string::npos) << both;
+  EXPECT_EQ(text_of("blanks", {"--data", a, b}), both);
+  EXPECT_EQ(text_of("again", {"--data", a, "--data", b}), both);
+  EXPECT_NE(text_of("one", {"--data", a}).find(" in 1 document: "), std::string::npos);
+}
+
+TEST_F(TrainCommandTest, RefusesAnotherEncodingBeforeAnyWork) {
+  EXPECT_EQ(train().code, 0);
+  write_text(own_ / "text/zz.txt", some_text(30) + "caf\xe9");
+  const Said said = train({"--fresh"});
+  EXPECT_EQ(said.code, 4);
+  EXPECT_NE(said.err.find("zz.txt: byte "), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("--replace-invalid-utf8"), std::string::npos) << said.err;
+  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run that is there was not archived";
+  const Said replaced = train({"--fresh", "--replace-invalid-utf8"});
+  EXPECT_EQ(replaced.code, 0) << replaced.err;
+  EXPECT_NE(replaced.err.find("warning: U+FFFD stands for 1 sequence of bytes that is not UTF-8"), std::string::npos);
+}
+
+TEST_F(TrainCommandTest, TellsWhatAFolderHasThatIsNoText) {
+  write_text(own_ / "text/picture.png", std::string("\x89PNG\0\0", 6));
+  fs::create_symlink("nowhere", own_ / "text/link");
+  const Said said = train();
+  EXPECT_EQ(said.code, 0) << said.err;
+  const std::string told = "left out: 1 binary file (" + (own_ / "text/picture.png").string() + "), 1 broken link (";
+  EXPECT_NE(said.err.find("warning: " + told), std::string::npos) << said.err;
+  EXPECT_NE(read_text(own_ / "runs/default/train.log").find(told), std::string::npos);
+}
+
+TEST_F(TrainCommandTest, RefusesARunWhoseCheckpointsTheDiskCannotHold) {
+  const Said said = train({"--keep-last", "1000000000000", "--train-iters", "1000000000000", "--save-interval", "1"});
+  EXPECT_EQ(said.code, 9) << said.err;
+  for (const char* piece : {"the run keeps 1000000000000 checkpoints of ", " are free on that disk. Free ",
+                            "keep fewer (--keep-last ", "--runs-folder FOLDER"})
+    EXPECT_NE(said.err.find(piece), std::string::npos) << piece << " in " << said.err;
+  EXPECT_FALSE(fs::exists(own_ / "runs/default/tokenizer.json")) << "before any work";
+}
+
 }  // namespace
 }  // namespace witan::test

@@ -153,6 +153,26 @@ TEST_F(TrainedRunTest, EvaluatesEveryByteOfGivenText) {
   EXPECT_TRUE(contains(table.out, "bits/byte  ")) << table.out;
 }
 
+TEST_F(TrainedRunTest, EvalTakesListsAndFlagsAsTrainDoes) {
+  const std::string a = own_ / "a.txt", b = own_ / "b.jsonl";
+  write_text(a, some_text(10));
+  write_text(b, "{\"text\": \"the king and his ships\"}\n{\"txt\": 3}\n");
+  const auto bytes = [&](std::vector<std::string> data) {
+    data.insert(data.begin(), "eval");
+    data.insert(data.end(), {"--json", "--bad-row-share", "0.6"});
+    const Said said = run(data);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return nlohmann::json::parse(said.out)["bytes"].get<double>();
+  };
+  const double both = static_cast<double>(some_text(10).size()) + 22;
+  EXPECT_EQ(bytes({"--data", a, b}), both);
+  EXPECT_EQ(bytes({"--data", a + "," + b}), both);
+  EXPECT_EQ(bytes({"--data", a, "--data", b}), both);
+  write_text(a, "caf\xe9");
+  expect_refusal({"eval", "--data", a, "--runs-folder", runs()}, 4, {"a.txt: byte 3", "--replace-invalid-utf8"});
+  EXPECT_EQ(run({"eval", "--data", a, "--replace-invalid-utf8"}).code, 0);
+}
+
 TEST_F(TrainedRunTest, EvalRefusesTextThatIsNotThere) {
   expect_refusal({"eval", "--data", own_ / "none.txt", "--runs-folder", runs()}, 4, {"none.txt"});
   write_text(own_ / "empty.txt", "");

@@ -65,7 +65,62 @@ TEST_F(Corpus, CutsLoseNoByte) {
   EXPECT_EQ(joined, text);
 }
 
-TEST_F(Corpus, ReplacesAndCountsInvalidUtf8InText) {
+TEST_F(Corpus, RefusesTextThatIsNotUtf8) {
+  put(folder_ / "a.txt", "caf\xe9 au lait");
+  EXPECT_THAT(message_of<DataError>([&] { read(); }),
+              AllOf(HasSubstr("a.txt: byte 3, \\xE9, is not UTF-8"), HasSubstr("latin1"),
+                    HasSubstr("iconv -f latin1 -t utf-8"), HasSubstr("--replace-invalid-utf8")));
+  put(folder_ / "a.txt",
+      "\xEF\xBB\xBF"
+      "caf\xe9");
+  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 6,")) << "the byte-order mark counts";
+  options_.document_bytes = 16;
+  put(folder_ / "a.txt", std::string(100, 'a') + "\n" + std::string(100, 'b') + "\xe9");
+  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 201,")) << "documents before count";
+}
+
+TEST_F(Corpus, ARowOfAnotherEncodingIsRefusedAndNotQuarantined) {
+  std::string rows;
+  for (int i = 0; i < 99; ++i) rows += "{\"text\": \"plain\"}\n";
+  put(folder_ / "a.jsonl", rows + "{\"text\": \"caf\xe9\"}\n");  // less than the share of rows that may be broken
+  EXPECT_THAT(message_of<DataError>([&] { read(); }),
+              AllOf(HasSubstr("a.jsonl:100: byte 13 of the line, \\xE9, is not UTF-8"), HasSubstr("latin1")));
+  options_.replace_invalid_utf8 = true;
+  EXPECT_EQ(read().back(), "caf\xEF\xBF\xBD");
+  EXPECT_EQ(statistics_.bad_rows, 0);
+  EXPECT_EQ(statistics_.replaced, 1);
+}
+
+// A row that is no JSON under any encoding is a broken one like others.
+TEST_F(Corpus, QuarantinesARowOfNoise) {
+  options_.bad_row_share = 0.5;
+  put(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"te\xff\xfe\x80\n");
+  EXPECT_THAT(read(), ElementsAre("one"));
+  EXPECT_EQ(statistics_.bad_rows, 1);
+}
+
+TEST_F(Corpus, ALookAtTheBeginningFindsAnotherEncodingBeforeAnyWork) {
+  const auto check = [&] { check_encoding(find_sources({folder_.path()}).files, options_); };
+  const std::string mib(1 << 20, 'x');
+  put(folder_ / "a.txt", "plain");
+  put(folder_ / "b.txt", mib.substr(1) + "\xC3\xA9");  // a character that the end of the first MiB cuts
+  put(folder_ / "c.txt", mib + "\xe9");                // beyond it
+  EXPECT_NO_THROW(check());
+  put(folder_ / "d.txt.gz", gzip("caf\xe9"));
+  EXPECT_THAT(message_of<DataError>(check), HasSubstr("d.txt.gz: byte 3,"));
+  options_.replace_invalid_utf8 = true;
+  EXPECT_NO_THROW(check());
+  options_.replace_invalid_utf8 = false;
+  fs::remove(folder_ / "d.txt.gz");
+  put(folder_ / "e.jsonl", "{\"text\": \"one\"}\nnoise\xff\n{\"text\": \"\xe9\"}\n");
+  EXPECT_THAT(message_of<DataError>(check), HasSubstr("e.jsonl:3: byte 10"));
+  put(folder_ / "e.jsonl", "");
+  put(folder_ / "f.txt", "cut: \xC3");
+  EXPECT_THAT(message_of<DataError>(check), HasSubstr("f.txt: byte 5,"));
+}
+
+TEST_F(Corpus, ReplacesAndCountsInvalidUtf8InTextWhereItMay) {
+  options_.replace_invalid_utf8 = true;
   put(folder_ / "a.txt", "caf\xe9 and \xEF\xBF\xBD and \xff\xfe.");
   EXPECT_THAT(read(), ElementsAre("caf\xEF\xBF\xBD and \xEF\xBF\xBD and \xEF\xBF\xBD\xEF\xBF\xBD."));
   EXPECT_EQ(statistics_.replaced, 3);

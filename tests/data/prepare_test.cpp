@@ -31,6 +31,7 @@ class Prepare : public ::testing::Test {
 TEST_F(Prepare, WritesShardsWithStatistics) {
   options_.split.held_out_fraction = 0.25;
   options_.corpus.bad_row_share = 0.5;
+  options_.corpus.replace_invalid_utf8 = true;
   put(folder_ / "text/a.txt", "hi");
   put(folder_ / "text/b.jsonl", "{\"text\": \"caf\xC3\xA9\"}\nbroken\n{\"text\": \"x\"}\n");
   put(folder_ / "text/c.txt", "\xff");
@@ -66,6 +67,8 @@ TEST_F(Prepare, DoesItAgainWhenAnythingHasChanged) {
   EXPECT_FALSE(prepare(byte_encoder("another")).reused);
   prepare();
   options_.corpus.document_bytes = 1000;
+  EXPECT_FALSE(prepare().reused);
+  options_.corpus.replace_invalid_utf8 = true;
   EXPECT_FALSE(prepare().reused);
   put(folder_ / "text/a.txt", "some other text");
   EXPECT_FALSE(prepare().reused);
@@ -135,10 +138,16 @@ TEST_F(Prepare, ProgressRisesToTheEndAndMayStop) {
   EXPECT_TRUE(fs::is_empty(folder_ / "two"));
 }
 
-TEST_F(Prepare, RefusesTooLittleText) {
+// Whether it is enough for a run, with samples as long as it wants them, only the run knows.
+TEST_F(Prepare, LittleTextMakesShardsToo) {
   options_.split.least_tokens = 65;
   put(folder_ / "text/a.txt", "some text");
-  EXPECT_THAT(message_of<DataError>([&] { prepare(); }), HasSubstr("10 tokens"));
+  const PreparedDataset prepared = prepare();
+  EXPECT_EQ(prepared.train.tokens, 5);
+  EXPECT_EQ(prepared.held_out.tokens, 5);
+  EXPECT_TRUE(prepare().reused);
+  EXPECT_THAT(message_of<DataError>([&] { split_documents(open_tokens(prepared.prefix), options_.split); }),
+              HasSubstr("has 10 tokens in 1 document; "));
 }
 
 }  // namespace

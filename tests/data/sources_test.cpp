@@ -1,5 +1,8 @@
 #include "witan/data/sources.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "compress.h"
 #include "data_support.h"
 #include "witan/base/error.h"
@@ -36,7 +39,7 @@ TEST_F(SourcesTest, WalksFoldersInOrder) {
   const Sources sources = find_sources({folder_.path()});
   EXPECT_EQ(names(sources), (std::vector<std::string>{"Makefile", "b.txt", "sub/c.pod.zst", "sub/deep/a.md",
                                                       "sub/rows.json.gz:rows", "sub/rows.jsonl:rows"}));
-  EXPECT_EQ(sources.skipped, std::vector<fs::path>{fs::canonical(folder_ / "picture.png")});
+  EXPECT_EQ(sources.skipped, (std::vector<SkippedFile>{{folder_ / "picture.png", SkippedFile::Why::binary}}));
   EXPECT_EQ(sources.files[1].bytes, 1u);
   EXPECT_GT(sources.files[1].modified_ns, 1'600'000'000'000'000'000);
 }
@@ -51,6 +54,46 @@ TEST_F(SourcesTest, DoesNotFollowLinksToFolders) {
   put(folder_ / "a.txt", "a");
   fs::create_directory_symlink(folder_.path(), folder_ / "loop");
   EXPECT_EQ(names(find_sources({folder_.path()})), std::vector<std::string>{"a.txt"});
+}
+
+TEST_F(SourcesTest, TellsWhatAFolderHasThatIsNotTaken) {
+  using Why = SkippedFile::Why;
+  put(folder_ / "a.txt", "a");
+  put(folder_ / "b.bin", std::string("\0\1", 2));
+  fs::create_symlink(folder_ / "gone.txt", folder_ / "c.txt");
+  fs::create_symlink(folder_ / "rows.jsonl", folder_ / "d.jsonl");
+  fs::create_directory_symlink(folder_.path(), folder_ / "e");
+  ASSERT_EQ(::mkfifo((folder_ / "f").c_str(), 0600), 0);
+  fs::permissions(put(folder_ / "g.txt", "g"), fs::perms::none);
+  put(folder_ / ".hidden.bin", std::string("\0\1", 2));
+  const bool reads_all = ::access((folder_ / "g.txt").c_str(), R_OK) == 0;  // root does
+  std::vector<SkippedFile> expected = {{folder_ / "b.bin", Why::binary},
+                                       {folder_ / "c.txt", Why::broken_link},
+                                       {folder_ / "d.jsonl", Why::broken_link},
+                                       {folder_ / "e", Why::folder_link},
+                                       {folder_ / "f", Why::special}};
+  if (!reads_all) expected.push_back({folder_ / "g.txt", Why::unreadable});
+  EXPECT_EQ(find_sources({folder_.path()}).skipped, expected);
+}
+
+TEST(DescribeSkipped, CountsEachKindAndNamesTheFirst) {
+  using Why = SkippedFile::Why;
+  EXPECT_EQ(describe_skipped({}), "");
+  EXPECT_EQ(describe_skipped({{"a", Why::broken_link}, {"b", Why::binary}, {"c", Why::unreadable}}),
+            "1 binary file (b), 1 broken link (a), 1 unreadable file (c)");
+  std::vector<SkippedFile> many;
+  for (int i = 0; i < 5; ++i) many.push_back({std::to_string(i) + ".png", Why::binary});
+  EXPECT_EQ(describe_skipped(many), "5 binary files (0.png, 1.png, 2.png ...)");
+}
+
+TEST_F(SourcesTest, ListsHaveCommasOrBlanks) {
+  using Paths = std::vector<fs::path>;
+  EXPECT_EQ(paths_of({"a.txt", "b.txt"}), (Paths{"a.txt", "b.txt"}));
+  EXPECT_EQ(paths_of({"a.txt,b.txt", "c"}), (Paths{"a.txt", "b.txt", "c"}));
+  EXPECT_EQ(paths_of({",a.txt,,"}), Paths{"a.txt"});
+  EXPECT_EQ(paths_of({}), Paths{});
+  const fs::path file = put(folder_ / "one, two.txt", "a");
+  EXPECT_EQ(paths_of({file.string()}), Paths{file}) << "a file of that very name";
 }
 
 TEST_F(SourcesTest, SaysWhatItCannotUse) {

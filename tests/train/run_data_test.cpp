@@ -124,5 +124,85 @@ TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
   EXPECT_GT(found, 6);  // it never saw these letters; who did needs almost nothing
 }
 
+// A start that ended before a checkpoint was made, in each way, and then one with other text or another tokenizer.
+class LeftOverTest : public ::testing::Test {
+ protected:
+  LeftOverTest() {
+    config_.train.runs_folder = own_ / "runs";
+    config_.data.bpe.vocab_size = 270;
+    config_.data.held_out_fraction = 0.2;
+    config_.data.data = write("a", "the king asked his council of experts about ships and corn. ");
+    other_ = write("b", "quite another text, of quite another kind, with quite other words. ");
+  }
+  std::string write(const std::string& name, const std::string& words) {
+    std::string text;
+    for (int i = 0; i < 20; ++i) text += words;
+    write_file_atomically(own_ / (name + ".txt"), text);
+    return own_ / (name + ".txt");
+  }
+  RunData prepare(const std::string& run) {
+    config_.train.run = run;
+    const RunFolder folder(config_.train.runs_folder, run);
+    std::FILE* said = std::tmpfile();
+    Progress progress(said, {});
+    RunData data = prepare_run_data(config_, folder, progress);
+    std::fclose(said);
+    return data;
+  }
+
+  test::TempFolder own_;
+  RunConfig config_;
+  std::string other_;
+};
+
+TEST_F(LeftOverTest, DecidesNothingOfARunThatNeverTrained) {
+  prepare("run");
+  config_.data.data = other_;
+  RunData data = prepare("run"), expected = prepare("untouched");
+  EXPECT_EQ(data.tokenizer->hash(), expected.tokenizer->hash());
+  EXPECT_EQ(data.fingerprint, expected.fingerprint);
+  config_.data.bpe.vocab_size = 265;
+  EXPECT_EQ(prepare("run").tokenizer->vocab_size(), 265);
+  // A tokenizer that is given, and then another one.
+  for (const int64_t size : {259, 260}) {
+    BpeTrainerConfig bytes;
+    bytes.vocab_size = size;
+    BpeTrainer trainer(bytes);
+    trainer.add("abcabcabc abcabcabc");
+    trainer.train().save(own_ / (std::to_string(size) + ".json"));
+    config_.data.tokenizer = own_ / (std::to_string(size) + ".json");
+    EXPECT_EQ(prepare("run").tokenizer->vocab_size(), size);
+  }
+}
+
+// Of a first save that failed nothing but the folder is there.
+TEST_F(LeftOverTest, AnEmptyFolderOfCheckpointsIsNoCheckpoint) {
+  const std::string first = prepare("run").fingerprint;
+  fs::create_directories(own_ / "runs/run/checkpoints");
+  config_.data.data = other_;
+  EXPECT_NE(prepare("run").fingerprint, first);
+}
+
+TEST_F(LeftOverTest, ARunWithACheckpointKeepsWhatItWasBegunWith) {
+  const RunData first = prepare("run");
+  fs::create_directories(own_ / "runs/run/checkpoints/step-2");
+  config_.data.data = other_;
+  const RunData data = prepare("run");
+  EXPECT_EQ(data.fingerprint, first.fingerprint);
+  EXPECT_EQ(data.tokenizer->hash(), first.tokenizer->hash());
+}
+
+TEST_F(LeftOverTest, WhatAFolderHasThatIsNoTextIsTold) {
+  fs::create_directories(own_ / "text");
+  fs::rename(other_, own_ / "text/b.txt");
+  write_file_atomically(own_ / "text/picture.png", std::string("\x89PNG\0\0", 6));
+  fs::create_symlink("nowhere", own_ / "text/link.txt");
+  config_.data.data = own_ / "text";
+  const auto warnings = prepare("run").warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("1 binary file (" + (own_ / "text/picture.png").string() + ")"), std::string::npos);
+  EXPECT_NE(warnings[0].find("1 broken link ("), std::string::npos);
+}
+
 }  // namespace
 }  // namespace witan

@@ -60,7 +60,9 @@ size_t utf8_length(const unsigned char* p, size_t left) {
 }  // namespace
 
 std::string format_bytes(double bytes) {
-  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+  // There are no parts of bytes, whatever a mean or a rate comes to.
+  return scaled(std::abs(bytes) < 1024 ? std::round(bytes) : bytes, 1024,
+                {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
 }
 std::string format_count(double count) {
   return scaled(count, 1000, {"", " K", " M", " G", " T", " P"});

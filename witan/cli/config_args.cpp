@@ -1,5 +1,8 @@
 #include "witan/cli/config_args.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 
 namespace witan::cli {
@@ -13,6 +16,14 @@ bool is_boolean(const Field& field) {
 
 }  // namespace
 
+bool is_list(const Field& field) {
+  return field.name == "data";
+}
+
+std::string list_of(const std::vector<std::string>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+
 ConfigArgs::ConfigArgs(CLI::App& command, Fields fields) : fields_(std::move(fields)) {
   file_ = command.add_option("--config", CLI::callback_t(), "a TOML file of the keys below (num_layers = 4 …)");
   file_->type_name("FILE")->group("configuration");
@@ -25,6 +36,7 @@ void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
   option->type_name(field.type_name())->group(field.section.empty() ? "configuration" : field.section);
   if (!is_boolean(field)) {
     option->default_str(field.text());
+    if (is_list(field)) option->expected(CLI::detail::expected_max_vector_size);  // one or more
     flags_.push_back({field, option, nullptr});
     return;
   }
@@ -48,7 +60,9 @@ std::set<std::string> ConfigArgs::apply_flags() const {
   for (const Flag& flag : flags_) {
     const bool negated = flag.negation && flag.negation->count() > 0;
     if (flag.option->count() == 0 && !negated) continue;
-    const std::string text = negated ? "false" : flag.option->results().front();
+    const std::string text = negated               ? "false"
+                             : is_list(flag.field) ? list_of(flag.option->results())
+                                                   : flag.option->results().front();
     flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
     given.insert(flag.field.name);
   }

@@ -14,6 +14,12 @@ class Option;
 
 namespace witan::cli {
 
+// Whether the key's value is a list of paths, separated by commas. As a flag it may have several values too, or stand
+// several times: `--data a.txt b.txt`, `--data a.txt --data b.txt`.
+bool is_list(const Field& field);
+// The values as one, as a configuration has it.
+std::string list_of(const std::vector<std::string>& values);
+
 // Give one to a command, and apply it when it runs:
 //   struct State { RunConfig config; std::optional<ConfigArgs> args; };
 //   auto state = std::make_shared<State>();

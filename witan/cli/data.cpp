@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/text_args.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/prepare.h"
+#include "witan/train/run_data.h"
 #include "witan/train/train_tokenizer.h"
 
 namespace witan::cli {
@@ -32,12 +35,8 @@ std::string strip_extension(const std::string& path) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const Args& args, const Sources& sources, Progress& progress) {
   if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
-  const auto tokenizer =
-      std::make_shared<Tokenizer>(train_tokenizer(args.bpe, sources.files, args.prepare.corpus, progress));
-  const fs::path path = own_tokenizer(args.output);
-  if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  tokenizer->save(path);
-  return tokenizer;
+  return std::make_shared<Tokenizer>(
+      trained_tokenizer(own_tokenizer(args.output), args.bpe, sources.files, args.prepare.corpus, progress));
 }
 
 void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEncoder& encoder) {
@@ -45,30 +44,34 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
   const auto bytes = static_cast<double>(corpus.text_bytes), tokens = static_cast<double>(data.tokens);
   fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (made before)" : "");
   fmt::print(out, "documents     {}{}\n", corpus.documents,
-             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones left out") : "");
+             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty left out") : "");
   fmt::print(out, "text          {}\n", format_bytes(bytes));
   fmt::print(out, "tokens        {} of a vocabulary of {}, {:.3f} bytes each\n", data.tokens, encoder.vocab_size,
              bytes / std::max(tokens, 1.0));
-  fmt::print(out, "to train on   {} tokens in {} documents\n", data.train.tokens, data.train.documents);
-  fmt::print(out, "held out      {} tokens in {} documents\n", data.held_out.tokens, data.held_out.documents);
+  const auto print_part = [&](const char* name, const PartSize& part) {
+    fmt::print(out, "{:<13} {} in {}\n", name, counted(part.tokens, "token"), counted(part.documents, "document"));
+  };
+  print_part("to train on", data.train);
+  print_part("held out", data.held_out);
   if (corpus.bad_rows > 0)
     fmt::print(out, "broken rows   {} of {}: see {}.quarantine.jsonl\n", corpus.bad_rows, corpus.rows,
                data.prefix.string());
-  if (corpus.replaced > 0) fmt::print(out, "invalid UTF-8 {} sequences became U+FFFD\n", corpus.replaced);
+  if (corpus.replaced > 0) fmt::print(out, "invalid UTF-8 {} became U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
 ExitCode prepare(Context& context, const Args& args) {
   require<UsageError>(!args.output.empty(), "witan data: say where the shards go: --output PREFIX");
   if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
-  const Sources sources = find_sources({args.inputs.begin(), args.inputs.end()});
-  for (const fs::path& path : sources.skipped)
-    progress.note(cat("warning: ", path.string(), " is binary, and left out"));
+  const Sources sources = find_sources(paths_of(args.inputs));
+  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
+  check_encoding(sources.files, args.prepare.corpus);
   const auto tokenizer = make_tokenizer(args, sources, progress);
   const TextEncoder encoder = text_encoder(tokenizer);
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   PrepareOptions options = args.prepare;
+  options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
   options.threads = usable_cores();
   const PreparedDataset data =
       prepare_dataset(sources.files, encoder, args.output, options,
@@ -130,16 +133,17 @@ ExitCode act(Context& context, const Args& args) {
 
 void add_data(CLI::App& app, Context& context) {
   const auto args = std::make_shared<Args>();
-  CLI::App* command =
-      add_command(app, context,
-                  {"data", "Turn text into token shards (.bin/.idx), or look into them",
-                   "Reads plain text and jsonl, also .gz and .zst, and folders of them. Writes Megatron-LM's format.\n"
-                   "Shards of the same text, tokenizer and options are not made twice.",
-                   "witan data my.txt more/ --output data/my --vocab-size 8192\n"
-                   "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
-                   "witan data --inspect data/my"},
-                  [&context, args] { return act(context, *args); });
-  command->add_option("inputs", args->inputs, "files and folders of text or jsonl")->type_name("");
+  CLI::App* command = add_command(
+      app, context,
+      {"data", "Turn text into token shards (.bin/.idx), or look into them",
+       "Reads plain text and jsonl, also .gz and .zst, and folders of them. Writes Megatron-LM's format.\n"
+       "Shards of the same text, tokenizer and options are not made twice, nor is their tokenizer trained twice.",
+       "witan data my.txt more/ --output data/my --vocab-size 8192\n"
+       "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
+       "witan data --inspect data/my"},
+      [&context, args] { return act(context, *args); });
+  command->add_option("inputs", args->inputs, "files and folders of text or jsonl, separated by blanks or commas")
+      ->type_name("");
   command->add_option("--output", args->output, "the shards are PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
   CLI::Option* tokenizer =
       command
@@ -149,15 +153,7 @@ void add_data(CLI::App& app, Context& context) {
       ->type_name("N")
       ->excludes(tokenizer)
       ->capture_default_str();
-  command->add_option("--json-key", args->prepare.corpus.json_key, "key of the text in jsonl rows")
-      ->type_name("KEY")
-      ->capture_default_str();
-  command
-      ->add_option("--bad-row-share", args->prepare.corpus.bad_row_share,
-                   "more broken rows than this share are an error")
-      ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0).description(""))
-      ->capture_default_str();
+  add_text_args(*command, args->prepare.corpus);
   command->add_option("--inspect", args->inspect, "shards to look into: PREFIX, PREFIX.bin or PREFIX.idx")
       ->type_name("PREFIX");
 }

@@ -9,6 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/run_args.h"
+#include "witan/cli/text_args.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/evaluate.h"
@@ -20,7 +21,7 @@ namespace {
 struct Args {
   RunArgs run;
   std::vector<std::string> data;
-  std::string json_key = "text";
+  CorpusOptions corpus;
   bool all = false, json = false;
 };
 
@@ -44,10 +45,10 @@ TextBatches held_out(const Args& args, const TrainedRun& run) {
 }
 
 TextBatches given_text(const Args& args, const TrainedRun& run) {
-  CorpusOptions options;
-  options.json_key = args.json_key;
-  return batch_text(find_sources({args.data.begin(), args.data.end()}).files, options, *run.tokenizer,
-                    run.config.data.seq_length, batch_options(run.config.data, *run.tokenizer));
+  const Sources sources = find_sources(paths_of(args.data));
+  check_encoding(sources.files, args.corpus);
+  return batch_text(sources.files, args.corpus, *run.tokenizer, run.config.data.seq_length,
+                    batch_options(run.config.data, *run.tokenizer));
 }
 
 Score score(Context& context, const Args& args, const TrainedRun& run) {
@@ -108,11 +109,11 @@ void add_eval(CLI::App& app, Context& context) {
                   [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
   CLI::Option* data =
-      command->add_option("--data", args->data, "files and folders of text or jsonl, instead of held-out text")
+      command
+          ->add_option("--data", args->data,
+                       "files and folders of text or jsonl, separated by blanks or commas, instead of held-out text")
           ->type_name("FILE");
-  command->add_option("--json-key", args->json_key, "key of the text in jsonl rows")
-      ->type_name("KEY")
-      ->capture_default_str();
+  add_text_args(*command, args->corpus);
   command->add_flag("--all", args->all, "all of the held-out text")->excludes(data);
   command->add_flag("--json", args->json, "print JSON");
   add_threads(*command, args->run);

@@ -10,6 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/text.h"
+#include "witan/cli/config_args.h"
 #include "witan/cli/megatron_flags.h"
 
 namespace witan::cli {
@@ -105,7 +106,7 @@ class LineReader {
     const Field* field = flag ? nullptr : negated ? negated : find_key(fields_, name);
     Given one{flag, field, negated != nullptr, {flag ? flag->name : name, {}, word.origin}};
     const bool truth = field ? std::holds_alternative<bool*>(field->value) : flag->takes == Takes::nothing;
-    const bool several = flag && flag->takes == Takes::some;
+    const bool several = flag ? flag->takes == Takes::some : is_list(*field);
     if (value) one.as.values.push_back(*value);
     // A true|false key may be followed by its value, as elsewhere in Witan.
     while (at_ < words_.size() && !is_flag(words_[at_].text) && !value) {
@@ -151,7 +152,7 @@ void apply(const LineReader::Given& one, MegatronSettings& settings, MegatronLin
   const GivenFlag& as = one.as;
   const bool off = !as.values.empty() && as.value() == "false";
   if (!one.flag) {
-    settings.set(one.field->name, one.negated ? "false" : as.values.empty() ? "true" : as.value(), as);
+    settings.set(one.field->name, one.negated ? "false" : as.values.empty() ? "true" : list_of(as.values), as);
   } else if (one.flag->kind == FlagKind::harmless) {
     accept(one, line);
   } else if (one.flag->kind == FlagKind::refused) {

@@ -114,8 +114,10 @@ void note_speed(const RunConfig& config, double gflops) {
 }
 
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config) {
-  const fs::path path = fs::path(config.train.runs_folder) / config.train.run / "tokenizer.json";
-  return fs::exists(path) ? std::optional(Tokenizer::load(path)) : std::nullopt;
+  const fs::path folder = fs::path(config.train.runs_folder) / config.train.run, path = folder / "tokenizer.json";
+  // Without these it is what a start has left that did not come to its first step.
+  const bool begun = fs::exists(folder / "config.toml") || fs::exists(folder / "checkpoints");
+  return begun && fs::exists(path) ? std::optional(Tokenizer::load(path)) : std::nullopt;
 }
 
 int64_t expected_vocabulary(const DataConfig& config) {

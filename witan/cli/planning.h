@@ -38,7 +38,7 @@ Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done);
 // A run of this config had a step of so many GFLOP/s: kept ceilings that are below it are raised.
 void note_speed(const RunConfig& config, double gflops);
 
-// The tokenizer of a run that was begun; nothing where there is none yet.
+// The tokenizer of a run that has begun to train; nothing where there is none yet.
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
 
 // Entries of the vocabulary before there is a tokenizer: that of the file that the config names, or as many as a

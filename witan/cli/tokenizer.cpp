@@ -11,6 +11,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/input.h"
 #include "witan/cli/run_args.h"
+#include "witan/cli/text_args.h"
 #include "witan/train/load_run.h"
 #include "witan/train/train_tokenizer.h"
 
@@ -27,7 +28,9 @@ struct TrainArgs {
 ExitCode train(Context& context, const TrainArgs& args) {
   const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
-  const Sources sources = find_sources({args.files.begin(), args.files.end()});
+  const Sources sources = find_sources(paths_of(args.files));
+  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
+  check_encoding(sources.files, args.corpus);
   const Tokenizer tokenizer = train_tokenizer(args.bpe, sources.files, args.corpus, progress);
   tokenizer.save(args.output);
   fmt::print(context.out, "{}\n", args.output);
@@ -55,9 +58,7 @@ void add_train_command(CLI::App& group, Context& context) {
   command->add_option("--min-frequency", args->bpe.min_frequency, "pairs seen less often are not merged")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--json-key", args->corpus.json_key, "key of the text in jsonl rows")
-      ->type_name("KEY")
-      ->capture_default_str();
+  add_text_args(*command, args->corpus);
 }
 
 // What the commands that use a tokenizer have in common.
@@ -141,11 +142,12 @@ void add_tokenizer_decode(CLI::App& group, Context& context) {
 struct InspectArgs {
   UseArgs use;
   std::vector<std::string> text;
+  CorpusOptions corpus;
 };
 
-void print_efficiency(Context& context, const Tokenizer& tokenizer, const std::vector<std::string>& files) {
+void print_efficiency(Context& context, const Tokenizer& tokenizer, const InspectArgs& args) {
   double bytes = 0, tokens = 0;
-  read_corpus(find_sources({files.begin(), files.end()}).files, {}, [&](const Document& document) {
+  read_corpus(find_sources(paths_of(args.text)).files, args.corpus, [&](const Document& document) {
     bytes += static_cast<double>(document.text.size());
     tokens += static_cast<double>(tokenizer.encode(document.text).size());
   });
@@ -166,7 +168,7 @@ ExitCode inspect(Context& context, const InspectArgs& args) {
   if (const auto end = tokenizer.end_of_text()) fmt::print(context.out, "end of text   {}\n", *end);
   for (const std::string& pattern : spec.patterns) fmt::print(context.out, "pattern       {}\n", pattern);
   fmt::print(context.out, "normalises    {}\nhash          {}\n", spec.nfc ? "to NFC" : "nothing", tokenizer.hash());
-  if (!args.text.empty()) print_efficiency(context, tokenizer, args.text);
+  if (!args.text.empty()) print_efficiency(context, tokenizer, args);
   return ExitCode::done;
 }
 
@@ -180,7 +182,9 @@ void add_tokenizer_inspect(CLI::App& group, Context& context) {
                                   [&context, args] { return inspect(context, *args); });
   command->add_option("tokenizer", args->use.file, "a tokenizer.json; else the run's")->type_name("");
   add_run_args(*command, args->use.run);
-  command->add_option("--text", args->text, "files and folders of text")->type_name("FILE");
+  command->add_option("--text,--data", args->text, "files and folders of text, separated by blanks or commas")
+      ->type_name("FILE");
+  add_text_args(*command, args->corpus);
 }
 
 }  // namespace

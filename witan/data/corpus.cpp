@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/data/encoding.h"
 #include "witan/data/jsonl.h"
 #include "witan/data/lines.h"
 
@@ -32,6 +34,32 @@ size_t cut_point(std::string_view text, size_t limit) {
   const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   while (cut > 1 && limit - cut < 3 && continues(cut)) --cut;
   return cut;
+}
+
+// The offset of the byte within the text, after `before` bytes of the file (of what it unpacks to).
+[[noreturn]] void refuse_text(const fs::path& path, std::string_view text, size_t at, uint64_t before) {
+  throw DataError(cat(path.string(), ": byte ", before + at, ", ", clipped(text.substr(at, 1)), ", is not UTF-8; ",
+                      explain_invalid_utf8(path, text, at)));
+}
+
+struct ReadRow {
+  JsonlRow row;
+  std::string mended;  // the line with U+FFFD for what is not UTF-8; empty: there was nothing to replace
+};
+
+// Throws DataError for a row that is good but for its encoding, unless that is to be replaced.
+ReadRow read_row(JsonlParser& parser, const CorpusOptions& options, const fs::path& path, int64_t line,
+                 std::string_view text) {
+  ReadRow read{parser.parse(text), {}};
+  if (read.row.good()) return read;
+  const size_t at = find_invalid_utf8(text);
+  if (at == std::string_view::npos) return read;
+  std::string mended = replace_invalid_utf8(text);
+  JsonlRow row = parser.parse(mended);
+  if (!row.good()) return read;
+  require<DataError>(options.replace_invalid_utf8, path.string(), ":", line, ": byte ", at, " of the line, ",
+                     clipped(text.substr(at, 1)), ", is not UTF-8; ", explain_invalid_utf8(path, text, at));
+  return {std::move(row), std::move(mended)};
 }
 
 class CorpusReader {
@@ -64,8 +92,8 @@ class CorpusReader {
                        s.bad_rows, " of ", s.rows, " rows are broken, more than the share of ", options_.bad_row_share,
                        " that --bad-row-share lets pass (--json-key names the key of a row's text, now ",
                        clipped(options_.json_key), "); the first is ", quarantine_.first(), kept);
-    require<DataError>(s.documents > 0, "no document with any text in ", sources, " file(s) (", s.empty_documents,
-                       " empty)");
+    require<DataError>(s.documents > 0, "no document with any text in ", counted(static_cast<int64_t>(sources), "file"),
+                       " (", s.empty_documents, " empty)");
     return s;
   }
 
@@ -80,8 +108,11 @@ class CorpusReader {
     visit_({text, finished_bytes_ + bytes.offset()});
   }
 
-  void emit_plain(std::string_view text, const ByteReader& bytes) {
-    if (find_invalid_utf8(text) == std::string_view::npos) return emit(text, bytes);
+  // `before`: bytes of the source before the text.
+  void emit_plain(const Source& source, std::string_view text, uint64_t before, const ByteReader& bytes) {
+    const size_t at = find_invalid_utf8(text);
+    if (at == std::string_view::npos) return emit(text, bytes);
+    if (!options_.replace_invalid_utf8) refuse_text(source.path, text, at, before);
     const std::string clean = replace_invalid_utf8(text);
     statistics_.replaced += count_replacements(clean) - count_replacements(text);
     emit(clean, bytes);
@@ -89,7 +120,7 @@ class CorpusReader {
 
   void read_text(const Source& source, ByteReader& bytes) {
     std::string pending;
-    uint64_t taken = 0;  // bytes of text before `pending`
+    uint64_t mark = 0, taken = 0;  // bytes of a byte-order mark, and of text, before `pending`
     for (bool first = true, more = true; more; first = false) {
       const size_t have = pending.size();
       pending.resize(have + kReadBytes);
@@ -97,19 +128,22 @@ class CorpusReader {
       pending.resize(have + n);
       more = n > 0;
       const size_t nul = pending.find('\0', have);
-      require<DataError>(nul == std::string::npos, source.path.string(), ": NUL byte at offset ", taken + nul,
+      require<DataError>(nul == std::string::npos, source.path.string(), ": NUL byte at offset ", mark + taken + nul,
                          " of the text: this is not a plain-text file");
-      if (first && pending.starts_with(kByteOrderMark)) pending.erase(0, kByteOrderMark.size());
+      if (first && pending.starts_with(kByteOrderMark)) {
+        mark = kByteOrderMark.size();
+        pending.erase(0, mark);
+      }
       std::string_view rest = pending;
       while (rest.size() > options_.document_bytes) {
         const size_t cut = cut_point(rest, options_.document_bytes);
-        emit_plain(rest.substr(0, cut), bytes);
+        emit_plain(source, rest.substr(0, cut), mark + taken + (pending.size() - rest.size()), bytes);
         rest.remove_prefix(cut);
       }
       taken += pending.size() - rest.size();
       pending.erase(0, pending.size() - rest.size());
     }
-    if (!pending.empty() || taken == 0) emit_plain(pending, bytes);
+    if (!pending.empty() || taken == 0) emit_plain(source, pending, mark + taken, bytes);
   }
 
   void read_rows(const Source& source, ByteReader& bytes) {
@@ -119,12 +153,15 @@ class CorpusReader {
       if (lines.number() == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       ++statistics_.rows;
-      const JsonlRow row = lines.too_long() ? JsonlRow{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}
-                                            : parser_.parse(text);
-      if (row.good())
-        emit(row.text, bytes);
-      else
-        quarantine_.add(source.path, lines.number(), row.reason, text);
+      const ReadRow read = lines.too_long()
+                               ? ReadRow{{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}, {}}
+                               : read_row(parser_, options_, source.path, lines.number(), text);
+      if (!read.row.good()) {
+        quarantine_.add(source.path, lines.number(), read.row.reason, text);
+        continue;
+      }
+      if (!read.mended.empty()) statistics_.replaced += count_replacements(read.mended) - count_replacements(text);
+      emit(read.row.text, bytes);
     }
   }
 
@@ -136,6 +173,27 @@ class CorpusReader {
   uint64_t finished_bytes_ = 0;
 };
 
+constexpr size_t kCheckedBytes = 1 << 20;
+
+void check_text(const Source& source, ByteReader& bytes) {
+  std::string text(kCheckedBytes, '\0');
+  size_t have = 0;
+  for (size_t n = 1; n > 0 && have < text.size(); have += n) n = bytes.read(text.data() + have, text.size() - have);
+  const bool whole = have < text.size();
+  text.resize(have);
+  const size_t at = find_invalid_utf8(text);
+  constexpr size_t kLongest = 4;  // bytes of a character, which the end may cut
+  if (at != std::string::npos && (whole || have - at >= kLongest)) refuse_text(source.path, text, at, 0);
+}
+
+void check_rows(const Source& source, const CorpusOptions& options, ByteReader& bytes) {
+  JsonlParser parser(options.json_key);
+  LineReader lines(bytes, options.row_bytes);
+  for (size_t seen = 0; seen < kCheckedBytes && lines.next(); seen += lines.text().size() + 1)
+    if (!lines.too_long() && find_invalid_utf8(lines.text()) != std::string_view::npos)
+      read_row(parser, options, source.path, lines.number(), lines.text());
+}
+
 }  // namespace
 
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
@@ -143,6 +201,17 @@ CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOpt
   CorpusReader reader(options, visit);
   for (const Source& source : sources) reader.read(source);
   return reader.finish(sources.size());
+}
+
+void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options) {
+  if (options.replace_invalid_utf8) return;
+  for (const Source& source : sources) {
+    const auto bytes = open_bytes(source.path);
+    if (source.kind == SourceKind::jsonl)
+      check_rows(source, options, *bytes);
+    else
+      check_text(source, *bytes);
+  }
 }
 
 }  // namespace witan

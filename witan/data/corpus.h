@@ -21,6 +21,8 @@ struct CorpusOptions {
   uint64_t row_bytes = 64 << 20;
   // A larger share of broken rows stops the run.
   double bad_row_share = 0.1;
+  // Whether U+FFFD takes the place of what is not UTF-8, in plain text and in rows; else such text is an error.
+  bool replace_invalid_utf8 = false;
   fs::path quarantine;  // file for broken rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
 };
@@ -31,7 +33,7 @@ struct CorpusStatistics {
   uint64_t text_bytes = 0;      // of the documents, UTF-8, after replacement
   int64_t rows = 0;             // of jsonl, good and bad, without blank lines
   int64_t bad_rows = 0;
-  int64_t replaced = 0;  // invalid UTF-8 sequences of plain text that became U+FFFD
+  int64_t replaced = 0;  // invalid UTF-8 sequences that became U+FFFD
 };
 
 struct Document {
@@ -40,9 +42,14 @@ struct Document {
 };
 
 // Calls `visit` with each document, sources in order. Broken rows go to the quarantine and do not stop the run, unless
-// their share passes `bad_row_share`. Throws DataError for that, for a NUL byte in plain text, and when there is no
-// document at all; CorruptionError for damaged archives; and what `visit` throws.
+// their share passes `bad_row_share`; a row of which only the encoding is wrong is no broken one. Throws DataError for
+// that share, for a NUL byte in plain text, for text that is not UTF-8 (unless it is to be replaced), and when there is
+// no document at all; CorruptionError for damaged archives; and what `visit` throws.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
+
+// Reads the first MiB of each source, and throws what read_corpus() would for text there that is not UTF-8: a corpus of
+// another encoding is found before hours of work.
+void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options);
 
 }  // namespace witan

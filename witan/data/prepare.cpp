@@ -86,7 +86,10 @@ PartSize measure(const TokenDataset& part, const std::vector<int64_t>& bytes_of)
 void measure_parts(const TextEncoder& encoder, const SplitOptions& options, PreparedDataset& prepared) {
   std::vector<int64_t> bytes_of(static_cast<size_t>(encoder.vocab_size));
   for (size_t id = 0; id < bytes_of.size(); ++id) bytes_of[id] = encoder.token_bytes(static_cast<int32_t>(id));
-  const Split split = split_documents(open_tokens(prepared.prefix), options);
+  const auto tokens = open_tokens(prepared.prefix);
+  SplitOptions possible = options;  // shards of less text than that are shards too
+  possible.least_tokens = std::clamp<int64_t>(tokens->tokens() / 2, 1, options.least_tokens);
+  const Split split = split_documents(tokens, possible);
   prepared.train = measure(*split.train, bytes_of);
   prepared.held_out = measure(*split.held_out, bytes_of);
 }

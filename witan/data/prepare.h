@@ -27,8 +27,8 @@ struct PreparedDataset {
   fs::path prefix;
   bool reused = false;  // the shards were there and nothing has changed
   CorpusStatistics corpus;
-  int64_t tokens = 0;  // with one end of text per document, where the tokenizer has one
-  PartSize train, held_out;
+  int64_t tokens = 0;        // with one end of text per document, where the tokenizer has one
+  PartSize train, held_out;  // as a run splits it; of less text than it needs, with fewer `least_tokens`
 };
 
 struct PrepareProgress {

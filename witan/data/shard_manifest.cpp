@@ -30,22 +30,28 @@ nlohmann::json describe(const fs::path& path, bool with_hash) {
 
 }  // namespace
 
-nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options) {
+nlohmann::json sources_key(const std::vector<Source>& sources) {
   nlohmann::json files = nlohmann::json::array();
   for (const Source& source : sources)
     files.push_back({{"path", replace_invalid_utf8(source.path.string())},
                      {"kind", source.kind == SourceKind::jsonl ? "jsonl" : "text"},
                      {"bytes", source.bytes},
                      {"modified_ns", source.modified_ns}});
+  return files;
+}
+
+nlohmann::json options_key(const CorpusOptions& options) {
+  return {{"json_key", options.json_key},
+          {"document_bytes", options.document_bytes},
+          {"row_bytes", options.row_bytes},
+          {"bad_row_share", options.bad_row_share},
+          {"replace_invalid_utf8", options.replace_invalid_utf8}};
+}
+
+nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options) {
   nlohmann::json tokenizer = {{"hash", encoder.hash}, {"vocab_size", encoder.vocab_size}, {"end_of_text", nullptr}};
   if (encoder.end_of_text) tokenizer["end_of_text"] = *encoder.end_of_text;
-  return {{"sources", files},
-          {"tokenizer", tokenizer},
-          {"options",
-           {{"json_key", options.json_key},
-            {"document_bytes", options.document_bytes},
-            {"row_bytes", options.row_bytes},
-            {"bad_row_share", options.bad_row_share}}}};
+  return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", options_key(options)}};
 }
 
 ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)

@@ -9,6 +9,9 @@
 
 namespace witan {
 
+// What a corpus consists of, and how it is read: what all that is made from it depends on.
+nlohmann::json sources_key(const std::vector<Source>& sources);
+nlohmann::json options_key(const CorpusOptions& options);
 // All that the tokens depend on.
 nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options);
 

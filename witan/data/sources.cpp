@@ -1,6 +1,7 @@
 #include "witan/data/sources.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,8 +9,11 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <utility>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/data/decompress.h"
 
 namespace witan {
@@ -56,7 +60,8 @@ class Finder {
   Sources finish() {
     std::sort(found_.files.begin(), found_.files.end(),
               [](const Source& a, const Source& b) { return a.path < b.path; });
-    std::sort(found_.skipped.begin(), found_.skipped.end());
+    std::sort(found_.skipped.begin(), found_.skipped.end(),
+              [](const SkippedFile& a, const SkippedFile& b) { return a.path < b.path; });
     return std::move(found_);
   }
 
@@ -69,15 +74,27 @@ class Finder {
         walk.disable_recursion_pending();
         continue;
       }
-      std::error_code gone;
-      if (!walk->is_regular_file(gone)) continue;
-      const Source source = describe(fs::canonical(walk->path()));
-      if (source.kind == SourceKind::text && looks_binary(source.path))
-        found_.skipped.push_back(source.path);
-      else
-        keep(source);
+      add_found(*walk);
     }
     require<DataError>(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+  }
+
+  // An entry of a folder.
+  void add_found(const fs::directory_entry& entry) {
+    using Why = SkippedFile::Why;
+    const auto skip = [&](Why why) { found_.skipped.push_back({entry.path(), why}); };
+    std::error_code error;
+    const fs::file_status status = entry.status(error);
+    const bool link = entry.is_symlink(error);
+    if (fs::is_directory(status)) {
+      if (link) skip(Why::folder_link);
+      return;
+    }
+    if (!fs::is_regular_file(status)) return skip(link && !fs::exists(status) ? Why::broken_link : Why::special);
+    if (::access(entry.path().c_str(), R_OK) != 0) return skip(Why::unreadable);
+    const Source source = describe(fs::canonical(entry.path()));
+    if (source.kind == SourceKind::text && looks_binary(source.path)) return skip(Why::binary);
+    keep(source);
   }
 
   void keep(const Source& source) {
@@ -101,6 +118,44 @@ Sources find_sources(const std::vector<fs::path>& paths) {
   require<DataError>(!sources.files.empty(), "no text found in ", named.empty() ? "no paths" : named,
                      ": give text files (.txt, .md, .pod, ...) or rows (.jsonl), plain, .gz or .zst");
   return sources;
+}
+
+std::string describe_skipped(const std::vector<SkippedFile>& skipped) {
+  using Why = SkippedFile::Why;
+  constexpr size_t kNamed = 3;
+  constexpr std::pair<Why, const char*> kKinds[] = {{Why::binary, "binary file"},
+                                                    {Why::broken_link, "broken link"},
+                                                    {Why::folder_link, "folder link"},
+                                                    {Why::unreadable, "unreadable file"},
+                                                    {Why::special, "special file"}};
+  std::string text;
+  for (const auto& [why, noun] : kKinds) {
+    std::vector<std::string> names;
+    for (const SkippedFile& file : skipped)
+      if (file.why == why) names.push_back(file.path.string());
+    if (names.empty()) continue;
+    text += cat(text.empty() ? "" : ", ", counted(static_cast<int64_t>(names.size()), noun), " (");
+    for (size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += cat(i == 0 ? "" : ", ", clipped(names[i]));
+    text += names.size() > kNamed ? " ...)" : ")";
+  }
+  return text;
+}
+
+std::vector<fs::path> paths_of(const std::vector<std::string>& words) {
+  std::vector<fs::path> paths;
+  for (const std::string& word : words) {
+    std::error_code none;
+    if (fs::exists(word, none)) {
+      paths.emplace_back(word);
+      continue;
+    }
+    for (size_t begin = 0; begin <= word.size();) {
+      const size_t end = std::min(word.find(',', begin), word.size());
+      if (end > begin) paths.emplace_back(word.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return paths;
 }
 
 std::vector<fs::path> default_corpus(const fs::path& root) {

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/rng.h"
 
@@ -50,8 +51,8 @@ Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOp
   require<ConfigError>(options.held_out_fraction > 0 && options.held_out_fraction < 1 && options.least_tokens >= 1,
                        "held_out_fraction must lie between 0 and 1, least_tokens be at least 1");
   const int64_t total = dataset->tokens(), least = options.least_tokens;
-  require<DataError>(total >= 2 * least, dataset->name(), " has ", total, " tokens in ", dataset->documents(),
-                     " document(s); training and held-out text need at least ", least,
+  require<DataError>(total >= 2 * least, dataset->name(), " has ", total, " tokens in ",
+                     counted(dataset->documents(), "document"), "; training and held-out text need at least ", least,
                      " each: give more text, or choose a smaller seq_length");
   const int64_t wanted =
       std::clamp(static_cast<int64_t>(options.held_out_fraction * static_cast<double>(total)), least, total - least);

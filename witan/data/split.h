@@ -9,9 +9,12 @@
 
 namespace witan {
 
+// Unless a run, or who prepares its shards, says otherwise.
+inline constexpr double kHeldOutFraction = 0.01;
+
 struct SplitOptions {
-  double held_out_fraction = 0.02;  // of the tokens, in (0, 1)
-  int64_t least_tokens = 2;         // each part gets at least as many (a sample's, say)
+  double held_out_fraction = kHeldOutFraction;  // of the tokens, in (0, 1)
+  int64_t least_tokens = 2;                     // each part gets at least as many (a sample's, say)
   uint64_t seed = 1234;
 
   bool operator==(const SplitOptions&) const = default;

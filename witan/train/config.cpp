@@ -14,15 +14,18 @@ Fields DataConfig::fields() {
   return join(
       {{"data",
         {
-            Field{"data", &data,
-                  "text to train on: files or folders, separated by commas (.txt, .jsonl, .gz, .zst "
-                  "…); empty: the English text of Debian's perl-doc"},
+            Field{
+                "data", &data,
+                "text to train on: files or folders, separated by commas, as a flag by blanks too (.txt, .jsonl, .gz, "
+                ".zst …); empty: the English text of Debian's perl-doc"},
             Field{"data_path", &data_path, "prefix of token shards that `witan data` wrote, instead of data"},
             Field{"tokenizer", &tokenizer, "a Hugging Face tokenizer.json; empty: train one on the data"},
             Field{"json_key", &json_key, "key of the text in jsonl rows"},
             Field{"held_out_fraction", &held_out_fraction, "share of the tokens that is never trained on"}.between(1e-6,
                                                                                                                    0.5),
             Field{"bad_row_share", &bad_row_share, "more broken jsonl rows than this share stop the run"}.between(0, 1),
+            Field{"replace_invalid_utf8", &replace_invalid_utf8,
+                  "put U+FFFD where text is not UTF-8, instead of refusing it"},
             Field{"seq_length", &seq_length, "tokens of a sample"}.between(1, 1 << 24),
             Field{"reset_position_ids", &reset_position_ids, "positions start anew after an end of text"},
             Field{"reset_attention_mask", &reset_attention_mask, "no attention across an end of text"},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/data/split.h"
 #include "witan/model/config.h"
 #include "witan/optim/config.h"
 #include "witan/parallel/config.h"
@@ -11,12 +12,13 @@ namespace witan {
 
 // What is read, and how it becomes samples.
 struct DataConfig {
-  std::string data;       // files and folders, separated by commas; empty: the perl-doc package
+  std::string data;       // files and folders, separated by commas (paths_of()); empty: the perl-doc package
   std::string data_path;  // prefix of prepared token shards, instead of `data`
   std::string tokenizer;  // a tokenizer.json; empty: one is trained on the data
   std::string json_key = "text";
-  double held_out_fraction = 0.01;
+  double held_out_fraction = kHeldOutFraction;
   double bad_row_share = 0.1;
+  bool replace_invalid_utf8 = false;
   int64_t seq_length = 256;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;

@@ -26,6 +26,8 @@ class Recorder {
   // own event is written anew where the run was given another length or layout, with the latter's memory.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
+  // A line of train.log alone, about what was said on the progress line before there was a log.
+  void warn(const std::string& line) { log_.warn(line); }
   // What the run is about until the next of these calls, where its line says nothing.
   void begins(StepWatch::Doing what, int64_t step);
   // So much of the step under way is done, 0 to 1.

@@ -2,10 +2,12 @@
 
 #include <cmath>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
 #include "witan/train/train_tokenizer.h"
@@ -13,31 +15,35 @@
 namespace witan {
 namespace {
 
-std::vector<fs::path> split_paths(const std::string& list) {
-  std::vector<fs::path> paths;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) paths.emplace_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return paths;
-}
-
 CorpusOptions corpus_options(const DataConfig& config) {
   CorpusOptions options;
   options.json_key = config.json_key;
   options.bad_row_share = config.bad_row_share;
+  options.replace_invalid_utf8 = config.replace_invalid_utf8;
   return options;
+}
+
+Sources checked_sources(const DataConfig& config) {
+  Sources sources = find_sources(config.data.empty() ? default_corpus() : paths_of({config.data}));
+  check_encoding(sources.files, corpus_options(config));
+  return sources;
+}
+
+// Whether the run has come so far that what lies in its folder is its own.
+bool has_saved(const RunFolder& folder) {
+  return !step_folders(folder.checkpoints()).empty();
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder,
                                                 const Sources& sources, Progress& progress) {
-  if (fs::exists(folder.tokenizer())) return std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer()));
-  const auto tokenizer = std::make_shared<Tokenizer>(
-      config.tokenizer.empty() ? train_tokenizer(config.bpe, sources.files, corpus_options(config), progress)
-                               : Tokenizer::load(config.tokenizer));
-  tokenizer->save(folder.tokenizer());
-  return tokenizer;
+  const fs::path path = folder.tokenizer();
+  if (has_saved(folder) && fs::exists(path)) return std::make_shared<Tokenizer>(Tokenizer::load(path));
+  if (config.tokenizer.empty())
+    return std::make_shared<Tokenizer>(
+        trained_tokenizer(path, config.bpe, sources.files, corpus_options(config), progress));
+  const auto given = std::make_shared<Tokenizer>(Tokenizer::load(config.tokenizer));
+  given->save(path);
+  return given;
 }
 
 // Of the files behind `prefix`: their sizes and first bytes, which the lengths of all documents are among.
@@ -55,13 +61,15 @@ std::string fingerprint(const fs::path& prefix) {
   return hasher.hex();
 }
 
+// Adds to `warnings`.
 fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sources& sources,
-                  const std::shared_ptr<const Tokenizer>& tokenizer, Progress& progress) {
+                  const std::shared_ptr<const Tokenizer>& tokenizer, Progress& progress,
+                  std::vector<std::string>& warnings) {
   const double start = progress.now();
   fs::create_directories(folder.tokens().parent_path());
   PrepareOptions options;
   options.corpus = corpus_options(config);
-  options.split = {config.held_out_fraction, config.seq_length + 1};
+  options.split = split_options(config);
   options.threads = usable_cores();
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
@@ -69,20 +77,27 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
       prepare_dataset(sources.files, text_encoder(tokenizer), folder.tokens(), options,
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
-  progress.note(cat(
-      "text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ", corpus.documents,
-      corpus.documents == 1 ? " document: " : " documents: ", format_count(static_cast<double>(prepared.train.tokens)),
-      " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
-      prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
+  // Else the run is about to say that the text is too short for it.
+  if (std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
+    progress.note(
+        cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
+            counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
+            " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
+            prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   if (corpus.bad_rows > 0)
-    progress.note(cat("warning: ", corpus.bad_rows, " of ", corpus.rows, " rows are broken; see ",
-                      folder.tokens().string(), ".quarantine.jsonl"));
+    warnings.push_back(cat(corpus.bad_rows, " of ", counted(corpus.rows, "row"), " are broken, and left out; see ",
+                           folder.tokens().string(), ".quarantine.jsonl"));
   if (corpus.replaced > 0)
-    progress.note(cat("warning: ", corpus.replaced, " invalid UTF-8 sequences were replaced by U+FFFD"));
+    warnings.push_back(cat("U+FFFD stands for ", counted(corpus.replaced, "sequence"), " of bytes that ",
+                           corpus.replaced == 1 ? "is" : "are", " not UTF-8"));
   return prepared.prefix;
 }
 
 }  // namespace
+
+SplitOptions split_options(const DataConfig& config) {
+  return {config.held_out_fraction, config.seq_length + 1};
+}
 
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
   BatchOptions options;
@@ -98,8 +113,7 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
   const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
-  const auto split =
-      split_documents(open_tokens(prefix, tokenizer->end_of_text()), {config.data.held_out_fraction, length + 1});
+  const auto split = split_documents(open_tokens(prefix, tokenizer->end_of_text()), split_options(config.data));
   return {.tokenizer = tokenizer,
           .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true}),
           .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false}),
@@ -108,20 +122,30 @@ RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> 
 }
 
 void check_sources(const DataConfig& config) {
-  if (config.data_path.empty()) find_sources(config.data.empty() ? default_corpus() : split_paths(config.data));
+  if (config.data_path.empty()) checked_sources(config);
 }
 
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
   const DataConfig& data = config.data;
   if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
   const fs::path shards = folder.tokens().string() + ".idx";
-  if (fs::exists(folder.checkpoints()) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
+  if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
     progress.note(cat("text         the tokens that the run was begun with, ", folder.tokens().string()));
     return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
   }
-  const Sources sources = find_sources(data.data.empty() ? default_corpus() : split_paths(data.data));
+  const Sources sources = checked_sources(data);
+  std::vector<std::string> warnings;
+  if (!sources.skipped.empty()) warnings.push_back("left out: " + describe_skipped(sources.skipped));
+  auto warn = [&, said = size_t{0}]() mutable {
+    for (; said < warnings.size(); ++said) progress.note("warning: " + warnings[said]);
+  };
+  warn();  // before work that may take long
   const auto tokenizer = find_tokenizer(data, folder, sources, progress);
-  return open_run_data(config, tokenizer, tokenize(data, folder, sources, tokenizer, progress));
+  const fs::path tokens = tokenize(data, folder, sources, tokenizer, progress, warnings);
+  warn();
+  RunData opened = open_run_data(config, tokenizer, tokens);
+  opened.warnings = std::move(warnings);
+  return opened;
 }
 
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {

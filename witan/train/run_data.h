@@ -6,6 +6,7 @@
 
 #include "witan/data/batch.h"
 #include "witan/data/samples.h"
+#include "witan/data/split.h"
 #include "witan/report/progress.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/config.h"
@@ -17,8 +18,12 @@ struct RunData {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const Samples> train, held_out;
   BatchOptions batch;
-  std::string fingerprint;  // of the tokens: a run goes on with those it began with
+  std::string fingerprint;                 // of the tokens: a run goes on with those it began with
+  std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
 };
+
+// How much of the text is held out, the same for a run and for who prepares its shards.
+SplitOptions split_options(const DataConfig& config);
 
 // How batches treat ends of text. Throws ConfigError when an option needs one and the tokenizer has none.
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer);
@@ -26,11 +31,14 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 // Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
 
-// Whether there is any text where the config says. Throws DataError.
+// Whether there is text where the config says, and it is UTF-8 as far as a look at each file's beginning shows. Throws
+// DataError, CorruptionError, IoError.
 void check_sources(const DataConfig& config);
 
 // Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
-// done before. A run that has saved a checkpoint goes on with the tokens in its folder, wherever the text is by then.
+// done before, from the same text with the same options: what a start that ended early has left is no more than work
+// that need not be done again. A run that has saved a checkpoint goes on with the tokenizer and the tokens in its
+// folder, wherever the text is by then.
 // Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
 

@@ -15,6 +15,16 @@ inline constexpr uint64_t kTokenizerText = 256 << 20;
 Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Source>& sources,
                           const CorpusOptions& options, Progress& progress);
 
+// The tokenizer in `path` if it was trained on these very sources (path, size, time of change) with these options, as
+// the file beside it, tokenizer_record(), says; else trains one, and writes both. Says on `progress` what it does, and
+// why a file that is there is not taken. Whatever a start that ended early has left decides nothing so. Throws what
+// train_tokenizer() throws, and DiskFullError.
+Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config, const std::vector<Source>& sources,
+                            const CorpusOptions& options, Progress& progress);
+
+// Where it stands what the tokenizer in `path` was trained on: docs/formats/tokenizer_json.md.
+fs::path tokenizer_record(const fs::path& path);
+
 // Bytes on disk.
 uint64_t total_bytes(const std::vector<Source>& sources);
 

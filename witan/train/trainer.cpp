@@ -334,6 +334,7 @@ void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& 
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   run.recorder = &recorder.emplace(run.config, run.plan, folder, progress);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
+  for (const std::string& warning : run.data.warnings) recorder->warn(warning);
 
   if (run.config.train.sample_tokens > 0 && !run.config.writes_sample())
     progress.note("sample       none: no rank holds the whole model; witan generate loads it");

@@ -1,0 +1,45 @@
+#include "witan/data/encoding.h"
+
+#include "data_support.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Encoding guess(const std::string& text) {
+  return guess_encoding(text, find_invalid_utf8(text));
+}
+
+TEST(EncodingTest, GuessesByWhereBytesBeyondAsciiStand) {
+  EXPECT_EQ(guess("Un caf\xE9 \xE0 la cr\xE8me, s'il vous pla\xEEt"), Encoding::latin1);
+  EXPECT_EQ(guess("\x93quoted\x94 \x96 caf\xE9"), Encoding::windows_1252);
+  EXPECT_EQ(guess("\xC4\xE3\xBA\xC3\xA3\xAC\xCA\xC0\xBD\xE7"), Encoding::several_bytes);  // GB18030
+  EXPECT_EQ(guess("\xF0\xD2\xC9\xD7\xC5\xD4, \xCD\xC9\xD2"), Encoding::several_bytes);    // KOI8-R
+  EXPECT_EQ(guess("\xC3\xA9t\xC3\xA9 \xC3\xA0 \xC3\xA8 \xC3\xAA \xC3\xB4 \xFF"), Encoding::damaged_utf8);
+}
+
+TEST(EncodingTest, LooksAroundTheByteAlone) {
+  const std::string ascii(1 << 20, 'a');
+  std::string accents;
+  for (int i = 0; i < 1000; ++i) accents += "\xC3\xA9 ";
+  EXPECT_EQ(guess(accents + ascii + "\xE9 is latin1 here"), Encoding::latin1);
+}
+
+TEST(EncodingTest, NamesTheCommandThatConverts) {
+  const auto explain = [](const fs::path& path, const std::string& text) {
+    return explain_invalid_utf8(path, text, find_invalid_utf8(text));
+  };
+  EXPECT_THAT(explain("notes/a.txt", "caf\xE9"), AllOf(HasSubstr("`iconv -f latin1 -t utf-8 notes/a.txt > a.utf8.txt`"),
+                                                       HasSubstr("--replace-invalid-utf8")));
+  EXPECT_THAT(explain("a.txt.gz", "caf\xE9"), HasSubstr("`zcat a.txt.gz | iconv -f latin1 -t utf-8 > a.utf8.txt`"));
+  EXPECT_THAT(explain("my notes.txt", "\x93x\x94"), HasSubstr("iconv -f windows-1252 -t utf-8 'my notes.txt' > "));
+  EXPECT_THAT(explain("a.txt", "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9 \xFF"),
+              AllOf(HasSubstr("damaged"), Not(HasSubstr("iconv"))));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,15 @@
+// Flags of the commands that read text, spelled as keys of a configuration are.
+#pragma once
+
+#include "witan/data/corpus.h"
+
+namespace CLI {
+class App;
+}
+
+namespace witan::cli {
+
+// --json-key, --bad-row-share and --replace-invalid-utf8.
+void add_text_args(CLI::App& command, CorpusOptions& options);
+
+}  // namespace witan::cli

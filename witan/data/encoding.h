@@ -1,0 +1,26 @@
+// What text that is not UTF-8 may be encoded in, and what to do about it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "witan/base/file.h"
+
+namespace witan {
+
+enum class Encoding {
+  damaged_utf8,  // most sequences are UTF-8, a few are not
+  latin1,        // ISO-8859-1
+  windows_1252,  // the same with letters and quotation marks where ISO-8859-1 has control characters
+  several_bytes  // of another script: GB18030, Shift_JIS, Big5, EUC-KR, KOI8-R ...
+};
+
+// Guesses from some 64 KiB around the byte at `at`, which is not UTF-8. A guess: single-byte encodings differ in what
+// their bytes mean alone, which no program can see.
+Encoding guess_encoding(std::string_view text, size_t at);
+
+// The end of a message about such a byte of `path`: what the text looks like, the command that converts the file, and
+// the flag that takes it as it is.
+std::string explain_invalid_utf8(const fs::path& path, std::string_view text, size_t at);
+
+}  // namespace witan
