@@ -82,6 +82,9 @@ int64_t Arena::live() const {
   return std::accumulate(live_.begin(), live_.end(), int64_t{0});
 }
 
+// Where a block goes depends on the blocks that are live, and on nothing that was freed before: a step, an evaluation
+// or a sample that begins with the same blocks takes the same addresses, whatever ran before it and however often. That
+// is why one of each in a plan stands for all of a run.
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
   int64_t offset = top_;
@@ -93,19 +96,11 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
     free_.erase(start);
     if (block > size) release_block(start + size, block - size);
   } else {
-    // The free block that ends at the top, if there is one, grows.
-    if (!free_.empty() && free_.rbegin()->first + free_.rbegin()->second == top_) {
-      offset = free_.rbegin()->first;
-      free_by_size_.erase({free_.rbegin()->second, offset});
-      free_.erase(offset);
-    }
-    if (size > reserved_ - offset) {
-      if (offset < top_) release_block(offset, top_ - offset);
+    if (size > reserved_ - top_)
       throw OutOfMemoryError(cat("out of memory: ", format_bytes(static_cast<double>(bytes)), " of ", name_of(tag),
                                  " asked for, ", format_bytes(static_cast<double>(live())), " in use of ",
                                  format_bytes(static_cast<double>(reserved_)),
                                  " reserved; `witan plan` shows what needs how much"));
-    }
     top_ = offset + size;
     high_water_ = std::max(high_water_, top_);
   }
@@ -139,6 +134,10 @@ void Arena::release_block(int64_t offset, int64_t bytes) {
       free_by_size_.erase({previous->second, previous->first});
       free_.erase(previous);
     }
+  }
+  if (offset + bytes == top_) {  // no live block is behind it
+    top_ = offset;
+    return;
   }
   free_.emplace(offset, bytes);
   free_by_size_.emplace(bytes, offset);
