@@ -27,24 +27,27 @@ Var Residual::sum(Tape& tape) const {
 }
 
 // A block that is computed again keeps one tensor, its input: sums are formed at once.
-BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness) {
-  if (recompute_ != Recompute::full) return compute(tape, std::move(x), where, randomness);
-  const auto out = recomputed(tape, {x.sum(tape)}, [this, where, randomness](Tape& on, const std::vector<Var>& in) {
-    const BlockOutput block = compute(on, {in[0], {}}, where, randomness);
+BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness,
+                           Dropping dropping) {
+  if (recompute_ != Recompute::full) return compute(tape, std::move(x), where, randomness, dropping);
+  const auto again = [this, where, randomness, dropping](Tape& on, const std::vector<Var>& in) {
+    const BlockOutput block = compute(on, {in[0], {}}, where, randomness, dropping);
     const Var y = block.x.sum(on);
     if (!is_moe()) return std::vector{y};
     return std::vector{y, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
-  });
+  };
+  const auto out = recomputed(tape, {x.sum(tape)}, again);
   if (!is_moe()) return {{out[0], {}}, {}, {}, {}};
   return {{out[0], {}}, out[1], out[2], out[3].value()};
 }
 
-BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness) {
+BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness,
+                           Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_ == Recompute::selective);
   in = {};
   const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
-  return feed_forward(tape, x, mixed, randomness);
+  return feed_forward(tape, x, mixed, randomness, dropping);
 }
 
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,

@@ -25,16 +25,16 @@ class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes);
 
-  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness);  // x [B, S, D]
+  // x [B, S, D]
+  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   Attention& attention() { return attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
-  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const Randomness& randomness);
+  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
   // Of x + mixed, where `mixed` is what attention adds.
-  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
-                           Dropping dropping = Dropping::by_capacity);
+  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness, Dropping dropping);
 
   Recompute recompute_;
   Norm attention_norm_;

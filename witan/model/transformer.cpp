@@ -103,7 +103,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   if (!x.defined()) x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);
   Residual residual = {std::move(x), {}};  // [B, S, D]
   for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
-    BlockOutput next = block->forward(tape, std::move(residual), where, input.randomness);
+    BlockOutput next = block->forward(tape, std::move(residual), where, input.randomness, input.dropping);
     residual = std::move(next.x);
     if (!block->is_moe()) continue;
     out.balance_losses.push_back(next.balance_loss);

@@ -17,6 +17,7 @@ struct ModelInput {
   Tensor tokens;  // [B, S] int32
   Positions where;
   Randomness randomness = {};  // of dropout
+  Dropping dropping = Dropping::by_capacity;
 };
 
 struct ModelOutput {

@@ -146,7 +146,7 @@ Routing Router::forward(Tape& tape, const Var& x, Dropping dropping) {
 
 // logits [T, E], of so many sequences
 Routing Router::route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const {
-  Group* const parts = dropping == Dropping::never ? nullptr : context_;  // generation divides no sequence
+  Group* const parts = dropping == Dropping::never ? nullptr : context_;  // what it decides needs no others
   const int64_t balanced = config_.balances_sequences() && dropping != Dropping::never ? sequences : 1;
   Routing routing = ops::route(tape, logits, config_.moe_router_topk, config_.moe_router_pre_softmax, parts, balanced);
   if (dropping == Dropping::never) return routing;

@@ -19,8 +19,9 @@ struct Routing {
   Var z_loss;        // [1] unscaled
 };
 
-// Training drops what is beyond an expert's capacity. Generation never does: a token's choice of words must not depend
-// on how many were read together with it.
+// Training drops what is beyond an expert's capacity. Evaluation and generation never do: what a model makes of a text
+// must not depend on the texts, and on how many tokens, are read together with it. Their losses of the router, which
+// nobody asks for, are those of the tokens at hand.
 enum class Dropping : uint8_t { by_capacity, never };
 
 namespace ops {
@@ -51,7 +52,7 @@ class Router : public Module {
 
   // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis divide that by tokens, all of them
   // route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank. Rows of B are
-  // the sequences that seq_aux_loss balances; [T, D] is one. Generation's losses are those of all tokens together.
+  // the sequences that seq_aux_loss balances; [T, D] is one.
   Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity);
 
  private:

@@ -9,10 +9,16 @@ namespace witan {
 
 namespace {
 
+ModelInput input_of(Stream& stream, const Batch& batch) {
+  ModelInput input = upload(stream, batch);
+  input.dropping = Dropping::never;
+  return input;
+}
+
 // A batch's way through a chunk of layers: to the next one's input or, by the last, to its nats.
 Var look(Tape& tape, Transformer& model, const Batch& batch, int chunk, Var x, Evaluation& found) {
   Stream& stream = tape.stream();
-  ModelOutput out = model.forward(tape, upload(stream, batch), chunk, std::move(x));
+  ModelOutput out = model.forward(tape, input_of(stream, batch), chunk, std::move(x));
   if (out.x.defined()) return out.x;
   const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()), 1.0);
   const ops::CrossEntropy entropy = model.loss(tape, std::move(out.logits), ids, weights);

@@ -1,4 +1,5 @@
-// The loss of a model on one batch, without gradients.
+// The loss of a model on one batch, without gradients. Nothing is dropped, neither by dropout nor beyond a capacity of
+// experts: the loss of a sequence depends on no other sequence.
 #pragma once
 
 #include <span>
