@@ -105,6 +105,18 @@ TEST_F(PromiseTest, HoldsForADenseModelOnOneRankOfTwoThreads) {
   expect_kept({"--ranks", "1", "--num-experts", "0", "--threads", "2"});
 }
 
+// An evaluation gathers units of the model in another order than a step does, and has several batches.
+TEST_F(PromiseTest, HoldsForSeveralEvaluationsOfDividedValues) {
+  expect_kept({"--mesh", "shard=2", "--data-parallel-sharding-strategy", "optim_grads_params", "--threads", "1",
+               "--position-embedding-type", "learned_absolute", "--max-position-embeddings", "64",
+               "--untie-embeddings-and-output-weights", "--micro-batch-size", "4", "--eval-interval", "1"});
+}
+
+TEST_F(PromiseTest, HoldsForAPipelineOfExpertsWithACapacity) {
+  expect_kept({"--mesh", "pipeline=2", "--threads", "1", "--moe-expert-capacity-factor", "0.5", "--micro-batch-size",
+               "4", "--eval-interval", "2", "--log-params-norm"});
+}
+
 TEST_F(PromiseTest, PlansForAnotherMachineAndRefuses) {
   const std::vector<std::string> big = {"plan", "--num-layers",  "8",          "--seq-length", "1024", "--ranks",
                                         "2",    "--runs-folder", own_ / "runs"};

@@ -41,6 +41,38 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
       << above;
 }
 
+// A tag may be off where the arena's end is not.
+TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
+  const RunConfig config = witan::testing::small_config();
+  MemoryEvent rank;
+  rank.tags = {{"communication", 512}, {"weights", 1024}};
+  rank.peak = 1536;
+  MemoryEvent other = rank;
+  other.rank = 1;
+  RunPlan plan;
+  plan.memory = {rank, other};
+  RunResult result;
+  result.finished = true;
+  result.memory = plan.memory;
+  const auto summary = [&] {
+    return said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, config, plan, result, "run/report.html", progress);
+      std::fclose(in);
+    });
+  };
+  EXPECT_TRUE(contains(summary(), "arenas used 3.00 KiB, as planned\n")) << summary();
+  result.memory[1].tags["communication"] = 1024;
+  EXPECT_TRUE(contains(summary(),
+                       "arenas used 3.00 KiB, of 3.00 KiB planned\n"
+                       "             rank 1: communication 1024 of 512 bytes planned\n"))
+      << summary();
+  result.finished = false;
+  EXPECT_TRUE(contains(summary(), "arenas used 3.00 KiB, of 3.00 KiB planned\n")) << summary();
+  EXPECT_FALSE(contains(summary(), "rank 1")) << summary();
+}
+
 TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
   RunConfig before = witan::testing::small_config();
   before.train.train_iters = 100;

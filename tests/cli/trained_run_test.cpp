@@ -98,6 +98,58 @@ TEST_F(TrainedRunTest, TextLongerThanTheSamplesIsWarnedOf) {
   EXPECT_TRUE(contains(said.err, "of the samples that the model was trained on (seq_length)")) << said.err;
 }
 
+// Several batches take no more than one, whatever scratch so many threads have; a shorter last one has its own share.
+TEST_F(TrainedRunTest, EvaluationFitsItsArenaOnAnyNumberOfThreads) {
+  for (int i = 0; i < 20; ++i) write_text(own_ / ("text/" + std::to_string(i) + ".txt"), some_text(60));
+  const std::string runs = own_ / "runs";
+  const Said trained = witan({"train",
+                              "--runs-folder",
+                              runs,
+                              "--data",
+                              own_ / "text",
+                              "--tokenizer-vocab-size",
+                              "300",
+                              "--train-iters",
+                              "1",
+                              "--sample-tokens",
+                              "0",
+                              "--held-out-fraction",
+                              "0.3",
+                              "--threads",
+                              "1",
+                              "--ranks",
+                              "1",
+                              "--global-batch-size",
+                              "8",
+                              "--num-layers",
+                              "2",
+                              "--hidden-size",
+                              "64",
+                              "--micro-batch-size",
+                              "8",
+                              "--seq-length",
+                              "128",
+                              "--eval-iters",
+                              "2"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  std::string table, all;
+  for (const char* threads : {"1", "2", "3", "4"}) {
+    const auto eval = [&](std::vector<std::string> args) {
+      args.insert(args.end(), {"--runs-folder", runs, "--threads", threads});
+      const Said said = witan(args);
+      EXPECT_EQ(said.code, 0) << threads << " threads: " << said.err;
+      return said.out;
+    };
+    const std::string here = eval({"eval"}), here_all = eval({"eval", "--all", "--json"});
+    eval({"eval", "--all"});
+    eval({"eval", "--json"});
+    eval({"eval", "--data", own_ / "text", "--json"});
+    if (table.empty()) table = here, all = here_all;
+    EXPECT_EQ(here, table) << threads << " threads";
+    EXPECT_EQ(here_all, all) << threads << " threads";
+  }
+}
+
 TEST_F(TrainedRunTest, GreedyTextDependsOnNoSeed) {
   const std::string text = run({"generate", "the", "--greedy", "--max-tokens", "10"}).out;
   EXPECT_EQ(run({"generate", "the", "--greedy", "--max-tokens", "10", "--seed", "9"}).out, text);

@@ -11,24 +11,11 @@
 namespace witan {
 namespace {
 
-using testing::count_real_run;
-using testing::counts_of;
-using testing::RankCounts;
 using testing::run_engine;
 using testing::small_config;
 
-// The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
-// every group has sent what was counted.
-void expect_kept(const RunConfig& config, size_t looks = 1) {
-  constexpr int64_t kPrompt = 3;
-  const Plan plan = make_plan(config, {kPrompt});
-  const auto real = count_real_run(config, plan, kPrompt, looks);
-  for (const RankPlan& rank : plan.ranks) {
-    const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];
-    EXPECT_EQ(promised.arena_bytes, found.arena_bytes) << "rank " << rank.rank;
-    EXPECT_EQ(promised.tags, found.tags) << "rank " << rank.rank;
-    EXPECT_EQ(promised.sent, found.sent) << "rank " << rank.rank;
-  }
+void expect_kept(const RunConfig& config, size_t evaluated = 3) {
+  testing::expect_kept(config, {3, evaluated});
 }
 
 struct Case {
@@ -63,12 +50,30 @@ TEST(Plan, PredictsTheArenaOfTheRunOnEveryRankAndTag) {
   }
 }
 
-// What ranks tell each other of it takes no more than of a single micro-batch.
-TEST(Plan, PredictsTheArenaHoweverLongALookIs) {
+// However many micro-batches an evaluation has, it takes what one takes, or through a pipeline those of a step.
+TEST(Plan, PredictsTheArenaHoweverLongAnEvaluationIs) {
   RunConfig config = small_config();
   config.model.moe.num_experts = 0;
   config.parallel = {2, 1, 1};
-  expect_kept(config, 200);
+  for (const size_t evaluated : {1, 2, 200}) expect_kept(config, evaluated);
+  config.parallel.pipeline_model_parallel_size = 2;
+  for (const size_t evaluated : {1, 2, 7, 8, 9}) expect_kept(config, evaluated);
+}
+
+// A second micro-batch finds what the first has left of the units of its model: nothing, or all of them.
+TEST(Plan, PredictsTheArenaOfAnEvaluationWhereValuesAreDivided) {
+  for (const bool reshard : {true, false})
+    for (const size_t evaluated : {1, 2, 5}) {
+      RunConfig config = testing::gpt_run_config();
+      config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
+      config.model.untie_embeddings_and_output_weights = true;
+      config.train.global_batch_size = 8;
+      config.parallel = {2, 1, 1};
+      config.parallel.use_distributed_optimizer = true;
+      config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+      config.parallel.reshard_after_forward = reshard;
+      expect_kept(config, evaluated);
+    }
 }
 
 TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {
@@ -179,10 +184,9 @@ TEST(Plan, PredictsTheArenaWithACapacityAndItIsSmaller) {
       for (const char* policy : {"probs", "position"}) {
         config.model.moe.moe_expert_capacity_factor = 0.5;
         config.model.moe.moe_token_drop_policy = policy;
-        const int64_t planned = make_plan(config).arena_bytes();
-        EXPECT_EQ(planned, run_engine(config, 3).arena_high_water)
-            << policy << ", recompute " << granularity << ", experts over " << expert;
-        EXPECT_LT(planned, dropless);
+        SCOPED_TRACE(cat(policy, ", recompute ", granularity, ", experts over ", expert));
+        expect_kept(config);
+        EXPECT_LT(make_plan(config).arena_bytes(), dropless);
       }
     }
 }

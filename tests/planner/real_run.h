@@ -1,4 +1,4 @@
-// A real run of a config on thread ranks, step by step, for comparison with its plan.
+// A real run of a config on thread ranks, phase by phase, for comparison with its plan.
 #pragma once
 
 #include <map>
@@ -24,10 +24,15 @@ inline RankCounts counts_of(const RankPlan& plan) {
   return {plan.arena_bytes, plan.tags, plan.sent};
 }
 
-// Two steps, a look at held-out text, without a pipeline of `looks` micro-batches, and a sample of `prompt_tokens` and
-// more, as a run takes them, in arenas of the planned size.
-inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, int64_t prompt_tokens,
-                                              size_t looks = 1) {
+// What a run does around its steps, apart from its configuration.
+struct RealRun {
+  int64_t prompt_tokens = 1;  // of the sample
+  size_t evaluated = 1;       // micro-batches of a rank in each evaluation
+};
+
+// The phases of a run in the order of the trainer, in arenas of the planned size: steps and evaluations, a save, and a
+// sample at the end. What is sent is counted in the second step.
+inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, const RealRun& run = {}) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
   ThreadWorld world(ranks);
@@ -38,24 +43,49 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[r].arena_bytes), pool);
     Engine engine(stream, groups, config);
-    for (int64_t step = 1; step <= 2; ++step) {
+    const bool tells = config.log.megatron();
+    if (tells) gather_times(stream, groups.world(), {{"setup", 0}, {"data", 0}});
+    const auto step = [&](int64_t number) {
       for (Group* group : groups.all()) group->reset_sent();
-      engine.step(own_batches(config, layout, rank, step), step, step - 1);
-    }
-    for (const Group* group : groups.all())
-      if (group->size() > 1 && !group->sent().empty()) counts[r].sent[group->name()] = group->sent();
-    const bool staged = config.parallel.pipeline_model_parallel_size > 1;
-    engine.evaluate(staged ? own_batches(config, layout, rank, 3) : std::vector(looks, random_batch(config, 99)));
+      const StepResult done = engine.step(own_batches(config, layout, rank, number), number, number - 1);
+      for (const Group* group : groups.all())
+        if (number == 2 && group->size() > 1 && !group->sent().empty()) counts[r].sent[group->name()] = group->sent();
+      if (config.log.log_params_norm) engine.params_norm();
+      if (tells) gather_times(stream, groups.world(), named(done.times, config.log.timing_log_level));
+    };
+    const auto evaluate = [&] {
+      engine.evaluate(std::vector(run.evaluated, random_batch(config, 99)));
+      if (tells) gather_times(stream, groups.world(), {{"evaluate", 0}});
+    };
+    step(1);
+    step(2);
+    evaluate();
+    step(3);
+    engine.state();
+    evaluate();
     GenerateOptions options;
-    options.max_tokens = config.train.sample_tokens;
-    if (config.writes_sample())
-      generate(stream, engine.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options);
+    options.max_tokens = tokens_that_fit(engine.model(), run.prompt_tokens, config.train.sample_tokens);
+    if (config.writes_sample() && options.max_tokens > 0 && run.prompt_tokens > 0)
+      generate(stream, engine.model(), std::vector<int32_t>(static_cast<size_t>(run.prompt_tokens), 1), options);
     counts[r].arena_bytes = stream.arena().high_water();
     for (int tag = 0; tag < kMemoryTags; ++tag)
       counts[r].tags[std::string(name_of(static_cast<MemoryTag>(tag)))] =
           stream.arena().peak(static_cast<MemoryTag>(tag));
   });
   return counts;
+}
+
+// The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
+// every group has sent what was counted.
+inline void expect_kept(const RunConfig& config, const RealRun& run) {
+  const Plan plan = make_plan(config, {run.prompt_tokens});
+  const auto real = count_real_run(config, plan, run);
+  for (const RankPlan& rank : plan.ranks) {
+    const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];
+    EXPECT_EQ(promised.arena_bytes, found.arena_bytes) << "rank " << rank.rank;
+    EXPECT_EQ(promised.tags, found.tags) << "rank " << rank.rank;
+    EXPECT_EQ(promised.sent, found.sent) << "rank " << rank.rank;
+  }
 }
 
 }  // namespace witan::testing

@@ -97,7 +97,7 @@ void expect_kept(const Case& c) {
   config.validate();
   SCOPED_TRACE(cat(c.mesh, ", ", c.strategy));
   const Plan plan = make_plan(config);
-  const std::vector<RankCounts> real = count_real_run(config, plan, 1);
+  const std::vector<RankCounts> real = count_real_run(config, plan);
   for (const RankPlan& rank : plan.ranks) {
     const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];
     EXPECT_FALSE(found.sent.empty()) << "rank " << rank.rank;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <set>
+#include <utility>
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
@@ -54,8 +56,10 @@ TextBatches given_text(const Args& args, const TrainedRun& run) {
 Score score(Context& context, const Args& args, const TrainedRun& run) {
   const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run);
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
-    // Batches are of equal size but for the last, which is smaller: the first one needs the most.
-    evaluate(stream, meta, text.batches.front());
+    // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
+    std::set<std::pair<int64_t, int64_t>> shapes;
+    for (const Batch& batch : text.batches)
+      if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch);
   });
   Progress progress(context.err, progress_options(context.err));
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");

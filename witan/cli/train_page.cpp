@@ -58,17 +58,40 @@ std::string share_of_machine(const Plan& plan, const Timing& timing) {
                      timing.ceilings.busy ? ", measured while it was busy (`witan doctor` measures again)" : "");
 }
 
+// Of each rank, what took another number of bytes than planned: "rank 1: communication 380416 of 249344 bytes planned".
+std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& result) {
+  std::vector<std::string> off;
+  for (const MemoryEvent& found : result.memory) {
+    const MemoryEvent& planned = promised.memory[static_cast<size_t>(found.rank)];
+    const auto compare = [&](const std::string& what, int64_t took, int64_t of) {
+      if (took != of) off.push_back(fmt::format("rank {}: {} {} of {} bytes planned", found.rank, what, took, of));
+    };
+    compare("arena", found.peak, planned.peak);
+    for (const auto& [tag, bytes] : found.tags) compare(tag, bytes, planned.tags.at(tag));
+  }
+  return off;
+}
+
 // What the plan promised about memory, beside what came of it.
 void summarise_memory(const RunPlan& promised, const RunResult& result, Progress& progress) {
-  int64_t arenas = 0;
-  for (const MemoryEvent& rank : result.memory) arenas += rank.peak;
+  int64_t arenas = 0, planned = 0;
+  for (const MemoryEvent& rank : result.memory) {
+    arenas += rank.peak;
+    planned += promised.memory[static_cast<size_t>(rank.rank)].peak;
+  }
   const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
+  const std::vector<std::string> off = off_plan(promised, result);
   std::string line =
-      fmt::format("memory       {} used {}, as planned", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas));
+      fmt::format("memory       {} used {}, {}", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas),
+                  off.empty() ? "as planned" : fmt::format("of {} planned", bytes(planned)));
   if (result.peak_resident)
     line += fmt::format("; the process {} at most, of {} planned", bytes(*result.peak_resident),
                         bytes(promised.resident_bytes));
   progress.note(line);
+  if (!result.finished) return;  // it need not have come to what takes most
+  constexpr size_t kShown = 8;
+  for (size_t i = 0; i < std::min(off.size(), kShown); ++i) progress.note("             " + off[i]);
+  if (off.size() > kShown) progress.note(cat("             and ", off.size() - kShown, " more, in metrics.jsonl"));
 }
 
 bool differs(double a, double b) {

@@ -208,6 +208,15 @@ void DividedValues::release(Unit& unit) {
   unit.gathered = false;
 }
 
+void DividedValues::begin_passes() {
+  if (reshard_after_forward_) return release();
+  for (size_t unit = 0; unit < units_.size(); ++unit) need(unit);
+}
+
+void DividedValues::end_pass() {
+  if (reshard_after_forward_) release();
+}
+
 void DividedValues::release() {
   for (Unit& unit : units_) release(unit);
 }

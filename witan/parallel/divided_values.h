@@ -41,6 +41,10 @@ class DividedValues {
     beside_ = beside;
     prefetches_ = beside && prefetch;
   }
+  // Around forwards that no backward follows: begin_passes() before the first, end_pass() after each, release() after
+  // the last. Every pass then begins with the same units: with none, or without reshard_after_forward with all.
+  void begin_passes();
+  void end_pass();
   // Gives back what is gathered: before values change, and where nothing reads them for a while.
   void release();
 

@@ -21,6 +21,12 @@ Layout layout_of(const RunConfig& config) {
   return {config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts};
 }
 
+int64_t most_prompt_tokens(const RunConfig& config) {
+  const auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
+  const AttentionConfig& attention = config.model.attention;
+  return attention.learned_positions() ? std::min(bytes, attention.max_position_embeddings - 1) : bytes;
+}
+
 int64_t micro_batches_of_a_rank(const RunConfig& config) {
   return config.micro_batches() / config.parallel.data_ranks();
 }
@@ -49,24 +55,26 @@ void MetaRank::step(int64_t micro_batches, int64_t iteration) {
   engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
 }
 
-void MetaRank::evaluate(int64_t micro_batches) {
-  engine_.evaluate(batches_of(config_, micro_batches));
+int64_t MetaRank::evaluate() {
+  const int64_t together = engine_.evaluated_together();
+  engine_.evaluate(batches_of(config_, together));
+  return together;
 }
 
 void MetaRank::log() {
   if (config_.log.log_params_norm) engine_.params_norm();
   if (!config_.log.megatron()) return;
   gather_times(stream_, groups_.world(), {{"setup", 0}, {"data", 0}});
+  if (config_.train.train_iters < config_.train.log_interval) return;
   gather_times(stream_, groups_.world(), named({}, config_.log.timing_log_level));
 }
 
 void MetaRank::sample(int64_t prompt_tokens) {
-  const auto most = engine_.model().most_positions();  // with room for one that is new
-  const int64_t tokens = most ? std::min(prompt_tokens, *most - 1) : prompt_tokens;
-  if (!config_.writes_sample() || tokens == 0) return;
+  if (!config_.writes_sample() || prompt_tokens == 0) return;
   GenerateOptions options;
-  options.max_tokens = tokens_that_fit(engine_.model(), tokens, config_.train.sample_tokens);
-  generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(tokens)), options);
+  options.max_tokens = tokens_that_fit(engine_.model(), prompt_tokens, config_.train.sample_tokens);
+  if (options.max_tokens == 0) return;
+  generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens)), options);
 }
 
 std::map<std::string, int64_t> MetaRank::saved_tensors() {

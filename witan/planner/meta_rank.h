@@ -19,6 +19,9 @@ using SentBytes = std::map<std::string, std::map<std::string, double>>;
 
 Layout layout_of(const RunConfig& config);
 int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
+// Of the sample's prompt, before a tokenizer says how many it has: one for each byte, with room for a new one where
+// positions are learned.
+int64_t most_prompt_tokens(const RunConfig& config);
 std::vector<Batch> batches_of(const RunConfig& config,
                               int64_t count);  // micro-batches, of which a meta device needs sizes
 // What the rank's group of experts will find: GPUs of one process may reach each other's memory. Those that are not
@@ -31,7 +34,8 @@ class MetaRank {
   MetaRank(const RunConfig& config, const Layout& layout, int rank);
 
   void step(int64_t micro_batches, int64_t iteration);
-  void evaluate(int64_t micro_batches);
+  // What Engine::evaluate() runs over and over: micro-batches, of which it returns the number.
+  int64_t evaluate();
   void log();  // the collectives of logging, which are not part of every step
   void sample(int64_t prompt_tokens);
   void gather_values() { engine_.gather_values(); }  // which are of a step, not of what reads them after it

@@ -12,6 +12,18 @@
 namespace witan {
 namespace {
 
+// Of so many alike, what one costs.
+KernelCosts each(KernelCosts costs, double count) {
+  for (auto& [part, kernels] : costs)
+    for (auto& [kernel, cost] : kernels) cost = {cost.flops / count, cost.bytes / count};
+  return costs;
+}
+SentBytes each(SentBytes sent, double count) {
+  for (auto& [group, operations] : sent)
+    for (auto& [operation, bytes] : operations) bytes /= count;
+  return sent;
+}
+
 RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
   MetaRank meta(config, layout, rank);
   meta.step(micro_batches_of_a_rank(config), 1);
@@ -24,12 +36,12 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
 
   meta.gather_values();
   meta.log();
-  // A run also looks at held-out text and writes a sample.
+  // A run also evaluates and writes a sample. Each begins with what a step leaves in the arena and leaves the same, so
+  // that one of each is all of them, in whatever order they come.
   meta.reset_costs();
-  meta.evaluate(1);
-  plan.look = meta.costs();
-  plan.look_sent = meta.sent();
-  if (config.parallel.pipeline_model_parallel_size > 1) meta.evaluate(micro_batches_of_a_rank(config));
+  const auto together = static_cast<double>(meta.evaluate());
+  plan.look = each(meta.costs(), together);
+  plan.look_sent = each(meta.sent(), together);
   meta.sample(prompt_tokens);
 
   plan.why_eager = meta.why_eager();
@@ -37,10 +49,6 @@ RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int6
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
-}
-
-int64_t most_prompt_tokens(const RunConfig& config) {
-  return static_cast<int64_t>(config.train.sample_prompt.size());
 }
 
 constexpr size_t kEveryClass = std::numeric_limits<size_t>::max();

@@ -80,8 +80,8 @@ int64_t estimate_arena_bytes(const RunConfig& config) {
     MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config.parallel.ranks / stages)));
     for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
     meta.log();
-    meta.evaluate(stages > 1 ? micro_batches : 1);
-    meta.sample(static_cast<int64_t>(config.train.sample_prompt.size()));
+    meta.evaluate();
+    meta.sample(most_prompt_tokens(config));
     bytes += (meta.arena().high_water() + left_out) * (config.parallel.ranks / stages);
   }
   return bytes;

@@ -263,24 +263,38 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
   return gathered;
 }
 
-// Through a pipeline as many at a time as in a step, which is what the plan knows of.
+int64_t Engine::evaluated_together() const {
+  return stages_.stages() == 1 ? 1 : config_.micro_batches() / groups_.layout().data_ranks();
+}
+
+// Runs of evaluated_together() micro-batches, each of which begins with the memory that the one before it began with:
+// however many there are, they take what one takes. A last run that is short is filled up, and what fills it counts
+// nothing.
 Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
   const TrailScope trail(stream_, Trail::Phase::evaluation);
   const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
-  const size_t most = static_cast<size_t>(config_.micro_batches() / groups_.layout().data_ranks());
+  const auto most = static_cast<size_t>(evaluated_together());
+  if (divided_values_) divided_values_->begin_passes();
   std::vector<double> own;  // of each batch: nats, targets
   for (size_t begin = 0; begin < batches.size(); begin += most) {
-    const std::span<const Batch> some = std::span(batches).subspan(begin, std::min(most, batches.size() - begin));
-    PipelineChannel channel(groups_.of(Axis::pipeline),
-                            pipeline(static_cast<int64_t>(some.size()), Pipeline::Passes::forward),
-                            residual_shape(config_, some.front()), config_.model.compute_dtype());
-    for (const Evaluation& part : witan::evaluate(stream_, model_, channel, some))
-      own.insert(own.end(), {part.nats, part.targets});
+    std::vector<Batch> filled;
+    std::span<const Batch> run = std::span(batches).subspan(begin, std::min(most, batches.size() - begin));
+    const size_t real = run.size();
+    if (real < most) {
+      filled.assign(run.begin(), run.end());
+      filled.resize(most, run.back());
+      run = filled;
+    }
+    PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
+                            residual_shape(config_, run.front()), config_.model.compute_dtype());
+    const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
+    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
+    if (divided_values_) divided_values_->end_pass();
   }
   release_values();
   stream_.set_part(before);
-  // Batch by batch, however many a look has: the plan knows of one. Summed rank by rank.
+  // Batch by batch, so that this too takes what one takes. Summed rank by rank.
   std::vector<std::vector<double>> all;
   for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
   Evaluation sum;

@@ -70,8 +70,10 @@ class Engine {
   }
 
   // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many, whole
-  // ones as to a step.
+  // ones as to a step and of a step's shape. What it takes of memory does not depend on how many.
   Evaluation evaluate(const std::vector<Batch>& whole);
+  // Micro-batches that an evaluation has on their way at once: a pipeline is filled as in a step.
+  int64_t evaluated_together() const;
 
   // Collective: the values that other ranks updated in the last step are here. They come when the model first reads
   // them anyhow; a plan counts what is sent for them apart.

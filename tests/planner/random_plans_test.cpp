@@ -1,0 +1,146 @@
+// The plan is a promise of whole runs, whatever they are made of: random configurations take, to the byte and tag by
+// tag, what was planned, through steps, evaluations, saves and a sample.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <optional>
+
+#include "planner/real_run.h"
+#include "support/long_form.h"
+#include "train/laid_out.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// What is drawn for one configuration: the same for the same number.
+class Draw {
+ public:
+  explicit Draw(uint64_t number) : rng_(2026, number) {}
+
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return *(values.begin() + rng_.below(values.size(), at_++));
+  }
+  // One time in so many.
+  bool rarely(uint64_t times = 3) { return rng_.below(times, at_++) == 0; }
+  int64_t between(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(rng_.below(static_cast<uint64_t>(most - least + 1), at_++));
+  }
+
+ private:
+  const Philox rng_;
+  uint64_t at_ = 0;
+};
+
+void draw_model(Draw& draw, ModelConfig& model) {
+  model.dtype = draw.one_of({"float32", "bfloat16", "float64"});
+  model.num_layers = draw.between(1, 5);
+  model.hidden_size = draw.one_of<int64_t>({16, 24, 32, 72});
+  model.vocab_size = draw.one_of<int64_t>({60, 64, 300, 1004});
+  model.untie_embeddings_and_output_weights = draw.rarely(2);
+  model.recompute_granularity = draw.one_of({"none", "none", "selective", "full"});
+  model.init_method = draw.one_of({"normal", "normal", "torch"});
+  model.mlp.ffn_hidden_size = draw.one_of<int64_t>({8, 24, 52, 1100});
+  model.mlp.swiglu = !draw.rarely();
+  model.attention.num_attention_heads = draw.one_of<int64_t>({2, 4, 8});
+  model.attention.num_query_groups = draw.one_of<int64_t>({1, 2, model.attention.num_attention_heads});
+  if (draw.rarely(2)) {
+    model.attention.position_embedding_type = draw.one_of({"learned_absolute", "learned_absolute", "none"});
+    if (model.attention.learned_positions())
+      model.attention.max_position_embeddings = draw.one_of<int64_t>({16, 24, 64});
+  }
+  if (draw.rarely()) {
+    model.norm.normalization = "LayerNorm";
+    model.norm.norm_bias = draw.rarely(2);
+  }
+  if (draw.rarely(4)) model.hidden_dropout = model.attention.attention_dropout = 0.1;
+  auto& moe = model.moe;
+  moe.num_experts = draw.one_of<int64_t>({0, 4, 4, 8});
+  if (moe.num_experts == 0) {
+    model.add_bias_linear = draw.rarely();
+    return;
+  }
+  moe.moe_router_topk = draw.between(1, 3);
+  moe.moe_grouped_gemm = !draw.rarely(6);
+  moe.moe_z_loss_coeff = draw.one_of({0.0, 1e-3});
+  moe.moe_router_load_balancing_type = draw.one_of({"aux_loss", "seq_aux_loss"});
+  moe.moe_expert_capacity_factor = draw.one_of({0.0, 0.0, 0.5, 1.25});
+  moe.moe_token_drop_policy = draw.one_of({"probs", "position"});
+  if (draw.rarely(4)) moe.moe_layer_freq = "2";
+}
+
+testing::LaidOut draw_layout(Draw& draw) {
+  testing::LaidOut layout;
+  for (const char* axis : {"replicate", "shard", "context", "tensor", "pipeline", "expert", "expert_tensor"}) {
+    const auto size = draw.one_of<int64_t>({1, 1, 1, 2, 2, 4});
+    const bool of_experts = std::string_view(axis).starts_with("expert");
+    if (size > 1 || (of_experts && draw.rarely(2))) layout.mesh += cat(layout.mesh.empty() ? "" : ",", axis, "=", size);
+  }
+  layout.strategy = draw.one_of({"auto", "optim", "optim_grads", "optim_grads_params", "optim_grads_params"});
+  layout.chunks = draw.one_of<int64_t>({0, 0, 0, 2});
+  layout.loss_parallel = !draw.rarely(4);
+  layout.reshard_after_forward = !draw.rarely(4);
+  return layout;
+}
+
+void draw_run(Draw& draw, RunConfig& config) {
+  auto& train = config.train;
+  train.train_iters = 10;
+  train.micro_batch_size = draw.between(1, 3);
+  train.global_batch_size = train.micro_batch_size * draw.between(1, 4) * config.parallel.data_ranks();
+  train.sample_tokens = draw.between(0, 6);
+  train.check_states = draw.rarely(6);
+  config.data.seq_length = draw.one_of<int64_t>({8, 16, 24});
+  config.data.reset_attention_mask = config.data.reset_position_ids = draw.rarely(4);
+  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd"});
+  config.optimizer.lr_warmup_iters = 1;
+  config.parallel.threads = draw.between(1, 2);
+  config.parallel.deterministic = draw.rarely(4);
+  config.parallel.overlap_param_gather = draw.rarely(2);
+  config.parallel.overlap_grad_reduce = draw.rarely(2);
+  if (config.model.dtype == "bfloat16" && draw.rarely()) config.parallel.gradient_dtype = "bfloat16";
+  if (draw.rarely(4)) config.log.log_format = "megatron";
+  config.log.timing_log_level = draw.between(0, 2);
+  config.log.log_params_norm = draw.rarely(4);
+}
+
+// Nothing where what was drawn does not go together.
+std::optional<RunConfig> drawn_config(Draw& draw) {
+  constexpr int64_t kMostRanks = 8;
+  RunConfig config;
+  draw_model(draw, config.model);
+  try {
+    config = testing::laid_out(config, draw_layout(draw));
+    if (config.parallel.ranks > kMostRanks) return std::nullopt;
+    draw_run(draw, config);
+    config.validate();
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+  return config;
+}
+
+TEST(RandomPlans, AreKeptToTheByteTagByTag) {
+  const int64_t wanted = testing::steps_of(30, 500);
+  int64_t checked = 0;
+  for (uint64_t number = 0; checked < wanted; ++number) {
+    ASSERT_LT(number, 100 * static_cast<uint64_t>(wanted)) << "hardly any of what is drawn is valid";
+    Draw draw(number);
+    std::optional<RunConfig> config = drawn_config(draw);
+    if (!config) continue;
+    ++checked;
+    const testing::RealRun run{draw.between(0, 30), static_cast<size_t>(draw.between(1, 5))};
+    SCOPED_TRACE(cat("configuration ", number, ": a prompt of ", run.prompt_tokens, " tokens, ", run.evaluated,
+                     " micro-batches evaluated\n", write_toml(config->fields())));
+    try {
+      testing::expect_kept(*config, run);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+    if (HasFailure()) return;  // the others would fail of the same
+  }
+}
+
+}  // namespace
+}  // namespace witan
