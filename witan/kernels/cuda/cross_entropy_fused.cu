@@ -43,7 +43,9 @@ __device__ __forceinline__ void await_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
-// One thread's part of a row: slots threadIdx.x, + 1024, …; two of them are a group of fetches.
+// One thread's part of a row: slots threadIdx.x, + 1024, …; two of them are a group of fetches. Most models have no
+// padding, and then no element is compared with where it begins.
+template <bool kPadded>
 struct Part {
   Slot* shared;  // [kSlots, kThreads]
   Slot held[kHeld];
@@ -51,6 +53,10 @@ struct Part {
 
   __device__ __forceinline__ static int at(int slot) { return slot * kThreads + static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ bool has(int slot) const { return at(slot) < slots; }
+  // Whether element n of a slot that the row has is no padding.
+  __device__ __forceinline__ bool is_word(int slot, int n) const {
+    return !kPadded || at(slot) * kElements + n < words;
+  }
 
   __device__ __forceinline__ void fetch_all(const Slot* row) {
 #pragma unroll
@@ -67,11 +73,12 @@ struct Part {
     float x[2 * kElements];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const Slot pack = has(slot + i) ? get(i) : Slot{};
-      const int left = words - at(slot + i) * kElements;
+      const bool real = has(slot + i);
+      const Slot pack = real ? get(i) : Slot{};
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
-        x[i * kElements + n] = n < left ? convert<float>(pack.at[n]) : -std::numeric_limits<float>::infinity();
+        x[i * kElements + n] =
+            real && is_word(slot + i, n) ? convert<float>(pack.at[n]) : -std::numeric_limits<float>::infinity();
     }
     total.add(x);
   }
@@ -90,10 +97,10 @@ struct Part {
   // Writes the gradient; `next`, unless it is null, takes the row's place as it goes.
   __device__ __forceinline__ void replace(Slot* out, const Gradient<__nv_bfloat16>& gradient, const Slot* next) {
     const auto write = [&](Slot pack, int slot) {
-      const int left = gradient.scale == 0 ? 0 : words - at(slot) * kElements;
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
-        pack.at[n] = n < left ? gradient.at(pack.at[n], at(slot) * kElements + n) : __nv_bfloat16{};
+        pack.at[n] = gradient.scale == 0 || !is_word(slot, n) ? __nv_bfloat16{}
+                                                              : gradient.at(pack.at[n], at(slot) * kElements + n);
       out[at(slot)] = pack;
     };
 #pragma unroll
@@ -127,10 +134,11 @@ __device__ __forceinline__ float log_sum_exp(LogSumExp<float> total, float2* par
   return row.x + log(row.y);
 }
 
+template <bool kPadded>
 __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows rows) {
   extern __shared__ Slot slots[];
   __shared__ float2 partials[2][kWarps];
-  Part part{slots, {}, rows.slots, rows.words};
+  Part<kPadded> part{slots, {}, rows.slots, rows.words};
   int64_t t = blockIdx.x;
   part.fetch_all(rows.logits + t * rows.slots);
   for (int turn = 0; t < rows.tokens; t += gridDim.x, turn ^= 1) {
@@ -167,9 +175,10 @@ void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const T
     cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, {0, words});
     return;
   }
-  witan::cuda::check(cudaFuncSetAttribute(fused_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+  const auto kernel = words < logits.size(1) ? fused_kernel<true> : fused_kernel<false>;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
                      "asking for shared memory");
-  fused_kernel<<<blocks_for(stream, T, 1), kThreads, kSharedBytes, native(stream)>>>(
+  kernel<<<blocks_for(stream, T, 1), kThreads, kSharedBytes, native(stream)>>>(
       {.dlogits = ptr<Slot>(out.dlogits),
        .logits = ptr<Slot>(logits),
        .losses = ptr<float>(out.losses),
