@@ -9,10 +9,12 @@ set -uo pipefail
 
 signalled=false
 program=
+pending=  # a signal to pass on, which may come before there is a program
 # shellcheck disable=SC2317  # traps call it
 forward() {
   signalled=true
-  kill -s "$1" "$program" 2>/dev/null || true
+  pending=$1
+  [[ -z $program ]] || kill -s "$1" "$program" 2>/dev/null || true
 }
 trap 'signalled=true' INT  # the terminal sends it to the program too; a second one would make it quit without saving
 trap 'forward TERM' TERM
@@ -21,6 +23,7 @@ trap 'forward HUP' HUP
 # In the background, as a trap runs at once only while bash waits by itself.
 "$@" <&0 &
 program=$!
+[[ -z $pending ]] || forward "$pending"  # perhaps a second time, which changes nothing
 while :; do
   wait "$program"
   status=$?

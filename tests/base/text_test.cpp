@@ -120,6 +120,14 @@ TEST(Clipped, KeepsMessagesShortAndPrintable) {
   EXPECT_EQ(clipped("abcde\xC3\xA9", 6), "abcde...");  // no half characters
 }
 
+TEST(ShellWord, IsOneWordOfAShell) {
+  EXPECT_EQ(shell_word("runs/a-1.b_c,d=%+:@"), "runs/a-1.b_c,d=%+:@");
+  EXPECT_EQ(shell_word("my runs"), "'my runs'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$(x)"), "'$(x)'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(FindInvalidUtf8, AcceptsExactlyTheScalarValues) {
   const auto encode = [](uint32_t c) {
     std::string s;

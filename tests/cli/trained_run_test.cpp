@@ -225,6 +225,20 @@ TEST_F(TrainedRunTest, EvalTakesListsAndFlagsAsTrainDoes) {
   EXPECT_EQ(run({"eval", "--data", a, "--replace-invalid-utf8"}).code, 0);
 }
 
+TEST_F(TrainedRunTest, EvalNamesWhatItLeavesOut) {
+  const fs::path folder = own_ / "folder";
+  fs::create_directories(folder);
+  write_text(folder / "a.txt", some_text(10) + "caf\xe9");
+  write_text(folder / "picture", std::string("\0\1", 2));
+  write_text(folder / "rows.jsonl", "{\"text\": \"the king\"}\n{\"txt\": 3}\n");
+  fs::create_symlink("nowhere", folder / "link.txt");
+  const Said said = run({"eval", "--data", folder, "--replace-invalid-utf8", "--bad-row-share", "0.6"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  for (const char* words :
+       {"1 binary file (", "1 broken link (", "1 of 2 rows is broken", "U+FFFD stands for 1 sequence"})
+    EXPECT_TRUE(contains(said.err, words)) << words << "\n" << said.err;
+}
+
 TEST_F(TrainedRunTest, EvalRefusesTextThatIsNotThere) {
   expect_refusal({"eval", "--data", own_ / "none.txt", "--runs-folder", runs()}, 4, {"none.txt"});
   write_text(own_ / "empty.txt", "");

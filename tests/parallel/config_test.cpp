@@ -57,13 +57,13 @@ TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 0); }),
-            "tensor_model_parallel_size = 3: 4 ranks do not form whole groups of so many; the nearest that work are 2 "
-            "and 4");
+            "tensor_model_parallel_size = 3 does not divide 4 ranks: set ranks to a multiple of 3, or "
+            "tensor_model_parallel_size otherwise: the nearest that work are 2 and 4");
   config.tensor_model_parallel_size = 2;
   config.context_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 0); }),
-            "context_parallel_size = 3: 4 of 8 ranks do not form whole groups of so many; the nearest that work are 2 "
-            "and 4");
+            "context_parallel_size = 3 does not divide 4 of 8 ranks: set ranks to a multiple of 6, or "
+            "context_parallel_size otherwise: the nearest that work are 2 and 4");
 }
 
 TEST(ParallelConfig, AcceptsWhatDivides) {

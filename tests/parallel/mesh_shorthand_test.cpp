@@ -151,7 +151,7 @@ TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
       {"data=2", "there is no axis data (did you mean replicate?); there are"},
       {"world=2", "there is no axis world; there are"},
       {"expert_shard=2", "there is no axis expert_shard"},
-      {"tensor", "tensor needs a whole number of ranks from 1 to 1048576, as in tensor=2, got "},
+      {"tensor", "tensor needs a number of ranks from 1 to 1048576, as in tensor=2, got nothing"},
       {"tensor=0", "got 0"},
       {"tensor=2x", "got 2x"},
       {"tensor=-1", "got -1"},

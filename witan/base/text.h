@@ -28,6 +28,9 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
 // `text` as a message shows it: at most `most` bytes and then "...", control characters and invalid UTF-8 as \xNN.
 std::string clipped(std::string_view text, size_t most = 80);
 
+// `text` as a POSIX shell takes it for one word: as it is where nothing in it is special, else in single quotes.
+std::string shell_word(std::string_view text);
+
 // Byte offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
 size_t find_invalid_utf8(std::string_view text);
 // The text with every maximal invalid sequence replaced by U+FFFD.

@@ -79,7 +79,8 @@ ExitCode prepare(Context& context, const Args& args) {
   progress.clear();
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
-  fmt::print(context.err, "train on it: {} train --data-path {} --tokenizer {}\n", context.program, args.output, with);
+  fmt::print(context.err, "train on it: {} train --data-path {} --tokenizer {}\n", context.program,
+             shell_word(args.output), shell_word(with));
   return ExitCode::done;
 }
 

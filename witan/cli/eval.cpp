@@ -46,22 +46,25 @@ TextBatches held_out(const Args& args, const TrainedRun& run) {
   return text;
 }
 
-TextBatches given_text(const Args& args, const TrainedRun& run) {
+TextBatches given_text(const Args& args, const TrainedRun& run, Progress& progress) {
   const Sources sources = find_sources(paths_of(args.data));
+  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.corpus);
-  return batch_text(sources.files, args.corpus, *run.tokenizer, run.config.data.seq_length,
-                    batch_options(run.config.data, *run.tokenizer));
+  TextBatches text = batch_text(sources.files, args.corpus, *run.tokenizer, run.config.data.seq_length,
+                                batch_options(run.config.data, *run.tokenizer));
+  for (const std::string& loss : describe_losses(text.corpus)) progress.note("warning: " + loss);
+  return text;
 }
 
 Score score(Context& context, const Args& args, const TrainedRun& run) {
-  const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run);
+  Progress progress(context.err, progress_options(context.err));
+  const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run, progress);
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
     // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
     std::set<std::pair<int64_t, int64_t>> shapes;
     for (const Batch& batch : text.batches)
       if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch);
   });
-  Progress progress(context.err, progress_options(context.err));
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
   Score score{args.data.empty() ? "held-out" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
   for (const Batch& batch : text.batches) {
@@ -83,11 +86,14 @@ void print_table(std::FILE* out, const TrainedRun& run, const Score& score) {
 }
 
 void print_json(std::FILE* out, const TrainedRun& run, const Score& score) {
-  const nlohmann::ordered_json json = {
-      {"run", run.folder.filename().string()},    {"step", run.checkpoint.step},
-      {"text", replace_invalid_utf8(score.text)}, {"bytes", score.bytes},
-      {"tokens", score.evaluation.targets},       {"loss", score.evaluation.loss()},
-      {"perplexity", score.perplexity()},         {"bits_per_byte", score.bits_per_byte()}};
+  const nlohmann::ordered_json json = {{"run", run.folder.filename().string()},
+                                       {"step", run.checkpoint.step},
+                                       {"text", replace_invalid_utf8(score.text)},
+                                       {"bytes", std::llround(score.bytes)},
+                                       {"tokens", std::llround(score.evaluation.targets)},
+                                       {"loss", score.evaluation.loss()},
+                                       {"perplexity", score.perplexity()},
+                                       {"bits_per_byte", score.bits_per_byte()}};
   fmt::print(out, "{}\n", json.dump(2));
 }
 
@@ -106,7 +112,7 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"eval", "Measure a trained model's loss, perplexity and bits per byte",
-                   "Without --data: on the run's own held-out text, of which training looks at the same part.",
+                   "Without --data: on the same part of the run's held-out text that training evaluates on.",
                    "witan eval\n"
                    "witan eval --run my-run --all\n"
                    "witan eval --data other.txt --json"},

@@ -35,12 +35,12 @@ TextBatches batch_text(const std::vector<Source>& sources, const CorpusOptions& 
   const auto end_of_text = tokenizer.end_of_text();
   std::vector<int32_t> ids;
   if (end_of_text) ids.push_back(*end_of_text);
-  read_corpus(sources, options, [&](const Document& document) {
+  const CorpusStatistics corpus = read_corpus(sources, options, [&](const Document& document) {
     tokenizer.encode_to(document.text, ids);
     if (end_of_text) ids.push_back(*end_of_text);
   });
   require<DataError>(ids.size() >= 2, "the text is too short: it has fewer than two tokens");
-  TextBatches text;
+  TextBatches text{{}, 0, corpus};
   for (size_t begin = 0; begin + 1 < ids.size(); begin += static_cast<size_t>(sequence_length))
     text.batches.push_back(
         batch_of(ids, begin, std::min(static_cast<size_t>(sequence_length), ids.size() - 1 - begin), batching));

@@ -12,6 +12,7 @@ namespace witan::cli {
 struct TextBatches {
   std::vector<Batch> batches;  // of one sequence each here; the last may be shorter
   double bytes = 0;            // of text that the targets stand for
+  CorpusStatistics corpus = {};
 };
 
 // All documents laid end to end, each closed by an end of text, where the tokenizer has one, which also stands before

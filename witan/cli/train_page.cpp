@@ -20,8 +20,9 @@ namespace {
 std::string command_for(const Context& context, const RunConfig& config, const char* command) {
   const RunConfig defaults;
   std::string line = context.program + " " + command;
-  if (config.train.run != defaults.train.run) line += " --run " + config.train.run;
-  if (config.train.runs_folder != defaults.train.runs_folder) line += " --runs-folder " + config.train.runs_folder;
+  if (config.train.run != defaults.train.run) line += " --run " + shell_word(config.train.run);
+  if (config.train.runs_folder != defaults.train.runs_folder)
+    line += " --runs-folder " + shell_word(config.train.runs_folder);
   return line;
 }
 
@@ -53,7 +54,8 @@ std::string share_of_machine(const Plan& plan, const Timing& timing) {
   const double ceiling = timing.ceilings.fma_flops;
   const double share = plan.step_flops / timing.step.seconds / ceiling;
   if (share > 1)
-    return "; no share of this machine is known, which was busy when it was measured: `witan doctor` measures it again";
+    return "; this machine was busy when its ceiling was measured, so that no share of it is known: `witan doctor` "
+           "measures it again";
   return fmt::format(" at {:.0f} % of this machine's {:.0f} GFLOP/s{}", 100 * share, ceiling * 1e-9,
                      timing.ceilings.busy ? ", measured while it was busy (`witan doctor` measures again)" : "");
 }
@@ -196,8 +198,8 @@ void summarise(const Context& context, const RunConfig& config, const RunPlan& p
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
                               result.step, config.train.train_iters));
-  progress.note(
-      fmt::format("write text   {} \"{}\"", command_for(context, config, "generate"), config.train.sample_prompt));
+  progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
+                            shell_word(config.train.sample_prompt)));
   progress.note("the report   " + command_for(context, config, "report"));
 }
 

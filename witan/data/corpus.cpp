@@ -214,4 +214,15 @@ void check_encoding(const std::vector<Source>& sources, const CorpusOptions& opt
   }
 }
 
+std::vector<std::string> describe_losses(const CorpusStatistics& corpus) {
+  std::vector<std::string> losses;
+  if (corpus.bad_rows > 0)
+    losses.push_back(cat(corpus.bad_rows, " of ", counted(corpus.rows, "row"), corpus.bad_rows == 1 ? " is" : " are",
+                         " broken, and left out"));
+  if (corpus.replaced > 0)
+    losses.push_back(cat("U+FFFD stands for ", counted(corpus.replaced, "sequence"), " of bytes that ",
+                         corpus.replaced == 1 ? "is" : "are", " not UTF-8"));
+  return losses;
+}
+
 }  // namespace witan

@@ -37,15 +37,6 @@ Counts count_sequences(std::string_view text) {
   return counts;
 }
 
-std::string quoted(const fs::path& path) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,:=@%";
-  const std::string name = path.string();
-  if (name.find_first_not_of(kPlain) == std::string::npos) return name;
-  std::string out = "'";
-  for (const char c : name) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // "iconv -f latin1 -t utf-8 notes.txt > notes.utf8.txt"
 std::string convert_command(const fs::path& path, const char* from) {
   fs::path plain = path.filename();
@@ -53,8 +44,9 @@ std::string convert_command(const fs::path& path, const char* from) {
   const char* unpack = packed == ".gz" ? "zcat" : packed == ".zst" ? "zstdcat" : nullptr;
   if (unpack) plain.replace_extension();
   const fs::path to = plain.stem().string() + ".utf8" + plain.extension().string();
-  return unpack ? cat(unpack, " ", quoted(path), " | iconv -f ", from, " -t utf-8 > ", quoted(to))
-                : cat("iconv -f ", from, " -t utf-8 ", quoted(path), " > ", quoted(to));
+  return unpack ? cat(unpack, " ", shell_word(path.string()), " | iconv -f ", from, " -t utf-8 > ",
+                      shell_word(to.string()))
+                : cat("iconv -f ", from, " -t utf-8 ", shell_word(path.string()), " > ", shell_word(to.string()));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -114,8 +115,10 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
                                                   {"pipeline_model_parallel_size", pipeline_model_parallel_size}};
   int64_t left = world;
   for (const auto& [key, size] : axes) {
-    require<ConfigError>(left % size == 0, key, " = ", size, ": ", left, left == world ? "" : cat(" of ", world),
-                         " ranks do not form whole groups of so many; ", nearest_divisors(size, left));
+    require<ConfigError>(left % size == 0, key, " = ", size, " does not divide ",
+                         left == world ? counted(left, "rank") : cat(left, " of ", world, " ranks"),
+                         ": set ranks to a multiple of ", world / left * size, ", or ", key,
+                         " otherwise: ", nearest_divisors(size, left));
     left /= size;
   }
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;

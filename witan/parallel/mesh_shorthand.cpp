@@ -41,8 +41,8 @@ int64_t size_of_axis(const std::string& text, Axis axis, const std::string& mesh
   int64_t size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
   require<ConfigError>(error == std::errc() && end == text.data() + text.size() && size >= 1 && size <= kMostRanks,
-                       "mesh = ", clipped(mesh), ": ", axis, " needs a whole number of ranks from 1 to ", kMostRanks,
-                       ", as in ", axis, "=2, got ", clipped(text));
+                       "mesh = ", clipped(mesh), ": ", axis, " needs a number of ranks from 1 to ", kMostRanks,
+                       ", as in ", axis, "=2, got ", text.empty() ? "nothing" : clipped(text));
   return size;
 }
 

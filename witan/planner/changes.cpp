@@ -1,11 +1,10 @@
 #include "witan/planner/changes.h"
 
-#include <algorithm>
-#include <cctype>
-#include <string_view>
+#include <string>
 
 #include "witan/base/error.h"
 #include "witan/base/fields.h"
+#include "witan/base/text.h"
 
 namespace witan {
 
@@ -21,25 +20,9 @@ Changes changed_keys(RunConfig before, RunConfig now) {
   return changes;
 }
 
-namespace {
-
-// As a shell takes it for one word.
-std::string quoted(const std::string& value) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-./,=:@%+").find(c) != std::string_view::npos;
-  };
-  if (!value.empty() && std::ranges::all_of(value, plain)) return value;
-  std::string text = "'";
-  for (const char c : value) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
-}  // namespace
-
 std::string flags_of(const Changes& changes) {
   std::string text;
-  for (const auto& [key, value] : changes) text += cat(text.empty() ? "" : " ", flag_name(key), " ", quoted(value));
+  for (const auto& [key, value] : changes) text += cat(text.empty() ? "" : " ", flag_name(key), " ", shell_word(value));
   return text;
 }
 

@@ -249,7 +249,7 @@ void RunConfig::validate() const {
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
-      "run = \"", train.run, "\": a name, without slashes; runs_folder says where");
+      "run = \"", train.run, "\" must be a name without slashes; runs_folder says where runs live");
 }
 
 }  // namespace witan

@@ -84,12 +84,9 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
             counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
             " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
+  for (std::string& loss : describe_losses(corpus)) warnings.push_back(std::move(loss));
   if (corpus.bad_rows > 0)
-    warnings.push_back(cat(corpus.bad_rows, " of ", counted(corpus.rows, "row"), " are broken, and left out; see ",
-                           folder.tokens().string(), ".quarantine.jsonl"));
-  if (corpus.replaced > 0)
-    warnings.push_back(cat("U+FFFD stands for ", counted(corpus.replaced, "sequence"), " of bytes that ",
-                           corpus.replaced == 1 ? "is" : "are", " not UTF-8"));
+    warnings.push_back(cat("broken rows are in ", folder.tokens().string(), ".quarantine.jsonl"));
   return prepared.prefix;
 }
 
