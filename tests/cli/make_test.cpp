@@ -1,5 +1,6 @@
 // `make train`, as Ctrl-C and other signals end it.
 #include <csignal>
+#include <utility>
 
 #include "cli_support.h"
 #include "support/program.h"
@@ -62,6 +63,24 @@ TEST(MakeTrain, KeepsTheStatusOfAProgramThatFails) {
         {std::string(WITAN_SOURCE_DIR) + "/scripts/train.sh", "/bin/sh", "-c", "exit " + std::to_string(code)},
         own / "log");
     EXPECT_EQ(script.wait(), code);
+  }
+}
+
+// The script's own signals, which nobody sends to the program too. That ends by itself where it hears of none.
+TEST(MakeTrain, TellsTheProgramOfSignals) {
+  const TempFolder own;
+  for (const auto& [name, signal] : {std::pair("TERM", SIGTERM), std::pair("HUP", SIGHUP)}) {
+    const fs::path log = own / name;
+    Program script(
+        {"/usr/bin/env", "--default-signal", std::string(WITAN_SOURCE_DIR) + "/scripts/train.sh", "/bin/sh", "-c",
+         cat("trap 'echo saved; exit 75' ", name, "; echo ready; for i in $(seq 100); do sleep 0.05; done; exit 3")},
+        log);
+    ASSERT_TRUE(script.reaches([&] { return contains(read_text(log), "ready"); }, 20));
+    do {
+      script.send(signal);  // again where the script did not know the program's number yet
+    } while (!script.ends_within(1));
+    EXPECT_EQ(script.wait(), 0) << name;
+    EXPECT_TRUE(contains(read_text(log), "saved")) << name;
   }
 }
 
