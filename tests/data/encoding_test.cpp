@@ -27,6 +27,9 @@ TEST(EncodingTest, LooksAroundTheByteAlone) {
   std::string accents;
   for (int i = 0; i < 1000; ++i) accents += "\xC3\xA9 ";
   EXPECT_EQ(guess(accents + ascii + "\xE9 is latin1 here"), Encoding::latin1);
+  EXPECT_EQ(guess(ascii + "\xFF" + ascii + accents), Encoding::latin1);
+  EXPECT_EQ(guess(ascii + accents + "\xFF" + ascii), Encoding::damaged_utf8);
+  EXPECT_EQ(guess(ascii + "\xFF" + accents + ascii), Encoding::damaged_utf8);
 }
 
 TEST(EncodingTest, NamesTheCommandThatConverts) {
