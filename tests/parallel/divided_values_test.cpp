@@ -85,6 +85,37 @@ TEST(DividedValues, AreThereWhileTheirBlockIs) {
   });
 }
 
+// As an evaluation's: whatever was gathered before them, and by the pass before.
+TEST(DividedValues, PassesWithoutABackwardBeginAlike) {
+  on_ranks(2, [](ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, divided_layout(2, 1, "optim_grads_params"), rank.rank);
+    Transformer model(rank.stream, small_model(), 7, groups.model_axes({}));
+    const auto gathered = [&] { return rank.stream.arena().live(MemoryTag::communication); };
+    const auto read = [&](size_t parameter) { model.parameters()[parameter]->value(); };
+    const size_t last = model.parameters().size() - 1;
+    for (const bool reshard : {true, false}) {
+      DividedValues divided(rank.stream, model, groups, {.reshard_after_forward = reshard, .seed = 7});
+      for (size_t i = 0; i <= last; ++i) read(i);
+      const int64_t begun = reshard ? 0 : gathered();
+      EXPECT_GT(gathered(), 0);
+      for (const bool some_before : {true, false}) {
+        divided.release();
+        if (some_before) read(last);
+        divided.begin_passes();
+        for (int pass = 0; pass < 2; ++pass) {
+          EXPECT_EQ(gathered(), begun) << "pass " << pass;
+          read(0);
+          read(last);
+          divided.end_pass();
+        }
+        EXPECT_EQ(gathered(), begun);
+      }
+      divided.release();
+      EXPECT_EQ(gathered(), 0);
+    }
+  });
+}
+
 // Every micro-batch is summed over ranks into the part that a rank keeps; between them there is nothing else.
 TEST(DividedGradients, AreSummedInParts) {
   for (const char* strategy : {"no_shard", "optim_grads"})

@@ -67,6 +67,41 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   EXPECT_EQ(*zeros.begin(), none);
 }
 
+// Of a table of 4097 rows one tensor rank has a chunk of 65536 elements, the other a second chunk too: the sums that
+// the first has of nothing count nothing, whatever their memory held before.
+TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
+  const std::vector<ParameterSpec> specs = {{.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}},
+                                            {.name = "norm", .shape = {3}}};
+  double squares = 0, none = 0;
+  testing::Rank one;
+  for (const ParameterSpec& spec : specs) {
+    const Parameter whole(one.stream, spec, spec.whole(), 1);
+    for (int64_t i = 0; i < whole.elements(); ++i) {
+      const double g = static_cast<float>(gradient_at(whole, i));
+      squares += g * g;
+      none += g == 0;
+    }
+  }
+  ParallelConfig config;
+  config.tensor_model_parallel_size = 2;
+  config.use_distributed_optimizer = true;
+  for (const int owners : {1, 2})
+    on_ranks(2 * owners, [&](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, Layout(config, 2 * owners, 0), rank.rank);
+      SmallModel model(rank.stream, specs, groups);
+      const GradientBuckets buckets(rank.stream, model.parameters, groups, {});
+      for (Parameter* parameter : model.parameters)
+        for (int64_t i = 0; i < parameter->elements(); ++i)
+          parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
+      const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+      rank.poisoned({1 << 16}, DType::f64);
+      GlobalNorm global(rank.stream, ownership, groups);
+      const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
+      EXPECT_NEAR(gradients.norm, std::sqrt(squares), 1e-9);
+      EXPECT_EQ(gradients.zeros, none);
+    });
+}
+
 // One rank's bad expert must stop all ranks from updating.
 TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
   on_ranks(4, [](ThreadRank& rank) {

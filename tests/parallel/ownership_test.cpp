@@ -104,6 +104,24 @@ TEST(Ownership, TensorRanksOfUnevenPartsCutAlike) {
   }
 }
 
+// What fills a bucket on one of them, and nearly fills it on the other.
+TEST(Ownership, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
+  ParallelConfig config;
+  config.tensor_model_parallel_size = 2;
+  const Layout layout(config, 4, 0);
+  testing::Rank rank;
+  const std::vector<ParameterSpec> specs = {{.name = "b", .shape = {700, 211}},
+                                            {.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}}};
+  std::vector<std::vector<std::vector<size_t>>> buckets;
+  for (const int of : {0, 1}) {
+    const SmallModel model(rank.stream, specs, make_meta_groups(layout, of));
+    auto& members = buckets.emplace_back();
+    for (const BucketPlan& plan : plan_gradients(model.parameters, layout, 65550)) members.push_back(plan.parameters);
+  }
+  EXPECT_EQ(buckets[0], (std::vector<std::vector<size_t>>{{1}, {0}}));
+  EXPECT_EQ(buckets[0], buckets[1]);
+}
+
 // Gradients are summed where they are owned, and values come back to everybody.
 TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
   for (const auto& [world, experts, instances] :
