@@ -101,6 +101,9 @@ TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
   EXPECT_THAT(refusal(99), AllOf(HasSubstr("not one could be saved"), HasSubstr("Free 1.00 MiB")));
   EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("not one could be saved"));
   EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {400, 2}, "runs/mine", 100 * kMiB));
+  config.keep_last = 5;
+  EXPECT_THAT(refusal(250, {400, 2}), AllOf(HasSubstr("300 MiB more"), HasSubstr("--keep-last 3)")))
+      << "the two that are there, and one of the two that fit beside them";
   config.keep_last = 1000;
   config.train_iters = 200'000;
   EXPECT_THAT(refusal(1050), AllOf(HasSubstr("97.7 GiB"), HasSubstr("--keep-last 9)")));

@@ -123,6 +123,28 @@ TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
   });
 }
 
+// A pipeline evaluates as many micro-batches together as a step has.
+TEST(Plan, ALookIsOfOneMicroBatchHoweverManyAreTogether) {
+  const auto first_stage = [](int64_t global_batch_size) {
+    RunConfig config = small_config();
+    config.parallel = {2, 1, 1};
+    config.parallel.pipeline_model_parallel_size = 2;
+    config.train.global_batch_size = global_batch_size;
+    return make_plan(config).ranks.front();
+  };
+  const auto flops_of = [](const KernelCosts& costs) {
+    double flops = 0;
+    for (const auto& [part, kernels] : costs)
+      for (const auto& [kernel, cost] : kernels) flops += cost.flops;
+    return flops;
+  };
+  const RankPlan two = first_stage(4), eight = first_stage(16);
+  EXPECT_FALSE(two.look_sent.empty());
+  EXPECT_EQ(two.look_sent, eight.look_sent);
+  EXPECT_GT(flops_of(two.look), 0);
+  EXPECT_DOUBLE_EQ(flops_of(two.look), flops_of(eight.look));
+}
+
 TEST(Reserve, GrowsWithTheVocabularyAndTheHeldOutBatches) {
   const RunConfig config = small_config();
   RunConfig words = config, looks = config;
