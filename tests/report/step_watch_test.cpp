@@ -98,6 +98,10 @@ TEST(StepWatch, TheLineGoesOnWithinALongStep) {
   screen.now += 2;
   watch.look();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (validation for 2 s)  loss ")) << screen.line();
+  watch.begin(Doing::step, 3);
+  screen.now += 4;
+  watch.look();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 3 for 4 s)  loss ")) << screen.line();
 }
 
 TEST(StepWatch, SaysThatTheRunStopsThen) {
@@ -135,7 +139,14 @@ TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
             "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s\n"
             "step 1/10  running for 20 s of 40 s expected  ETA 6 min 20 s\n"
             "step 1/10  running for 40 s of 40 s expected  ETA 6 min 0 s\n");
+  screen.now += 280;  // no look for so long: this one makes up for all
+  watch.look();
+  EXPECT_TRUE(screen.all().ends_with("ETA 6 min 0 s\nstep 1/10  running for 5 min 50 s of 40 s expected  ETA 50 s\n"))
+      << screen.all();
+  screen.now += 10;
+  watch.look();
   const size_t before = screen.all().size();
+  EXPECT_TRUE(screen.all().ends_with("ETA 50 s\n")) << screen.all();
   watch.finished({.step = 1, .total_steps = 10});
   watch.begin(Doing::step, 2);
   screen.now += 1000;
