@@ -36,7 +36,9 @@ TEST(Unicode, VersionsAreTheStatedOnes) {
   EXPECT_TRUE(holds(letters, 0x2EBF0));     // since 15.1
   EXPECT_TRUE(holds(unassigned, 0x323B0));  // since 17.0
   EXPECT_TRUE(is_in_unicode_9(0x1E943));
-  EXPECT_FALSE(is_in_unicode_9(0x0D3B));  // since 10.0
+  EXPECT_TRUE(is_in_unicode_9(0x1E94A));
+  EXPECT_FALSE(is_in_unicode_9(0x1E94B));  // since 12.0
+  EXPECT_FALSE(is_in_unicode_9(0x0D3B));   // since 10.0
   EXPECT_FALSE(is_in_unicode_9(0x1C89));
 }
 
