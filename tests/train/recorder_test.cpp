@@ -115,7 +115,7 @@ RunConfig ten_steps() {
 }
 
 TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
-  RecorderLog log(ten_steps(), {.step_flops = 1e9});
+  RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5});
   log.step(1, 0.5);
   log.step(5, 0.5, Recorder::Line::with_evaluation);
   EXPECT_EQ(log.line("step 5/10"), "") << "it waits";
@@ -129,6 +129,8 @@ TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
   log.evaluation(10, 2);
   EXPECT_TRUE(log.line("step 10/10").find("  validation 2.000  11.542 bits/byte  lr ") != std::string::npos)
       << log.line("step 10/10");
+  EXPECT_NE(log.line("step 7/10").find("  ETA "), std::string::npos) << log.line("step 7/10");
+  EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
 }
 
 // This process has said nothing of it when the signal came.
@@ -160,6 +162,9 @@ TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
       "note: this step reached 2 GFLOP/s, more than the 1 that were measured as this machine's ceiling: it was busy "
       "then; `witan doctor` measures it again");
   EXPECT_EQ(log.recorder().best_gflops(), 2);
+  log.step(4, 0.25);
+  EXPECT_EQ(log.line("note: this step reached 4"), "") << "once is enough";
+  EXPECT_EQ(log.recorder().best_gflops(), 4);
   for (const StepEvent& event : log.metrics().steps) EXPECT_LE(event.ceiling_share, 1);
 }
 

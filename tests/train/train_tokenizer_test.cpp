@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "data/data_support.h"
 
 namespace witan {
@@ -58,10 +60,21 @@ TEST_F(TrainedTokenizer, IsTrainedAnewForOtherTextOrOptions) {
   EXPECT_FALSE(reused());
   config_ = {};
   config_.vocab_size = 270;
-  options_.json_key = "content";
   train();
-  EXPECT_FALSE(reused());
-  options_ = {};
+  const auto other = [this](auto& option, auto value) {
+    const auto before = std::exchange(option, value);
+    train();
+    EXPECT_FALSE(reused());
+    option = before;
+    train();
+  };
+  other(options_.json_key, "content");
+  other(options_.document_bytes, options_.document_bytes / 2);
+  other(options_.row_bytes, options_.row_bytes / 2);
+  other(options_.bad_row_share, 0.5);
+  other(options_.replace_invalid_utf8, !options_.replace_invalid_utf8);
+  train();
+  ASSERT_TRUE(reused()) << said_;
   write("other words of another text, other words of another text");
   EXPECT_NE(train(), first);
   EXPECT_FALSE(reused());
