@@ -62,15 +62,49 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
       std::fclose(in);
     });
   };
-  EXPECT_TRUE(contains(summary(), "arenas used 3.00 KiB, as planned\n")) << summary();
+  EXPECT_TRUE(contains(summary(), "arenas of 2 ranks used 3.00 KiB, as planned\n")) << summary();
   result.memory[1].tags["communication"] = 1024;
   EXPECT_TRUE(contains(summary(),
-                       "arenas used 3.00 KiB, of 3.00 KiB planned\n"
+                       "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n"
                        "             rank 1: communication 1024 of 512 bytes planned\n"))
       << summary();
   result.finished = false;
-  EXPECT_TRUE(contains(summary(), "arenas used 3.00 KiB, of 3.00 KiB planned\n")) << summary();
+  EXPECT_TRUE(contains(summary(), "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n")) << summary();
   EXPECT_FALSE(contains(summary(), "rank 1")) << summary();
+}
+
+// A process knows its own memory alone, where the arenas are those of all ranks.
+TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
+  RunConfig config = witan::testing::small_config();
+  RunPlan plan;
+  for (int rank = 0; rank < 4; ++rank) {
+    plan.memory.emplace_back();
+    plan.memory.back().rank = rank;
+    plan.memory.back().peak = 1024;
+  }
+  plan.resident_bytes = 8192;
+  RunResult result;
+  result.finished = true;
+  const auto summary = [&](size_t ranks, int64_t of_process) {
+    config.parallel.ranks = static_cast<int64_t>(ranks);
+    config.parallel.ranks_per_process = of_process;
+    plan.memory.resize(ranks);
+    result.memory = plan.memory;
+    result.peak_resident = 4096;
+    const std::string all = said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, config, plan, result, "run/report.html", progress);
+      std::fclose(in);
+    });
+    const size_t begin = all.find("arenas");
+    return all.substr(begin, all.find('\n', begin) - begin);
+  };
+  const std::string most = " 4.00 KiB at most, of 8.00 KiB planned";
+  EXPECT_EQ(summary(4, 2), "arenas of 4 ranks used 4.00 KiB, as planned; the process of ranks 0 to 1" + most);
+  EXPECT_EQ(summary(4, 1), "arenas of 4 ranks used 4.00 KiB, as planned; the process of rank 0" + most);
+  EXPECT_EQ(summary(4, 0), "arenas of 4 ranks used 4.00 KiB, as planned; the process" + most);
+  EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most);
 }
 
 TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {

@@ -141,6 +141,10 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
   config.train.eval_interval = 0;
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 4 * 4 * 0.5) << "one look, at the end";
+  // Never more than the held-out text has: 6 samples are two micro-batches of 2 on each rank, the last one padded.
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 6), 100 * 2 + 2 * 0.5);
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1), 100 * 2 + 0.5);
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1000), 100 * 2 + 4 * 4 * 0.5);
 }
 
 // What a plan counts, the probes have measured: a kernel that they miss would be guessed.

@@ -77,11 +77,16 @@ Device bench_device(const std::string& name) {
   return {gpu ? Device::Kind::cuda : Device::Kind::cpu};
 }
 
-BenchReport begin_report(const std::string& title, Device device, int threads) {
+BenchReport begin_report(const std::string& title, Device device, int threads,
+                         const std::optional<kernels::DeviceCeilings>& ceilings) {
   BenchReport report{.title = title, .device = {}, .ceilings = {}, .lines = {}};
   report.device = device.kind == Device::Kind::cuda
                       ? cuda::properties(device.index).name
                       : fmt::format("{}, {} thread{}", read_processor().model, threads, threads == 1 ? "" : "s");
+  if (ceilings) {
+    report.ceilings = *ceilings;
+    return report;
+  }
   ThreadPool pool(threads);
   Stream stream(device, reserve_arena(device, room_for_ceilings(device)), pool);
   report.ceilings = kernels::measure_device(stream);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,8 +78,10 @@ struct BenchReport {
 
 // Measures the device's ceilings, then runs `body`. Throws DeviceError, OutOfMemoryError.
 BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body);
-// The same without a body: the device's name and ceilings, for callers that run it themselves.
-BenchReport begin_report(const std::string& title, Device device, int threads);
+// The same without a body: the device's name and ceilings, for callers that run it themselves. Nothing is measured
+// where the ceilings are given.
+BenchReport begin_report(const std::string& title, Device device, int threads,
+                         const std::optional<kernels::DeviceCeilings>& ceilings = std::nullopt);
 // The device that --device means; throws DeviceError where there is no GPU.
 Device bench_device(const std::string& name);
 // Prints the table, and writes --json.

@@ -10,6 +10,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/bench.h"
 #include "witan/cli/job.h"
+#include "witan/cli/job_ceilings.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/comm/threads.h"
@@ -91,15 +92,26 @@ Measured run_ranks(const RunConfig& config, World& world, const Plan& plan, cons
   return measured;
 }
 
-// `local_ranks`: of this host, whose ceilings are measured.
-BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks) {
+// What several processes on the CPU do at most together, which none of them can measure alone; nothing of others.
+std::optional<kernels::DeviceCeilings> ceilings_of_job(const RunConfig& config, ProcessWorld* world) {
+  if (world == nullptr || config.parallel.on_gpu()) return std::nullopt;
+  const auto measure = [](ThreadPool& pool) {
+    Stream stream({Device::Kind::cpu}, Arena::reserve(0), pool);
+    return kernels::measure_device(stream);
+  };
+  return measure_job(*world, config.parallel.ranks_per_process, config.parallel.threads, measure).ceilings;
+}
+
+// `local_ranks`: of this host. `job`: the ceilings of all processes; nothing: those of this device are measured.
+BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
+                      const std::optional<kernels::DeviceCeilings>& job) {
   const int64_t ranks = config.parallel.ranks;
   const bool on_gpu = config.parallel.on_gpu();
   BenchReport report =
       begin_report(fmt::format("step, {} rank{}, {} parameters, {}", ranks, ranks == 1 ? "" : "s",
                                format_count(static_cast<double>(plan.counts.exact)), config.model.dtype),
-                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : local_ranks)));
-  report.ceilings.flops *= static_cast<double>(on_gpu ? ranks : ranks / local_ranks);
+                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : local_ranks)), job);
+  if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
   const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
   report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
   for (const auto& [part, kernels] : measured.kernels)
@@ -159,8 +171,10 @@ ExitCode bench_step(Context& context, State& state, const std::optional<Launch>&
     return "";
   });
   const Measured measured = run_ranks(config, world, plan, state);
-  processes.reset();  // before ceilings are measured the others have ended
-  if (!launch || launch->rank == 0) finish_report(context, state.json, report_of(config, plan, measured, local_ranks));
+  const auto job = ceilings_of_job(config, processes.get());
+  processes.reset();  // before a GPU's ceilings are measured the others have ended
+  if (!launch || launch->rank == 0)
+    finish_report(context, state.json, report_of(config, plan, measured, local_ranks, job));
   return ExitCode::done;
 }
 

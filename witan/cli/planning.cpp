@@ -21,13 +21,13 @@ int64_t steps_left(const RunConfig& config, int64_t done) {
 }
 
 Timing timing_from(const Ceilings& ceilings, std::string source, const Plan& plan, const RunConfig& config,
-                   int64_t done) {
+                   int64_t done, std::optional<int64_t> held_out = std::nullopt) {
   Timing timing;
   timing.ceilings = ceilings;
   timing.source = std::move(source);
   timing.step = predict_step(plan, config, ceilings);
   timing.steps = steps_left(config, done);
-  timing.run_seconds = predict_run(timing.step, config, done);
+  timing.run_seconds = predict_run(timing.step, config, done, held_out);
   return timing;
 }
 
@@ -87,7 +87,19 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& conf
   return timing;
 }
 
-Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
+Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done, int64_t held_out,
+                       const std::optional<JobCeilings>& job) {
+  const auto peak_alone = [&](double flops, bool busy) {
+    Timing timing;
+    timing.source = "the peak of multiply-adds";
+    timing.ceilings.busy = busy;
+    timing.ceilings.fma_flops = flops;
+    timing.step.seconds = plan.step_flops / (kUsualShare * flops);
+    timing.steps = steps_left(config, done);
+    timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
+    return timing;
+  };
+  if (job) return peak_alone(job->ceilings.flops, job->busy);
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
   const auto peak = [&] {
@@ -96,17 +108,11 @@ Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done) 
   };
   if (auto kept = file.find(load)) {
     if (kept->busy && load.gpu.empty()) kept->fma_flops = std::max(kept->fma_flops, peak());
-    return timing_from(*kept, kept_in(file), plan, config, done);
+    return timing_from(*kept, kept_in(file), plan, config, done, held_out);
   }
-  if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done);
-  Timing timing;
-  timing.source = "the peak of multiply-adds";
-  timing.ceilings.busy = machine_is_busy(load);
-  timing.ceilings.fma_flops = peak();
-  timing.step.seconds = plan.step_flops / (kUsualShare * timing.ceilings.fma_flops);
-  timing.steps = steps_left(config, done);
-  timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
-  return timing;
+  if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
+  const bool busy = machine_is_busy(load);
+  return peak_alone(peak(), busy);
 }
 
 void note_speed(const RunConfig& config, double gflops) {

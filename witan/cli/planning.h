@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "witan/cli/job_ceilings.h"
 #include "witan/planner/ceilings_file.h"
 #include "witan/planner/cluster.h"
 #include "witan/planner/format.h"
@@ -33,9 +34,13 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& conf
 
 // timing_of() without holding up a start: ceilings of a busy machine are not measured again, but for the peak of
 // multiply-adds. Where no ceilings are kept it comes from that, and from the share of it that steps usually reach.
-Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done);
+// `held_out`: samples that the held-out text has. `job`: of several processes on the CPU, what they measured together;
+// kept ceilings say nothing about them, whose cores are not those of this process.
+Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done, int64_t held_out,
+                       const std::optional<JobCeilings>& job);
 
-// A run of this config had a step of so many GFLOP/s: kept ceilings that are below it are raised.
+// A run of this config, in one process or on GPUs, had a step of so many GFLOP/s: kept ceilings that are below it are
+// raised.
 void note_speed(const RunConfig& config, double gflops);
 
 // The tokenizer of a run that has begun to train; nothing where there is none yet.

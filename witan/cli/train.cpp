@@ -14,10 +14,12 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/job.h"
+#include "witan/cli/job_ceilings.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/cli/train_page.h"
 #include "witan/comm/process_world.h"
+#include "witan/kernels/ceiling.h"
 #include "witan/planner/disk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"
@@ -87,6 +89,13 @@ RunPlan promise(const Plan& plan, const Timing& timing) {
   promised.step_seconds = timing.step.seconds;
   promised.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
   return promised;
+}
+
+// How many multiply-adds the processes of a job do in a second: collective.
+JobCeilings measure_together(ProcessWorld& world, const RunConfig& config) {
+  return measure_job(world, config.parallel.ranks_per_process, config.parallel.threads, [](ThreadPool& pool) {
+    return kernels::DeviceCeilings{.flops = 1e9 * kernels::measure_fma_gflops(pool)};
+  });
 }
 
 RunEvent run_event(const RunConfig& config, const Plan& plan, const RunPlan& promised) {
@@ -238,10 +247,12 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
 
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
+  std::optional<JobCeilings> job;
+  if (world_ && !config.parallel.on_gpu()) job = measure_together(*world_, config);
   if (leads()) {
     require_memory(config, part_of_host(plan, config, world()), usable(), progress);
     require_disk(config, plan, disk_state(*folder_, done));
-    const Timing timing = quick_timing_of(plan, config, done);
+    const Timing timing = quick_timing_of(plan, config, done, data_->held_out->per_epoch(), job);
     promised = promise(plan, timing);
     if (const int64_t ranks = config.parallel.ranks_per_process; ranks > 0)
       promised.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();  // of this process
@@ -252,7 +263,7 @@ ExitCode TrainCall::train_from(int64_t done, Progress& progress) {
       train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   progress.clear();
   if (leads()) {
-    note_speed(config, result.best_gflops);
+    if (!job) note_speed(config, result.best_gflops);
     summarise(context_, config, promised, result, write_report(folder_->path()), progress);
   }
   return result.finished ? ExitCode::done : StopSignals::exit_code();

@@ -74,8 +74,16 @@ std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& resu
   return off;
 }
 
+// Which process speaks, where there are several: it knows its own memory alone, but the arenas of all ranks.
+std::string name_process(const ParallelConfig& parallel) {
+  const int64_t ranks = parallel.ranks_per_process;
+  if (ranks == 0 || ranks == parallel.ranks) return "the process";
+  return ranks == 1 ? "the process of rank 0" : fmt::format("the process of ranks 0 to {}", ranks - 1);
+}
+
 // What the plan promised about memory, beside what came of it.
-void summarise_memory(const RunPlan& promised, const RunResult& result, Progress& progress) {
+void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, const RunResult& result,
+                      Progress& progress) {
   int64_t arenas = 0, planned = 0;
   for (const MemoryEvent& rank : result.memory) {
     arenas += rank.peak;
@@ -84,10 +92,11 @@ void summarise_memory(const RunPlan& promised, const RunResult& result, Progress
   const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
   const std::vector<std::string> off = off_plan(promised, result);
   std::string line =
-      fmt::format("memory       {} used {}, {}", promised.on_gpu ? "GPUs' arenas" : "arenas", bytes(arenas),
+      fmt::format("memory       {}{} used {}, {}", promised.on_gpu ? "GPUs' arenas" : "arenas",
+                  result.memory.size() > 1 ? fmt::format(" of {} ranks", result.memory.size()) : "", bytes(arenas),
                   off.empty() ? "as planned" : fmt::format("of {} planned", bytes(planned)));
   if (result.peak_resident)
-    line += fmt::format("; the process {} at most, of {} planned", bytes(*result.peak_resident),
+    line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
                         bytes(promised.resident_bytes));
   progress.note(line);
   if (!result.finished) return;  // it need not have come to what takes most
@@ -189,7 +198,7 @@ void summarise(const Context& context, const RunConfig& config, const RunPlan& p
     config.log.megatron() ? progress.note(text) : progress.print(text);
     progress.note("");
   }
-  summarise_memory(promised, result, progress);
+  summarise_memory(config.parallel, promised, result, progress);
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));

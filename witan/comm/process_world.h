@@ -36,6 +36,7 @@ class ProcessWorld : public World {
 
   int first_rank() const { return links_.front()->rank(); }  // of this process
   int size() const override { return links_.front()->size(); }
+  const std::string& host(int rank) const { return links_.front()->host(rank); }  // of any rank: its name
   void run(const std::function<void(int rank)>& body) override;
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
   DebugHold* hold() override { return hold_.get(); }

@@ -120,9 +120,6 @@ std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
   return rates;
 }
 
-// Of the time that they want, the threads of a load must have so much of the cores. An idle machine gives them 0.97.
-constexpr double kUndisturbed = 0.9;
-
 // Whether a kernel was faster than what was measured as the most that is possible.
 bool beats_peak(const Ceilings& ceilings) {
   return std::ranges::any_of(ceilings.kernels, [&](const auto& kernel) {

@@ -31,6 +31,9 @@ struct Ceilings {
   bool busy = false;                       // the machine did other work meanwhile: all of this is too slow
 };
 
+// Of the time that they want, the threads of a load must have so much of the cores. An idle machine gives them 0.97.
+inline constexpr double kUndisturbed = 0.9;
+
 // Whether this machine does so much else that measurements would be too slow. Takes about 0.03 s; GPUs are not looked
 // at.
 bool machine_is_busy(const Load& load);

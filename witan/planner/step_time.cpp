@@ -1,7 +1,6 @@
 #include "witan/planner/step_time.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace witan {
 namespace {
@@ -142,11 +141,14 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
   return slowest;
 }
 
-double predict_run(const StepTime& step, const RunConfig& config, int64_t done) {
+double predict_run(const StepTime& step, const RunConfig& config, int64_t done, std::optional<int64_t> held_out) {
   const auto& train = config.train;
   const double steps = static_cast<double>(std::max<int64_t>(train.train_iters - done, 0));
   const double looks = train.eval_interval > 0 ? steps / static_cast<double>(train.eval_interval) : 1;
-  const double batches = static_cast<double>(train.eval_iters * config.micro_batches() / config.parallel.data_ranks());
+  const int64_t wanted = train.eval_iters * train.global_batch_size,
+                samples = std::min(wanted, held_out.value_or(wanted));
+  const int64_t at_once = train.micro_batch_size * config.parallel.data_ranks();
+  const auto batches = static_cast<double>((samples + at_once - 1) / at_once);  // a rank's; the last may be padded
   return steps * step.seconds + looks * batches * step.look_seconds;
 }
 

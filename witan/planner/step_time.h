@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "witan/planner/ceilings.h"
@@ -28,7 +29,9 @@ struct StepTime {
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings,
                       const Cluster* cluster = nullptr);
 
-// The run's steps that are left after `done`, with its looks at held-out text; without checkpoints.
-double predict_run(const StepTime& step, const RunConfig& config, int64_t done);
+// The run's steps that are left after `done`, with its evaluations; without checkpoints. `held_out`: samples that the
+// held-out text has; nothing where it is not known, and taken to have as many as evaluations want.
+double predict_run(const StepTime& step, const RunConfig& config, int64_t done,
+                   std::optional<int64_t> held_out = std::nullopt);
 
 }  // namespace witan
