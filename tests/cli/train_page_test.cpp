@@ -34,6 +34,9 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
   EXPECT_TRUE(contains(work(2e9, false), "each: about 30 s at 50 % of this machine's 2 GFLOP/s\n")) << work(2e9, false);
   EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy (`witan doctor` measures again)\n"))
       << work(2e9, true);
+  config.parallel.ranks_per_process = 1;  // of a launcher's, which measure it at every start
+  EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy\n")) << work(2e9, true);
+  config.parallel.ranks_per_process = 0;
   const std::string above = work(0.5e9, false);
   EXPECT_TRUE(contains(above,
                        "each: about 30 s; no share of this machine is known, which was busy when it was measured: "

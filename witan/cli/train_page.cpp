@@ -49,15 +49,19 @@ void announce_layout(const RunConfig& config, Progress& progress) {
     progress.note("divided      " + divided);
 }
 
-// What of the machine's ceiling the predicted step is; nothing can be above it.
-std::string share_of_machine(const Plan& plan, const Timing& timing) {
+// What of the machine's ceiling the predicted step is; nothing can be above it. Processes of a launcher measure it at
+// every start: `witan doctor` would change nothing for them.
+std::string share_of_machine(const ParallelConfig& parallel, const Plan& plan, const Timing& timing) {
   const double ceiling = timing.ceilings.fma_flops;
   const double share = plan.step_flops / timing.step.seconds / ceiling;
   if (share > 1)
     return "; this machine was busy when its ceiling was measured, so that no share of it is known: `witan doctor` "
            "measures it again";
   return fmt::format(" at {:.0f} % of this machine's {:.0f} GFLOP/s{}", 100 * share, ceiling * 1e-9,
-                     timing.ceilings.busy ? ", measured while it was busy (`witan doctor` measures again)" : "");
+                     !timing.ceilings.busy ? ""
+                     : parallel.ranks_per_process > 0 && !parallel.on_gpu()
+                         ? ", measured while it was busy"
+                         : ", measured while it was busy (`witan doctor` measures again)");
 }
 
 // Of each rank, what took another number of bytes than planned: "rank 1: communication 380416 of 249344 bytes planned".
@@ -183,7 +187,7 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
   announce_gpus(plan, progress);
   progress.note(fmt::format("work         {} steps{} of {} tokens, {}FLOP each: about {}{}", timing.steps,
                             done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
-                            format_duration(timing.run_seconds), share_of_machine(plan, timing)));
+                            format_duration(timing.run_seconds), share_of_machine(parallel, plan, timing)));
 }
 
 void summarise(const Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
