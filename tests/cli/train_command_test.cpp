@@ -1,5 +1,6 @@
 // witan train, as a person meets it: what it says, what it returns, and what it refuses.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli_support.h"
@@ -290,6 +291,33 @@ TEST_F(TrainCommandTest, PlanReadsTheRunsConfiguration) {
   const Said plan = witan({"plan", "--runs-folder", own_ / "runs"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_NE(plan.out.find("One step: 128 tokens"), std::string::npos) << plan.out;
+}
+
+TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
+  ASSERT_EQ(train().code, 0);
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--runs-folder", own_ / "runs", "--json"});
+    return witan(more);
+  };
+  const auto assumed = [](const Said& said) {
+    return said.code == 0 ? nlohmann::json::parse(said.out).value("assumed_vocabulary", 0) : -said.code;
+  };
+  EXPECT_EQ(assumed(plan({"--lr", "0.1"})), 0) << "the run's tokenizer is there";
+  const Said other = plan({"--tokenizer-vocab-size", "4000"});
+  EXPECT_EQ(assumed(other), 4000) << other.err;
+  EXPECT_TRUE(contains(other.err, "`witan train` would refuse to resume " + (own_ / "runs/default").string() +
+                                      " with tokenizer_vocab_size = 4000 (was 300)"))
+      << other.err;
+  EXPECT_FALSE(contains(other.err, "planned for the run")) << other.err;
+  EXPECT_EQ(assumed(plan({"--data", own_ / "other.txt"})), 4096);
+  // All of it is as if there were no run.
+  const Said made = witan({"tokenizer", "train", own_ / "text", "--output", own_ / "own.json", "--vocab-size", "290"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Said given = plan({"--tokenizer", own_ / "own.json", "--print-layout"});
+  const Said alone =
+      witan({"plan", "--runs-folder", own_ / "none", "--json", "--tokenizer", own_ / "own.json", "--print-layout"});
+  EXPECT_EQ(given.code, 0) << given.err;
+  EXPECT_EQ(given.out, alone.out);
 }
 
 TEST_F(TrainCommandTest, WhatCannotFitIsRefusedBeforeItStarts) {

@@ -181,7 +181,7 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
-        const ConfigSources sources = read_run_config(context, state->config, *state->args);
+        const ConfigSources sources = read_run_config(context, state->config, *state->args, OtherRun::leave);
         return telling_sources(sources, [&] { return plan(context, *state, sources); });
       });
   command->add_option("--memory", state->memory, "plan for a machine, or GPUs, with this much memory: 8GB, 8GiB, 800MB")

@@ -60,6 +60,16 @@ void apply(ConfigSources& sources, RunConfig& config, const ConfigArgs& args) {
   sources.given.insert(sources.flags.begin(), sources.flags.end());
 }
 
+// Sets what the run on disk says, and the call over it.
+void resume(ConfigSources& sources, RunConfig& config, const ConfigArgs& args) {
+  const std::string folder = config.train.runs_folder, run = config.train.run;
+  config = *sources.before;
+  config.train.runs_folder = folder;
+  config.train.run = run;
+  apply(sources, config, args);
+  sources.changes = changed_identity(*sources.before, config);
+}
+
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
 bool names(const std::string& message, const std::string& key, const std::string& value) {
   const auto is_word = [&](size_t at) {
@@ -102,19 +112,24 @@ void add_megatron_flag(CLI::App& command) {
       ->group("configuration");
 }
 
-ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args) {
+ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {
   const MegatronLine* line = context.megatron.get();
   ConfigSources sources;
   apply(sources, config, args);
   if (line && line->defaults && !sources.given.contains("run")) config.train.run = line->name;
-  const std::string folder = config.train.runs_folder, run = config.train.run;
-  sources.run = fs::path(folder) / run;
+  sources.run = fs::path(config.train.runs_folder) / config.train.run;
   sources.before = saved_config(sources.run);
+  const RunConfig alone = config;
+  if (sources.before) resume(sources, config, args);
+  if (other == OtherRun::leave && !sources.changes.empty()) {
+    config = alone;
+    sources.before.reset();
+    say(context.err,
+        fmt::format("planned as a new run (--run NAME) of what this call says: `witan train` would refuse to resume {} "
+                    "with {}",
+                    sources.run.string(), fmt::join(sources.changes, ", ")));
+  }
   if (sources.before) {
-    config = *sources.before;
-    config.train.runs_folder = folder;
-    config.train.run = run;
-    apply(sources, config, args);
     if (line)
       say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
                                    sources.run.string()));

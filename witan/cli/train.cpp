@@ -49,7 +49,7 @@ struct State {
 void read_config(const Context& context, State& state) {
   state.sources = read_run_config(context, state.config, *state.args);
   if (!state.sources.before) return;
-  const auto changes = changed_identity(*state.sources.before, state.config);
+  const auto& changes = state.sources.changes;
   require<ConfigError>(state.fresh || changes.empty(), "the run ", state.sources.run.string(),
                        " was begun with another configuration: ", fmt::format("{}", fmt::join(changes, ", ")),
                        ". Give this one a name of its own with --run NAME, or start anew with --fresh");
