@@ -204,6 +204,34 @@ TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanSta
   EXPECT_NE(anew.err.find("1 layer of width 16"), std::string::npos) << anew.err;
 }
 
+// What is wrong with a text may be found out only when all of it is read.
+TEST_F(TrainCommandTest, AFreshStartThatFailsLeavesTheRunWhereItIs) {
+  ASSERT_EQ(train().code, 0);
+  write_text(own_ / "empty.txt", "");
+  write_text(own_ / "rows.jsonl", "{\"text\": \"one row\"}\n{\"text\": \n{\"txt\": 1}\n");
+  const std::string config = read_text(own_ / "runs/default/config.toml");
+  for (const char* data : {"empty.txt", "rows.jsonl"}) {
+    const Said failed = train({"--fresh", "--data", own_ / data});
+    EXPECT_EQ(failed.code, 4) << failed.err;
+    EXPECT_FALSE(contains(failed.err, "archived")) << failed.err;
+    EXPECT_FALSE(fs::exists(own_ / "runs/default.1"));
+    EXPECT_EQ(read_text(own_ / "runs/default/config.toml"), config);
+    const Said again = witan({"train", "--runs-folder", own_ / "runs"});
+    EXPECT_TRUE(contains(again.err, "is finished: 2 steps are done")) << again.err;
+  }
+  std::string rows;
+  for (int i = 0; i < 2000; ++i) rows += "{\"text\": \"" + some_text(5) + "\"}\n";
+  write_text(own_ / "rows.jsonl", rows + "{\"text\": \n");
+  const Said anew = train({"--fresh", "--data", own_ / "rows.jsonl"});
+  EXPECT_EQ(anew.code, 0) << anew.err;
+  const std::string archived = "archived     " + (own_ / "runs/default.1").string() + "\n";
+  EXPECT_TRUE(contains(anew.err, archived)) << anew.err;
+  const fs::path broken = own_ / "runs/default/data/tokens.quarantine.jsonl";
+  EXPECT_TRUE(contains(anew.err, "see " + broken.string())) << anew.err;
+  EXPECT_TRUE(fs::exists(broken));
+  EXPECT_FALSE(fs::exists(own_ / "runs/.default.fresh"));
+}
+
 TEST_F(TrainCommandTest, ALostConfigurationIsTakenFromTheCheckpoint) {
   ASSERT_EQ(train().code, 0);
   write_text(own_ / "runs/default/config.toml", "");

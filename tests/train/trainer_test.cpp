@@ -426,17 +426,34 @@ TEST_F(Trainer, ARunHasOneProcess) {
 }
 
 TEST_F(Trainer, ArchivesWithoutOverwriting) {
-  EXPECT_FALSE(archive_run(folder_.path(), "x"));
-  for (const char* expected : {"x.1", "x.2"}) {
-    fs::create_directory(folder_ / "x");
-    std::ofstream(folder_ / "x" / "config.toml").flush();
-    EXPECT_EQ(archive_run(folder_.path(), "x"), folder_ / expected);
-  }
-  EXPECT_FALSE(fs::exists(folder_ / "x"));
   fs::create_directory(folder_ / "x");
-  EXPECT_FALSE(archive_run(folder_.path(), "x")) << "there was nothing in it";
-  const RunFolder busy(folder_.path(), "x");
-  EXPECT_THROW(archive_run(folder_.path(), "x"), ConfigError);
+  std::ofstream(folder_ / "x" / "config.toml") << 0;
+  for (const int run : {1, 2}) {
+    RunFolder old(folder_.path(), "x");
+    EXPECT_FALSE(old.empty());
+    RunFolder staged(folder_.path(), "x", RunFolder::Access::stage);
+    EXPECT_TRUE(staged.empty());
+    std::ofstream(staged.config()) << run;
+    const fs::path archived = folder_ / cat("x.", run);
+    EXPECT_EQ(staged.replace(old), archived);
+    EXPECT_EQ(read_file(archived / "config.toml"), std::to_string(run - 1));
+    EXPECT_EQ(read_file(folder_ / "x" / "config.toml"), std::to_string(run));
+    EXPECT_EQ(staged.path(), folder_ / "x");
+    EXPECT_THROW(RunFolder(folder_.path(), "x"), ConfigError) << "it stays locked";
+  }
+  { const RunFolder unused(folder_.path(), "x", RunFolder::Access::stage); }
+  EXPECT_FALSE(fs::exists(folder_ / ".x.fresh")) << "nothing was written there";
+}
+
+TEST_F(Trainer, AFolderThatCannotTakeItsPlaceLeavesTheOldRunThere) {
+  RunFolder old(folder_.path(), "x");
+  std::ofstream(old.config()) << "old";
+  RunFolder staged(folder_.path(), "x", RunFolder::Access::stage);
+  fs::remove_all(folder_ / ".x.fresh");
+  EXPECT_THROW(staged.replace(old), IoError);
+  EXPECT_EQ(old.path(), folder_ / "x");
+  EXPECT_EQ(read_file(folder_ / "x" / "config.toml"), "old");
+  EXPECT_FALSE(fs::exists(folder_ / "x.1"));
 }
 
 TEST_F(Trainer, TextTooShortForASampleIsRefused) {

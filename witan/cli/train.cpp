@@ -73,8 +73,8 @@ DiskState disk_state(const RunFolder& folder, int64_t done) {
   return {done, static_cast<int64_t>(step_folders(folder.checkpoints()).size())};
 }
 
-// Both before text is read, which may take long: with the vocabulary that the tokenizer has at most.
-void require_room_early(RunConfig config, bool fresh, const DiskState& disk, const ProcessWorld* world, int64_t usable,
+// Both before text is read, which may take long: with the vocabulary that the tokenizer has at most. Returns the plan.
+Plan require_room_early(RunConfig config, bool fresh, const DiskState& disk, const ProcessWorld* world, int64_t usable,
                         Progress& progress) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(config);
   resolve(config, usable_cores(), tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data));
@@ -82,6 +82,7 @@ void require_room_early(RunConfig config, bool fresh, const DiskState& disk, con
   const Plan plan = plan_of(config, nullptr);
   require_memory(config, part_of_host(plan, config, world), usable, progress);
   require_disk(config, plan, disk);
+  return plan;
 }
 
 RunPlan promise(const Plan& plan, const Timing& timing) {
@@ -206,13 +207,15 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   RunConfig& config = state_.config;
   RunConfig early = asked_;
   settle(early);
+  std::optional<RunFolder> old;  // the run that this one replaces, once its own text is known to be good
   if (state_.fresh) {
-    require_room_early(early, true, {}, world(), usable(), progress);
+    aids(require_room_early(early, true, {}, world(), usable(), progress), 0);  // refuses what it could not do
     check_sources(config.data);
-    if (const auto moved = archive_run(config.train.runs_folder, config.train.run))
-      progress.note("archived     " + moved->string());
+    old.emplace(config.train.runs_folder, config.train.run);
+    if (old->empty()) old.reset();
   }
-  folder_.emplace(config.train.runs_folder, config.train.run);
+  using Access = RunFolder::Access;
+  folder_.emplace(config.train.runs_folder, config.train.run, old ? Access::stage : Access::own);
   start_.emplace(find_start(*folder_));
   const int64_t done = start_->step();
   if (done >= config.train.train_iters) {
@@ -226,6 +229,7 @@ std::optional<int64_t> TrainCall::prepare(Progress& progress) {
   if (!state_.fresh) require_room_early(early, false, disk_state(*folder_, done), world(), usable(), progress);
   if (state_.sources.before) announce_schedule(*state_.sources.before, config, done, progress);
   data_.emplace(prepare_run_data(config, *folder_, progress));
+  if (old) progress.note("archived     " + folder_->replace(*old).string());
   return done;
 }
 

@@ -85,8 +85,8 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
             " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   for (std::string& loss : describe_losses(corpus)) warnings.push_back(std::move(loss));
-  if (corpus.bad_rows > 0)
-    warnings.push_back(cat("broken rows are in ", folder.tokens().string(), ".quarantine.jsonl"));
+  const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
+  if (corpus.bad_rows > 0) warnings.push_back(cat("broken rows are in ", quarantine.string(), ".quarantine.jsonl"));
   return prepared.prefix;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "witan/base/file.h"
@@ -14,6 +13,7 @@ class RunFolder {
   enum class Access : uint8_t {
     own,    // this process is the one that writes there
     share,  // another process of the same run is: nothing is created, locked or removed
+    stage,  // as own, in a hidden folder beside the run's, until replace() makes it the run's
   };
   // Creates the folder where it is missing, locks it (one process trains a run at a time), and removes what killed
   // processes left half written. Throws IoError, or ConfigError when another process holds the lock.
@@ -23,7 +23,14 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
+  // Moves `old`, the run whose place this staged folder is to take, out of the way, to NAME.1, NAME.2 …, and this
+  // folder to its place. Both stay locked. Returns where the old run went. Throws IoError, when both are where they
+  // were.
+  fs::path replace(RunFolder& old);
+
+  bool empty() const;  // but for the lock
   const fs::path& path() const { return path_; }
+  const fs::path& place() const { return place_; }  // path(), or of a staged folder what that will be
   fs::path config() const { return path_ / "config.toml"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
   fs::path log() const { return path_ / "train.log"; }
@@ -38,16 +45,14 @@ class RunFolder {
   fs::path debug_rank(int rank) const { return path_ / ("debug-rank-" + std::to_string(rank)); }
 
  private:
-  fs::path path_;
+  void move_to(const fs::path& path);
+
+  fs::path place_, path_;
   int lock_ = -1;
 };
 
-// Where archive_run() would move a run: the first of NAME.1, NAME.2 … that is free.
+// Where RunFolder::replace() would move a run: the first of NAME.1, NAME.2 … that is free.
 fs::path archive_path(const fs::path& runs_folder, const std::string& name);
-
-// Moves an existing run out of the way, to NAME.1, NAME.2 …; returns where it went, if there was one. Throws as
-// RunFolder does when a process is training it.
-std::optional<fs::path> archive_run(const fs::path& runs_folder, const std::string& name);
 
 // The run whose configuration was written last, or "" when there is none.
 std::string latest_run(const fs::path& runs_folder);
