@@ -38,9 +38,10 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
   EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy\n")) << work(2e9, true);
   config.parallel.ranks_per_process = 0;
   const std::string above = work(0.5e9, false);
-  EXPECT_TRUE(contains(above,
-                       "each: about 30 s; no share of this machine is known, which was busy when it was measured: "
-                       "`witan doctor` measures it again\n"))
+  EXPECT_TRUE(
+      contains(above,
+               "each: about 30 s; this machine was busy when its ceiling was measured, so that no share of it is "
+               "known: `witan doctor` measures it again\n"))
       << above;
 }
 

@@ -155,7 +155,7 @@ TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
       {"tensor=0", "got 0"},
       {"tensor=2x", "got 2x"},
       {"tensor=-1", "got -1"},
-      {"tensor=99999999999999999999", "tensor needs a whole number"},
+      {"tensor=99999999999999999999", "tensor needs a number of ranks"},
       {"tensor=2,tensor=2", "tensor is given twice"},
       {"replicate=1048576,pipeline=2", "has more than 1048576 ranks"}};
   for (const auto& [mesh, words] : cases)

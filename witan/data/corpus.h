@@ -48,7 +48,8 @@ struct Document {
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 
-// "2 of 9 rows are broken, and left out" and "U+FFFD stands for 1 sequence of bytes that is not UTF-8", where it is so.
+// "2 of 9 rows are broken, and left out", first, and "U+FFFD stands for 1 sequence of bytes that is not UTF-8", where
+// it is so.
 std::vector<std::string> describe_losses(const CorpusStatistics& corpus);
 
 // Reads the first MiB of each source, and throws what read_corpus() would for text there that is not UTF-8: a corpus of

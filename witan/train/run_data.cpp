@@ -1,6 +1,8 @@
 #include "witan/train/run_data.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
@@ -84,9 +86,10 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
             counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
             " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
-  for (std::string& loss : describe_losses(corpus)) warnings.push_back(std::move(loss));
+  std::vector<std::string> losses = describe_losses(corpus);
   const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
-  if (corpus.bad_rows > 0) warnings.push_back(cat("broken rows are in ", quarantine.string(), ".quarantine.jsonl"));
+  if (corpus.bad_rows > 0) losses.front() += cat("; see ", quarantine.string(), ".quarantine.jsonl");
+  std::ranges::move(losses, std::back_inserter(warnings));
   return prepared.prefix;
 }
 
