@@ -189,7 +189,7 @@ TEST(Save, SaysBeforeItWritesThatThereIsNoRoom) {
   });
   EXPECT_THAT(message,
               AllOf(HasSubstr("cannot save step 5"), HasSubstr("it needs 1"), HasSubstr("are free on that disk"),
-                    HasSubstr("the checkpoint of step 1 is as it was"), HasSubstr("goes on from it")));
+                    HasSubstr("the checkpoint of step 1 is as it was"), HasSubstr("the same command resumes from it")));
   EXPECT_THAT(names_in(disk.path()), ElementsAre("step-1"));
   verify_checkpoint(open_checkpoint(kept));
   EXPECT_THAT(save_error<DiskFullError>(disk.path() / "none yet", 2,

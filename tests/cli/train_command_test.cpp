@@ -37,7 +37,7 @@ class TrainCommandTest : public ::testing::Test {
   TempFolder own_;
 };
 
-// 289 words: one model on 1, 2 and 4 ranks, which go on with each other's checkpoints.
+// 289 words: one model on 1, 2 and 4 ranks, which resume from each other's checkpoints.
 TEST_F(TrainCommandTest, AnOddVocabularyIsTheSameOnAnyTensorRanks) {
   const auto on = [&](const std::string& run, const std::string& ranks, const std::string& steps) {
     return train({"--run",
@@ -275,7 +275,7 @@ TEST_F(TrainCommandTest, AdviceToContinueKeepsTheLearningRate) {
   EXPECT_TRUE(contains(longer.err, " --train-iters 80\n")) << "there is no jump left: " << longer.err;
 }
 
-// Scripts that forget --run start the run named default: they are told so first, and asked nothing.
+// Scripts that forget --run start the run named default: the first line says so, and nothing is asked.
 TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
   ASSERT_EQ(train({"--run", "mine"}).code, 0);
   const Said another = train();

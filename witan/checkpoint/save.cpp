@@ -105,7 +105,7 @@ std::string what_is_there(const fs::path& folder) {
   for (size_t i = 1; i < steps.size(); ++i) older += cat(i == 1 ? "" : ", ", steps[i].second.filename().string());
   return cat("the checkpoint of step ", steps[0].first, " is as it was. Free some space",
              older.empty() ? "" : cat(" (older checkpoints there may go: ", older, ")"),
-             ", and the same command goes on from it");
+             ", and the same command resumes from it");
 }
 
 // Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.

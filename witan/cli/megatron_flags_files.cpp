@@ -49,7 +49,7 @@ MegatronSection megatron_data_flags() {
 MegatronSection megatron_checkpoint_flags() {
   const std::string ours = "checkpoints have Witan's own format";
   const std::string whole = "checkpoints are whole, so that a run goes on to the bit; leave it out";
-  const std::string other = "a run goes on from its own folder, from its newest checkpoint; leave it out";
+  const std::string other = "a run resumes from its own folder, from its newest checkpoint; leave it out";
   return {
       "Checkpoints",
       {

@@ -320,7 +320,7 @@ void load(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* saved = settings.value_of("--save");
   const auto plain = [](const std::string& path) { return (fs::path(path) / "").lexically_normal(); };
   if (!saved || plain(*saved) != plain(given.value()))
-    given.refuse("a run goes on from its own folder: give --save the same one, or leave --load out");
+    given.refuse("a run resumes from its own folder: give --save the same one, or leave --load out");
 }
 
 }  // namespace rules

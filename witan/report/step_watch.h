@@ -1,4 +1,4 @@
-// Says what a training run does while none of its lines is due: on a terminal the progress line goes on within a step,
+// Says what a training run does while none of its lines is due: on a terminal the progress line moves on within a step,
 // before the first one is finished too; in a log a first step that takes long is told of now and then.
 #pragma once
 

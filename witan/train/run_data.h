@@ -18,7 +18,7 @@ struct RunData {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const Samples> train, held_out;
   BatchOptions batch;
-  std::string fingerprint;                 // of the tokens: a run goes on with those it began with
+  std::string fingerprint;                 // of the tokens: a run resumes with those it began with
   std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
 };
 
@@ -37,7 +37,7 @@ void check_sources(const DataConfig& config);
 
 // Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
 // done before, from the same text with the same options: what a start that ended early has left is no more than work
-// that need not be done again. A run that has saved a checkpoint goes on with the tokenizer and the tokens in its
+// that need not be done again. A run that has saved a checkpoint resumes with the tokenizer and the tokens in its
 // folder, wherever the text is by then.
 // Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
