@@ -2,32 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
+
+#include "report/screen.h"
 
 namespace witan {
 namespace {
 
-// A stream into memory, and a clock that stands until it is moved.
-struct Screen {
-  Screen() : out(::open_memstream(&text, &size)) {}
-  ~Screen() {
-    std::fclose(out);
-    std::free(text);
-  }
-  ProgressOptions options(bool tty, int width = 40) {
-    return {.is_tty = tty, .width = width, .quiet_seconds = 0, .now = [this] { return now; }};
-  }
-  std::string shown() {
-    std::fflush(out);
-    return {text, size};
-  }
-
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* out;
-  double now = 1000;
-};
+using test::Screen;
 
 const std::string kErase = "\r\x1b[K";
 

@@ -2,43 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <future>
 #include <utility>
+
+#include "report/screen.h"
 
 namespace witan {
 namespace {
 
+using test::Screen;
+
 using Doing = StepWatch::Doing;
-
-// A stream into memory, and a clock that stands until it is moved.
-struct Screen {
-  Screen() : out(::open_memstream(&text, &size)) {}
-  ~Screen() {
-    std::fclose(out);
-    std::free(text);
-  }
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
-  ProgressOptions options(bool tty) {
-    return {.is_tty = tty, .width = 120, .now = [this] { return now; }};
-  }
-  // What the last drawing shows.
-  std::string line() {
-    std::fflush(out);
-    const std::string all(text, size);
-    return all.substr(all.rfind("\r\x1b[K") + 4);
-  }
-  std::string all() {
-    std::fflush(out);
-    return {text, size};
-  }
-
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* out;
-  double now = 1000;
-};
 
 StepWatchOptions by_hand(double step_seconds) {
   return {.total_steps = 10, .step_seconds = step_seconds, .seconds_between_looks = 0};
@@ -46,7 +20,7 @@ StepWatchOptions by_hand(double step_seconds) {
 
 TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
   Screen screen;
-  Progress progress(screen.out, screen.options(true));
+  Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(40));
   watch.begin(Doing::set_up, 1);
   screen.now += 2;
@@ -65,7 +39,7 @@ TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
 
 TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
   Screen screen;
-  Progress progress(screen.out, screen.options(true));
+  Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(0));
   watch.begin(Doing::step, 1);
   screen.now += 3;
@@ -75,17 +49,17 @@ TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
 
 TEST(StepWatch, TheLineGoesOnWithinALongStep) {
   Screen screen;
-  Progress progress(screen.out, screen.options(true));
+  Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(40));
   watch.begin(Doing::step, 1);
   watch.finished({.step = 1, .total_steps = 10, .loss = 5, .tokens_per_s = 100, .gflops = 3, .eta_s = 360});
   screen.now += 5;
   watch.look();
-  EXPECT_EQ(screen.all(), "") << "between steps there is nothing to say";
+  EXPECT_EQ(screen.shown(), "") << "between steps there is nothing to say";
   watch.begin(Doing::step, 2);
   screen.now += 0.5;
   watch.look();
-  EXPECT_EQ(screen.all(), "") << "nor while the line is fresh";
+  EXPECT_EQ(screen.shown(), "") << "nor while the line is fresh";
   screen.now += 9.5;
   watch.look();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 for 10 s)  loss 5.000  ")) << screen.line();
@@ -106,7 +80,7 @@ TEST(StepWatch, TheLineGoesOnWithinALongStep) {
 
 TEST(StepWatch, SaysThatTheRunStopsThen) {
   Screen screen;
-  Progress progress(screen.out, screen.options(true));
+  Progress progress(screen.out, screen.options(true, 120));
   bool stopping = false;
   StepWatchOptions options = by_hand(40);
   options.stopping = [&] { return stopping; };
@@ -125,7 +99,7 @@ TEST(StepWatch, SaysThatTheRunStopsThen) {
 
 TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
   Screen screen;
-  Progress progress(screen.out, screen.options(false));
+  Progress progress(screen.out, screen.options(false, 120));
   StepWatch watch(progress, by_hand(40));
   watch.begin(Doing::set_up, 1);
   screen.now += 60;
@@ -135,29 +109,29 @@ TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
     screen.now += 1;
     watch.look();
   }
-  EXPECT_EQ(screen.all(),
+  EXPECT_EQ(screen.shown(),
             "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s\n"
             "step 1/10  running for 20 s of 40 s expected  ETA 6 min 20 s\n"
             "step 1/10  running for 40 s of 40 s expected  ETA 6 min 0 s\n");
   screen.now += 280;  // no look for so long: this one makes up for all
   watch.look();
-  EXPECT_TRUE(screen.all().ends_with("ETA 6 min 0 s\nstep 1/10  running for 5 min 50 s of 40 s expected  ETA 50 s\n"))
-      << screen.all();
+  EXPECT_TRUE(screen.shown().ends_with("ETA 6 min 0 s\nstep 1/10  running for 5 min 50 s of 40 s expected  ETA 50 s\n"))
+      << screen.shown();
   screen.now += 10;
   watch.look();
-  const size_t before = screen.all().size();
-  EXPECT_TRUE(screen.all().ends_with("ETA 50 s\n")) << screen.all();
+  const size_t before = screen.shown().size();
+  EXPECT_TRUE(screen.shown().ends_with("ETA 50 s\n")) << screen.shown();
   watch.finished({.step = 1, .total_steps = 10});
   watch.begin(Doing::step, 2);
   screen.now += 1000;
   watch.look();
-  EXPECT_EQ(screen.all().size(), before);
+  EXPECT_EQ(screen.shown().size(), before);
 }
 
 // On a thread of its own, which ends with it.
 TEST(StepWatch, LooksByItself) {
   Screen screen;
-  Progress progress(screen.out, screen.options(true));
+  Progress progress(screen.out, screen.options(true, 120));
   std::promise<void> looked;
   StepWatchOptions options = by_hand(40);
   options.seconds_between_looks = 0.001;
