@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"
-#include "witan/train/engine.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 namespace {

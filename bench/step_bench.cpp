@@ -6,7 +6,7 @@
 #include "witan/kernels/ceiling.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"
-#include "witan/train/engine.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 namespace {

@@ -42,15 +42,18 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
-# witan_library(tensor base): target witan_tensor from this folder's sources, using witan_base. What is in cuda/ belongs
-# to builds with CUDA, what is in no_cuda/ to those without.
+# witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
+# is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without; main/ holds a program of its own.
 function(witan_library name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
-  set(twins no_cuda/*.cpp)
-  if(WITAN_CUDA)
-    set(twins cuda/*.cpp ${folder}/cuda/*.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
+  set(others main no_cuda)
+  if(NOT WITAN_CUDA)
+    set(others main cuda)
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/cpu/*.cpp ${folder}/${twins})
+  foreach(other ${others})
+    list(FILTER sources EXCLUDE REGEX "^${folder}/${other}/")
+  endforeach()
   if(NOT sources)
     file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
@@ -96,10 +99,10 @@ function(witan_join folder list)
   set(${list} ${joined} PARENT_SCOPE)
 endfunction()
 
-# witan_test(tensor): program test_tensor from tests/tensor/*.cpp; each TEST becomes one ctest entry.
+# witan_test(tensor): program test_tensor from tests/tensor and its rooms; each TEST becomes one ctest entry.
 # Ceilings that tests measure are kept in the build folder.
 function(witan_test folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
@@ -107,10 +110,6 @@ function(witan_test folder)
     witan_join(${folder} sources)
   endif()
   add_executable(test_${folder} ${sources})
-  # Headers beside a test, which a joined one is not beside.
-  if(WITAN_JOIN_TESTS)
-    target_include_directories(test_${folder} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
-  endif()
   target_link_libraries(test_${folder} PRIVATE witan_test_support witan_${folder})
   foreach(dependency ${ARGN})
     target_link_libraries(test_${folder} PRIVATE witan_${dependency})

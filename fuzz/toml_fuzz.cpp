@@ -1,6 +1,6 @@
 // A configuration that is accepted is written and read again as it was.
 #include "fuzz/support.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -11,8 +11,8 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/cuda/attention_backend.h"
-#include "witan/kernels/cuda/cudnn_attention.h"
+#include "witan/kernels/cuda/attention/attention_backend.h"
+#include "witan/kernels/cuda/attention/cudnn_attention.h"
 #include "witan/kernels/rope.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"

@@ -14,7 +14,7 @@
 #include "witan/base/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::bench {

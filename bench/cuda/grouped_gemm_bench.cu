@@ -14,7 +14,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/activation.h"
-#include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/cuda/common/common.cuh"
 #include "witan/kernels/grouped_gemm.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint_support.h"
+#include "checkpoint/checkpoint_support.h"
 
 namespace witan {
 namespace {

@@ -16,7 +16,7 @@
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 
 namespace witan::test {
 

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "checkpoint_support.h"
+#include "checkpoint/checkpoint_support.h"
 #include "support/flushed.h"
 
 namespace witan {

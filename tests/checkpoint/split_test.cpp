@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "checkpoint_support.h"
+#include "checkpoint/checkpoint_support.h"
 #include "support/split_weights.h"
 
 namespace witan {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <random>
 
-#include "checkpoint_support.h"
+#include "checkpoint/checkpoint_support.h"
 
 namespace witan {
 namespace {

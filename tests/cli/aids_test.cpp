@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/free_port.h"
 #include "support/program.h"
 

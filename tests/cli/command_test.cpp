@@ -1,7 +1,7 @@
 // What becomes of a command of one process where a launcher starts several.
 #include "witan/cli/command.h"
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/program.h"
 
 namespace witan::test {

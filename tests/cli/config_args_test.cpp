@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/message_of.h"
 #include "witan/cli/help.h"
 

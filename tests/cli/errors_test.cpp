@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {

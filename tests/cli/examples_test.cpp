@@ -10,7 +10,7 @@
 #include <map>
 #include <regex>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "data/compress.h"
 #include "support/program.h"
 #include "witan/cli/commands.h"

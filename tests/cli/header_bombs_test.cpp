@@ -16,7 +16,7 @@
 #include "witan/data/token_bin.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,6 @@
 #include "witan/cli/machine.h"
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {

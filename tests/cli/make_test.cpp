@@ -2,7 +2,7 @@
 #include <csignal>
 #include <utility>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/program.h"
 
 namespace witan::test {

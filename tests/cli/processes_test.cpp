@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/free_port.h"
 
 namespace witan::test {

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {

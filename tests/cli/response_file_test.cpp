@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/message_of.h"
 
 namespace witan::test {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {

@@ -1,6 +1,6 @@
 #include "witan/cli/text_batches.h"
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/message_of.h"
 #include "witan/tokenizer/bpe_trainer.h"
 

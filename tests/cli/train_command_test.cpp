@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "witan/report/metrics.h"
 #include "witan/tensor/cuda.h"
 

@@ -4,13 +4,13 @@
 #include <regex>
 #include <sstream>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "witan/base/file.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/report/metrics.h"
-#include "witan/train/config.h"
-#include "witan/train/train_state.h"
+#include "witan/train/run/config.h"
+#include "witan/train/run/train_state.h"
 
 namespace witan::test {
 namespace {

@@ -1,7 +1,7 @@
 #include "witan/cli/train_page.h"
 
-#include "cli_support.h"
-#include "train/run_support.h"
+#include "cli/cli_support.h"
+#include "train/run/run_support.h"
 
 namespace witan::test {
 namespace {

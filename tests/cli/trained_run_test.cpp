@@ -1,8 +1,8 @@
-// The commands that read a trained run: generate, eval, report; and train/load_run behind them.
+// The commands that read a trained run: generate, eval, report; and train/run/load_run behind them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {

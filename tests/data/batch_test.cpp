@@ -1,6 +1,6 @@
 #include "witan/data/batch.h"
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 #include "witan/base/rng.h"
 

@@ -1,7 +1,7 @@
 #include "witan/data/corpus.h"
 
-#include "compress.h"
-#include "data_support.h"
+#include "data/compress.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 

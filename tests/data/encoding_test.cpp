@@ -1,6 +1,6 @@
 #include "witan/data/encoding.h"
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/text.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 
 namespace witan {

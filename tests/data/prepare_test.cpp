@@ -1,6 +1,6 @@
 #include "witan/data/prepare.h"
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 #include "witan/data/indexed_dataset.h"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/json.h"
 
 namespace witan {

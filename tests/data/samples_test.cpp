@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 
 namespace witan {

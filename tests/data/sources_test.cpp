@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "compress.h"
-#include "data_support.h"
+#include "data/compress.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 
 namespace witan {

@@ -1,6 +1,6 @@
 #include "witan/data/text_encoder.h"
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/data/prepare.h"
 #include "witan/tokenizer/bpe_trainer.h"
 #include "witan/tokenizer/tokenizer.h"

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "data_support.h"
+#include "data/data_support.h"
 #include "witan/base/error.h"
 
 namespace witan {

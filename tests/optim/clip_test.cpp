@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "optim_support.h"
+#include "optim/optim_support.h"
 
 namespace witan {
 namespace {

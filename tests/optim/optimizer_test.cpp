@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "optim_support.h"
+#include "optim/optim_support.h"
 #include "support/message_of.h"
 
 namespace witan {

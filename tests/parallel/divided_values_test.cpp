@@ -1,6 +1,6 @@
 #include "witan/parallel/divided_values.h"
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/gradients.h"
 

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <set>
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 #include "witan/parallel/gradients.h"
 
 namespace witan {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 
 namespace witan {
 namespace {

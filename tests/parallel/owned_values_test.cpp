@@ -1,6 +1,6 @@
 #include "witan/parallel/owned_values.h"
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 #include "witan/kernels/optimizer.h"
 
 namespace witan {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 #include "support/message_of.h"
 #include "witan/kernels/optimizer.h"
 #include "witan/parallel/global_norm.h"

@@ -1,6 +1,6 @@
 #include "witan/parallel/state_check.h"
 
-#include "parallel_support.h"
+#include "parallel/parallel_support.h"
 #include "support/message_of.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/gradients.h"

@@ -9,11 +9,11 @@
 
 #include "support/long_form.h"
 #include "witan/base/threads.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
-#include "witan/train/engine.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 namespace {

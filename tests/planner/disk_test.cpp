@@ -5,7 +5,7 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "train/run_support.h"
+#include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
 #include "witan/planner/meta_rank.h"

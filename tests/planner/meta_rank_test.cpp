@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "train/run_support.h"
-#include "witan/train/times.h"
+#include "train/run/run_support.h"
+#include "witan/train/record/times.h"
 
 namespace witan {
 namespace {

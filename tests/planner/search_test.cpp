@@ -6,10 +6,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "train/run_support.h"
+#include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/planner/search_page.h"
-#include "witan/train/resolve.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 namespace {

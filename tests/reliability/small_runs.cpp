@@ -8,11 +8,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "train/run_support.h"
+#include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
-#include "witan/train/resolve.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "reliability/faults.h"
 #include "support/temp_folder.h"
 #include "witan/planner/plan.h"
-#include "witan/train/trainer.h"
+#include "witan/train/run/trainer.h"
 
 namespace witan::test {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "witan/base/error.h"
-#include "witan/comm/socket.h"
+#include "witan/comm/processes/socket.h"
 
 namespace witan::testing {
 

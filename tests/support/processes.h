@@ -17,7 +17,7 @@
 #include "support/rank.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
-#include "witan/comm/process_world.h"
+#include "witan/comm/processes/process_world.h"
 
 namespace witan::testing {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "support/rank.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 
 namespace witan::testing {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "witan/cli/help.h"
-#include "witan/comm/launch.h"
+#include "witan/comm/processes/launch.h"
 
 namespace witan::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "witan/cli/text_args.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/prepare.h"
-#include "witan/train/run_data.h"
-#include "witan/train/train_tokenizer.h"
+#include "witan/train/run/run_data.h"
+#include "witan/train/run/train_tokenizer.h"
 
 namespace witan::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "witan/cli/text_args.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
-#include "witan/train/evaluate.h"
-#include "witan/train/load_run.h"
+#include "witan/train/run/load_run.h"
+#include "witan/train/step/evaluate.h"
 
 namespace witan::cli {
 namespace {

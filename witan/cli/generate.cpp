@@ -11,7 +11,7 @@
 #include "witan/cli/run_args.h"
 #include "witan/generate/generator.h"
 #include "witan/tokenizer/streaming_decoder.h"
-#include "witan/train/load_run.h"
+#include "witan/train/run/load_run.h"
 
 namespace witan::cli {
 namespace {

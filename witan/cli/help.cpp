@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "witan/base/text.h"
-#include "witan/cli/megatron.h"
+#include "witan/cli/compat/megatron.h"
 
 namespace witan::cli {
 namespace {

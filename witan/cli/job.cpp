@@ -8,8 +8,8 @@
 #include "witan/base/threads.h"
 #include "witan/cli/planning.h"
 #include "witan/tensor/arena.h"
-#include "witan/train/device.h"
-#include "witan/train/resolve.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/step/device.h"
 
 namespace witan::cli {
 namespace {

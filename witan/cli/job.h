@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "witan/cli/command.h"
-#include "witan/comm/process_world.h"
+#include "witan/comm/processes/process_world.h"
 #include "witan/planner/plan.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan::cli {
 

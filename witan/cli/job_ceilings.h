@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/comm/process_world.h"
+#include "witan/comm/processes/process_world.h"
 #include "witan/kernels/device_ceiling.h"
 
 namespace witan::cli {

@@ -15,7 +15,7 @@
 #include "witan/planner/layout_page.h"
 #include "witan/planner/megatron_memory.h"
 #include "witan/planner/search_page.h"
-#include "witan/train/resolve.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "witan/cli/run_args.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
-#include "witan/train/load_run.h"
+#include "witan/train/run/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/compat/megatron.h"
+#include "witan/cli/compat/megatron_flags.h"
 #include "witan/cli/errors.h"
 #include "witan/cli/help.h"
-#include "witan/cli/megatron.h"
-#include "witan/cli/megatron_flags.h"
 
 namespace witan::cli {
 namespace {

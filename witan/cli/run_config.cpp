@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/cli/megatron.h"
+#include "witan/cli/compat/megatron.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/train/resolve.h"
-#include "witan/train/saved_config.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "witan/base/file.h"
 #include "witan/cli/command.h"
 #include "witan/cli/config_args.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan::cli {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/train/run_data.h"
+#include "witan/train/run/run_data.h"
 
 namespace witan::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "witan/cli/input.h"
 #include "witan/cli/run_args.h"
 #include "witan/cli/text_args.h"
-#include "witan/train/load_run.h"
-#include "witan/train/train_tokenizer.h"
+#include "witan/train/run/load_run.h"
+#include "witan/train/run/train_tokenizer.h"
 
 namespace witan::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/planning.h"
 #include "witan/report/progress.h"
-#include "witan/train/trainer.h"
+#include "witan/train/run/trainer.h"
 
 namespace witan::cli {
 

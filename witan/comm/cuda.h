@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/peer_memory.h"
+#include "witan/comm/threads/peer_memory.h"
 
 namespace witan {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 

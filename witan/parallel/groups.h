@@ -8,7 +8,7 @@
 
 #include "witan/comm/cuda.h"
 #include "witan/comm/group.h"
-#include "witan/comm/threads.h"
+#include "witan/comm/threads/threads.h"
 #include "witan/nn/axes.h"
 #include "witan/parallel/layout.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/hash.h"
-#include "witan/comm/fingerprint.h"
+#include "witan/comm/checks/fingerprint.h"
 #include "witan/tensor/host.h"
 
 namespace witan {

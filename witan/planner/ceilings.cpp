@@ -13,7 +13,7 @@
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/engine.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 namespace {

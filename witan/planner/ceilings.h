@@ -8,7 +8,7 @@
 #include <string>
 
 #include "witan/tensor/device.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "witan/base/file.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "witan/planner/cluster.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

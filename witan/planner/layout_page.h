@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

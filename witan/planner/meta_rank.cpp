@@ -5,7 +5,7 @@
 #include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/device.h"
+#include "witan/train/step/device.h"
 
 namespace witan {
 

@@ -9,7 +9,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/engine.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 

@@ -9,8 +9,8 @@
 
 #include "witan/model/counts.h"
 #include "witan/planner/meta_rank.h"
-#include "witan/train/config.h"
-#include "witan/train/trainer.h"
+#include "witan/train/run/config.h"
+#include "witan/train/run/trainer.h"
 
 namespace witan {
 

@@ -3,7 +3,7 @@
 
 #include "witan/base/rng.h"
 #include "witan/data/batch.h"
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "witan/train/config.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 

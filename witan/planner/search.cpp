@@ -9,7 +9,7 @@
 #include "witan/planner/estimate.h"
 #include "witan/planner/quick_plan.h"
 #include "witan/planner/reserve.h"
-#include "witan/train/resolve.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/peer_kernels.h"
 #include "witan/comm/cuda/watch.h"
-#include "witan/comm/peer_memory.h"
+#include "witan/comm/threads/peer_memory.h"
 
 namespace witan::cuda {
 

@@ -1,5 +1,5 @@
 #include "witan/comm/cuda/reduce.h"
-#include "witan/kernels/cuda/common.cuh"
+#include "witan/kernels/cuda/common/common.cuh"
 
 namespace witan::cuda {
 namespace {

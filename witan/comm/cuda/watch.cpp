@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/cuda.h"
-#include "witan/comm/rendezvous.h"
+#include "witan/comm/processes/rendezvous.h"
 #include "witan/tensor/trail.h"
 
 namespace witan::cuda {

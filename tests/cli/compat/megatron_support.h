@@ -1,0 +1,52 @@
+// What a command line in Megatron-LM's words makes of the configuration.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "cli_support.h"
+#include "witan/cli/compat/megatron.h"
+#include "witan/cli/run_config.h"
+
+namespace witan::test {
+
+inline const std::filesystem::path kLists = std::filesystem::path(WITAN_SOURCE_DIR) / "recipes/megatron";
+
+struct MegatronRead {
+  RunConfig config;
+  std::string said;
+};
+
+// As `witan plan` reads it, in a folder without runs.
+inline MegatronRead read_words(std::vector<std::string> words) {
+  const TempFolder nowhere;
+  words.insert(words.end(), {"--runs-folder", nowhere.path().string()});
+  Capture err;
+  cli::Context context;
+  context.err = err.file();
+  context.megatron = cli::read_megatron_line(words);
+  if (context.megatron) words = cli::witan_words(*context.megatron);
+  MegatronRead read;
+  CLI::App app("test", "test");
+  cli::add_megatron_flag(app);
+  const cli::ConfigArgs args(app, read.config.fields());
+  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  cli::read_run_config(context, read.config, args);
+  read.config.train.runs_folder = RunConfig().train.runs_folder;
+  read.said = err.text();
+  return read;
+}
+
+// The sizes that a command line of Megatron-LM must give.
+inline std::vector<std::string> small(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {
+      "--num-layers",  "2", "--hidden-size", "64",   "--seq-length",       "32", "--num-attention-heads",     "4",
+      "--train-iters", "8", "--lr",          "1e-3", "--micro-batch-size", "2",  "--max-position-embeddings", "32"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+inline std::string list(const std::string& name) {
+  return "@" + (kLists / (name + ".args")).string();
+}
+
+}  // namespace witan::test

@@ -1,0 +1,337 @@
+#include "witan/cli/compat/megatron.h"
+
+#include <random>
+
+#include "cli/compat/megatron_support.h"
+#include "support/message_of.h"
+#include "witan/cli/compat/megatron_flags.h"
+
+namespace witan::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string config_refused(const Words& more) {
+  return message_of<ConfigError>([&] { read_words(small(more)); });
+}
+
+std::string usage_refused(const Words& words) {
+  return message_of<UsageError>([&] { cli::read_megatron_line(words); });
+}
+
+RunConfig config_of(const Words& more) {
+  return read_words(small(more)).config;
+}
+
+TEST(Megatron, AListOrItsOwnFlagsMakeItOne) {
+  EXPECT_EQ(cli::read_megatron_line({"--num-layers", "2", "--seed", "3", "--no-swiglu"}), nullptr);
+  EXPECT_EQ(cli::read_megatron_line({}), nullptr);
+  EXPECT_EQ(cli::read_megatron_line(small({"--bf16"}))->why, "--bf16");
+  EXPECT_EQ(cli::read_megatron_line(small({"--megatron"}))->why, "--megatron");
+  EXPECT_EQ(cli::read_megatron_line(small({"--nproc_per_node=2"}))->why, "--nproc_per_node");
+  TempFolder folder;
+  write_text(folder / "mine.args", "--seed 3");
+  const auto line = cli::read_megatron_line({"@" + (folder / "mine.args").string()});
+  EXPECT_EQ(line->name, "mine");
+  EXPECT_TRUE(line->defaults);
+  EXPECT_FALSE(cli::read_megatron_line({"--bf16", "--no-megatron"})->defaults);
+}
+
+// The defaults of megatron/training/arguments.py.
+TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
+  const RunConfig config = config_of({"--megatron"});
+  EXPECT_EQ(config.model.norm.normalization, "LayerNorm");
+  EXPECT_TRUE(config.model.norm.norm_bias);
+  EXPECT_TRUE(config.model.add_bias_linear);
+  EXPECT_TRUE(config.model.mlp.gelu_tanh);
+  EXPECT_FALSE(config.model.mlp.swiglu);
+  EXPECT_EQ(config.model.mlp.ffn_hidden_size, 256);
+  EXPECT_EQ(config.model.attention.num_query_groups, 4);
+  EXPECT_EQ(config.model.attention.position_embedding_type, "learned_absolute");
+  EXPECT_EQ(config.model.hidden_dropout, 0.1);
+  EXPECT_EQ(config.model.attention.attention_dropout, 0.1);
+  EXPECT_EQ(config.model.make_vocab_size_divisible_by, 128);
+  EXPECT_EQ(config.model.moe.num_experts, 0);
+  EXPECT_EQ(config.model.dtype, "float32");
+  EXPECT_EQ(config.train.global_batch_size, 2);
+  EXPECT_EQ(config.train.seed, 1234);
+  EXPECT_EQ(config.optimizer.lr_decay_style, "linear");
+  EXPECT_EQ(config.optimizer.lr_warmup_iters, 0);
+  EXPECT_EQ(config.optimizer.min_lr, 0);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(config.optimizer.adam_beta2, 0.999);
+  EXPECT_EQ(config.train.run, "megatron");
+}
+
+TEST(Megatron, SomeDefaultsFollowFromWhatIsSaid) {
+  EXPECT_EQ(config_of({"--megatron", "--swiglu", "--hidden-size", "512"}).model.mlp.ffn_hidden_size,
+            1344);  // int(512*8/3/64)*64
+  EXPECT_FALSE(config_of({"--disable-bias-linear"}).model.mlp.gelu_tanh);
+  EXPECT_FALSE(config_of({"--no-bias-gelu-fusion"}).model.mlp.gelu_tanh);
+  EXPECT_FALSE(config_of({"--megatron", "--normalization", "RMSNorm"}).model.norm.norm_bias);
+  EXPECT_EQ(config_of({"--group-query-attention"}).model.attention.num_query_groups, 1);
+  EXPECT_EQ(config_of({"--group-query-attention", "--num-query-groups", "2"}).model.attention.num_query_groups, 2);
+  EXPECT_EQ(config_of({"--megatron", "--ranks", "4"}).train.global_batch_size, 8);
+  const Words experts = {"--num-experts", "8", "--moe-router-load-balancing-type", "none", "--disable-bias-linear"};
+  EXPECT_EQ(config_of(experts).model.moe.moe_router_topk, 2);
+  EXPECT_EQ(config_of(experts).model.moe.moe_router_load_balancing_type, "none");
+  EXPECT_EQ(config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "seq_aux_loss",
+                       "--disable-bias-linear", "--moe-aux-loss-coeff", "1e-4"})
+                .model.moe.moe_router_load_balancing_type,
+            "seq_aux_loss");
+}
+
+TEST(Megatron, WitansDefaultsStayWhenAskedFor) {
+  const RunConfig config = config_of({"--bf16", "--no-megatron"});
+  EXPECT_EQ(config.model.dtype, "bfloat16");
+  EXPECT_EQ(config.optimizer.adam_beta2, 0.95);
+  EXPECT_EQ(config.train.run, "default");
+  EXPECT_EQ(read_words({"--seed", "3", "--no-megatron"}).config.train.seed, 3);
+}
+
+TEST(Megatron, ARunOnDiskKeepsItsOwnConfiguration) {
+  TempFolder folder;
+  write_text(folder / "megatron/config.toml",
+             "num_layers = 5\nadam_beta2 = 0.9\nhidden_size = 64\ndtype = \"bfloat16\"\n");
+  const Said said = witan({"plan", "--bf16", "--hidden-size", "64", "--runs-folder", folder.path().string()});
+  EXPECT_TRUE(contains(said.err, "megatron goes on: its configuration holds where the command line says nothing"));
+  EXPECT_FALSE(contains(said.err, "must also say")) << said.err;
+  EXPECT_FALSE(contains(said.err, "defaults apply")) << said.err;
+}
+
+TEST(Megatron, AFileBeatsTheDefaults) {
+  TempFolder folder;
+  write_text(folder / "c.toml", "adam_beta2 = 0.98\nnum_layers = 3\nffn_hidden_size = 100\n");
+  const RunConfig config =
+      read_words({"--config", folder / "c.toml", "--bf16", "--hidden-size", "64", "--seq-length", "32",
+                  "--num-attention-heads", "4", "--train-iters", "8", "--lr", "1e-3", "--micro-batch-size", "2"})
+          .config;
+  EXPECT_EQ(config.optimizer.adam_beta2, 0.98);
+  EXPECT_EQ(config.model.num_layers, 3);
+  EXPECT_EQ(config.model.mlp.ffn_hidden_size, 100);
+}
+
+TEST(Megatron, LaterBeatsEarlier) {
+  EXPECT_EQ(config_of({"--bf16", "--seed", "1", "--seed", "2"}).train.seed, 2);
+  EXPECT_EQ(config_of({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
+  EXPECT_EQ(config_of({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
+  EXPECT_FALSE(config_of({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
+}
+
+TEST(Megatron, SizesThatMustBeGivenAreNamed) {
+  const std::string said = message_of<ConfigError>([] { read_words({"--bf16", "--num-layers", "2"}); });
+  EXPECT_TRUE(contains(said,
+                       "--bf16 makes this a command line of Megatron-LM, which must also say --hidden-size, "
+                       "--num-attention-heads, --seq-length, --micro-batch-size, --train-iters, --lr. "))
+      << said;
+}
+
+TEST(Megatron, FlagsOfEveryKind) {
+  const MegatronRead read = read_words(small({"--bf16", "--use-flash-attn", "--use-flash-attn", "--tp-comm-overlap",
+                                              "--timing-log-option", "minmax", "--recompute-activations"}));
+  EXPECT_EQ(read.config.model.dtype, "bfloat16");
+  EXPECT_EQ(read.config.model.recompute_granularity, "selective");
+  EXPECT_TRUE(contains(read.said,
+                       "accepted without effect: --timing-log-option minmax, --use-flash-attn (attention "
+                       "never stores its scores), --tp-comm-overlap ("))
+      << read.said;
+  EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: half precision is not built: use `--bf16`");
+  EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
+  EXPECT_TRUE(contains(config_refused({"--recompute-modules", "core_attn", "mla_up_proj"}),
+                       "--recompute-modules core_attn mla_up_proj: "));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--num-layers", "many"}),
+                       "command line: --num-layers: num_layers = many: must be a whole number"));
+}
+
+TEST(Megatron, EveryRefusedFlagSaysWhy) {
+  for (const auto& section : cli::megatron_sections())
+    for (const cli::MegatronFlag& flag : section.flags) {
+      if (flag.kind != cli::FlagKind::refused) continue;
+      Words words = {flag.name};
+      if (flag.takes != cli::Takes::nothing) words.push_back("7");
+      EXPECT_TRUE(contains(config_refused(words), flag.name)) << flag.name;
+    }
+}
+
+TEST(Megatron, SamplesBecomeIterations) {
+  const Words samples = {"--global-batch-size", "4",    "--train-samples",     "4003",
+                         "--lr-decay-samples",  "4000", "--lr-warmup-samples", "40"};
+  const RunConfig config = config_of(samples);
+  EXPECT_EQ(config.train.train_iters, 1000);  // Megatron-LM: train_samples // global_batch_size
+  EXPECT_EQ(config.optimizer.lr_decay_iters, 1000);
+  EXPECT_EQ(config.optimizer.lr_warmup_iters, 10);
+  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--lr-warmup-samples", "42"}),
+                       "--lr-warmup-samples 42: is no multiple of --global-batch-size 4, and schedules count whole "
+                       "iterations: 40 and 44 are"));
+  EXPECT_TRUE(contains(config_refused({"--train-samples", "42"}), "needs --global-batch-size beside it"));
+  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "0", "--train-samples", "42"}), "from 1 on, not 0"));
+  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
+}
+
+TEST(Megatron, WarmUpMayBeAShare) {
+  EXPECT_EQ(config_of({"--lr-decay-iters", "430000", "--lr-warmup-fraction", ".001"}).optimizer.lr_warmup_iters, 430);
+  EXPECT_EQ(config_of({"--lr-warmup-fraction", "0.25"}).optimizer.lr_warmup_iters, 2);
+  EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "0.3"}), "is 2.4 of 8 iterations"));
+  EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "2"}), "from 0 to 1"));
+}
+
+TEST(Megatron, LayersWithExpertsMayBeAPattern) {
+  EXPECT_EQ(cli::expand_layer_pattern("([1]*3+[0]*1)*2"), "[1,1,1,0,1,1,1,0]");
+  EXPECT_EQ(cli::expand_layer_pattern("[0] + [1]*2"), "[0,1,1]");
+  EXPECT_EQ(cli::expand_layer_pattern("[1,0]"), "[1,0]");
+  for (const char* none : {"", "[", "[]", "[2]", "[1", "([1]", "[1]*", "[1]*0", "[1]*-1", "[1]+", "1", "[1] [0]",
+                           "[1]*99999999999999999999", "[1]*1000000", "([1]*1000)*1000"})
+    EXPECT_EQ(cli::expand_layer_pattern(none), "") << none;
+  EXPECT_EQ(cli::expand_layer_pattern(std::string(1000000, '(')), "");
+  const Words experts = {"--num-experts", "2", "--disable-bias-linear", "--moe-layer-freq"};
+  const auto with = [&](const std::string& pattern) {
+    Words words = experts;
+    words.push_back(pattern);
+    return words;
+  };
+  EXPECT_EQ(config_of(with("([0]+[1])")).model.moe.moe_layer_freq, "[0,1]");
+  EXPECT_EQ(config_of(with("2")).model.moe.moe_layer_freq, "2");
+  EXPECT_TRUE(contains(config_refused(with("[3]")), "--moe-layer-freq [3]: must be a whole number, or a list"));
+}
+
+TEST(Megatron, ExpertsMayHaveAnInnerSizeOfTheirOwn) {
+  const Words all = {"--num-experts",     "2",  "--disable-bias-linear", "--moe-ffn-hidden-size", "96",
+                     "--ffn-hidden-size", "512"};
+  EXPECT_EQ(config_of(all).model.mlp.ffn_hidden_size, 96);
+  Words some = all;
+  some.insert(some.end(), {"--moe-layer-freq", "[0,1]"});
+  EXPECT_TRUE(contains(config_refused(some), "experts and dense layers have one inner size here"));
+  EXPECT_TRUE(contains(config_refused({"--moe-ffn-hidden-size", "96"}), "one inner size"));
+}
+
+TEST(Megatron, FlagsThatGoTogether) {
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--num-query-groups", "2"}),
+                       "Megatron-LM ignores it without --group-query-attention"));
+  EXPECT_TRUE(contains(config_refused({"--no-position-embedding"}), "say --position-embedding-type rope"));
+  EXPECT_EQ(config_of({"--no-position-embedding", "--use-rotary-position-embeddings"})
+                .model.attention.position_embedding_type,
+            "rope");
+  const auto balanced_by = [](const Words& types) {
+    Words words = {"--bf16", "--moe-router-load-balancing-type"};
+    words.insert(words.end(), types.begin(), types.end());
+    return config_refused(words);
+  };
+  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "aux_loss or seq_aux_loss, or not at all (none)"));
+  EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; load is balanced by aux_loss"));
+  EXPECT_TRUE(contains(balanced_by({"aux_loss", "seq_aux_loss"}), "by one of them at a time"));
+  EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
+}
+
+TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
+  EXPECT_TRUE(config_of({"--bf16"}).parallel.cuda_graph);
+  EXPECT_FALSE(config_of({"--bf16", "--cuda-graph-impl", "none"}).parallel.cuda_graph);
+  EXPECT_TRUE(config_of({"--bf16", "--cuda-graph-impl", "local"}).parallel.cuda_graph);
+  EXPECT_EQ(config_of({"--bf16", "--grad-reduce-in-bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_EQ(config_of({"--bf16", "--accumulate-allreduce-grads-in-fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "fp16"}), "gradients are fp32 or bf16"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"}),
+                       "contradicts --grad-reduce-in-bf16"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "bf16", "--accumulate-allreduce-grads-in-fp32"}),
+                       "contradicts --main-grads-dtype bf16"));
+  EXPECT_TRUE(
+      contains(config_refused({"--bf16", "--gradient-dtype", "bfloat16", "--accumulate-allreduce-grads-in-fp32"}),
+               "contradicts --gradient-dtype bfloat16"));
+}
+
+TEST(Megatron, DataIsOnePrefix) {
+  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.data_path, "data/my");
+  EXPECT_EQ(config_of({"--bf16", "--data-path", "0.7", "data/my"}).data.data_path, "data/my");
+  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.held_out_fraction, 0.031);
+  EXPECT_EQ(config_of({"--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
+  EXPECT_EQ(config_of({"--split", "90, 10"}).data.held_out_fraction, 0.1);
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--data-path", "0.7", "a", "0.3", "b"}),
+                       "--data-path 0.7 a 0.3 b: a blend of datasets is not built"));
+  EXPECT_TRUE(contains(config_refused({"--split", "100,0,0"}), "at least a millionth"));
+  for (const char* bad : {"", "a", "1,2,3,4", "1,-2", "0,0,0", "nan,1", "1,,2"})
+    EXPECT_TRUE(contains(config_refused({"--split", bad}), "--split")) << bad;
+}
+
+TEST(Megatron, TokenizersAreFilesOfHuggingFace) {
+  TempFolder folder;
+  write_text(folder / "llama/tokenizer.json", "{}");
+  const std::string file = folder / "llama/tokenizer.json";
+  const Words type = {"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model"};
+  const auto with = [&](const std::string& model) {
+    Words words = type;
+    words.push_back(model);
+    return words;
+  };
+  EXPECT_EQ(config_of(with(file)).data.tokenizer, file);
+  EXPECT_EQ(config_of(with(folder / "llama")).data.tokenizer, file);
+  EXPECT_TRUE(contains(config_refused(with("meta-llama/Llama-3.1-8B")), "hub are not looked up"));
+  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "Llama2Tokenizer"}), "--tokenizer"));
+  EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "give the tokenizer as a tokenizer.json"));
+}
+
+TEST(Megatron, TheFolderOfCheckpointsIsTheRuns) {
+  TempFolder folder;
+  // --runs-folder stands last in read_words(), so that the settings are asked themselves.
+  const auto settings = [&](const Words& more) {
+    std::string text;
+    const auto line = cli::read_megatron_line(small(more));
+    for (const auto& setting : line->settings)
+      if (setting.key == "run" || setting.key == "runs_folder") text += setting.key + "=" + setting.text + ";";
+    return text;
+  };
+  EXPECT_EQ(settings({"--save", "ckpt/mixtral"}), "run=mixtral;runs_folder=ckpt;");
+  EXPECT_EQ(settings({"--save", "mixtral/", "--load", "./mixtral"}), "run=mixtral;runs_folder=.;");
+  EXPECT_TRUE(contains(config_refused({"--load", "ckpt/other", "--save", "ckpt/mixtral"}), "from its own folder"));
+  EXPECT_TRUE(contains(config_refused({"--load", "ckpt/other"}), "from its own folder"));
+  EXPECT_TRUE(contains(config_refused({"--save", ".."}), "must end in a name"));
+  write_text(folder / "latest_checkpointed_iteration.txt", "100");
+  EXPECT_TRUE(contains(config_refused({"--save", folder.path().string()}), "holds checkpoints of Megatron-LM"));
+}
+
+TEST(Megatron, WordsOutOfPlaceAreNamed) {
+  TempFolder folder;
+  write_text(folder / "script.args", "torchrun pretrain_gpt.py --bf16");
+  EXPECT_TRUE(contains(usage_refused({"@" + (folder / "script.args").string()}),
+                       "script.args:1: unexpected argument torchrun: give the flags alone"));
+  EXPECT_EQ(usage_refused({"--bf16", "yes"}),
+            "command line: unexpected argument yes after --bf16, which takes no value");
+  EXPECT_EQ(usage_refused({"--bf16", "--lr"}), "command line: --lr needs a value");
+  EXPECT_EQ(usage_refused({"--bf16", "--data-path", "--lr", "1"}), "command line: --data-path needs a value");
+  EXPECT_EQ(cli::read_megatron_line({"--bf16", "--config", "x.toml", "--fresh"})->rest,
+            (Words{"--config", "x.toml", "--fresh"}));
+}
+
+TEST(Megatron, MisspeltFlagsFindTheirNeighbours) {
+  expect_refusal({"plan", "--use-flash-atn"}, 2,
+                 {"there is no flag --use-flash-atn", "did you mean --use-flash-attn?"});
+  expect_refusal({"train", "--bf16", "--overlap-grad-reduc"}, 2, {"did you mean --overlap-grad-reduce?"});
+  expect_refusal({"generate", "--use-flash-atn"}, 2, {"there is no flag --use-flash-atn;"});
+}
+
+TEST(Megatron, AValueOfAnotherTypeEndsWithAMessage) {
+  expect_refusal({"plan", "--bf16", "--lr", "fast"}, 3, {"command line: --lr: lr = fast: must be a number"});
+  expect_refusal({"plan", "@/nowhere/x.args"}, 2, {"@/nowhere/x.args: "});
+}
+
+// Words of all sorts in any order: a message and an exit code, never a crash; a plan of a small model at most.
+TEST(Megatron, RandomCommandLinesEndWithAMessage) {
+  std::mt19937 random(11);
+  Words pool = cli::megatron_flag_names();
+  RunConfig config;
+  for (const Field& field : config.fields()) pool.push_back(flag_name(field.name));
+  const Words values = {"1", "0",     "-1",      "1e9",  "none", "true",        "",        "x y",       "=",   "--",
+                        "-", "[1]*2", "0.5,0.5", "\xff", "@",    "--no-swiglu", "--bf16=", "--lr=1e-3", "--=x"};
+  TempFolder own;
+  for (int trial = 0; trial < 400; ++trial) {
+    Words args = {"plan", "--memory-of-nothing"};
+    for (size_t i = random() % 8; i > 0; --i)
+      args.push_back(random() % 2 ? pool[random() % pool.size()] : values[random() % values.size()]);
+    const Said said = witan(args);
+    EXPECT_TRUE(said.code == 2 || said.code == 3) << said.code << said.err;
+    EXPECT_TRUE(contains(said.err, "witan: error: ")) << said.err;
+  }
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,160 @@
+#include "witan/comm/processes/launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+std::optional<Launch> launch(const Variables& variables) {
+  return find_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+std::string refusal(const Variables& variables) {
+  return test::message_of<ConfigError>([&] { launch(variables); });
+}
+
+// Rank 1 of a step of two tasks on one host, with other variables too.
+Variables slurm_step(Variables more) {
+  more.insert({{"SLURM_PROCID", "1"},
+               {"SLURM_NTASKS", "2"},
+               {"SLURM_STEP_NUM_TASKS", "2"},
+               {"SLURM_LOCALID", "0"},
+               {"SLURM_STEP_ID", "0"}});
+  return more;
+}
+
+TEST(Launch, IsOneProcessUnlessALauncherSaysOtherwise) {
+  EXPECT_FALSE(launch({}));
+  EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  // The script of a batch job is no step of it; the shell of a salloc is one of a single task.
+  EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}}));
+  EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+}
+
+// For a command that needs no other process: neither a place to meet nor a secret.
+TEST(Launch, TellsWhichProcessThisIsByTwoNumbersAlone) {
+  const auto process = [](const Variables& variables) {
+    const auto found = find_process([&](const char* name) -> const char* {
+      const auto variable = variables.find(name);
+      return variable == variables.end() ? nullptr : variable->second.c_str();
+    });
+    return found ? std::to_string(found->rank) + " of " + std::to_string(found->size) : "one";
+  };
+  EXPECT_EQ(process({}), "one");
+  EXPECT_EQ(process({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "10.0.0.7"}}), "1 of 3");
+  EXPECT_EQ(process({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}), "0 of 2");
+  EXPECT_EQ(process({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "1 of 2");
+  EXPECT_EQ(process(slurm_step({})), "1 of 2");
+  EXPECT_EQ(process({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "one");
+  EXPECT_EQ(process({{"WORLD_SIZE", "4"}}), "one");
+  EXPECT_EQ(process({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "one");
+  EXPECT_EQ(process({{"RANK", "captain"}, {"WORLD_SIZE", "4"}}), "one");
+}
+
+TEST(Launch, ReadsWhatLaunchersSet) {
+  const auto torch = launch({{"RANK", "3"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "1"},
+                             {"MASTER_ADDR", "10.0.0.7"},
+                             {"MASTER_PORT", "1234"},
+                             {"WITAN_JOB_SECRET", "s"},
+                             {"OMPI_COMM_WORLD_RANK", "1"}});
+  ASSERT_TRUE(torch);
+  EXPECT_EQ(torch->rank, 3);
+  EXPECT_EQ(torch->size, 4);
+  EXPECT_EQ(torch->local_rank, 1);
+  EXPECT_EQ(torch->master.address, "10.0.0.7");
+  EXPECT_EQ(torch->master.port, 1234);
+  EXPECT_EQ(torch->secret, "s");
+
+  const auto mpi =
+      launch({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  ASSERT_TRUE(mpi);
+  EXPECT_EQ(mpi->rank, 1);
+  EXPECT_FALSE(mpi->local_rank);
+  EXPECT_EQ(mpi->master.address, "127.0.0.1");
+  EXPECT_EQ(mpi->master.port, 29500);
+
+  const auto hydra = launch({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "3"}, {"MPI_LOCALNRANKS", "4"}});
+  ASSERT_TRUE(hydra);
+  EXPECT_EQ(hydra->rank, 3);
+  EXPECT_EQ(hydra->size, 4);
+  EXPECT_EQ(hydra->local_rank, 3);
+  EXPECT_EQ(hydra->master.address, "127.0.0.1");
+
+  const auto slurm = launch(slurm_step({}));
+  ASSERT_TRUE(slurm);
+  EXPECT_EQ(slurm->rank, 1);
+  EXPECT_EQ(slurm->size, 2);
+  EXPECT_EQ(slurm->local_rank, 0);
+  EXPECT_EQ(slurm->master.address, "127.0.0.1");
+}
+
+TEST(Launch, PrefersMpirunToTheStepOfSlurmThatStartedItsDaemon) {
+  const auto hydra = launch(slurm_step({{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "5"}}));
+  EXPECT_EQ(hydra->rank, 5);
+  const auto open_mpi = launch(slurm_step({{"OMPI_COMM_WORLD_RANK", "6"}, {"OMPI_COMM_WORLD_SIZE", "8"}}));
+  EXPECT_EQ(open_mpi->rank, 6);
+  // srun --mpi=pmi2 sets what Hydra sets, but for the rank on the host.
+  const auto slurm = launch(slurm_step({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
+  EXPECT_EQ(slurm->local_rank, 0);
+}
+
+TEST(Launch, FindsTheFirstHostOfSlurmsList) {
+  const auto host = [](const std::string& list) {
+    return launch(slurm_step({{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", list}, {"WITAN_JOB_SECRET", "s"}}))
+        ->master.address;
+  };
+  EXPECT_EQ(host("alpha,beta"), "alpha");
+  EXPECT_EQ(host("node[07-12,15],other"), "node07");
+  EXPECT_EQ(host("rack[1-2]node[3,5]"), "rack1node3");
+  EXPECT_EQ(host("gpu-[9-10].cluster"), "gpu-9.cluster");
+}
+
+TEST(Launch, JobsOfOneHostMeetAtPortsOfTheirOwn) {
+  const auto port = [](const Variables& more) { return launch(slurm_step(more))->master.port; };
+  const int one = port({{"SLURM_JOB_ID", "100"}});
+  EXPECT_EQ(one, port({{"SLURM_JOB_ID", "100"}})) << "all ranks find the same";
+  EXPECT_NE(one, port({{"SLURM_JOB_ID", "101"}}));
+  EXPECT_NE(one, port({{"SLURM_JOB_ID", "100"}, {"SLURM_STEP_ID", "1"}}));
+  EXPECT_GE(one, 20480);
+  EXPECT_LT(one, 28672);
+  EXPECT_EQ(port({{"SLURM_JOB_ID", "100"}, {"MASTER_PORT", "1234"}}), 1234);
+}
+
+TEST(Launch, LeavesTorchrunItsPort) {
+  const auto torch = launch({{"RANK", "0"},
+                             {"WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "localhost"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(torch->master.port, 29501);
+}
+
+TEST(Launch, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(refusal({{"RANK", "1"}}), "environment: RANK is set, but WORLD_SIZE is not");
+  EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}), HasSubstr("RANK does not say which of these ranks this process is"));
+  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = \"2\" is no number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "two"}}),
+            "environment: WORLD_SIZE = \"two\" is no number from 1 to 65536");
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
+              HasSubstr("the ranks are on several hosts, and MASTER_ADDR does not say"));
+  EXPECT_THAT(refusal({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
+              HasSubstr("the ranks are on several hosts"));
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}}),
+              HasSubstr("set WITAN_JOB_SECRET to the same random text"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,331 @@
+// Processes that meet, and whoever else comes to where they do: other jobs, noise, silence, other versions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <thread>
+
+#include "support/processes.h"
+#include "witan/base/stopwatch.h"
+#include "witan/comm/processes/handshake.h"
+#include "witan/comm/processes/process_world.h"
+
+namespace witan {
+namespace {
+
+using testing::Ended;
+using testing::expect_whole;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::in_processes;
+using testing::kSoon;
+using testing::launch_of;
+using ::testing::MatchesRegex;
+using testing::on_processes;
+using testing::ProcessRank;
+
+TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 4, port), {1, 20});  // rank 3 never comes
+    return "";
+  });
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said, MatchesRegex("rank 3 of 4 did not come to rank 0 on .* within 1 s"));
+    EXPECT_LT(one.seconds, kSoon);
+  }
+}
+
+TEST(ProcessMeeting, RankZeroThatNeverComesIsNamed) {
+  const auto ended = in_processes(1, [&, port = free_port()](int) -> std::string {
+    ProcessWorld world(launch_of(1, 2, port), {0.5, 20});
+    return "";
+  });
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[0].said, HasSubstr("did not meet rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(ended[0].said, HasSubstr("Connection refused"));
+}
+
+TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int index) -> std::string {
+    const bool stranger = index == 2;
+    // The one that belongs here comes after the stranger, who says that he is the same rank.
+    if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    ProcessWorld world(launch_of(stranger ? 1 : index, 2, port, stranger ? "guess" : "test"), {10, 10});
+    return world.first([] { return "met"; });
+  });
+  EXPECT_EQ(ended[0].said, "met");
+  EXPECT_EQ(ended[1].said, "met");
+  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[2].said, HasSubstr("is not rank 0 of this job: WITAN_JOB_SECRET is another there"));
+  EXPECT_LT(ended[2].seconds, kSoon);
+}
+
+TEST(ProcessMeeting, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, rank == 0 ? 2 : 3, port), {1, 10});
+    return "";
+  });
+  EXPECT_THAT(ended[1].said, HasSubstr("it is one of 2 ranks, this process one of 3"));
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(ended[0].said, HasSubstr("was turned away: it is one of 3 ranks, not of 2"));
+  const auto twice = in_processes(3, [&, again = free_port()](int index) -> std::string {
+    if (index == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ProcessWorld world(launch_of(index == 2 ? 1 : index, 3, again), {1, 10});
+    return "";
+  });
+  EXPECT_THAT(twice[2].said, HasSubstr("another process has already come as rank 1"));
+}
+
+// Bytes that a stranger sends to rank 0, whose job is then met as if nothing had been.
+void expect_unimpressed(const std::string& bytes, bool hangs_up) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int index) -> std::string {
+    if (index < 2) {
+      if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ProcessWorld world(launch_of(index, 2, port), {10, 10});
+      return world.first([] { return "met"; });
+    }
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    send_all(*socket, std::as_bytes(std::span(bytes)), deadline_in(1));
+    if (!hangs_up) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return "";
+  });
+  EXPECT_EQ(ended[0].said, "met");
+  EXPECT_EQ(ended[1].said, "met");
+  EXPECT_LT(ended[0].seconds, kSoon);
+}
+
+TEST(ProcessMeeting, GarbageAndSilenceDisturbNobody) {
+  Greeting greeting;
+  std::string polite(reinterpret_cast<const char*>(&greeting), sizeof greeting);
+  std::string garbage;
+  const Philox rng(1, 1);
+  for (uint64_t i = 0; i < 4000; ++i) garbage += static_cast<char>(rng.bits(i));
+  for (const bool hangs_up : {true, false}) {
+    expect_unimpressed("", hangs_up);
+    expect_unimpressed("GET / HTTP/1.1\r\n\r\n", hangs_up);
+    expect_unimpressed(garbage, hangs_up);
+    expect_unimpressed(polite, hangs_up);
+    expect_unimpressed(polite + garbage, hangs_up);
+  }
+}
+
+TEST(ProcessMeeting, AnotherVersionIsNamed) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int index) -> std::string {
+    if (index == 1) {
+      ProcessWorld world(launch_of(1, 2, port), {5, 5});
+      return "";
+    }
+    const Socket listener = listen_at({"127.0.0.1", port});
+    wait_readable(listener, 5);
+    const auto visitor = accept_from(listener);
+    Greeting newer;
+    newer.version = kProtocol + 1;
+    send_all(*visitor, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    wait_readable(*visitor, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 4 of Witan's protocol, this program version 3"));
+}
+
+TEST(ProcessMeeting, AnotherVersionThatComesIsTurnedAway) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int index) -> std::string {
+    if (index == 0) {
+      ProcessWorld world(launch_of(0, 2, port), {1, 5});
+      return "";
+    }
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    Greeting newer, answer;
+    newer.version = kProtocol + 1;
+    send_all(*socket, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    EXPECT_EQ(recv_all(*socket, std::as_writable_bytes(std::span(&answer, 1)), deadline_in(1)), Transfer::done);
+    EXPECT_EQ(answer.version, kProtocol) << "whoever comes can say what is wrong";
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, 0);
+  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 4 of Witan's protocol"));
+}
+
+// What rank 0 says of rank 1, who belongs to the job and then sends these bytes.
+std::string said_of(const std::string& bytes) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    if (rank == 1) {
+      const auto peers = meet_peers(launch_of(1, 2, port), 10);
+      send_all(peers[0].socket, std::as_bytes(std::span(bytes)), deadline_in(1));
+      std::array<std::byte, 4096> rest;
+      while (recv_all(peers[0].socket, rest, deadline_in(0.5)) == Transfer::done) {
+      }
+      return "";
+    }
+    ProcessWorld world(launch_of(0, 2, port), {10, 10});
+    world.run([&](int) {
+      ProcessRank own(world);
+      own.everyone()->all_reduce(own.stream, own.stream.zeros({4}, DType::f32));
+    });
+    return "";
+  });
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_LT(ended[0].seconds, kSoon);
+  return ended[0].said;
+}
+
+std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::string& payload = "") {
+  std::string text;
+  const auto add = [&](const auto& value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(kind);
+  add(uint32_t{0});
+  add(channel);
+  add(bytes);
+  return text + payload;
+}
+
+TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
+  constexpr uint32_t kData = 4, kFailure = 5, kGoodbye = 6, kPulse = 7;
+  const std::string lost = "is lost: what it sent is no message of Witan's";
+  EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a note beyond its bounds
+  EXPECT_THAT(said_of(frame(kData, 1, 8, "unwanted")), HasSubstr(lost));  // data that nobody asked for
+  EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same, without an end
+  EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
+  EXPECT_THAT(said_of(frame(kGoodbye, 0, 1)), HasSubstr(lost));           // too many for a goodbye
+  EXPECT_THAT(said_of(frame(kPulse, 0, 8, "too long")), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kPulse + 1, 0, 0)), HasSubstr(lost));
+  std::string flood, channels;
+  for (int i = 0; i < 10; ++i) flood += frame(0, 9, 0);
+  for (uint64_t i = 0; i < 5000; ++i) channels += frame(0, i, 0);
+  EXPECT_THAT(said_of(flood), HasSubstr(lost));
+  EXPECT_THAT(said_of(channels), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(0, 1, 100, "cut off")).substr(0, 6), "rank 0");
+}
+
+TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
+  const int port = free_port();
+  expect_whole(in_processes(2, [&](int rank) -> std::string {
+    const auto peers = meet_peers(launch_of(rank, 2, port), 10);
+    const auto option = [&](int level, int name) {
+      int value = 0;
+      socklen_t length = sizeof value;
+      ::getsockopt(peers[static_cast<size_t>(1 - rank)].socket.fd(), level, name, &value, &length);
+      return value;
+    };
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    const int silence =
+        option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT);
+    EXPECT_LT(silence, kSoon);
+    EXPECT_LT(option(IPPROTO_TCP, TCP_USER_TIMEOUT), kSoon * 1000);
+    EXPECT_EQ(peers[0].host, peers[1].host);
+    return "";
+  }));
+}
+
+// A failure says which rank failed: one that is none is not believed, and what follows is.
+TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
+  constexpr uint32_t kFailure = 5, kFailed = 2;
+  const auto words = [](uint32_t kind, uint32_t rank) {
+    std::string text(2 * sizeof(uint32_t), '\0');
+    std::memcpy(text.data(), &kind, sizeof kind);
+    std::memcpy(text.data() + sizeof kind, &rank, sizeof rank);
+    return text + "all is lost";
+  };
+  for (const auto& payload : {words(kFailed, 1 << 20), words(kFailed, ~uint32_t{0}), words(kFailed + 1, 1)})
+    EXPECT_THAT(said_of(frame(kFailure, 0, payload.size(), payload)), HasSubstr("is lost: its connection ended"));
+  EXPECT_THAT(said_of(frame(kFailure, 0, 4, "four")), HasSubstr("is lost: its connection ended"));
+}
+
+constexpr int64_t kMuch = int64_t{16} << 20;  // more than connections hold
+
+// As rank 1, asks rank 0 for the data that it offers; whether it offers some.
+bool ask_for_data(const Socket& zero) {
+  constexpr uint32_t kOffer = 2, kAnswer = 3;
+  std::array<uint64_t, 3> header{};
+  while (static_cast<uint32_t>(header[0]) != kOffer)  // pulses come first
+    if (recv_all(zero, std::as_writable_bytes(std::span(header)), deadline_in(5)) != Transfer::done) return false;
+  const std::string answer = frame(kAnswer, header[1], 0);
+  return send_all(zero, std::as_bytes(std::span(answer)), deadline_in(1)) == Transfer::done;
+}
+
+// Rank 1 asks for data that it then does not read; meanwhile rank 2 is lost.
+TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    if (rank > 0) {
+      const auto peers = meet_peers(launch_of(rank, 3, port), 10);
+      if (rank == 1) {
+        EXPECT_TRUE(ask_for_data(peers[0].socket));
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until nothing more fits
+      }
+      if (rank == 2) wait_readable(peers[1].socket, 10);  // its end
+      if (rank == 1) {
+        ::shutdown(peers[2].socket.fd(), SHUT_WR);
+        std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      }
+      return "";
+    }
+    ProcessWorld world(launch_of(0, 3, port), {10, 20});
+    double seconds = 0;
+    std::string said;
+    try {
+      world.run([&](int) {
+        ProcessRank own(world);
+        const auto pair = world.group(0, {0, 1}, "pair");
+        const Stopwatch sending;
+        try {
+          pair->send(own.stream, own.stream.empty({kMuch}, DType::f32), 1);
+        } catch (...) {
+          seconds = sending.seconds();
+          throw;
+        }
+      });
+    } catch (const CommError& error) {
+      said = error.what();
+    }
+    EXPECT_LT(seconds, 3);
+    return said;
+  });
+  EXPECT_EQ(ended[0].code, 0);
+  EXPECT_THAT(ended[0].said, MatchesRegex("rank 0: rank 2 on .* is lost: its connection ended; rank 0 was in send .*"));
+}
+
+// A process that a debugger stops leaves what is sent to it unread, for longer than a host may be silent.
+TEST(ProcessMeeting, ARankThatADebuggerHoldsMayLeaveDataUnread) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    if (rank == 0) {
+      ProcessWorld world(launch_of(0, 2, port), {10, 20, 1, {1}});
+      world.run([&](int) {
+        ProcessRank own(world);
+        world.group(0, {0, 1}, "pair")->send(own.stream, own.stream.empty({kMuch}, DType::f32), 1);
+      });
+      return "";
+    }
+    const auto peers = meet_peers(launch_of(1, 2, port), 10);
+    EXPECT_TRUE(ask_for_data(peers[0].socket));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+    std::vector<std::byte> piece(size_t{1} << 20);
+    size_t got = 0;
+    while (got < kMuch * sizeof(float) && recv_all(peers[0].socket, piece, deadline_in(5)) == Transfer::done)
+      got += piece.size();
+    EXPECT_EQ(got, kMuch * sizeof(float));
+    return "";
+  });
+  expect_whole(ended);
+}
+
+}  // namespace
+}  // namespace witan

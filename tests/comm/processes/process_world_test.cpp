@@ -1,0 +1,526 @@
+// Real processes on this machine: what they compute is what threads compute, and whatever happens to one of them, the
+// others end soon and say which.
+#include "witan/comm/processes/process_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "support/processes.h"
+#include "support/thread_world.h"
+#include "witan/comm/checks/fingerprint.h"
+#include "witan/comm/processes/handshake.h"
+
+namespace witan {
+namespace {
+
+using testing::Ended;
+using testing::expect_whole;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::in_processes;
+using testing::kSoon;
+using testing::launch_of;
+using ::testing::MatchesRegex;
+using testing::on_processes;
+using testing::on_ranks;
+using testing::ProcessRank;
+using testing::ThreadRank;
+using Kind = Collective::Kind;
+
+void append(std::string& bytes, const Tensor& tensor) {
+  bytes.append(reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
+}
+
+// Values of every dtype that differ from rank to rank; integers so large that sums wrap.
+template <class AnyRank>
+Tensor own_values(AnyRank& rank, const Shape& shape, DType dtype) {
+  const std::string name = "rank " + std::to_string(rank.rank);
+  if (is_floating(dtype)) return rank.normal(shape, dtype, name);
+  Tensor out = rank.stream.empty(shape, dtype);
+  const Philox rng(3, Philox::stream_of(name));
+  auto* bytes = reinterpret_cast<uint32_t*>(out.raw());
+  for (int64_t i = 0; i < out.bytes() / 4; ++i) bytes[i] = rng.bits(static_cast<uint64_t>(i));
+  return out;
+}
+
+// Parts of a tensor: a third for each rank, rounded down, but for the last, which has what is left.
+std::vector<int64_t> thirds(int ranks, int64_t elements) {
+  std::vector<int64_t> begins;
+  for (int r = 0; r < ranks; ++r) begins.push_back(std::min(r * (elements / 3), elements));
+  begins.push_back(elements);
+  return begins;
+}
+
+// The results of every collective on this rank, as bytes, whatever the ranks are.
+template <class AnyRank>
+std::string results(AnyRank& rank, Group& group, int64_t rows) {
+  Stream& stream = rank.stream;
+  const int n = group.size(), me = group.rank();
+  std::string bytes;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64}) {
+    for (const Reduce how : {Reduce::sum, Reduce::max}) {
+      const Tensor all = own_values(rank, {rows, 3}, dtype);
+      group.all_reduce(stream, all, how);
+      append(bytes, all);
+      const Tensor in = own_values(rank, {rows * n, 3}, dtype), out = stream.zeros({rows, 3}, dtype);
+      group.reduce_scatter(stream, out, in, how);
+      append(bytes, out);
+      group.reduce_scatter(stream, in.narrow(0, me * rows, rows), in, how);  // in place
+      append(bytes, in.narrow(0, me * rows, rows));
+      const Tensor uneven = own_values(rank, {rows, 3}, dtype);
+      group.reduce_scatter_uneven(stream, uneven, thirds(n, rows * 3), how);
+      const auto [begin, count] = part_of(thirds(n, rows * 3), me);
+      append(bytes, uneven.reshape({rows * 3}).narrow(0, begin, count));
+    }
+    const Tensor gathered = stream.zeros({rows * n, 3}, dtype);
+    group.all_gather(stream, gathered, own_values(rank, {rows, 3}, dtype));
+    append(bytes, gathered);
+    const Tensor pieced = own_values(rank, {rows, 3}, dtype);
+    const Tensor other = own_values(rank, {2 * rows}, DType::f32);
+    group.gather_pieces(stream, std::vector<OwnedPiece>{{pieced.narrow(0, 0, rows / 2), n - 1},
+                                                        {other, 0},
+                                                        {pieced.narrow(0, rows / 2, rows - rows / 2), 1}});
+    append(bytes, other);
+    append(bytes, pieced);
+    const Tensor swapped = stream.zeros({rows * n, 3}, dtype);
+    group.all_to_all_equal(stream, swapped, own_values(rank, {rows * n, 3}, dtype));
+    append(bytes, swapped);
+    const Tensor told = own_values(rank, {rows, 3}, dtype);
+    group.broadcast(stream, told, n - 1);
+    append(bytes, told);
+  }
+  return bytes;
+}
+
+// Uneven rows, some ranks get none; then a ring of sends and receives, where even ranks send first.
+template <class AnyRank>
+std::string uneven_results(AnyRank& rank, Group& group) {
+  Stream& stream = rank.stream;
+  const int n = group.size(), me = group.rank();
+  const auto count = [&](int from, int to) { return int64_t{3} * from + 2 * to - (to == 1 ? 2 * to + 3 * from : 0); };
+  std::vector<int64_t> sends, receives;
+  for (int peer = 0; peer < n; ++peer) {
+    sends.push_back(count(me, peer));
+    receives.push_back(count(peer, me));
+  }
+  std::string bytes;
+  const Tensor out = stream.zeros({100, 4}, DType::f32);
+  group.all_to_all(stream, out, rank.template tensor<int64_t>({n}, receives), own_values(rank, {100, 4}, DType::f32),
+                   rank.template tensor<int64_t>({n}, sends));
+  append(bytes, out);
+  const Tensor mine = own_values(rank, {7}, DType::bf16), theirs = stream.zeros({7}, DType::bf16);
+  const auto send = [&] { group.send(stream, mine, (me + 1) % n); };
+  const auto recv = [&] { group.recv(stream, theirs, (me + n - 1) % n); };
+  me % 2 == 0 ? (send(), recv()) : (recv(), send());
+  append(bytes, theirs);
+  group.barrier(stream);
+  return bytes;
+}
+
+template <class Body>
+void expect_bits_of_threads(int ranks, const Body& body) {
+  const auto processes = on_processes(ranks, [&](ProcessRank& rank) { return body(rank, *rank.everyone()); });
+  expect_whole(processes);
+  std::vector<std::string> threads(static_cast<size_t>(ranks));
+  on_ranks(ranks, [&](ThreadRank& rank) { threads[static_cast<size_t>(rank.rank)] = body(rank, *rank.everyone()); });
+  for (size_t rank = 0; rank < threads.size(); ++rank) {
+    EXPECT_FALSE(threads[rank].empty());
+    EXPECT_TRUE(processes[rank].said == threads[rank]) << "other bits on rank " << rank;
+  }
+}
+
+class ProcessBits : public ::testing::TestWithParam<int> {};
+
+TEST_P(ProcessBits, OfEveryCollectiveAreThoseOfThreads) {
+  for (const int64_t rows : {0, 1, 5, 1000})
+    expect_bits_of_threads(GetParam(), [&](auto& rank, Group& group) { return results(rank, group, rows) + "."; });
+}
+TEST_P(ProcessBits, OfPiecesToo) {
+  expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) {
+    std::string bytes;  // several pieces, the last one cut
+    const Tensor all = own_values(rank, {900001}, DType::f32);
+    group.all_reduce(rank.stream, all);
+    append(bytes, all);
+    const Tensor in = own_values(rank, {group.size() * int64_t{300001}}, DType::bf16);
+    const Tensor out = rank.stream.zeros({300001}, DType::bf16);
+    group.reduce_scatter(rank.stream, out, in);
+    append(bytes, out);
+    const std::vector<int64_t> begins = thirds(group.size(), 900001);
+    const Tensor uneven = own_values(rank, {900001}, DType::f32);
+    group.reduce_scatter_uneven(rank.stream, uneven, begins);
+    const auto [begin, count] = part_of(begins, group.rank());
+    append(bytes, uneven.narrow(0, begin, count));
+    return bytes;
+  });
+}
+TEST_P(ProcessBits, OfUnevenExchangesAndPairsToo) {
+  expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) { return uneven_results(rank, group); });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ProcessBits, ::testing::Values(2, 3, 4));
+
+TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
+  expect_whole(on_processes(4, [](ProcessRank& rank) {
+    const int half = rank.rank / 2, parity = rank.rank % 2;
+    const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
+    const auto across = rank.world.group(rank.rank, {2 + parity, parity}, "replicate");
+    EXPECT_EQ(across->rank(), half == 0 ? 1 : 0);
+    EXPECT_EQ(across->world_rank(0), 2 + parity);
+    EXPECT_FALSE(across->one_process());
+    EXPECT_EQ(across->deadline_seconds(), 20);
+    // A second thread of each process works in a group of its own.
+    std::thread saver([&, group = rank.everyone("checkpoint")] {
+      testing::Rank own(1, 1 << 20);
+      for (int i = 0; i < 50; ++i) {
+        const Tensor x = own.tensor<int64_t>({2}, {rank.rank, i});
+        group->all_reduce(own.stream, x);
+        EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{6, 4 * i}));
+      }
+    });
+    for (int i = 0; i < 50; ++i) {
+      const Tensor x = rank.tensor<float>({1}, {static_cast<float>(rank.rank)});
+      pair->all_reduce(rank.stream, x);
+      across->all_reduce(rank.stream, x);
+      EXPECT_EQ(x.to_vector<float>(), std::vector<float>{6});
+      across->agree({Kind::all_reduce, x, x, {}, {}});
+    }
+    saver.join();
+    EXPECT_EQ(rank.world.local_size(), 4);
+    EXPECT_EQ(rank.world.local_rank(rank.rank), rank.rank);
+    EXPECT_TRUE(ranks_that_differ(rank.stream, *pair, rank.stream.zeros({4}, DType::f32)).empty());
+    return "";
+  }));
+}
+
+TEST(ProcessWorld, RankZeroGoesFirst) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    std::string all;
+    for (int i = 0; i < 10; ++i) all += rank.world.first([&] { return std::to_string(rank.rank) + "!"; });
+    return all;
+  });
+  expect_whole(ended);
+  for (const Ended& one : ended) EXPECT_EQ(one.said, "0!0!0!0!0!0!0!0!0!0!");
+}
+
+TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
+  const auto ended = on_processes(4, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 2) ::raise(SIGKILL);
+    if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
+    rank.stream.trail() = {5, Trail::Phase::backward, 1, "layers.3.moe", "combine"};
+    group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
+    return "";
+  });
+  EXPECT_TRUE(ended[2].killed);
+  for (const int rank : {0, 1, 3}) {
+    const Ended& one = ended[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said,
+                MatchesRegex("rank " + std::to_string(rank) +
+                             ": rank 2 on .* is lost: its connection ended; rank . was in all_reduce float32 .10. "
+                             "over axis data, in step 5, backward of micro-batch 1, layers.3.moe .combine."));
+    EXPECT_LT(one.seconds, kSoon);
+  }
+}
+
+// Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.
+void stop_for(double seconds) {
+  const pid_t stopped = ::getpid();
+  if (::fork() == 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    ::kill(stopped, SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
+}
+
+TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
+  constexpr double kDeadline = 2, kStopped = 3;
+  const auto ended = on_processes(4,
+                                  [](ProcessRank& rank) {
+                                    // 0 and 1, 2 and 3; then 0 and 2, 1 and 3.
+                                    const int half = rank.rank / 2, parity = rank.rank % 2;
+                                    const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
+                                    const auto across = rank.world.group(rank.rank, {parity, 2 + parity}, "replicate");
+                                    pair->barrier(rank.stream);
+                                    across->barrier(rank.stream);
+                                    if (rank.rank == 2) stop_for(kStopped);
+                                    pair->barrier(rank.stream);
+                                    across->barrier(rank.stream);
+                                    return "";
+                                  },
+                                  {20, kDeadline});
+  for (const int rank : {0, 1, 3}) {
+    const Ended& one = ended[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said, MatchesRegex("rank " + std::to_string(rank) +
+                                       ": rank 2 on .* is lost: nothing was heard of it for .* s; its process is "
+                                       "stopped, or the network to it is cut.*"))
+        << "rank 1 waits for rank 0 and 3 for 2, but 2 it is";
+    EXPECT_LT(one.seconds, kDeadline + kSoon);
+  }
+  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost)) << "it ends when it is continued";
+  EXPECT_LT(ended[2].seconds, kStopped + kSoon);
+}
+
+TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {
+  const int port = free_port();
+  const auto waiting = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 2, port), {20, 2});
+    return world.first([] {
+      stop_for(3);
+      return "";
+    });
+  });
+  EXPECT_EQ(waiting[1].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(waiting[1].said, HasSubstr("is lost: nothing was heard of it"));
+  EXPECT_LT(waiting[1].seconds, 2 + kSoon);
+}
+
+TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppedGoOn) {
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+                              return "";
+                            },
+                            {20, 2}));
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              stop_for(2.5);
+                              group->barrier(rank.stream);
+                              return "";
+                            },
+                            {20, 2}));
+}
+
+TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
+  const int port = free_port();
+  const auto ended = in_processes(4, [&](int rank) -> std::string {
+    if (rank != 2) {
+      ProcessWorld world(launch_of(rank, 4, port), {20, 20});
+      return world.first([] {
+        std::this_thread::sleep_for(std::chrono::seconds(30));
+        return "";
+      });
+    }
+    // It meets rank 0, and then hears nobody.
+    const Socket listener = listen_at({"127.0.0.1", 0});
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    const Member self{2, 4, "test", "here", local_end(listener).port};
+    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    wait_readable(first->socket, 5);  // all have come
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::raise(SIGKILL);
+    return "";
+  });
+  EXPECT_TRUE(ended[2].killed);
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 2 on here is lost: its connection ended"));
+  EXPECT_THAT(ended[1].said, HasSubstr("rank 2 of 4 did not come to rank 1"));
+  EXPECT_THAT(ended[3].said, HasSubstr("did not meet rank 2"));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(ended[static_cast<size_t>(rank)].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_LT(ended[static_cast<size_t>(rank)].seconds, kSoon);
+  }
+}
+
+TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 1) throw DataError("no such shard");
+    const auto word = std::make_shared<std::atomic<uint32_t>>(0);
+    group->failure()->watch(word);
+    try {
+      group->barrier(rank.stream);
+    } catch (const CommError&) {
+      while (word->load() == 0) std::this_thread::yield();  // a device that polls it ends too
+      throw;
+    }
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::data));
+  EXPECT_EQ(ended[1].said, "rank 1: no such shard");
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(ended[rank].said,
+                MatchesRegex("rank [02]: stopped, as rank 1 on .* failed: no such shard; rank [02] was in barrier "
+                             "over axis data"));
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int rank) -> std::string {
+    ProcessWorld world(launch_of(rank, 2, port), {20, 20});
+    if (rank == 1) throw ConfigError("zero layers");
+    world.first([] { return ""; });
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::config));
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
+  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed; rank 0 was in barrier over axis first"));
+}
+
+// What all ranks are told when their calls are `call`'s.
+std::string words_of(int ranks, const std::function<void(ProcessRank&, HostGroup&)>& call, double deadline = 20) {
+  const auto ended = on_processes(ranks,
+                                  [&](ProcessRank& rank) {
+                                    call(rank, *rank.everyone("expert"));
+                                    return "";
+                                  },
+                                  {20, deadline});
+  std::string words;
+  for (const Ended& one : ended) {
+    if (one.code == 0) continue;
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    const std::string own = one.said.substr(one.said.find(": ") + 2);
+    if (words.empty()) words = own;
+    EXPECT_EQ(own, words) << "every rank says the same";
+    EXPECT_LT(one.seconds, kSoon);
+  }
+  return words;
+}
+
+TEST(ProcessWorld, DifferentCallsAreNamed) {
+  EXPECT_EQ(words_of(3,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({rank.rank == 2 ? 4 : 3}, DType::f32);
+                       group.agree({Kind::all_reduce, x, x, {}, {}});
+                     }),
+            "axis expert: rank 2 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4, 2}, DType::f32);
+                       group.all_to_all(rank.stream, rank.stream.zeros({4, 2}, DType::f32),
+                                        rank.tensor<int64_t>({2}, {1, 1}), x,
+                                        rank.tensor<int64_t>({2}, {1, 2 - rank.rank}));
+                     }),
+            "axis expert: all_to_all: rank 0 sends 2 rows to rank 1, which expects 1");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4 + rank.rank}, DType::f32);
+                       rank.rank == 0 ? group.send(rank.stream, x, 1) : group.recv(rank.stream, x, 0);
+                     }),
+            "axis expert: rank 0 calls send float32 [4] to rank 1, which expects float32 [5]");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({4}, DType::i32);
+                       rank.rank == 0 ? group.recv(rank.stream, x, 1) : group.all_reduce(rank.stream, x);
+                     }),
+            "axis expert: rank 0 calls recv int32 [4] from rank 1, which calls all_reduce instead");
+  EXPECT_THAT(
+      words_of(2, [](ProcessRank& rank,
+                     HostGroup& group) { group.send(rank.stream, rank.stream.zeros({4}, DType::i32), 1 - rank.rank); }),
+      MatchesRegex("axis expert: rank . calls send int32 .4. to rank ., which sends to rank . at the same "
+                   "time; one of them must receive first"));
+}
+
+TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
+  const std::vector<std::string> modules = {"layers.0.moe", "layers.1.attention"};
+  const auto go_to = [&](ProcessRank& rank) {
+    rank.stream.trail() = {3 + rank.rank, Trail::Phase::forward, 1, modules[static_cast<size_t>(rank.rank)]};
+  };
+  EXPECT_EQ(words_of(2,
+                     [&](ProcessRank& rank, HostGroup& group) {
+                       go_to(rank);
+                       group.all_reduce(rank.stream, rank.stream.zeros({rank.rank + 1}, DType::f32));
+                     }),
+            "axis expert: rank 1 calls all_reduce float32 [2] in step 4, forward of micro-batch 1, layers.1.attention, "
+            "expected as on rank 0: all_reduce float32 [1] in step 3, forward of micro-batch 1, layers.0.moe");
+  EXPECT_EQ(words_of(2,
+                     [&](ProcessRank& rank, HostGroup& group) {
+                       go_to(rank);
+                       const Tensor x = rank.stream.zeros({4 + rank.rank}, DType::f32);
+                       rank.rank == 0 ? group.send(rank.stream, x, 1) : group.recv(rank.stream, x, 0);
+                     }),
+            "axis expert: rank 0 calls send float32 [4] in step 3, forward of micro-batch 1, layers.0.moe to rank 1, "
+            "which expects float32 [5] in step 4, forward of micro-batch 1, layers.1.attention");
+  EXPECT_EQ(words_of(
+                2,
+                [&](ProcessRank& rank, HostGroup& group) {
+                  go_to(rank);
+                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  group.barrier(rank.stream);
+                },
+                0.3),
+            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited in step 3, forward of micro-batch "
+            "1, layers.0.moe");
+}
+
+// A debugger's part is played by a stop: the process says nothing more. Rank 1 waits for rank 0, which waits for it.
+TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
+  constexpr double kDeadline = 2, kStopped = 4;
+  expect_whole(on_processes(3,
+                            [](ProcessRank& rank) {
+                              const auto group = rank.everyone();
+                              group->barrier(rank.stream);
+                              if (rank.rank == 2) stop_for(kStopped);
+                              group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
+                              return "";
+                            },
+                            {20, kDeadline, 1, {2}}));
+  // It waits for its debugger, and then makes another call than the others: they are not held up for ever.
+  const auto ended = on_processes(2,
+                                  [](ProcessRank& rank) {
+                                    const auto group = rank.everyone();
+                                    group->barrier(rank.stream);
+                                    if (rank.rank == 1) {
+                                      rank.world.hold()->wait_for_debugger(1, true);
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                      rank.world.hold()->wait_for_debugger(1, false);
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+                                    }
+                                    group->barrier(rank.stream);
+                                    return "";
+                                  },
+                                  {20, 0.5, 1, {1}});
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not come to barrier within 0.5 s"));
+  EXPECT_GT(ended[0].seconds, 1.5 + 0.5);
+  EXPECT_LT(ended[0].seconds, 5);
+}
+
+TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
+  EXPECT_EQ(words_of(
+                2,
+                [](ProcessRank& rank, HostGroup& group) {
+                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  group.barrier(rank.stream);
+                },
+                0.3),
+            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited");
+  EXPECT_EQ(words_of(2,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       if (rank.rank == 0) group.barrier(rank.stream);
+                     }),
+            "axis expert: rank 1 returned, but rank 0 waits for it in barrier");
+}
+
+// What does not fit into a message is cut, and the rest is told.
+TEST(ProcessWorld, AVeryLongErrorIsToldToo) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    if (rank.rank == 1) throw DataError("row 7 is broken: " + std::string(100'000, 'x'));
+    group->barrier(rank.stream);
+    return "";
+  });
+  EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::data));
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(ended[rank].said, HasSubstr("failed: row 7 is broken: xxxx"));
+    EXPECT_LT(ended[rank].said.size(), 10'000u);
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,248 @@
+#include "witan/kernels/attention.h"
+
+#include <cmath>
+
+#include "support/cuda_rank.h"
+#include "support/dropout.h"
+#include "witan/kernels/cuda/attention/attention_backend.h"
+#include "witan/kernels/cuda/attention/cudnn_attention.h"
+#include "witan/tensor/cuda/stream.h"
+
+namespace witan {
+namespace {
+
+using testing::CudaTest;
+using testing::dropout_of;
+using testing::Rank;
+using testing::values;
+
+struct Size {
+  int64_t B, S, H, G, hd;
+  Shape queries() const { return {B, S, H, hd}; }
+  Shape keys() const { return {B, S, G, hd}; }
+  Shape lse() const { return {B, H, S}; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Size& s) {
+  return out << "B=" << s.B << " S=" << s.S << " H=" << s.H << " G=" << s.G << " hd=" << s.hd;
+}
+
+struct Results {
+  Tensor y, lse, dq, dk, dv;
+};
+
+struct Backend {
+  const char* name;
+  void (*forward)(Stream&, const Tensor&, const Tensor&, const kernels::AttentionInputs&);
+  void (*backward)(Stream&, const kernels::AttentionGradients&, const Tensor&, const Tensor&, const Tensor&,
+                   const kernels::AttentionInputs&);
+};
+constexpr Backend kDefault{"default", kernels::attention_forward, kernels::attention_backward};
+constexpr Backend kOwn{"own", kernels::cuda::own::attention_forward, kernels::cuda::own::attention_backward};
+
+class CudaAttention : public CudaTest {
+ protected:
+  kernels::AttentionInputs inputs(const Size& s, DType dtype, const Tensor& ids = {}) {
+    return {host.normal(s.queries(), dtype, "q"), host.normal(s.keys(), dtype, "k"), host.normal(s.keys(), dtype, "v"),
+            ids, 1 / std::sqrt(static_cast<double>(s.hd))};
+  }
+  kernels::AttentionInputs to_gpu(kernels::AttentionInputs in) {
+    for (Tensor* tensor : {&in.q, &in.k, &in.v, &in.sequence_ids, &in.dropout.step})
+      *tensor = CudaTest::to_gpu(*tensor);
+    return in;
+  }
+  using CudaTest::to_gpu;
+
+  Results on_cpu(const Size& s, const kernels::AttentionInputs& in, const Tensor& dy) {
+    const DType dtype = in.q.dtype();
+    Results r{host.poisoned(s.queries(), dtype), host.poisoned(s.lse(), accumulator(dtype)),
+              host.poisoned(s.queries(), dtype), host.poisoned(s.keys(), dtype), host.poisoned(s.keys(), dtype)};
+    kDefault.forward(host.stream, r.y, r.lse, in);
+    kDefault.backward(host.stream, {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
+    return r;
+  }
+  Results on_gpu(const Backend& backend, const Size& s, const kernels::AttentionInputs& in, const Tensor& dy) {
+    const DType dtype = in.q.dtype();
+    Results r{poisoned(s.queries(), dtype), poisoned(s.lse(), accumulator(dtype)), poisoned(s.queries(), dtype),
+              poisoned(s.keys(), dtype), poisoned(s.keys(), dtype)};
+    backend.forward(gpu(), r.y, r.lse, in);
+    backend.backward(gpu(), {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
+    return r;
+  }
+
+  void compare(const Results& gpu, const Results& cpu) {
+    const DType dtype = cpu.y.dtype();
+    const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+    EXPECT_TRUE(agree(gpu.y, cpu.y, a, a)) << "y";
+    // Tensor cores truncate what they add up.
+    const double of_lse = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 1e-4;
+    EXPECT_TRUE(agree(gpu.lse, cpu.lse, of_lse, of_lse)) << "lse";
+    EXPECT_TRUE(agree(gpu.dq, cpu.dq, 2 * a, a)) << "dq";
+    EXPECT_TRUE(agree(gpu.dk, cpu.dk, 4 * a, a)) << "dk";
+    EXPECT_TRUE(agree(gpu.dv, cpu.dv, 4 * a, a)) << "dv";
+  }
+
+  // Against the CPU, and our own kernels once more for the same bits.
+  void check(const Size& s, const kernels::AttentionInputs& in) {
+    SCOPED_TRACE(::testing::Message() << s << " " << name_of(in.q.dtype()));
+    const Tensor dy = host.normal(s.queries(), in.q.dtype(), "dy"), dy_gpu = to_gpu(dy);
+    const Results expected = on_cpu(s, in, dy);
+    const kernels::AttentionInputs on_device = to_gpu(in);
+    const Results once = on_gpu(kOwn, s, on_device, dy_gpu), again = on_gpu(kOwn, s, on_device, dy_gpu);
+    compare(once, expected);
+    for (const auto part : {&Results::y, &Results::lse, &Results::dq, &Results::dk, &Results::dv})
+      EXPECT_EQ(values(to_host(once.*part)), values(to_host(again.*part)));
+  }
+
+  // [B, S] ids of documents of `length`, modulo `modulus`.
+  Tensor documents(const Size& s, int64_t length, int64_t modulus = 1000) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < s.B * s.S; ++i) ids.push_back(static_cast<int32_t>(i % s.S / length % modulus - 1));
+    return host.tensor<int32_t>({s.B, s.S}, ids);
+  }
+};
+
+// One position; tiles that are not full; odd head sizes; every tile width; groups of one, of several and of all heads.
+const std::vector<Size> kSizes = {{1, 1, 1, 1, 1},     {2, 1, 4, 2, 16},   {1, 5, 2, 1, 3},    {2, 67, 4, 2, 20},
+                                  {1, 130, 6, 2, 64},  {1, 300, 2, 2, 32}, {3, 33, 5, 1, 65},  {1, 64, 8, 8, 48},
+                                  {2, 150, 4, 1, 128}, {1, 70, 3, 3, 200}, {1, 129, 2, 1, 256}};
+
+constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
+
+TEST_F(CudaAttention, AgreesWithTheCpu) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : kSizes) check(size, inputs(size, dtype));
+}
+
+// What racecheck, which looks at every access to shared memory, can look at.
+TEST_F(CudaAttention, AgreesOverFewTiles) {
+  for (const DType dtype : kTypes) {
+    const Size size{1, 131, 2, 1, 48};
+    kernels::AttentionInputs in = inputs(size, dtype, documents(size, 71));
+    check(size, in);
+    in.dropout = dropout_of(host, 0.3);
+    check(size, in);
+  }
+}
+
+TEST_F(CudaAttention, DocumentsAreApart) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : {Size{3, 200, 4, 2, 24}, Size{1, 140, 2, 1, 128}, Size{1, 100, 2, 2, 136}})
+      for (const int64_t length : {1, 37, 64, 500})
+        for (const int64_t modulus : {1000, 3})  // 3: ids that fall and come again
+          check(size, inputs(size, dtype, documents(size, length, modulus)));
+}
+
+TEST_F(CudaAttention, DropsWhatTheCpuDrops) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : kSizes) {
+      kernels::AttentionInputs in = inputs(size, dtype, size.S > 50 ? documents(size, 41) : Tensor());
+      in.dropout = dropout_of(host, 0.3);
+      check(size, in);
+    }
+}
+
+TEST_F(CudaAttention, APromiseOfOneSequenceIsBelieved) {
+  const Size size{1, 96, 2, 1, 64};
+  const Tensor dy = to_gpu(host.normal(size.queries(), DType::f32, "dy"));
+  kernels::AttentionInputs in = to_gpu(inputs(size, DType::f32, documents(size, 10)));
+  in.hints.one_sequence_per_row = true;
+  const Results got = on_gpu(kOwn, size, in, dy);
+  in.sequence_ids = Tensor();
+  EXPECT_EQ(values(to_host(got.dk)), values(to_host(on_gpu(kOwn, size, in, dy).dk)));
+}
+
+TEST_F(CudaAttention, Decodes) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : {Size{2, 150, 4, 2, 64}, Size{3, 40, 5, 1, 17}, Size{1, 90, 8, 1, 256}})
+      for (const int64_t queries : {int64_t{1}, size.S / 3}) {
+        SCOPED_TRACE(::testing::Message() << size << " " << name_of(dtype) << " " << queries);
+        const Tensor q = host.normal({size.B, queries, size.H, size.hd}, dtype, "q");
+        const Tensor k = host.normal(size.keys(), dtype, "k"), v = host.normal(size.keys(), dtype, "v");
+        const Tensor expected = host.poisoned(q.shape(), dtype), y = poisoned(q.shape(), dtype);
+        const int64_t past = size.S - queries - 3;  // three positions that must not be read
+        const Tensor k_gpu = to_gpu(k), v_gpu = to_gpu(v), q_gpu = to_gpu(q);
+        kernels::attention_decode(host.stream, expected, q, k, v, past, 0.2);
+        kernels::attention_decode(gpu(), y, q_gpu, k_gpu, v_gpu, past, 0.2);
+        const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+        EXPECT_TRUE(agree(y, expected, a, a));
+      }
+}
+
+TEST_F(CudaAttention, NothingIsFine) {
+  const Size size{0, 4, 2, 1, 8};
+  const auto in = to_gpu(inputs(size, DType::bf16));
+  on_gpu(kDefault, size, in, in.q);
+  gpu().wait();
+}
+
+class Cudnn : public CudaAttention {
+ protected:
+  void SetUp() override {
+    CudaAttention::SetUp();
+    if (IsSkipped()) return;
+    if (!kernels::cuda::cudnn::why_none().empty()) GTEST_SKIP() << kernels::cuda::cudnn::why_none();
+  }
+};
+
+TEST_F(Cudnn, AgreesWithTheCpu) {
+  for (const Size& size : {Size{2, 256, 4, 1, 128}, Size{1, 192, 4, 4, 64}, Size{3, 130, 6, 2, 32}}) {
+    SCOPED_TRACE(::testing::Message() << size);
+    const auto in = inputs(size, DType::bf16), on_device = to_gpu(in);
+    const Tensor dy = host.normal(size.queries(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
+    EXPECT_EQ(kernels::cuda::attention_backend(gpu(), on_device), cat("cudnn ", kernels::cuda::cudnn::version()));
+    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+  }
+}
+
+// A workspace too large for one call: the batch runs in parts.
+TEST_F(Cudnn, LargeBatchesRunInParts) {
+  const Size size{8, 1024, 16, 4, 128};
+  const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
+  const auto in = to_gpu(inputs(size, DType::bf16));
+  const Results own = on_gpu(kOwn, size, in, dy), got = on_gpu(kDefault, size, in, dy);
+  for (const auto part : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
+    EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
+}
+
+TEST_F(Cudnn, IsCapturedAndReplayed) {
+  const Size size{2, 256, 4, 2, 64};
+  const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
+  const auto in = to_gpu(inputs(size, DType::bf16));
+  const Results once = on_gpu(kDefault, size, in, dy);
+  Results r{poisoned(size.queries(), DType::bf16), poisoned(size.lse(), DType::f32),
+            poisoned(size.queries(), DType::bf16), poisoned(size.keys(), DType::bf16),
+            poisoned(size.keys(), DType::bf16)};
+  gpu().wait();
+  const cudaStream_t stream = cuda::native(gpu());
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  kDefault.forward(gpu(), r.y, r.lse, in);
+  kDefault.backward(gpu(), {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+  for (const auto part : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
+    EXPECT_TRUE(agree(r.*part, to_host(once.*part), 1e-2, 1e-2));
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(Cudnn, LeavesTheRestToOurKernels) {
+  const Size size{1, 128, 2, 1, 64};
+  const auto backend = [&](const kernels::AttentionInputs& in) {
+    return kernels::cuda::attention_backend(gpu(), to_gpu(in));
+  };
+  kernels::AttentionInputs in = inputs(size, DType::bf16, documents(size, 500));
+  EXPECT_EQ(backend(in), "witan") << "ids that nobody promises anything of";
+  in.hints.one_sequence_per_row = true;
+  EXPECT_NE(backend(in), "witan");
+  in.dropout = dropout_of(host, 0.1);
+  EXPECT_EQ(backend(in), "witan") << "dropout";
+  EXPECT_EQ(backend(inputs(size, DType::f32)), "witan");
+  EXPECT_EQ(backend(inputs({1, 128, 2, 1, 60}, DType::bf16)), "witan") << "a head size that is no multiple of 8";
+}
+
+}  // namespace
+}  // namespace witan

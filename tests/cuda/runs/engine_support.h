@@ -1,0 +1,56 @@
+// Small models whose steps run on GPUs, and what is compared of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "train/run/run_support.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::testing {
+
+class EngineOnGpus : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::devices() == 0) GTEST_SKIP() << cuda::why_none();
+  }
+};
+
+inline RunConfig gpu_config(const std::string& dtype) {
+  RunConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 64;
+  config.model.vocab_size = 211;
+  config.model.dtype = dtype;
+  config.model.mlp.ffn_hidden_size = 96;
+  config.model.moe.num_experts = 4;
+  config.model.moe.moe_z_loss_coeff = 1e-3;
+  config.data.seq_length = 64;
+  config.train.train_iters = 8;
+  config.train.micro_batch_size = 2;
+  config.train.global_batch_size = 8;
+  config.parallel = {1, 1, 1};
+  config.parallel.device = "cuda";
+  return config;
+}
+
+inline Trajectory on_cpu(RunConfig config, int64_t steps) {
+  config.parallel.device = "cpu";
+  return run_engine(config, steps);
+}
+
+inline void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double relative) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], relative * std::abs(expected[i])) << "step " << i;
+}
+
+inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+}  // namespace witan::testing

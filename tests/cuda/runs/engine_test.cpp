@@ -1,0 +1,108 @@
+// Whole steps on GPUs: against the CPU, recorded against eager, and to the bit where that is promised.
+#include <gmock/gmock.h>
+
+#include "cuda/runs/engine_support.h"
+#include "support/message_of.h"
+
+namespace witan::testing {
+namespace {
+
+TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
+  // float64 tells wrong gradients from rounding; the other two are what people train in.
+  for (const auto& [dtype, tolerance] :
+       {std::pair{"float64", 1e-9}, std::pair{"float32", 1e-4}, std::pair{"bfloat16", 2e-2}}) {
+    SCOPED_TRACE(dtype);
+    const RunConfig config = gpu_config(dtype);
+    const Trajectory gpu = run_engine(config, 6), cpu = on_cpu(config, 6);
+    expect_near(gpu.losses, cpu.losses, tolerance);
+    expect_near(gpu.norms, cpu.norms, 10 * tolerance);
+  }
+}
+
+TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
+  const auto check = [](const char* what, const auto& change) {
+    SCOPED_TRACE(what);
+    RunConfig config = gpu_config("float64");
+    change(config);
+    const Trajectory gpu = run_engine(config, 3), cpu = on_cpu(config, 3);
+    expect_near(gpu.losses, cpu.losses, 1e-9);
+    expect_near(gpu.norms, cpu.norms, 1e-8);
+    expect_near(gpu.dropped, cpu.dropped, 1e-12);
+    expect_near(gpu.balances, cpu.balances, 1e-9);
+  };
+  check("dense", [](RunConfig& c) { c.model.moe.num_experts = 0; });
+  check("LayerNorm, biases, GELU, learned positions", [](RunConfig& c) {
+    c.model.moe.num_experts = 0;
+    c.model.norm.normalization = "LayerNorm";
+    c.model.norm.norm_bias = true;
+    c.model.add_bias_linear = true;
+    c.model.mlp.swiglu = false;
+    c.model.attention.position_embedding_type = "learned_absolute";
+    c.model.attention.max_position_embeddings = 64;
+  });
+  check("dropout", [](RunConfig& c) {
+    c.model.hidden_dropout = 0.1;
+    c.model.attention.attention_dropout = 0.1;
+  });
+  check("capacity", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1.0; });
+  check("sequences balanced by themselves", [](RunConfig& c) {
+    c.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+    c.model.moe.moe_aux_loss_coeff = 1;
+  });
+  check("sequential experts", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
+  check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
+  check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });
+  check("SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; });
+  check("documents", [](RunConfig& c) { c.data.reset_attention_mask = true; });
+  check("rotary positions of neighbours, untied", [](RunConfig& c) {
+    c.model.attention.rotary_interleaved = true;
+    c.model.attention.rotary_percent = 0.5;
+    c.model.untie_embeddings_and_output_weights = true;
+  });
+}
+
+// What a recorded step does is what it did when it was recorded, on other tokens.
+TEST_F(EngineOnGpus, ARecordedStepHasTheBitsOfAnEagerOne) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    RunConfig recorded = gpu_config(dtype), eager = recorded;
+    eager.parallel.cuda_graph = false;
+    for (RunConfig* config : {&recorded, &eager}) config->parallel.deterministic = true;
+    expect_same_bits(run_engine(recorded, 6), run_engine(eager, 6));
+  }
+}
+
+TEST_F(EngineOnGpus, DeterministicRunsRepeatToTheBit) {
+  RunConfig config = gpu_config("bfloat16");
+  config.parallel.deterministic = true;
+  expect_same_bits(run_engine(config, 6), run_engine(config, 6));
+}
+
+TEST_F(EngineOnGpus, ThePlanIsTheArena) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const char* granularity : {"none", "selective", "full"}) {
+      RunConfig config = gpu_config(dtype);
+      config.model.recompute_granularity = granularity;
+      EXPECT_EQ(run_engine(config, 3).arena_high_water, make_plan(config).arena_bytes()) << dtype << " " << granularity;
+    }
+}
+
+TEST_F(EngineOnGpus, GradientsMayBeBfloat16) {
+  RunConfig config = gpu_config("bfloat16");
+  config.parallel.gradient_dtype = "bfloat16";
+  expect_near(run_engine(config, 6).losses, on_cpu(config, 6).losses, 2e-2);
+}
+
+TEST_F(EngineOnGpus, StatesAreChecked) {
+  RunConfig config = gpu_config("bfloat16");
+  config.train.check_states = true;
+  EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
+}
+
+TEST_F(EngineOnGpus, ReserveWhatThereIsOrSaySo) {
+  const std::string said = test::message_of<OutOfMemoryError>([] { Arena::reserve_on_gpu(0, int64_t{1} << 50); });
+  EXPECT_THAT(said, ::testing::HasSubstr("GPU 0 has no room for"));
+  EXPECT_THAT(said, ::testing::HasSubstr("witan plan"));
+}
+
+}  // namespace
+}  // namespace witan::testing

@@ -1,0 +1,210 @@
+// Steps of every layout on GPUs: those of one GPU, eager and recorded.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "cuda/runs/engine_support.h"
+
+namespace witan::testing {
+namespace {
+
+constexpr int64_t kSteps = 6;  // two of which are replays at least
+
+struct GpuLayout {
+  std::string name;
+  int64_t ranks;
+  void (*divide)(ParallelConfig&);
+  bool same_bits = true;  // as one GPU, in deterministic mode; the others divide what is summed
+};
+
+void shard(ParallelConfig& parallel, const char* strategy) {
+  parallel.data_parallel_sharding_strategy = strategy;
+}
+void tensor(ParallelConfig& parallel, int64_t ranks) {
+  parallel.tensor_model_parallel_size = ranks;
+  parallel.sequence_parallel = true;
+}
+
+const GpuLayout kGpuLayouts[] = {
+    {"Replicate2", 2, [](ParallelConfig&) {}},
+    {"Replicate4", 4, [](ParallelConfig&) {}},
+    {"Expert2", 2, [](ParallelConfig& p) { p.expert_model_parallel_size = 2; }},
+    {"Expert2Of4", 4, [](ParallelConfig& p) { p.expert_model_parallel_size = 2; }},
+    {"Expert4", 4, [](ParallelConfig& p) { p.expert_model_parallel_size = 4; }},
+    {"Zero1Over2", 2, [](ParallelConfig& p) { shard(p, "optim"); }},
+    {"Zero2Over2", 2, [](ParallelConfig& p) { shard(p, "optim_grads"); }},
+    {"FsdpOver2", 2, [](ParallelConfig& p) { shard(p, "optim_grads_params"); }},
+    {"FsdpOver4", 4, [](ParallelConfig& p) { shard(p, "optim_grads_params"); }},
+    {"FsdpKeptAfterForward", 2,
+     [](ParallelConfig& p) {
+       shard(p, "optim_grads_params");
+       p.reshard_after_forward = false;
+     }},
+    {"Hsdp2x2", 4,
+     [](ParallelConfig& p) {
+       shard(p, "optim_grads_params");
+       p.num_distributed_optimizer_instances = 2;
+     }},
+    {"FsdpWithExpert2", 4,
+     [](ParallelConfig& p) {
+       shard(p, "optim_grads_params");
+       p.expert_model_parallel_size = 2;
+     }},
+    {"Pipeline2", 2, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 2; }},
+    {"Pipeline4", 4, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 4; }},
+    {"Pipeline2Interleaved", 2,
+     [](ParallelConfig& p) {
+       p.pipeline_model_parallel_size = 2;
+       p.num_virtual_stages_per_pipeline_rank = 2;
+     }},
+    {"Pipeline2Expert2", 4,
+     [](ParallelConfig& p) {
+       p.pipeline_model_parallel_size = 2;
+       p.expert_model_parallel_size = 2;
+     }},
+    {"Pipeline2Fsdp2", 4,
+     [](ParallelConfig& p) {
+       p.pipeline_model_parallel_size = 2;
+       shard(p, "optim_grads_params");
+     }},
+    {"Tensor2", 2, [](ParallelConfig& p) { tensor(p, 2); }, false},
+    {"Tensor4", 4, [](ParallelConfig& p) { tensor(p, 4); }, false},
+    {"Tensor2WholeLogits", 2,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.loss_parallel = false;
+     },
+     false},
+    {"ExpertTensor1Expert2", 2,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.expert_tensor_parallel_size = 1;
+       p.expert_model_parallel_size = 2;
+     },
+     false},
+    {"Context2", 2, [](ParallelConfig& p) { p.context_parallel_size = 2; }, false},
+    {"Context4", 4, [](ParallelConfig& p) { p.context_parallel_size = 4; }, false},
+    {"Context2Zero1", 2,
+     [](ParallelConfig& p) {
+       p.context_parallel_size = 2;
+       shard(p, "optim");
+     },
+     false},
+    {"Tensor2Pipeline2", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.pipeline_model_parallel_size = 2;
+     },
+     false},
+    {"Tensor2Context2", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.context_parallel_size = 2;
+     },
+     false},
+    {"Tensor2Fsdp2", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       shard(p, "optim_grads_params");
+     },
+     false},
+    {"Context2Expert2Pipeline2", 4,
+     [](ParallelConfig& p) {
+       p.context_parallel_size = 2;
+       p.expert_model_parallel_size = 2;
+       p.pipeline_model_parallel_size = 2;
+     },
+     false},
+};
+
+// Deep enough for stages of several chunks, with heads and words for four tensor ranks.
+RunConfig whole_config(const std::string& dtype) {
+  RunConfig config = gpu_config(dtype);
+  config.model.num_layers = 4;
+  config.model.vocab_size = 212;
+  config.model.attention.num_query_groups = 4;
+  return config;
+}
+
+RunConfig divided(RunConfig config, const GpuLayout& layout) {
+  config.parallel.ranks = layout.ranks;
+  layout.divide(config.parallel);
+  return config;
+}
+
+class LayoutsOnGpus : public EngineOnGpus, public ::testing::WithParamInterface<GpuLayout> {
+ protected:
+  void SetUp() override {
+    EngineOnGpus::SetUp();
+    if (cuda::devices() < GetParam().ranks)
+      GTEST_SKIP() << "needs " << GetParam().ranks << " GPUs, there are " << cuda::devices();
+  }
+};
+
+// Of one GPU, run once for all layouts.
+const Trajectory& alone(const std::string& name, const RunConfig& config) {
+  static std::map<std::string, Trajectory> known;
+  const auto found = known.find(name);
+  return found != known.end() ? found->second : known.emplace(name, run_engine(config, kSteps)).first->second;
+}
+
+TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
+  const RunConfig one = whole_config("float64"), many = divided(one, GetParam());
+  const Trajectory expected = alone("float64", one);
+  const Trajectory together = run_engine(many, kSteps);
+  expect_near(together.losses, expected.losses, 1e-9);
+  expect_near(together.norms, expected.norms, 1e-8);
+  EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
+}
+
+// Where ranks divide sequences, the load of each is summed over them.
+TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
+  if (GetParam().same_bits) GTEST_SKIP() << "sequences are whole";
+  RunConfig one = whole_config("float64");
+  one.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  one.model.moe.moe_aux_loss_coeff = 1;
+  const RunConfig many = divided(one, GetParam());
+  const Trajectory expected = alone("sequences", one);
+  const Trajectory together = run_engine(many, kSteps);
+  expect_near(together.losses, expected.losses, 1e-9);
+  expect_near(together.norms, expected.norms, 1e-8);
+  expect_near(together.balances, expected.balances, 1e-9);
+  EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
+}
+
+// What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one
+// GPU where no rank divides what is summed.
+TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(dtype);
+    RunConfig one = whole_config(dtype);
+    one.parallel.deterministic = true;
+    const RunConfig recorded = divided(one, GetParam());
+    RunConfig eager = recorded;
+    eager.parallel.cuda_graph = false;
+    const Trajectory together = run_engine(recorded, kSteps);
+    expect_same_bits(together, run_engine(eager, kSteps));
+    if (GetParam().same_bits) expect_same_bits(together, alone(dtype, one));
+  }
+}
+
+// A micro-batch's masks are drawn by its number in the global batch, whoever runs it.
+TEST_P(LayoutsOnGpus, DropWhatOneGpuDrops) {
+  RunConfig one = whole_config("float64");
+  drop(one);
+  expect_near(run_engine(divided(one, GetParam()), kSteps).losses, alone("dropout", one).losses, 1e-9);
+}
+
+TEST_P(LayoutsOnGpus, StatesAreCheckedOnEveryRank) {
+  RunConfig config = divided(whole_config("bfloat16"), GetParam());
+  config.parallel.deterministic = true;
+  config.train.check_states = true;
+  EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, LayoutsOnGpus, ::testing::ValuesIn(kGpuLayouts),
+                         [](const auto& layout) { return layout.param.name; });
+
+}  // namespace
+}  // namespace witan::testing

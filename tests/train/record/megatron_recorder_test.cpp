@@ -1,0 +1,117 @@
+#include "witan/train/record/megatron_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "train/run/run_support.h"
+
+namespace witan {
+namespace {
+
+class MegatronRecorderTest : public ::testing::Test {
+ protected:
+  MegatronRecorderTest() {
+    config_.train.log_interval = 4;
+    config_.train.train_iters = 100;
+    config_.parallel.ranks = 2;
+  }
+  MegatronRecorder recorder() {
+    return {config_, [this](const std::string& text) { said_.push_back(text); }};
+  }
+  static TrainState at(int64_t step) {
+    TrainState state;
+    state.step = step;
+    state.consumed_samples = 16 * step;
+    return state;
+  }
+  static StepResult step(double loss, bool skipped = false) {
+    StepResult result;
+    result.loss = loss;
+    result.balance_loss = loss / 2;
+    result.z_loss = loss / 4;
+    result.learning_rate = 0.25;
+    result.gradient_norm = 1.5;
+    result.zero_gradients = 7;
+    result.skipped = skipped;
+    return result;
+  }
+  // What stands behind the time.
+  std::string line(size_t i) { return said_.at(i).substr(said_.at(i).find(']')); }
+
+  RunConfig config_ = testing::small_config();
+  std::vector<std::string> said_;
+};
+
+TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
+  config_.model.moe.moe_z_loss_coeff = 0.1;
+  MegatronRecorder recorder = this->recorder();
+  recorder.step(at(1), step(2), 0.5);
+  recorder.step(at(2), step(std::numeric_limits<double>::quiet_NaN(), true), 0.25);
+  recorder.step(at(3), step(100, true), 0.25);
+  EXPECT_TRUE(said_.empty());
+  recorder.step(at(4), step(4), 1);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_EQ(line(0),
+            "] iteration        4/     100 | consumed samples:           64 | elapsed time per iteration (ms): 500.0 | "
+            "learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 3.000000E+00 | load_balancing_loss: "
+            "1.500000E+00 | z_loss: 7.500000E-01 | loss scale: 1.0 | grad norm: 1.500 | number of skipped iterations:  "
+            " 2 | number of nan iterations:   1 |");
+  // The next interval knows nothing of this one, and may be cut short by a resumption.
+  recorder.step(at(8), step(1), 0.125);
+  EXPECT_NE(
+      line(1).find("(ms): 125.0 | learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 1.000000E+00"),
+      std::string::npos);
+  EXPECT_NE(line(1).find("skipped iterations:   0"), std::string::npos);
+}
+
+TEST_F(MegatronRecorderTest, TheLossThatBalancesTheLoadHasMegatronsName) {
+  config_.train.log_interval = 1;
+  const auto line_of = [&](const char* type) {
+    config_.model.moe.moe_router_load_balancing_type = type;
+    recorder().step(at(1), step(3), 0.5);
+    return line(said_.size() - 1);
+  };
+  EXPECT_NE(line_of("aux_loss").find("E+00 | load_balancing_loss: 1.500000E+00 | "), std::string::npos);
+  EXPECT_NE(line_of("seq_aux_loss").find("E+00 | seq_load_balancing_loss: 1.500000E+00 | "), std::string::npos);
+  EXPECT_EQ(line_of("none").find("balancing"), std::string::npos);
+}
+
+TEST_F(MegatronRecorderTest, AnIntervalOfSkippedIterationsHasNoLoss) {
+  config_.train.log_interval = 1;
+  MegatronRecorder recorder = this->recorder();
+  recorder.step(at(1), step(5, true), 1);
+  EXPECT_EQ(line(0).find("loss:"), std::string::npos);
+}
+
+TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
+  config_.train.log_interval = 1;
+  config_.model.moe.num_experts = 0;
+  config_.log.log_num_zeros_in_grad = config_.log.log_throughput = true;
+  StepResult result = step(5);
+  result.params_norm = 12.5;
+  MegatronRecorder recorder = this->recorder();
+  // 12 B S L H^2 (1 + G/A + S/H + 1.5 F/H + V/(2 L H)) FLOPs on 2 ranks in so many seconds are 1 TFLOP/s.
+  const double flops = 12.0 * 16 * 12 * 2 * 32 * 32 * (1 + 0.5 + 12.0 / 32 + 1.5 * 24 / 32 + 61.0 / (2 * 2 * 32));
+  recorder.step(at(1), result, flops / 2e12);
+  EXPECT_NE(line(0).find("throughput per GPU (TFLOP/s/GPU): 1.0 |"), std::string::npos) << line(0);
+  EXPECT_NE(line(0).find("lm loss: 5.000000E+00 | loss scale: 1.0 | grad norm: 1.500 | num zeros: 7.0 | params norm: "
+                         "12.500 |"),
+            std::string::npos)
+      << line(0);
+}
+
+TEST_F(MegatronRecorderTest, MemoryIsToldOnce) {
+  MegatronRecorder recorder = this->recorder();
+  recorder.interval(at(4), {1 << 20, 2 << 20, 3 << 20, 3 << 20}, {});
+  ASSERT_EQ(said_.size(), 3u);
+  EXPECT_EQ(said_[2],
+            "[Rank 0] (after 4 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 3.0 | "
+            "max reserved: 3.0");
+  recorder.interval(at(8), {}, {{"optimizer", 1, 2}});
+  ASSERT_EQ(said_.size(), 4u);
+  EXPECT_NE(said_[3].find("(1.00, 2.00)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,172 @@
+#include "witan/train/record/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+#include "support/temp_folder.h"
+#include "train/run/run_support.h"
+#include "witan/train/signals/signals.h"
+
+namespace witan {
+namespace {
+
+TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
+  const test::TempFolder folder;
+  const RunFolder run(folder.path(), "x");
+  RunConfig config = testing::small_config();
+  config.train.log_interval = 3;
+  config.train.train_iters = 8;
+  config.model.moe.moe_expert_capacity_factor = 1.25;
+  std::FILE* quiet = std::fopen("/dev/null", "w");
+  {
+    Progress progress(quiet, progress_options(quiet));
+    Recorder recorder(config, {.step_flops = 1e9, .ceiling_gflops = 8}, run, progress);
+    for (int64_t step = 1; step <= 8; ++step) {
+      TrainState state;
+      state.step = step;
+      StepResult result;
+      result.loss = static_cast<double>(step);
+      result.expert_counts = {{5, 1, 1, 1}, {2, 2, 2, 2}};
+      result.dropped_share = 0.25;
+      recorder.step(state, result, 0.5, 0.1);
+    }
+    TrainState end;
+    end.step = 8;
+    recorder.evaluation(end, {16 * 0.5, 16}, 4);
+  }
+  std::fclose(quiet);
+  const Metrics metrics = read_metrics(run.metrics());
+  ASSERT_EQ(metrics.steps.size(), 3u);
+  const int64_t steps[] = {3, 6, 8};
+  const double losses[] = {2, 5, 7.5};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(metrics.steps[i].step, steps[i]);
+    EXPECT_DOUBLE_EQ(metrics.steps[i].loss, losses[i]);
+    EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // 5 where the mean is 2
+    EXPECT_EQ(metrics.steps[i].dropped_share, 0.25);
+    EXPECT_DOUBLE_EQ(metrics.steps[i].tokens_per_s, 16 * 12 / 0.5);
+    EXPECT_NEAR(metrics.steps[i].gflops, 2, 1e-12);
+    EXPECT_NEAR(metrics.steps[i].ceiling_share, 0.25, 1e-12);
+  }
+  ASSERT_EQ(metrics.experts.size(), 3u);
+  EXPECT_EQ(metrics.experts[0].load[0], (std::vector<double>{0.625, 0.125, 0.125, 0.125}));
+  ASSERT_EQ(metrics.evals.size(), 1u);
+  EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
+  EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
+}
+
+// A recorder whose progress line goes to memory, as into a log.
+class RecorderLog {
+ public:
+  RecorderLog(const RunConfig& config, const RunPlan& plan)
+      : run_(folder_.path(), "x"), out_(::open_memstream(&text_, &size_)) {
+    progress_.emplace(out_, ProgressOptions{.quiet_seconds = 0, .now = {}});
+    recorder_.emplace(config, plan, run_, *progress_);
+  }
+  ~RecorderLog() {
+    recorder_.reset();
+    progress_.reset();
+    std::fclose(out_);
+    std::free(text_);
+  }
+  RecorderLog(const RecorderLog&) = delete;
+  RecorderLog& operator=(const RecorderLog&) = delete;
+
+  Recorder& recorder() { return *recorder_; }
+  void step(int64_t step, double seconds, Recorder::Line line = Recorder::Line::now) {
+    TrainState state;
+    state.step = step;
+    StepResult result;
+    result.loss = 3;
+    recorder_->step(state, result, seconds, 0, line);
+  }
+  void evaluation(int64_t step, double loss) {
+    TrainState state;
+    state.step = step;
+    recorder_->evaluation(state, {16 * loss, 16}, 4);
+  }
+  // The line that begins so.
+  std::string line(const std::string& start) {
+    std::fflush(out_);
+    const std::string all = "\n" + std::string(text_, size_);
+    const size_t at = all.find("\n" + start);
+    return at == std::string::npos ? "" : all.substr(at + 1, all.find('\n', at + 1) - at - 1);
+  }
+  Metrics metrics() const { return read_metrics(run_.metrics()); }
+
+ private:
+  test::TempFolder folder_;
+  RunFolder run_;
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* out_;
+  std::optional<Progress> progress_;
+  std::optional<Recorder> recorder_;
+};
+
+RunConfig ten_steps() {
+  RunConfig config = testing::small_config();
+  config.train.log_interval = 1;
+  config.train.train_iters = 10;
+  return config;
+}
+
+TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
+  RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5});
+  log.step(1, 0.5);
+  log.step(5, 0.5, Recorder::Line::with_evaluation);
+  EXPECT_EQ(log.line("step 5/10"), "") << "it waits";
+  log.evaluation(5, 2.5);
+  EXPECT_TRUE(log.line("step 5/10").find("  validation 2.500  14.427 bits/byte  lr ") != std::string::npos)
+      << log.line("step 5/10");
+  log.step(7, 0.5);
+  EXPECT_TRUE(log.line("step 7/10").find("  validation 2.500  14.427 bits/byte at step 5  lr ") != std::string::npos)
+      << log.line("step 7/10");
+  log.step(10, 0.5, Recorder::Line::with_evaluation);
+  log.evaluation(10, 2);
+  EXPECT_TRUE(log.line("step 10/10").find("  validation 2.000  11.542 bits/byte  lr ") != std::string::npos)
+      << log.line("step 10/10");
+  EXPECT_NE(log.line("step 7/10").find("  ETA "), std::string::npos) << log.line("step 7/10");
+  EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
+}
+
+// This process has said nothing of it when the signal came.
+TEST(Recorder, ASignalToAnotherProcessIsTold) {
+  const StopSignals none(StopSignals::Answer::stop);
+  RecorderLog log(ten_steps(), {.step_flops = 1e9});
+  TrainState state;
+  state.step = 1;
+  StepResult result;
+  log.recorder().step(state, result, 0.5, 0);
+  EXPECT_EQ(log.line("Another process"), "");
+  state.step = 2;
+  result.stop = true;
+  log.recorder().step(state, result, 0.5, 0);
+  EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
+}
+
+// A ceiling that was measured on a busy machine is none.
+TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
+  RecorderLog log(ten_steps(), {.step_flops = 1e9, .ceiling_gflops = 1});
+  log.step(1, 2);
+  log.step(2, 0.5);
+  log.step(3, 1);
+  EXPECT_TRUE(log.line("step 1/10").find("(50 % of ceiling)") != std::string::npos) << log.line("step 1/10");
+  EXPECT_TRUE(log.line("step 2/10").find("(100 % of ceiling)") != std::string::npos) << log.line("step 2/10");
+  EXPECT_TRUE(log.line("step 3/10").find("(50 % of ceiling)") != std::string::npos) << log.line("step 3/10");
+  EXPECT_EQ(
+      log.line("note: "),
+      "note: this step reached 2 GFLOP/s, more than the 1 that were measured as this machine's ceiling: it was busy "
+      "then; `witan doctor` measures it again");
+  EXPECT_EQ(log.recorder().best_gflops(), 2);
+  log.step(4, 0.25);
+  EXPECT_EQ(log.line("note: this step reached 4"), "") << "once is enough";
+  EXPECT_EQ(log.recorder().best_gflops(), 4);
+  for (const StepEvent& event : log.metrics().steps) EXPECT_LE(event.ceiling_share, 1);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,65 @@
+// What a run's configuration refuses because its parts do not go together.
+#include "witan/train/run/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "train/run/run_support.h"
+
+namespace witan {
+namespace {
+
+std::string refusal(const std::function<void(RunConfig&)>& change) {
+  RunConfig config = testing::small_config();
+  config.validate();
+  change(config);
+  return test::message_of<ConfigError>([&] { config.validate(); });
+}
+
+TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
+  EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }),
+            "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients are not narrower than what they "
+            "are of");
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.model.dtype = "bfloat16";
+              c.parallel.gradient_dtype = "bfloat16";
+              c.parallel.deterministic = true;
+            }),
+            "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums are formed in "
+            "float32; set gradient_dtype = float32");
+}
+
+TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.model.moe.num_experts = 0;
+              c.model.vocab_size = 62;
+              c.model.hidden_size = 30;
+              c.model.attention.kv_channels = 8;
+              c.model.hidden_dropout = 0.1;
+              c.parallel.ranks = c.parallel.tensor_model_parallel_size = 2;
+              c.parallel.sequence_parallel = true;
+            }),
+            "sequence_parallel = true with hidden_dropout: hidden_size = 30 must be a multiple of 4, which masks are "
+            "drawn in; the nearest that works is 32");
+}
+
+// Micro-batches have no tree where ranks divide what is within one, and so need no power of two.
+TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
+  const auto divide = [](int64_t tensor) {
+    return [=](RunConfig& c) {
+      c.model.moe.num_experts = 0;
+      c.model.vocab_size = 62;
+      c.train.global_batch_size = 12;
+      c.parallel.tensor_model_parallel_size = tensor;
+      c.parallel.ranks = 2 * tensor;
+      c.parallel.deterministic = true;
+    };
+  };
+  EXPECT_NE(refusal(divide(1)).find("sums micro-batches in a binary tree"), std::string::npos);
+  RunConfig config = testing::small_config();
+  divide(2)(config);
+  EXPECT_NO_THROW(config.validate());
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,195 @@
+// Runs of an engine on thread ranks, on the CPU or a GPU each, with tokens from a counter-based generator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "witan/base/rng.h"
+#include "witan/base/threads.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/planner/plan.h"
+#include "witan/train/step/device.h"
+#include "witan/train/step/engine.h"
+
+namespace witan::testing {
+
+// Micro-batch `number` of the endless stream: skewed random tokens, so that experts are not balanced by chance.
+inline Batch random_batch(const RunConfig& config, int64_t number) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  const Philox rng(99, static_cast<uint64_t>(number));
+  const auto tokens = static_cast<size_t>(batch.sequences * batch.sequence_length);
+  const auto token = [&](size_t i) {
+    const double u = rng.uniform(i);
+    return static_cast<int32_t>(u * u * static_cast<double>(config.model.vocab_size));
+  };
+  for (size_t i = 0; i < tokens; ++i) {
+    batch.tokens.push_back(token(i));
+    batch.targets.push_back(token(i + 1));
+    // Documents of 5 tokens, where they are kept apart; the last of a row is cut short.
+    const auto place = static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length));
+    batch.positions.push_back(config.data.reset_position_ids ? place % 5 : place);
+    batch.sequence_ids.push_back(config.data.reset_attention_mask ? place / 5 : 0);
+    // Not equally many targets in every micro-batch.
+    batch.loss_mask.push_back((i + static_cast<size_t>(number)) % 7 == 3 ? 0.0f : 1.0f);
+  }
+  batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+  return batch;
+}
+
+struct Trajectory {
+  std::vector<double> losses, norms, dropped;
+  std::vector<double> balances, zs;          // the router's losses
+  std::vector<std::vector<double>> weights;  // the global parameters at the end, by name
+  int64_t arena_high_water = 0;              // of the rank that needed most
+};
+
+// The micro-batches of a step that are a rank's.
+inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
+  std::vector<Batch> batches;
+  const int64_t own = config.micro_batches() / layout.data_ranks(), first = layout.data_rank(rank) * own;
+  for (int64_t j = first; j < first + own; ++j)
+    batches.push_back(random_batch(config, step * config.micro_batches() + j));
+  return batches;
+}
+
+using MakeBatches = std::function<std::vector<Batch>(const RunConfig&, const Layout&, int rank, int64_t step)>;
+
+// The largest difference, relative to the largest value, or to what a step changes at the least: the bias of keys, on
+// which attention does not depend, learns nothing but roundings.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double apart = 0, largest = 1e-3;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart = std::max(apart, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(a[i]));
+  }
+  return a.size() == b.size() ? apart / largest : 1;
+}
+
+inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance, const std::string& what) {
+  SCOPED_TRACE(what);
+  const auto each_step = [&](const char* figure, const std::vector<double>& of_a, const std::vector<double>& of_b) {
+    ASSERT_EQ(of_a.size(), of_b.size());
+    for (size_t step = 0; step < of_a.size(); ++step)
+      EXPECT_NEAR(of_a[step], of_b[step], tolerance * std::abs(of_a[step])) << figure << " of step " << step;
+  };
+  each_step("loss", a.losses, b.losses);
+  each_step("gradient norm", a.norms, b.norms);
+  each_step("load-balancing loss", a.balances, b.balances);
+  each_step("z-loss", a.zs, b.zs);
+  ASSERT_EQ(a.weights.size(), b.weights.size());
+  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_LE(distance(a.weights[i], b.weights[i]), tolerance) << i;
+}
+
+// `steps` steps of the config on its own ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
+inline Trajectory run_engine(const RunConfig& config, int64_t steps, const MakeBatches& batches = own_batches) {
+  config.validate();
+  const int ranks = static_cast<int>(config.parallel.ranks);
+  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(ranks);
+  Trajectory result;
+  std::vector<int64_t> peaks(static_cast<size_t>(ranks));
+  std::map<std::string, std::vector<double>> weights;
+  std::mutex mutex;
+  world.run([&](int rank) {
+    ThreadPool pool(static_cast<int>(config.parallel.threads));
+    Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
+    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
+    Engine engine(stream, groups, config);
+    for (int64_t step = 0; step < steps; ++step) {
+      const StepResult out = engine.step(batches(config, layout, rank, step), step + 1, step);
+      if (rank != 0) continue;
+      result.losses.push_back(out.loss);
+      result.norms.push_back(out.gradient_norm);
+      result.dropped.push_back(out.dropped_share);
+      result.balances.push_back(out.balance_loss);
+      result.zs.push_back(out.z_loss);
+    }
+    peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
+    for (const StateTensor& kept : engine.state()) {
+      if (!kept.writes || kept.name.find('/') != std::string::npos) continue;
+      const std::scoped_lock lock(mutex);
+      std::vector<double>& whole = weights[kept.name];
+      whole.resize(static_cast<size_t>(kept.global_shape.elements()));
+      dispatch_floating(kept.local.dtype(), [&]<class T>() {
+        std::vector<T> own(static_cast<size_t>(kept.local.elements()));
+        stream.read(own.data(), kept.local);
+        for (int64_t j = 0; j < kept.local.elements(); ++j)
+          whole[static_cast<size_t>(kept.region.global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
+      });
+    }
+  });
+  for (auto& [name, values] : weights) result.weights.push_back(std::move(values));
+  result.arena_high_water = *std::max_element(peaks.begin(), peaks.end());
+  return result;
+}
+
+// Runs of the config, on one thread and on several, give the same bits.
+inline void expect_repeats(RunConfig config, int64_t steps) {
+  const Trajectory first = run_engine(config, steps);
+  for (const int64_t threads : {1, 3}) {
+    config.parallel.threads = threads;
+    const Trajectory again = run_engine(config, steps);
+    EXPECT_EQ(first.losses, again.losses);
+    EXPECT_EQ(first.norms, again.norms);
+    EXPECT_TRUE(first.weights == again.weights) << threads << " threads";
+  }
+}
+
+// A small model with every kind of part, for tests that need many runs.
+inline RunConfig small_config() {
+  RunConfig config;
+  config.model.num_layers = 2;
+  config.model.hidden_size = 32;
+  config.model.vocab_size = 61;
+  config.model.mlp.ffn_hidden_size = 24;
+  config.data.seq_length = 12;
+  config.train.micro_batch_size = 2;
+  config.train.global_batch_size = 16;
+  config.train.train_iters = 30;
+  config.train.sample_tokens = 4;
+  config.optimizer.lr_warmup_iters = 3;
+  config.parallel = {1, 1, 1};
+  return config;
+}
+
+// With a distributed optimizer, and matrices of several chunks, so that owners share them.
+inline RunConfig sharded_config(int ranks, int expert_ranks, int instances) {
+  RunConfig config = small_config();
+  config.model.vocab_size = 6007;
+  config.model.mlp.ffn_hidden_size = 1100;
+  config.parallel = {ranks, expert_ranks, 1};
+  config.parallel.use_distributed_optimizer = true;
+  config.parallel.num_distributed_optimizer_instances = instances;
+  return config;
+}
+
+// The same, dense and as Megatron-LM's defaults have it: learned positions, biases, dropout.
+inline RunConfig gpt_run_config() {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  config.model.norm.normalization = "LayerNorm";
+  config.model.norm.norm_bias = true;
+  config.model.mlp.swiglu = false;
+  config.model.add_bias_linear = true;
+  config.model.hidden_dropout = 0.1;
+  config.model.attention.attention_dropout = 0.1;
+  config.model.attention.position_embedding_type = "learned_absolute";
+  config.model.attention.max_position_embeddings = 16;
+  return config;
+}
+
+inline void drop(RunConfig& config) {
+  config.model.hidden_dropout = 0.1;
+  config.model.attention.attention_dropout = 0.2;
+}
+
+}  // namespace witan::testing

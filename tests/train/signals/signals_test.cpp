@@ -1,0 +1,115 @@
+#include "witan/train/signals/signals.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace witan {
+namespace {
+
+TEST(StopSignals, AskForAStopAndSayWhich) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, ExitCode::interrupted}, std::pair{SIGTERM, ExitCode::preempted},
+                                     std::pair{SIGUSR1, ExitCode::preempted}, std::pair{SIGUSR2, ExitCode::preempted},
+                                     std::pair{SIGHUP, ExitCode::preempted}}) {
+    const StopSignals signals(StopSignals::Answer::stop);
+    EXPECT_FALSE(StopSignals::requested()) << "what came before is forgotten";
+    std::raise(signal);
+    EXPECT_TRUE(StopSignals::requested());
+    EXPECT_EQ(StopSignals::exit_code(), code) << signal;
+  }
+}
+
+TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    const StopSignals signals(StopSignals::Answer::stop);
+    std::raise(SIGHUP);
+    EXPECT_FALSE(StopSignals::requested());
+  }
+  std::signal(SIGHUP, before);
+}
+
+TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals(StopSignals::Answer::stop);
+        StopSignals::saved();
+        std::raise(SIGTERM);
+        std::raise(SIGINT);  // the first of its kind
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130),
+      "Quit without saving: steps since the last checkpoint, which is intact, are lost");
+}
+
+TEST(StopSignalsDeathTest, NoCheckpointIsSpokenOfWhereThereIsNone) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals before(StopSignals::Answer::stop);
+          StopSignals::saved();  // of another run
+        }
+        const StopSignals signals(StopSignals::Answer::stop);
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "there is no checkpoint yet; the same command starts the run again");
+}
+
+TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75},
+                                     std::pair{SIGUSR2, 75}, std::pair{SIGHUP, 75}})
+    EXPECT_EXIT(
+        {
+          const StopSignals signals(StopSignals::Answer::end);
+          std::raise(signal);
+        },
+        ::testing::ExitedWithCode(code), "nothing to save; the same command resumes");
+}
+
+TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals(StopSignals::Answer::stop);
+        std::raise(SIGTERM);
+        std::raise(SIGINT);
+        std::_Exit(StopSignals::requested() ? 7 : 8);
+      },
+      ::testing::ExitedWithCode(7),
+      "Finishing this step and saving; Ctrl-C again quits without saving\n\n"
+      "Finishing this step and saving; Ctrl-C again quits without saving");
+}
+
+TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
+  using Voice = StopSignals::Voice;
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end);
+        const StopSignals run(StopSignals::Answer::stop, Voice::silent);
+        std::raise(SIGTERM);
+        std::_Exit(StopSignals::requested() ? 7 : 8);
+      },
+      ::testing::ExitedWithCode(7), ::testing::StrEq(""));
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end, Voice::silent);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), ::testing::StrEq(""));
+}
+
+// A run's own answer stands within the command's, which comes back with what was asked meanwhile.
+TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end);
+        {
+          const StopSignals run(StopSignals::Answer::stop);
+          std::raise(SIGUSR1);
+        }
+        if (StopSignals::requested() && StopSignals::exit_code() == ExitCode::preempted) std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "nothing to save; the same command resumes");
+}
+
+}  // namespace
+}  // namespace witan

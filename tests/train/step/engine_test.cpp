@@ -1,0 +1,220 @@
+// A step against its definition, in float64 and on one rank: gradients by tapes of the test's own, their sum, the
+// clipping and the update by hand. (What is the same in every layout, tests of layouts cannot see.)
+#include "witan/train/step/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/rank.h"
+#include "support/thread_world.h"
+#include "train/run/run_support.h"
+#include "witan/ops/cross_entropy.h"
+#include "witan/ops/elementwise.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::random_batch;
+using testing::Rank;
+using testing::small_config;
+using testing::values;
+
+RunConfig config_with(const char* optimizer) {
+  RunConfig config = small_config();
+  config.model.dtype = "float64";
+  config.model.moe.moe_aux_loss_coeff = 0.1;
+  config.model.moe.moe_z_loss_coeff = 0.01;
+  config.optimizer.optimizer = optimizer;
+  config.optimizer.clip_grad = 0.05;  // clips
+  config.train.global_batch_size = 8;
+  config.validate();
+  return config;
+}
+
+// Whoever reads what a checkpoint holds may do so until the hook returns; what the hook throws leaves it as it was.
+TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
+  RunConfig config = config_with("adam");
+  Rank rank(1);
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Engine engine(rank.stream, groups, config);
+  std::vector<Batch> batches;
+  for (int64_t j = 0; j < config.micro_batches(); ++j) batches.push_back(random_batch(config, j));
+  const auto state = [&] {
+    std::vector<std::vector<double>> all;
+    for (const StateTensor& tensor : engine.state()) all.push_back(values(tensor.local));
+    return all;
+  };
+  const auto first = state();
+  int calls = 0;
+  engine.before_update([&] {
+    ++calls;
+    EXPECT_EQ(state(), first);
+  });
+  engine.step(batches, 1, 0);
+  const auto second = state();
+  EXPECT_NE(second, first);
+  engine.before_update([&] { throw DiskFullError("the disk is full"); });
+  EXPECT_THROW(engine.step(batches, 2, 1), DiskFullError);
+  EXPECT_EQ(state(), second);
+  EXPECT_EQ(calls, 1);
+}
+
+// By micro-batches: a backward takes about twice as long as a forward.
+TEST(Engine, TellsHowFarAStepIs) {
+  const RunConfig config = config_with("adam");
+  Rank rank(1);
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Engine engine(rank.stream, groups, config);
+  std::vector<double> shares;
+  engine.after_pass([&](double share) { shares.push_back(share); });
+  std::vector<Batch> batches;
+  for (int64_t j = 0; j < config.micro_batches(); ++j) batches.push_back(random_batch(config, j));
+  ASSERT_EQ(batches.size(), 4u);
+  const std::vector<double> expected = {1 / 12.0, 3 / 12.0, 4 / 12.0, 6 / 12.0, 7 / 12.0, 9 / 12.0, 10 / 12.0, 1};
+  for (const int64_t step : {1, 2}) {
+    shares.clear();
+    engine.step(batches, step, step - 1);
+    EXPECT_EQ(shares, expected) << "step " << step;
+  }
+}
+
+// Two documents in every sample.
+Batch batch_of(const RunConfig& config, int64_t number) {
+  Batch batch = random_batch(config, number);
+  for (size_t i = 0; i < batch.tokens.size(); ++i)
+    if (batch.positions[i] >= 5) batch.positions[i] -= 5, batch.sequence_ids[i] = 1;
+  return batch;
+}
+
+struct Expected {
+  double loss = 0, balance = 0, z = 0, norm = 0;
+  std::vector<std::vector<double>> before, gradients;  // of each parameter
+};
+
+Expected expected_step(Rank& rank, const RunConfig& config, const std::vector<Batch>& batches) {
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+  Transformer model(rank.stream, config.model, static_cast<uint64_t>(config.train.seed), groups.of(Axis::expert));
+  Expected expected;
+  for (Parameter* parameter : model.parameters()) {
+    expected.before.push_back(values(parameter->value()));
+    parameter->bind_gradient(rank.stream.empty(parameter->value().shape(), DType::f64));
+  }
+  double targets = 0;
+  for (const Batch& batch : batches)
+    for (const float counts : batch.loss_mask) targets += counts;
+  const auto share = 1.0 / static_cast<double>(batches.size());
+  const auto& moe = config.model.moe;
+  for (const Batch& batch : batches) {
+    Tape tape(rank.stream);
+    const Shape shape{batch.sequences, batch.sequence_length}, flat{shape.elements()};
+    std::vector<double> weights;
+    for (const float counts : batch.loss_mask) weights.push_back(counts / targets);
+    const ModelOutput out =
+        model.forward(tape, {rank.tensor(shape, batch.tokens),
+                             {rank.tensor(shape, batch.positions), rank.tensor(shape, batch.sequence_ids)}});
+    const Var loss =
+        ops::cross_entropy(tape, out.logits, rank.tensor(flat, batch.targets), rank.tensor(flat, weights)).loss;
+    std::vector<std::pair<Var, double>> terms = {{loss, 1.0}};
+    expected.loss += values(loss.value())[0];
+    const auto blocks = static_cast<double>(out.balance_losses.size());
+    for (const Var& balance : out.balance_losses) {
+      terms.emplace_back(balance, share * moe.moe_aux_loss_coeff);
+      expected.balance += share / blocks * values(balance.value())[0];
+    }
+    for (const Var& z : out.z_losses) {
+      terms.emplace_back(z, share * moe.moe_z_loss_coeff);
+      expected.z += share / blocks * values(z.value())[0];
+    }
+    tape.backward({{ops::weighted_sum(tape, terms), {}}});
+  }
+  double squares = 0;
+  for (Parameter* parameter : model.parameters()) {
+    expected.gradients.push_back(values(parameter->gradient()));
+    for (const double g : expected.gradients.back()) squares += g * g;
+  }
+  expected.norm = std::sqrt(squares);
+  return expected;
+}
+
+TEST(Engine, AStepFollowsItsDefinition) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    SCOPED_TRACE(optimizer);
+    const RunConfig config = config_with(optimizer);
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < config.micro_batches(); ++i) batches.push_back(batch_of(config, i));
+    Rank rank;
+    const Expected expected = expected_step(rank, config, batches);
+
+    const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+    Engine engine(rank.stream, groups, config);
+    // The second iteration, and the first update: the step before was skipped.
+    const StepResult result = engine.step(batches, 2, 0);
+    const double lr = config.optimizer.lr * 2 / 3;  // warming up over 3
+    EXPECT_NEAR(result.learning_rate, lr, 1e-15);
+    EXPECT_NEAR(result.loss, expected.loss, 1e-12 * expected.loss);
+    EXPECT_NEAR(result.balance_loss, expected.balance, 1e-12 * expected.balance);
+    EXPECT_NEAR(result.z_loss, expected.z, 1e-12 * expected.z);
+    EXPECT_NEAR(result.gradient_norm, expected.norm, 1e-12 * expected.norm);
+    EXPECT_FALSE(result.skipped);
+
+    const double scale = config.optimizer.clip_grad / (expected.norm + 1e-6);
+    ASSERT_LT(scale, 1);
+    const auto parameters = engine.model().parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const double decay = parameters[i]->spec().weight_decay ? config.optimizer.weight_decay : 0;
+      std::vector<double> after = expected.before[i];
+      for (size_t k = 0; k < after.size(); ++k) {
+        const double g = scale * expected.gradients[i][k];
+        const double pull = config.optimizer.optimizer == "sgd" ? g : g / (std::abs(g) + config.optimizer.adam_eps);
+        after[k] -= lr * (pull + decay * after[k]);
+      }
+      EXPECT_TRUE(close(values(parameters[i]->value()), after, 1e-8 * lr, 1e-12)) << parameters[i]->name();
+    }
+  }
+}
+
+TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
+  RunConfig config = testing::gpt_run_config();
+  config.optimizer.lr = config.optimizer.min_lr = 0;  // the weights stay
+  config.train.global_batch_size = 4;
+  Rank rank;
+  const Groups groups = make_meta_groups(Layout(config.parallel, 1, 0), 0);
+  Engine engine(rank.stream, groups, config);
+  const std::vector<Batch> batches = {batch_of(config, 0), batch_of(config, 0)};
+  const auto loss = [&](int64_t iteration) { return engine.step(batches, iteration, 0).loss; };
+  const double first = loss(1), second = loss(2);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(loss(1), first) << "an iteration done again draws the same";
+  const double evaluated = engine.evaluate(batches).loss();
+  config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
+  Engine plain(rank.stream, groups, config);
+  EXPECT_EQ(plain.evaluate(batches).loss(), evaluated);
+  EXPECT_NE(first, evaluated);
+  // Were there one mask for both of these equal micro-batches, one alone would have their loss.
+  config = testing::gpt_run_config();
+  config.train.global_batch_size = config.train.micro_batch_size;
+  Engine small(rank.stream, groups, config);
+  EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
+}
+
+// A signal may reach one process of a run alone.
+TEST(Engine, StopsOnEveryRankWhenOneIsAskedTo) {
+  RunConfig config = small_config();
+  config.parallel = {4, 2, 1};
+  config.validate();
+  const Layout layout(config.parallel, 4, config.model.moe.num_experts);
+  testing::on_ranks(4, [&](testing::ThreadRank& rank) {
+    const Groups groups = make_groups(rank.world, layout, rank.rank);
+    Engine engine(rank.stream, groups, config);
+    for (int asked = -1; asked < 4; ++asked) {
+      const auto batches = testing::own_batches(config, layout, rank.rank, 0);
+      EXPECT_EQ(engine.step(batches, asked + 2, asked + 1, [&] { return rank.rank == asked; }).stop, asked >= 0)
+          << "rank " << asked << " was asked";
+    }
+  });
+}
+
+}  // namespace
+}  // namespace witan

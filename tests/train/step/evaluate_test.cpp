@@ -1,0 +1,131 @@
+// The loss of held-out text is that of its sequences: of no grouping, no layout, and nothing that fills a batch.
+#include "witan/train/step/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include "support/temp_folder.h"
+#include "train/run/run_support.h"
+#include "train/step/laid_out.h"
+#include "witan/data/indexed_dataset.h"
+#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/train/run/run_data.h"
+
+namespace witan {
+namespace {
+
+using testing::laid_out;
+
+// Tokens are bytes; experts would drop most of what they are sent.
+class EvaluateTest : public ::testing::Test {
+ protected:
+  EvaluateTest() : config_(testing::small_config()) {
+    BpeTrainerConfig bytes;
+    bytes.vocab_size = 257;  // the bytes and an end of text
+    tokenizer_ = std::make_shared<Tokenizer>(BpeTrainer(bytes).train());
+    config_.model.dtype = "float64";
+    config_.model.num_layers = 4;
+    config_.model.vocab_size = 260;
+    config_.model.moe.num_experts = 4;
+    config_.model.moe.moe_expert_capacity_factor = 0.5;
+    config_.model.moe.moe_token_drop_policy = "position";
+    config_.data.seq_length = 16;
+    config_.data.held_out_fraction = 0.3;
+    config_.train.global_batch_size = 8;
+    config_.train.eval_iters = 3;
+  }
+
+  // Of the held-out text, by an engine that has not trained.
+  Evaluation evaluated(const RunConfig& config) {
+    const RunData data = open_run_data(config, tokenizer_, tokens());
+    config.validate();
+    EXPECT_EQ(data.held_out->per_epoch(), kSamples);
+    const int ranks = static_cast<int>(config.parallel.ranks);
+    const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
+    const Plan plan = make_plan(config);
+    ThreadWorld world(ranks);
+    Evaluation found;
+    world.run([&](int rank) {
+      ThreadPool pool(static_cast<int>(config.parallel.threads));
+      Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[static_cast<size_t>(rank)].arena_bytes), pool);
+      const Groups groups = make_groups(world, layout, rank);
+      Engine engine(stream, groups, config);
+      const Evaluation here = engine.evaluate(held_out_batches(data, config, layout.data_rank(rank)));
+      if (rank == 0) found = here;
+    });
+    return found;
+  }
+
+  static constexpr int64_t kSamples = 13;  // which no micro-batch but one of a single sequence divides
+  RunConfig config_;
+
+ private:
+  const fs::path& tokens() {
+    if (!written_.empty()) return written_;
+    written_ = folder_ / "tokens";
+    IndexedWriter writer(written_, tokenizer_->vocab_size());
+    for (int document = 0; document < 30; ++document) {
+      std::string text;
+      for (int i = 0; i < 23; ++i) text += static_cast<char>('a' + (document * document + 3 * i + i * i / 5) % 26);
+      auto ids = tokenizer_->encode(text);
+      ids.push_back(*tokenizer_->end_of_text());
+      writer.add(ids);
+    }
+    writer.finish();
+    return written_;
+  }
+
+  test::TempFolder folder_;
+  fs::path written_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+void expect_same(const Evaluation& one, const Evaluation& other) {
+  EXPECT_EQ(one.targets, other.targets);
+  EXPECT_NEAR(one.loss(), other.loss(), 1e-12 * one.loss());
+}
+
+TEST_F(EvaluateTest, ACapacityHasNoSayInIt) {
+  config_.train.micro_batch_size = 1;
+  const Evaluation limited = evaluated(config_);
+  EXPECT_EQ(limited.targets, kSamples * config_.data.seq_length);
+  config_.model.moe.moe_expert_capacity_factor = 0;
+  expect_same(evaluated(config_), limited);
+}
+
+TEST_F(EvaluateTest, SequencesAreGroupedAsOneLikes) {
+  config_.train.micro_batch_size = 1;
+  const Evaluation one = evaluated(config_);
+  for (const char* policy : {"position", "probs"})
+    for (const int64_t sequences : {1, 2, 4}) {
+      SCOPED_TRACE(cat(sequences, " sequences in a micro-batch, dropped by ", policy));
+      config_.model.moe.moe_token_drop_policy = policy;
+      config_.train.micro_batch_size = sequences;
+      expect_same(one, evaluated(config_));
+    }
+}
+
+TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
+  config_.train.micro_batch_size = 1;
+  const Evaluation one = evaluated(config_);
+  for (const testing::LaidOut& layout : std::initializer_list<testing::LaidOut>{
+           {"replicate=2"},
+           {"replicate=2,expert=2"},
+           {"shard=2", "optim_grads_params"},
+           {.mesh = "shard=2,expert=2", .strategy = "optim_grads_params", .reshard_after_forward = false},
+           {"context=2"},
+           {"context=2,expert=2"},
+           {"tensor=2,expert_tensor=1"},
+           {"tensor=2,expert_tensor=2"},
+           {"pipeline=2"},
+           {"pipeline=2", "auto", 2},
+           {"replicate=2,context=2,pipeline=2,expert=4"}})
+    for (const int64_t sequences : {1, 2, 4}) {
+      SCOPED_TRACE(cat(described(layout), ", ", sequences, " sequences in a micro-batch"));
+      RunConfig config = laid_out(config_, layout);
+      config.train.micro_batch_size = sequences;
+      expect_same(one, evaluated(config));
+    }
+}
+
+}  // namespace
+}  // namespace witan

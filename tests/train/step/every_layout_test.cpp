@@ -1,0 +1,217 @@
+// No layout changes the result: whole models in float64 take the steps of one rank, on every axis alone, on every pair
+// of axes, and on 8 ranks that mix them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/long_form.h"
+#include "train/run/run_support.h"
+#include "train/step/laid_out.h"
+
+namespace witan {
+namespace {
+
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+// The second step sees what an update makes, the third what the optimizer keeps.
+const int64_t kSteps = testing::steps_of(3, 20);
+constexpr const char* kGradients = "optim_grads";
+constexpr const char* kFsdp = "optim_grads_params";
+
+// Experts fold over the ranks of the other axes: by themselves they divide replicas.
+const std::vector<LaidOut> kOfOneAxis = {
+    {"replicate=2"},
+    {"replicate=4"},
+    {"shard=2"},
+    {"shard=4"},
+    {"shard=2", kGradients},
+    {"shard=4", kGradients},
+    {"shard=2", kFsdp},
+    {"shard=4", kFsdp},
+    {"context=2"},
+    {"context=4"},
+    {"tensor=2,expert_tensor=1"},
+    {"tensor=4,expert_tensor=1"},
+    {"pipeline=2"},
+    {"pipeline=4"},
+    {"pipeline=2", "auto", 2},
+    {"replicate=2,expert=2"},
+    {"replicate=4,expert=4"},
+    {"replicate=2,expert_tensor=2"},
+    {"replicate=4,expert_tensor=4"},
+};
+
+const std::vector<LaidOut> kOfTwoAxes = {
+    {"replicate=2,shard=2"},
+    {"replicate=2,shard=2", kFsdp},
+    {"replicate=2,context=2"},
+    {"replicate=2,tensor=2,expert_tensor=1"},
+    {"replicate=2,pipeline=2"},
+    {"replicate=4,expert=2"},
+    {"replicate=4,expert_tensor=2"},
+    {"shard=2,context=2"},
+    {"shard=2,context=2", kFsdp},
+    {"shard=2,tensor=2,expert_tensor=1"},
+    {"shard=2,tensor=2,expert_tensor=1", kFsdp},
+    {"shard=2,pipeline=2"},
+    {"shard=2,pipeline=2", kFsdp},
+    {"shard=4,expert=2"},
+    {"shard=4,expert=2", kFsdp},
+    {"shard=4,expert_tensor=2"},
+    {"shard=4,expert_tensor=2", kFsdp},
+    {"context=2,tensor=2,expert_tensor=1"},
+    {"context=2,pipeline=2"},
+    {"context=4,expert=2"},
+    {"context=2,expert_tensor=2"},
+    {"tensor=2,pipeline=2,expert_tensor=1"},
+    {"tensor=4,expert=2,expert_tensor=1"},
+    {"tensor=2,expert_tensor=2"},
+    {"replicate=2,pipeline=2,expert=2"},
+    {"replicate=2,pipeline=2,expert_tensor=2"},
+    {"replicate=4,expert=2,expert_tensor=2"},
+};
+
+const std::vector<LaidOut> kOfEightRanks = {
+    {"replicate=2,context=2,tensor=2"},
+    {"replicate=2,context=2,tensor=2,expert=4,expert_tensor=1"},
+    {"replicate=2,context=2,tensor=2,expert=1,expert_tensor=4"},
+    {"replicate=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+    {"replicate=2,context=2,pipeline=2,expert=4"},
+    {"replicate=4,tensor=2,expert=2,expert_tensor=2"},
+    {"context=2,tensor=4,expert_tensor=1"},
+    {"context=4,tensor=2,expert=2,expert_tensor=1"},
+    {"context=2,pipeline=4,expert=2"},
+    {"tensor=2,pipeline=4,expert_tensor=1"},
+    {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
+    // with divided optimizers
+    {"replicate=2,shard=2,tensor=2"},
+    {"replicate=2,shard=2,context=2,expert=2"},
+    {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1"},
+    {"shard=2,context=2,pipeline=2,expert=2"},
+    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+    // and divided gradients and values, FSDP and HSDP
+    {"shard=4,tensor=2,expert=2,expert_tensor=2", kFsdp},
+    {"shard=4,context=2,expert=4", kFsdp},
+    {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
+    {"replicate=2,shard=2,tensor=2", kFsdp},
+    {"replicate=2,shard=2,context=2,expert=4", kFsdp},
+    {.mesh = "replicate=2,shard=2,tensor=2,expert=2", .strategy = kFsdp, .reshard_after_forward = false},
+    {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
+    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2},
+    {"replicate=2,shard=2,pipeline=2,expert=4", kFsdp},
+    // interleaved stages; logits that every rank of the tensor axis has whole
+    {"replicate=2,tensor=2,pipeline=2,expert_tensor=1", "auto", 2},
+    {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
+    {.mesh = "replicate=2,context=2,tensor=2,expert=2,expert_tensor=1", .loss_parallel = false},
+};
+
+// The default recipe, as deep and as wide as the axes ask for. Every step is clipped.
+RunConfig recipe() {
+  RunConfig config;
+  config.model.dtype = "float64";
+  config.model.num_layers = 4;
+  config.model.hidden_size = 32;
+  config.model.vocab_size = 64;
+  config.model.mlp.ffn_hidden_size = 24;
+  config.model.attention.num_attention_heads = 8;
+  config.model.attention.num_query_groups = 4;
+  config.model.moe.moe_z_loss_coeff = 1e-3;
+  config.data.seq_length = 16;
+  config.train.train_iters = 30;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 4;
+  config.train.sample_tokens = 0;
+  config.optimizer.lr_warmup_iters = 3;
+  config.optimizer.clip_grad = 0.1;
+  return laid_out(config, {});
+}
+
+RunConfig dense_twin() {
+  RunConfig config = recipe();
+  config.model.moe.num_experts = 0;
+  return laid_out(config, {});
+}
+
+// What axes need not divide evenly divides nothing; what they divide has odd parts. Two rows of the table are padding.
+RunConfig odd_sizes() {
+  RunConfig config = recipe();
+  config.model.num_layers = 5;
+  config.model.hidden_size = 27;
+  config.model.vocab_size = 67;
+  config.model.make_vocab_size_divisible_by = 23;
+  config.model.mlp.ffn_hidden_size = 4 * 7;
+  config.model.attention.num_attention_heads = 12;
+  config.model.attention.kv_channels = 6;
+  config.model.moe.num_experts = 12;
+  config.model.moe.moe_router_topk = 3;
+  config.data.seq_length = 24;
+  return config;
+}
+
+// Without experts two layouts may be one.
+std::string keys_of(ParallelConfig parallel) {
+  std::string keys;
+  for (const Field& field : parallel.fields()) keys += field.text() + " ";
+  return keys;
+}
+
+void expect_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts, int64_t steps = kSteps) {
+  const Trajectory one = run_engine(config, steps);
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  std::set<std::string> done;
+  for (const LaidOut& layout : layouts) {
+    const RunConfig several = laid_out(config, layout);
+    if (done.insert(keys_of(several.parallel)).second)
+      testing::expect_equal(one, run_engine(several, steps), 1e-9, described(layout));
+  }
+}
+
+struct Model {
+  const char* name;
+  RunConfig (*config)();
+};
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
+class EveryLayout : public ::testing::TestWithParam<Model> {};
+INSTANTIATE_TEST_SUITE_P(Models, EveryLayout,
+                         ::testing::Values(Model{"Recipe", recipe}, Model{"DenseTwin", dense_twin},
+                                           Model{"OddSizes", odd_sizes}),
+                         [](const auto& model) { return model.param.name; });
+
+TEST_P(EveryLayout, OfOneAxisEqualsOneRankInFloat64) {
+  expect_steps_of_one_rank(GetParam().config(), kOfOneAxis);
+}
+
+TEST_P(EveryLayout, OfTwoAxesEqualsOneRankInFloat64) {
+  expect_steps_of_one_rank(GetParam().config(), kOfTwoAxes);
+}
+
+TEST_P(EveryLayout, OfEightRanksEqualsOneRankInFloat64) {
+  expect_steps_of_one_rank(GetParam().config(), kOfEightRanks);
+}
+
+// Masks, documents and recomputation under three axes and experts.
+TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
+  for (const char* granularity : {"selective", "full"}) {
+    RunConfig config = recipe();
+    testing::drop(config);
+    config.data.reset_attention_mask = true;
+    config.data.reset_position_ids = true;
+    config.model.recompute_granularity = granularity;
+    SCOPED_TRACE(granularity);
+    expect_steps_of_one_rank(config,
+                             {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1"},
+                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp},
+                              {"shard=2,context=2,pipeline=2,expert=2", "auto", 2}},
+                             3);
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,41 @@
+// Layouts of tests, each in the words of the key `mesh` and what a mesh does not say.
+#pragma once
+
+#include <string>
+
+#include "witan/parallel/mesh_shorthand.h"
+#include "witan/train/run/config.h"
+
+namespace witan::testing {
+
+struct LaidOut {
+  std::string mesh;               // empty: one rank
+  std::string strategy = "auto";  // data_parallel_sharding_strategy
+  int64_t chunks = 0;             // of layers, of a rank of a pipeline; 0: one
+  bool loss_parallel = true;
+  bool reshard_after_forward = true;
+};
+
+inline std::string described(const LaidOut& layout) {
+  return cat(layout.mesh.empty() ? "one rank" : layout.mesh, layout.strategy == "auto" ? "" : ", " + layout.strategy,
+             layout.chunks > 0 ? cat(", ", layout.chunks, " chunks") : "", layout.loss_parallel ? "" : ", whole logits",
+             layout.reshard_after_forward ? "" : ", kept after forward");
+}
+
+// The config on these ranks. Experts are divided as the mesh says or, where it does not, as other matrices are; a dense
+// model has none.
+inline RunConfig laid_out(RunConfig config, const LaidOut& layout) {
+  ParallelConfig parallel{1, 1, 1, config.parallel.deterministic};
+  parallel.mesh = layout.mesh;
+  expand_mesh(parallel, {});
+  if (config.model.moe.num_experts == 0) parallel.expert_model_parallel_size = parallel.expert_tensor_parallel_size = 1;
+  parallel.sequence_parallel = parallel.tensor_model_parallel_size > 1;
+  parallel.loss_parallel = layout.loss_parallel;
+  parallel.data_parallel_sharding_strategy = layout.strategy;
+  parallel.reshard_after_forward = layout.reshard_after_forward;
+  parallel.num_virtual_stages_per_pipeline_rank = layout.chunks;
+  config.parallel = parallel;
+  return config;
+}
+
+}  // namespace witan::testing

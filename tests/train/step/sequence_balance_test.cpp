@@ -1,0 +1,107 @@
+// A loss that balances each sequence by itself knows neither the layout nor how many sequences come at once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "train/step/laid_out.h"
+#include "train/step/recut.h"
+
+namespace witan {
+namespace {
+
+using testing::expect_equal;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::recut;
+using testing::run_engine;
+using testing::Trajectory;
+
+constexpr int64_t kSteps = 3;
+
+// The loss weighs as much as the words'; every step is clipped.
+RunConfig balanced_config() {
+  RunConfig config = testing::small_config();
+  config.model.dtype = "float64";
+  config.model.vocab_size = 62;
+  config.model.attention.num_attention_heads = 4;
+  config.model.attention.num_query_groups = 2;
+  config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  config.model.moe.moe_aux_loss_coeff = 1;
+  config.model.moe.moe_z_loss_coeff = 1e-2;
+  config.data.seq_length = 16;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.train.sample_tokens = 0;
+  config.optimizer.clip_grad = 0.1;
+  return config;
+}
+
+void expect_equal_cut_anyhow(const RunConfig& config, const std::vector<LaidOut>& layouts) {
+  const Trajectory one = run_engine(config, kSteps, recut);
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  for (const LaidOut& layout : layouts)
+    for (const int64_t size : {1, 2, 4}) {
+      RunConfig several = laid_out(config, layout);
+      several.train.micro_batch_size = size;
+      const std::string what = cat(described(layout), ", micro-batches of ", size);
+      const Trajectory found = run_engine(several, kSteps, recut);
+      expect_equal(one, found, 1e-9, what);
+      EXPECT_EQ(found.arena_high_water, make_plan(several).arena_bytes()) << what;
+    }
+}
+
+TEST(SequenceBalance, IsInvariantToLayoutsAndMicroBatches) {
+  expect_equal_cut_anyhow(balanced_config(), {{},
+                                              {"context=2"},
+                                              {"context=4"},
+                                              {"tensor=2,expert_tensor=1"},
+                                              {"replicate=2,expert=2"},
+                                              {"pipeline=2"},
+                                              {"shard=2,context=2", "optim_grads_params"},
+                                              {"context=2,tensor=2,expert=2,expert_tensor=2"},
+                                              {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}});
+}
+
+// Documents do not end a sequence; what is computed twice is balanced once.
+TEST(SequenceBalance, OfDocumentsThatAreComputedAgainIsInvariantToo) {
+  RunConfig config = balanced_config();
+  config.data.reset_attention_mask = config.data.reset_position_ids = true;
+  config.model.recompute_granularity = "full";
+  config.model.moe.moe_router_topk = 1;
+  config.model.moe.moe_router_pre_softmax = true;
+  expect_equal_cut_anyhow(config, {{"context=2,tensor=2,expert_tensor=1"}});
+}
+
+// With two sequences in a micro-batch the loss of both together is another, and so is what it teaches.
+TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
+  RunConfig config = balanced_config();
+  config.train.micro_batch_size = 2;
+  const Trajectory apart = run_engine(config, 1, recut);
+  config.model.moe.moe_router_load_balancing_type = "aux_loss";
+  const Trajectory together = run_engine(config, 1, recut);
+  EXPECT_EQ(apart.losses, together.losses);
+  EXPECT_GT(apart.balances[0], together.balances[0] + 1e-3) << "what two sequences crowd, they may share";
+  EXPECT_GT(std::abs(apart.norms[0] - together.norms[0]), 1e-6);
+  config.train.micro_batch_size = 1;
+  const Trajectory single = run_engine(config, 1, recut);
+  EXPECT_NEAR(apart.balances[0], single.balances[0], 1e-12);
+}
+
+TEST(SequenceBalance, DeterministicLayoutsHaveTheBitsOfOneRank) {
+  RunConfig config = balanced_config();
+  config.model.dtype = "float32";
+  config.train.micro_batch_size = 2;
+  config.train.check_states = true;
+  config.parallel.deterministic = true;
+  const Trajectory one = run_engine(config, kSteps);
+  for (const LaidOut& layout : {LaidOut{"replicate=2,expert=2"}, LaidOut{"shard=2,pipeline=2", "optim_grads_params"}}) {
+    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
+    EXPECT_EQ(one.losses, several.losses) << layout.mesh;
+    EXPECT_EQ(one.balances, several.balances) << layout.mesh;
+    EXPECT_EQ(one.norms, several.norms) << layout.mesh;
+    EXPECT_EQ(one.weights, several.weights) << layout.mesh;
+  }
+}
+
+}  // namespace
+}  // namespace witan

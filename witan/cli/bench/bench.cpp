@@ -1,0 +1,215 @@
+// witan bench: how long the parts of training take here, against what the device does at most.
+#include "witan/cli/bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/file.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/machine.h"
+#include "witan/tensor/arena.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/random.h"
+#include "witan/tensor/recording.h"
+#include "witan/tensor/timing.h"
+#include "witan/train/step/device.h"
+
+namespace witan::cli {
+namespace {
+
+// All that was counted, of one call.
+Cost counted(const Stream& stream) {
+  Cost sum;
+  for (const auto& [part, kernels] : stream.costs())
+    for (const auto& [kernel, cost] : kernels) sum += cost;
+  return sum;
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.1f} µs", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+// Three digits whatever the size.
+std::string rate_text(double rate) {
+  return rate == 0 ? "" : rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
+}
+
+std::string share_text(double rate, double ceiling) {
+  return rate == 0 || ceiling == 0 ? "" : fmt::format("{:.2f}", rate / ceiling);
+}
+
+int64_t room_for_ceilings(Device device) {
+  return device.kind == Device::Kind::cuda ? int64_t{3} << 30 : 0;
+}
+
+}  // namespace
+
+void Bench::measure(const std::string& name, const std::function<void()>& work) {
+  stream_.reset_costs();
+  work();
+  if (stream_.is_meta()) return;
+  const Cost cost = counted(stream_);
+  lines_.push_back({name, median_seconds(stream_, seconds_, work), cost.flops, cost.bytes});
+}
+
+void Bench::measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work) {
+  work();  // what libraries and arenas do at first is not recorded
+  if (stream_.is_meta()) return;
+  std::unique_ptr<Graph> graph;
+  if (stream_.queue()->records()) graph = record(*stream_.queue(), work);
+  const auto call = [&] { graph ? graph->launch() : work(); };
+  lines_.push_back({name, median_seconds(stream_, seconds_, call), merit.flops, merit.bytes});
+}
+
+Tensor Bench::normal(const Shape& shape, DType dtype, double scale) {
+  Tensor out = stream_.empty(shape, dtype);
+  if (!stream_.is_meta()) fill_normal(stream_, out, ++tensors_, scale);
+  return out;
+}
+
+Device bench_device(const std::string& name) {
+  const bool gpu = name == "cuda" || (name == "auto" && cuda::devices() > 0);
+  require<DeviceError>(!gpu || cuda::devices() > 0, "--device cuda: ", cuda::why_none());
+  return {gpu ? Device::Kind::cuda : Device::Kind::cpu};
+}
+
+BenchReport begin_report(const std::string& title, Device device, int threads,
+                         const std::optional<kernels::DeviceCeilings>& ceilings) {
+  BenchReport report{.title = title, .device = {}, .ceilings = {}, .lines = {}};
+  report.device = device.kind == Device::Kind::cuda
+                      ? cuda::properties(device.index).name
+                      : fmt::format("{}, {} thread{}", read_processor().model, threads, threads == 1 ? "" : "s");
+  if (ceilings) {
+    report.ceilings = *ceilings;
+    return report;
+  }
+  ThreadPool pool(threads);
+  Stream stream(device, reserve_arena(device, room_for_ceilings(device)), pool);
+  report.ceilings = kernels::measure_device(stream);
+  return report;
+}
+
+BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body) {
+  const Device device = bench_device(args.device);
+  const int threads = args.threads > 0 ? args.threads : usable_cores();
+  ThreadPool pool(threads);
+  Stream meta({Device::Kind::meta, 0, device.kind}, Arena::meta(), pool);
+  Bench planned(meta, args.seconds);
+  body(planned);
+  BenchReport report = begin_report(title, device, threads);
+  Stream stream(device, reserve_arena(device, meta.arena().high_water()), pool);
+  Bench bench(stream, args.seconds);
+  body(bench);
+  report.lines = bench.lines();
+  return report;
+}
+
+namespace {
+
+void print_report(std::FILE* out, const BenchReport& report) {
+  const auto& [flops, bytes] = report.ceilings;
+  fmt::print(out, "{}: at most {} TFLOP/s, {} GB/s {}\n\n", report.device, rate_text(flops * 1e-12),
+             rate_text(bytes * 1e-9), report.traffic);
+  size_t widest = report.title.size();
+  for (const BenchLine& line : report.lines) widest = std::max(widest, line.name.size());
+  fmt::print(out, "{:<{}}  {:>9}  TFLOP/s  of most    GB/s  of most\n", report.title, widest, "time");
+  for (const BenchLine& line : report.lines) {
+    const double arithmetic = line.flops / line.seconds, traffic = line.bytes / line.seconds;
+    std::string row = fmt::format("{:<{}}  {:>9}  {:>7}  {:>7}  {:>6}  {:>7}", line.name, widest,
+                                  time_text(line.seconds), rate_text(arithmetic * 1e-12), share_text(arithmetic, flops),
+                                  rate_text(traffic * 1e-9), share_text(traffic, bytes));
+    row.erase(row.find_last_not_of(' ') + 1);
+    fmt::print(out, "{}\n", row);
+  }
+  size_t label = 0;
+  for (const BenchFigure& figure : report.figures) label = std::max(label, figure.label.size());
+  if (!report.figures.empty()) fmt::print(out, "\n");
+  for (const BenchFigure& figure : report.figures) fmt::print(out, "{:<{}}  {}\n", figure.label, label, figure.text);
+}
+
+// null where it was not counted, or took no time that could be seen.
+nlohmann::ordered_json rate_json(double work, double seconds) {
+  if (work == 0 || seconds == 0) return nullptr;
+  return work / seconds;
+}
+
+void write_report(const std::string& path, const BenchReport& report) {
+  nlohmann::ordered_json json = {
+      {"benchmark", report.title},
+      {"device", report.device},
+      {"ceilings", {{"flops_per_s", report.ceilings.flops}, {"bytes_per_s", report.ceilings.bytes}}}};
+  json["lines"] = nlohmann::ordered_json::array();
+  for (const BenchLine& line : report.lines)
+    json["lines"].push_back({{"name", line.name},
+                             {"seconds", line.seconds},
+                             {"flops_per_s", rate_json(line.flops, line.seconds)},
+                             {"bytes_per_s", rate_json(line.bytes, line.seconds)}});
+  for (const BenchFigure& figure : report.figures) json[figure.key] = figure.value;
+  write_file_atomically(path, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+void finish_report(const Context& context, const std::string& json, const BenchReport& report) {
+  print_report(context.out, report);
+  if (!json.empty()) write_report(json, report);
+}
+
+void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least) {
+  command.add_option(flag, size, help)
+      ->type_name("N")
+      ->check(CLI::Range(least, int64_t{1} << 40).description(""))
+      ->capture_default_str()
+      ->group("shapes");
+}
+
+void add_dtype(CLI::App& command, std::string& dtype) {
+  command.add_option("--dtype", dtype, "bfloat16 | float32 | float64; else bfloat16 on a GPU, float32 on a CPU")
+      ->check(CLI::IsMember({"bfloat16", "float32", "float64"}).description(""))
+      ->type_name("DTYPE")
+      ->group("shapes");
+}
+
+DType bench_dtype(const std::string& dtype, bool on_gpu) {
+  if (!dtype.empty()) return dtype_from_name(dtype);
+  return on_gpu ? DType::bf16 : DType::f32;
+}
+
+void add_bench_args(CLI::App& command, BenchArgs& args) {
+  command.add_option("--device", args.device, "auto | cpu | cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}).description(""))
+      ->type_name("DEVICE")
+      ->capture_default_str();
+  command.add_option("--threads", args.threads, "threads that a CPU computes with; 0: one per core")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4096).description(""))
+      ->capture_default_str();
+  command.add_option("--seconds", args.seconds, "how long each line is measured")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->capture_default_str();
+  command.add_option("--json", args.json, "also write the figures to this file")->type_name("FILE");
+}
+
+void add_bench(CLI::App& app, Context& context) {
+  CLI::App* group = add_group(
+      app,
+      {"bench", "Measure the parts of training here, against what the device does at most",
+       "Times are medians by the device's own clock, on random values. The ceilings are measured in the same call: "
+       "on a GPU a bfloat16 product of 8192 x 8192 matrices and a copy of 1 GiB, on a CPU multiply-adds between "
+       "registers and a copy beyond its caches.",
+       "witan bench gemm\nwitan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
+       "witan bench step --config recipes/default.toml --steps 20 --json step.json"});
+  add_bench_step(*group, context);
+  add_bench_moe_layer(*group, context);
+  add_bench_attention(*group, context);
+  add_bench_gemm(*group, context);
+  add_bench_collectives(*group, context);
+  add_bench_exchange(*group, context);
+}
+
+}  // namespace witan::cli

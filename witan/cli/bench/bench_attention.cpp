@@ -1,0 +1,87 @@
+// witan bench attention: the core of attention, forward and backward.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+
+#include "witan/cli/bench/bench.h"
+#include "witan/kernels/attention.h"
+
+namespace witan::cli {
+namespace {
+
+struct State {
+  BenchArgs args;
+  int64_t batch = 0, sequence = 0, heads = 4, kv_heads = 1, head_size = 128;
+  int64_t documents = 1;
+  std::string dtype;
+};
+
+// Documents of equal length, numbered along each row.
+Tensor sequence_ids(Stream& stream, int64_t batch, int64_t sequence, int64_t documents) {
+  if (documents == 1) return {};
+  std::vector<int32_t> ids(static_cast<size_t>(batch * sequence));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(static_cast<int64_t>(i) % sequence * documents / sequence);
+  const Tensor out = stream.empty({batch, sequence}, DType::i32);
+  stream.write(out, ids.data());
+  return out;
+}
+
+void measure(Bench& bench, const State& s, DType dtype) {
+  Stream& stream = bench.stream();
+  const Shape wide{s.batch, s.sequence, s.heads, s.head_size}, narrow{s.batch, s.sequence, s.kv_heads, s.head_size};
+  const kernels::AttentionInputs in{.q = bench.normal(wide, dtype),
+                                    .k = bench.normal(narrow, dtype),
+                                    .v = bench.normal(narrow, dtype),
+                                    .sequence_ids = sequence_ids(stream, s.batch, s.sequence, s.documents),
+                                    .scale = 1 / std::sqrt(static_cast<double>(s.head_size))};
+  const Tensor y = stream.empty(wide, dtype), lse = stream.empty({s.batch, s.heads, s.sequence}, accumulator(dtype)),
+               dy = bench.normal(wide, dtype);
+  const kernels::AttentionGradients to{stream.empty(wide, dtype), stream.empty(narrow, dtype),
+                                       stream.empty(narrow, dtype)};
+  const auto forward = [&] { kernels::attention_forward(stream, y, lse, in); };
+  const auto backward = [&] { kernels::attention_backward(stream, to, dy, y, lse, in); };
+  bench.measure("forward", forward);
+  bench.measure("backward", backward);
+}
+
+ExitCode bench_attention(Context& context, State& s) {
+  const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
+  if (s.batch == 0) s.batch = on_gpu ? 8 : 2;
+  if (s.sequence == 0) s.sequence = on_gpu ? 2048 : 256;
+  require<UsageError>(s.heads % s.kv_heads == 0, "witan bench attention: --kv-heads ", s.kv_heads,
+                      " does not divide --heads ", s.heads);
+  require<UsageError>(s.documents <= s.sequence, "witan bench attention: --documents ", s.documents,
+                      " do not fit into --sequence ", s.sequence);
+  const DType dtype = bench_dtype(s.dtype, on_gpu);
+  const std::string title = fmt::format("attention, {} x {} positions, {}/{} heads of {}, {}", s.batch, s.sequence,
+                                        s.heads, s.kv_heads, s.head_size, name_of(dtype));
+  finish_report(context, s.args.json, run_bench(title, s.args, [&](Bench& bench) { measure(bench, s, dtype); }));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_bench_attention(CLI::App& bench, Context& context) {
+  auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      bench, context,
+      {"attention", "Causal attention, forward and backward, without its projections",
+       "FLOPs are those of the causal half of the scores, 2 products forward and 5 backward, as if there was one "
+       "document.",
+       "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8",
+       Processes::one},
+      [&context, state] { return bench_attention(context, *state); });
+  add_size(*command, "--batch", state->batch, "sequences; 0: 8 on a GPU, 2 on a CPU", 0);
+  add_size(*command, "--sequence", state->sequence, "positions; 0: 2048 on a GPU, 256 on a CPU", 0);
+  add_size(*command, "--heads", state->heads, "query heads", 1);
+  add_size(*command, "--kv-heads", state->kv_heads, "key and value heads", 1);
+  add_size(*command, "--head-size", state->head_size, "width of a head", 1);
+  add_size(*command, "--documents", state->documents, "documents of equal length in each sequence", 1);
+  add_dtype(*command, state->dtype);
+  add_bench_args(*command, state->args);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,116 @@
+// witan bench gemm: the three products of a linear layer.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "witan/cli/bench/bench.h"
+#include "witan/kernels/gemm.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::cli {
+namespace {
+
+using kernels::Transpose;
+
+struct State {
+  BenchArgs args;
+  std::vector<std::string> layers;
+  int64_t tokens = 0;
+  std::string dtype;
+};
+
+// [N, K] of a weight.
+struct Layer {
+  int64_t in, out;
+};
+
+std::vector<Layer> layers_of(const State& state, bool on_gpu) {
+  if (state.layers.empty() && on_gpu) return {{512, 768}, {512, 512}, {512, 3584}, {1792, 512}, {512, 128256}};
+  if (state.layers.empty()) return {{256, 256}, {256, 1024}, {512, 256}, {256, 4096}};
+  std::vector<Layer> layers;
+  for (const std::string& text : state.layers) {
+    Layer layer{};
+    char rest = 0;
+    const int read = std::sscanf(text.c_str(), "%ldx%ld%c", &layer.in, &layer.out, &rest);
+    require<UsageError>(read == 2 && layer.in > 0 && layer.out > 0, "witan bench gemm: --layers ", text,
+                        ": a layer is its widths, as in 512x768");
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+// What one product reads and writes.
+struct Operands {
+  Tensor a, b, c;
+};
+
+struct Product {
+  std::string name;
+  Shape a, b, c;
+  Transpose transpose_a, transpose_b;
+  DType out;
+};
+
+// Calls rotate through more operands than a GPU's L2 cache holds, as in a step.
+void measure(Bench& bench, const Product& p, DType in) {
+  constexpr int64_t kMostSets = 64;
+  const double beyond = bench.on_gpu() ? 2.0 * static_cast<double>(cuda::properties(0).l2) : 0;
+  std::vector<Operands> sets;
+  double bytes = 0;
+  do {
+    sets.push_back({bench.normal(p.a, in), bench.normal(p.b, in), bench.normal(p.c, p.out)});
+    bytes += kernels::bytes_of(sets.back().a, sets.back().b, sets.back().c);
+  } while (bytes < beyond && std::ssize(sets) < kMostSets);
+  size_t turn = 0;
+  bench.measure(p.name, [&] {
+    const Operands& set = sets[turn++ % sets.size()];
+    kernels::gemm(bench.stream(), set.c, Write::overwrite, set.a, p.transpose_a, set.b, p.transpose_b);
+  });
+}
+
+void measure_layer(Bench& bench, const Layer& layer, int64_t T, DType dtype) {
+  const auto [in, out] = layer;
+  const auto name = [&, in = in, out = out](const char* what) { return fmt::format("{} -> {} {}", in, out, what); };
+  const Shape x{T, in}, y{T, out}, w{out, in};
+  const auto no = Transpose::no, yes = Transpose::yes;
+  measure(bench, {name("forward"), x, w, y, no, yes, dtype}, dtype);
+  measure(bench, {name("input gradient"), y, w, x, no, no, dtype}, dtype);
+  measure(bench, {name("weight gradient"), y, x, w, yes, no, dtype}, dtype);
+  if (dtype == DType::bf16) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, DType::f32}, dtype);
+}
+
+ExitCode bench_gemm(Context& context, const State& state) {
+  const bool on_gpu = bench_device(state.args.device).kind == Device::Kind::cuda;
+  const int64_t tokens = state.tokens > 0 ? state.tokens : on_gpu ? 16384 : 1024;
+  const DType dtype = bench_dtype(state.dtype, on_gpu);
+  const auto layers = layers_of(state, on_gpu);
+  const BenchReport report =
+      run_bench(fmt::format("gemm, {} tokens, {}", tokens, name_of(dtype)), state.args, [&](Bench& bench) {
+        for (const Layer& layer : layers) measure_layer(bench, layer, tokens, dtype);
+      });
+  finish_report(context, state.args.json, report);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_bench_gemm(CLI::App& bench, Context& context) {
+  auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      bench, context,
+      {"gemm", "Matrix products: the forward and both gradients of linear layers",
+       "Without --layers: those of the reference MoE on a GPU, of the default recipe on a CPU.",
+       "witan bench gemm\nwitan bench gemm --tokens 4096 --layers 1024x4096,4096x1024 --dtype float32", Processes::one},
+      [&context, state] { return bench_gemm(context, *state); });
+  command->add_option("--layers", state->layers, "widths in and out: 512x768,512x512")
+      ->delimiter(',')
+      ->type_name("INxOUT")
+      ->group("shapes");
+  add_size(*command, "--tokens", state->tokens, "rows; 0: 16384 on a GPU, 1024 on a CPU", 0);
+  add_dtype(*command, state->dtype);
+  add_bench_args(*command, state->args);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,110 @@
+#include "witan/cli/bench/bench_ranks.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "witan/base/stopwatch.h"
+#include "witan/base/text.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/tensor/arena.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda_survey.h"
+#include "witan/tensor/recording.h"
+#include "witan/tensor/timing.h"
+#include "witan/train/step/device.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr int kWarmUps = 3, kSamples = 20, kCalls = 10;  // calls of a sample
+
+int resolved(int ranks, bool on_gpu) {
+  if (ranks == 0) ranks = on_gpu ? cuda::devices() : 2;
+  require<UsageError>(ranks >= 2, "witan bench: one rank has nobody to exchange with: ",
+                      on_gpu ? "--device cpu measures ranks that are threads of the CPU" : "say --ranks 2 or more");
+  require<UsageError>(!on_gpu || ranks <= cuda::devices(), "witan bench: --ranks ", ranks,
+                      ", but a rank needs a GPU of its own and ", cuda::devices(), " can be used");
+  return ranks;
+}
+
+// Of each sample; by the wall where there is no device's clock, as a rank waits for its peers.
+std::vector<double> samples(Stream& stream, const std::function<void()>& sample) {
+  if (stream.is_cuda()) return time_calls(stream, kSamples, sample);
+  std::vector<double> seconds;
+  for (int i = 0; i < kSamples; ++i) {
+    const Stopwatch whole;
+    sample();
+    seconds.push_back(whole.seconds());
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64_t arena_bytes, const RankBody& body) {
+  const bool on_gpu = kind == Device::Kind::cuda;
+  const Layout layout({.ranks = ranks, .expert_model_parallel_size = ranks, .threads = threads}, ranks, ranks);
+  ThreadWorld world(ranks);
+  std::vector<BenchLine> lines;
+  world.run([&](int rank) {
+    ThreadPool pool(threads);
+    const Device device{kind, on_gpu ? rank : 0};
+    Stream stream(device, reserve_arena(device, arena_bytes + (on_gpu ? Stream::kScratchBytes : 0)), pool);
+    const Groups groups = make_groups(world, layout, rank, stream);
+    auto mine = body(groups, stream);
+    groups.world().barrier(stream);
+    stream.wait();
+    if (rank == 0) lines = std::move(mine);
+  });
+  return lines;
+}
+
+BenchReport bench_ranks(const std::string& title, const BenchArgs& args, int ranks, int64_t arena_bytes,
+                        const RankBody& body) {
+  const Device device = bench_device(args.device);
+  const bool on_gpu = device.kind == Device::Kind::cuda;
+  const int threads = args.threads > 0 ? args.threads : 1;
+  ranks = resolved(ranks, on_gpu);
+  BenchReport report = begin_report(fmt::format("{}, {} ranks", title, ranks), device, threads);
+  if (on_gpu) {
+    report.ceilings.bytes = cuda::measure_link(0, 1).bytes_per_second;
+    report.traffic = "copied from one GPU to another";
+  }
+  report.lines = on_ranks(device.kind, ranks, threads, arena_bytes, body);
+  return report;
+}
+
+BenchLine measure_exchange(Group& group, Stream& stream, const std::string& name, const std::function<void()>& call) {
+  for (int i = 0; i < kWarmUps; ++i) call();
+  const auto calls = [&] {
+    for (int i = 0; i < kCalls; ++i) call();
+  };
+  stream.wait();
+  group.reset_sent();
+  std::unique_ptr<Graph> graph;
+  if (stream.queue()->records()) graph = record(*stream.queue(), calls);
+  const double seconds = median(samples(stream, [&] { graph ? graph->launch() : calls(); })) / kCalls;
+  double sent = 0;  // of one sample if it was recorded, else of all
+  for (const auto& [operation, bytes] : group.sent()) sent += bytes;
+  return {name, seconds, 0, sent / kCalls / (graph ? 1 : kSamples)};
+}
+
+void add_ranks(CLI::App& command, int& ranks) {
+  command.add_option("--ranks", ranks, "0: one per GPU, or two on a CPU")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4096).description(""))
+      ->capture_default_str();
+}
+
+std::vector<int64_t> parse_sizes(const std::vector<std::string>& sizes) {
+  std::vector<int64_t> bytes;
+  for (const std::string& size : sizes) bytes.push_back(static_cast<int64_t>(parse_bytes(size)));
+  return bytes;
+}
+
+void add_sizes(CLI::App& command, std::vector<std::string>& sizes, const std::string& help) {
+  command.add_option("--sizes", sizes, help)->delimiter(',')->type_name("SIZE")->capture_default_str()->group("shapes");
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,217 @@
+// witan bench step: whole training steps of a configuration, on random tokens.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "witan/base/stopwatch.h"
+#include "witan/base/text.h"
+#include "witan/cli/bench/bench.h"
+#include "witan/cli/job.h"
+#include "witan/cli/job_ceilings.h"
+#include "witan/cli/planning.h"
+#include "witan/cli/run_config.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/planner/fit.h"
+#include "witan/planner/random_batch.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/timing.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/start_check.h"
+#include "witan/train/step/device.h"
+#include "witan/train/step/engine.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr int64_t kWarmUps = 3;  // libraries choose, the step is recorded, and replayed once
+
+struct State {
+  RunConfig config;
+  std::optional<ConfigArgs> args;
+  int64_t steps = 10;
+  bool kernels = false;
+  std::string json;
+};
+
+// What rank 0 saw.
+struct Measured {
+  std::vector<double> seconds;
+  double first_loss = 0, last_loss = 0;
+  int64_t arena_peak = 0;
+  KernelCosts kernels;  // of one more step, each waited for; where it was asked for
+};
+
+// This rank's micro-batches of a step: tokens that no step has seen.
+std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data_rank) {
+  const int64_t mine = config.micro_batches() / config.parallel.data_ranks();
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < mine; ++i)
+    batches.push_back(
+        random_batch(config, static_cast<uint64_t>(step * config.micro_batches() + data_rank * mine + i)));
+  return batches;
+}
+
+Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
+  const int64_t steps = state.steps;
+  const Device device = device_of(config, world.local_rank(rank));
+  ThreadPool pool(static_cast<int>(config.parallel.threads));
+  Stream stream(device, reserve_arena(device, arena_bytes), pool);
+  const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
+  const int data_rank = groups.layout().data_rank(rank);
+  Engine engine(stream, groups, config);
+  Measured measured;
+  for (int64_t step = 1; step <= kWarmUps + steps; ++step) {
+    const auto batches = fresh_batches(config, step, data_rank);
+    const Stopwatch whole;
+    const StepResult result = engine.step(batches, step, step - 1);
+    if (step == 1) measured.first_loss = result.loss;
+    measured.last_loss = result.loss;
+    if (step > kWarmUps) measured.seconds.push_back(whole.seconds());
+  }
+  measured.arena_peak = stream.arena().high_water();
+  if (state.kernels) {
+    stream.time_kernels();
+    stream.reset_costs();
+    const int64_t step = kWarmUps + steps + 1;
+    engine.step(fresh_batches(config, step, data_rank), step, step - 1);
+    measured.kernels = stream.costs();
+  }
+  return measured;
+}
+
+// In the process that runs rank 0; elsewhere nothing was measured.
+Measured run_ranks(const RunConfig& config, World& world, const Plan& plan, const State& state) {
+  Measured measured;
+  world.run([&](int rank) {
+    Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, state);
+    if (rank == 0) measured = std::move(mine);
+  });
+  return measured;
+}
+
+// What several processes on the CPU do at most together, which none of them can measure alone; nothing of others.
+std::optional<kernels::DeviceCeilings> ceilings_of_job(const RunConfig& config, ProcessWorld* world) {
+  if (world == nullptr || config.parallel.on_gpu()) return std::nullopt;
+  const auto measure = [](ThreadPool& pool) {
+    Stream stream({Device::Kind::cpu}, Arena::reserve(0), pool);
+    return kernels::measure_device(stream);
+  };
+  return measure_job(*world, config.parallel.ranks_per_process, config.parallel.threads, measure).ceilings;
+}
+
+// `local_ranks`: of this host. `job`: the ceilings of all processes; nothing: those of this device are measured.
+BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
+                      const std::optional<kernels::DeviceCeilings>& job) {
+  const int64_t ranks = config.parallel.ranks;
+  const bool on_gpu = config.parallel.on_gpu();
+  BenchReport report =
+      begin_report(fmt::format("step, {} rank{}, {} parameters, {}", ranks, ranks == 1 ? "" : "s",
+                               format_count(static_cast<double>(plan.counts.exact)), config.model.dtype),
+                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : local_ranks)), job);
+  if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
+  const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
+  report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
+  for (const auto& [part, kernels] : measured.kernels)
+    for (const auto& [kernel, cost] : kernels)
+      report.lines.push_back({cat(part, ": ", kernel), cost.seconds, cost.flops, cost.bytes});
+  std::stable_sort(report.lines.begin() + 1, report.lines.end(),
+                   [](const BenchLine& a, const BenchLine& b) { return a.seconds > b.seconds; });
+  report.figures = {
+      {"tokens_per_s", tokens / seconds, "tokens/s", fmt::format("{:.0f}", tokens / seconds)},
+      {"fastest_s", std::ranges::min(measured.seconds), "fastest, slowest step",
+       fmt::format("{:.2f}, {:.2f} ms", 1e3 * std::ranges::min(measured.seconds),
+                   1e3 * std::ranges::max(measured.seconds))},
+      {"arena_bytes", static_cast<double>(measured.arena_peak), "memory of a rank's arena",
+       format_bytes(static_cast<double>(measured.arena_peak))},
+      {"first_loss", measured.first_loss, "loss of the first step", fmt::format("{:.4f}", measured.first_loss)},
+      {"last_loss", measured.last_loss, "loss of the last step", fmt::format("{:.4f}", measured.last_loss)}};
+  return report;
+}
+
+// What all processes of a job must have been told alike.
+Settings settings_of_call(const State& state) {
+  Settings settings = settings_of(state.config);
+  settings.emplace_back("steps", std::to_string(state.steps));
+  settings.emplace_back("kernels", state.kernels ? "true" : "false");
+  settings.emplace_back("version of witan", WITAN_VERSION);
+  return settings;
+}
+
+// One that is met, and told the same; nothing for the only process.
+std::unique_ptr<ProcessWorld> meet(const State& state, const std::optional<Launch>& launch) {
+  if (!launch) return nullptr;
+  const int64_t here = ranks_of_process(state.config, *launch);
+  const double seconds = state.config.parallel.deadline_seconds();
+  auto world =
+      std::make_unique<ProcessWorld>(*launch, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), {}});
+  world->run([&](int rank) { require_same_settings(*world, rank, settings_of_call(state)); });
+  return world;
+}
+
+ExitCode bench_step(Context& context, State& state, const std::optional<Launch>& launch) {
+  RunConfig& config = state.config;
+  config.train.train_iters = kWarmUps + state.steps;
+  config.train.sample_tokens = 0;
+  auto processes = meet(state, launch);
+  if (processes) settle(config, *processes, launch->size);
+  resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
+  config.validate();
+  const int64_t local_ranks = processes ? processes->local_size() : config.parallel.ranks;
+  require_devices(config, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
+  const Plan plan = plan_of(config, nullptr);
+  const int64_t usable =
+      processes && config.parallel.on_gpu() ? least_gpu_memory(*processes, config) : usable_memory(config);
+  std::optional<ThreadWorld> threads;
+  World& world = processes ? static_cast<World&>(*processes) : threads.emplace(static_cast<int>(local_ranks));
+  world.first([&] {
+    require_fits(config, part_of_host(plan, config, processes.get()), usable);
+    return "";
+  });
+  const Measured measured = run_ranks(config, world, plan, state);
+  const auto job = ceilings_of_job(config, processes.get());
+  processes.reset();  // before a GPU's ceilings are measured the others have ended
+  if (!launch || launch->rank == 0)
+    finish_report(context, state.json, report_of(config, plan, measured, local_ranks, job));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench, Context& context) {
+  auto state = std::make_shared<State>();
+  CLI::App* command = add_command(
+      bench, context,
+      {"step", "Whole training steps on random tokens: forward, backward, clipping, optimizer",
+       "Takes the flags of `witan train` and needs no text. The time of a step is the host's, from its tokens to its "
+       "loss; the first three steps are not counted. FLOPs are those that the kernels count, recomputation's "
+       "included. " +
+           std::string(kListsHelp),
+       "witan bench step\n"
+       "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
+       "witan bench step --config recipes/reference/moe.toml --kernels\n"
+       "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
+       "mpirun -n 2 witan bench step",
+       Processes::together},
+      [&context, state] {
+        const auto launch = find_launch();
+        return run_process(context, launch, [&](Context& own) {
+          const ConfigSources sources = read_run_config(own, state->config, *state->args);
+          return telling_sources(sources, [&] { return bench_step(own, *state, launch); });
+        });
+      });
+  command->add_option("--steps", state->steps, "steps that are measured")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
+      ->capture_default_str();
+  command->add_flag("--kernels", state->kernels,
+                    "also what each kernel takes of one more step, waited for one by one: longer than in a step as a "
+                    "whole");
+  command->add_option("--json", state->json, "also write the figures to this file")->type_name("FILE");
+  add_megatron_flag(*command);
+  state->args.emplace(*command, state->config.fields());
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,214 @@
+// Rows of the table: the run, its learning rate, its precision, its ranks and its kernels.
+#include "witan/cli/compat/megatron_flags.h"
+#include "witan/cli/compat/megatron_rules.h"
+
+namespace witan::cli {
+
+MegatronSection megatron_training_flags() {
+  const std::string whole = "blocks are computed again one by one: `--recompute-granularity full` alone";
+  const std::string stop = "the run ends at train_iters, or saved by a signal (`timeout -s TERM`)";
+  const std::string gone = "Megatron-LM has given it up: ";
+  return {
+      "Training",
+      {
+          same("--micro-batch-size"),
+          same("--global-batch-size"),
+          refused("--batch-size", gone + "use `--micro-batch-size`", Takes::one),
+          refused("--rampup-batch-size", "the global batch keeps its size; leave it out", Takes::some),
+          refused("--step-batch-size-schedule", "the global batch keeps its size; leave it out", Takes::some),
+          refused("--decrease-batch-size-if-needed", "the global batch keeps its size; leave it out"),
+          same("--train-iters"),
+          ruled("--train-samples", Takes::one, rules::train_samples, "`train_iters`: divided by `global_batch_size`"),
+          same("--seq-length"),
+          refused("--encoder-seq-length", "use `--seq-length`", Takes::one),
+          refused("--decoder-seq-length", "use `--seq-length`", Takes::one),
+          refused("--exit-interval", stop, Takes::one),
+          refused("--exit-duration-in-mins", stop, Takes::one),
+          harmless("--exit-signal-handler", "SIGTERM always saves and ends the run"),
+          harmless("--calculate-per-token-loss", "losses are means over all tokens of the global batch"),
+          harmless("--no-check-for-nan-in-loss-and-grad", "steps with non-finite gradients are skipped and counted"),
+          same("--recompute-granularity"),
+          sets("--recompute-activations", "recompute_granularity", "selective"),
+          ruled("--recompute-method", Takes::one, rules::recompute_method,
+                "nothing for `uniform` by one layer, which is what `full` is; others are refused"),
+          only("--recompute-num-layers", {"1"}, "blocks are computed again one by one"),
+          only("--recompute-modules", {"core_attn", "layernorm", "moe_act"},
+               "`selective` computes norms and activations again, and attention never stores its scores"),
+          refused("--checkpoint-activations", gone + "use `--recompute-granularity`"),
+          refused("--distribute-saved-activations", "`--sequence-parallel` divides them; leave it out"),
+          harmless("--fine-grained-activation-offloading", "all memory is the host's"),
+          harmless("--offload-modules", "all memory is the host's", Takes::some),
+          harmless("--deterministic-mode", "every run repeats to the bit; `--deterministic`: in every layout, too"),
+          same("--eval-interval"),
+          same("--eval-iters"),
+          refused("--skip-train", "use `witan eval`"),
+          refused("--test-mode", "there is no such mode; leave it out"),
+          refused("--freeze-all-layers", "all parameters are trained; leave it out"),
+      }};
+}
+
+MegatronSection megatron_learning_rate_flags() {
+  const std::string wsd = "the schedules are constant, linear and cosine";
+  const std::string one = "all parameters have one learning rate; leave it out";
+  return {"Learning rate",
+          {
+              same("--lr"),
+              same("--min-lr"),
+              same("--lr-decay-style"),
+              same("--lr-decay-iters"),
+              ruled("--lr-decay-samples", Takes::one, rules::lr_decay_samples,
+                    "`lr_decay_iters`: divided by `global_batch_size`; refused with a remainder"),
+              same("--lr-warmup-iters"),
+              ruled("--lr-warmup-samples", Takes::one, rules::lr_warmup_samples,
+                    "`lr_warmup_iters`: divided by `global_batch_size`; refused with a remainder"),
+              ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
+                    "`lr_warmup_iters`: this share of `lr_decay_iters`; refused where it is no whole number"),
+              refused("--warmup", "Megatron-LM has given it up: use `--lr-warmup-fraction`", Takes::one),
+              only("--lr-warmup-init", {"0"}, "the learning rate rises from 0"),
+              refused("--lr-wsd-decay-style", wsd, Takes::one),
+              refused("--lr-wsd-decay-iters", wsd, Takes::one),
+              refused("--lr-wsd-decay-samples", wsd, Takes::one),
+              refused("--decoupled-lr", one, Takes::one),
+              refused("--decoupled-min-lr", one, Takes::one),
+              harmless("--override-opt-param-scheduler", "flags beat the run on disk, and a change is announced"),
+              same_truth("--use-checkpoint-opt-param-scheduler"),
+          }};
+}
+
+MegatronSection megatron_precision_flags() {
+  const std::string fp8 = "8-bit floats are not built: use `--bf16`";
+  const std::string fp16 = "half precision is not built: use `--bf16`";
+  const std::string scale = "there is no loss scale: bfloat16 needs none";
+  return {"Precision",
+          {
+              sets("--bf16", "dtype", "bfloat16"),
+              refused("--fp16", fp16),
+              refused("--fp16-lm-cross-entropy", fp16),
+              harmless("--loss-scale", scale, Takes::one),
+              harmless("--initial-loss-scale", scale, Takes::one),
+              harmless("--min-loss-scale", scale, Takes::one),
+              harmless("--loss-scale-window", scale, Takes::one),
+              harmless("--hysteresis", scale, Takes::one),
+              refused("--fp8", fp8, Takes::one),
+              refused("--fp8-format", fp8, Takes::one),
+              refused("--fp8-recipe", fp8, Takes::one),
+              refused("--fp8-margin", fp8, Takes::one),
+              refused("--fp8-interval", fp8, Takes::one),
+              refused("--fp8-amax-history-len", fp8, Takes::one),
+              refused("--fp8-amax-compute-algo", fp8, Takes::one),
+              refused("--fp8-param-gather", fp8),
+              refused("--no-fp8-wgrad", fp8),
+              refused("--reuse-grad-buf-for-mxfp8-param-ag", fp8),
+              refused("--fp32-residual-connection",
+                      "the residual stream has the model's dtype; leave it out, or train "
+                      "in float32"),
+              ruled("--accumulate-allreduce-grads-in-fp32", Takes::nothing, rules::accumulate_in_fp32,
+                    "`gradient_dtype` float32; refused beside a flag that makes it bfloat16"),
+              only("--grad-reduce-in-fp32", {"true"}, "ranks' gradients are summed in float32, whatever their dtype"),
+              sets("--grad-reduce-in-bf16", "gradient_dtype", "bfloat16"),
+              harmless("--attention-softmax-in-fp32", "it is float32"),
+              harmless("--apply-query-key-layer-scaling", "scores are float32, and the scale is undone there"),
+          }};
+}
+
+MegatronSection megatron_distributed_flags() {
+  const std::string pipeline =
+      "layers are dealt out to stages by their number: `--decoder-first-pipeline-num-layers` and its like";
+  const std::string tensor = "an overlap of tensor parallelism";
+  const std::string threads = "how ranks meet is decided by the launcher's environment";
+  return {"Ranks",
+          {
+              same("--tensor-model-parallel-size"),
+              refused("--model-parallel-size", "Megatron-LM has given it up: use `--tensor-model-parallel-size`",
+                      Takes::one),
+              same("--pipeline-model-parallel-size"),
+              refused("--pipeline-model-parallel-layout", pipeline, Takes::one),
+              same("--num-layers-per-virtual-pipeline-stage"),
+              same("--num-virtual-stages-per-pipeline-rank"),
+              same("--decoder-first-pipeline-num-layers"),
+              same("--decoder-last-pipeline-num-layers"),
+              sets("--account-for-embedding-in-pipeline-split", "account_for_embedding_in_pipeline_split", "true"),
+              sets("--account-for-loss-in-pipeline-split", "account_for_loss_in_pipeline_split", "true"),
+              refused("--standalone-embedding-stage", pipeline),
+              harmless("--no-overlap-p2p-communication", "an overlap of pipeline parallelism"),
+              harmless("--overlap-p2p-comm", "an overlap of pipeline parallelism"),
+              harmless("--no-scatter-gather-tensors-in-pipeline", "a transport of pipeline parallelism"),
+              same("--context-parallel-size"),
+              harmless("--cp-comm-type", "a transport of context parallelism", Takes::some),
+              sets("--sequence-parallel", "sequence_parallel", "true"),
+              sets("--use-distributed-optimizer", "use_distributed_optimizer", "true"),
+              same("--num-distributed-optimizer-instances"),
+              harmless("--overlap-grad-reduce", "an overlap"),
+              harmless("--overlap-param-gather", "an overlap"),
+              harmless("--overlap-param-gather-with-optimizer-step", "an overlap"),
+              harmless("--no-align-grad-reduce", "an overlap"),
+              harmless("--no-align-param-gather", "an overlap"),
+              harmless("--ddp-bucket-size", "buckets only say when gradients are reduced", Takes::one),
+              harmless("--ddp-num-buckets", "buckets only say when gradients are reduced", Takes::one),
+              harmless("--ddp-average-in-collective", "losses carry the mean, and gradients are summed"),
+              harmless("--defer-embedding-wgrad-compute", "an overlap"),
+              harmless("--wgrad-deferral-limit", "an overlap", Takes::one),
+              sets("--use-torch-fsdp2", "data_parallel_sharding_strategy", "optim_grads_params"),
+              harmless("--use-megatron-fsdp", "`--data-parallel-sharding-strategy` alone says what is divided"),
+              same("--data-parallel-sharding-strategy"),
+              harmless("--tp-comm-overlap", tensor),
+              harmless("--tp-comm-overlap-cfg", tensor, Takes::one),
+              harmless("--tp-comm-overlap-rs-dgrad", tensor),
+              harmless("--disable-tp-comm-overlap-ag", tensor),
+              harmless("--disable-tp-comm-overlap-rs", tensor),
+              harmless("--disable-tp-comm-bulk-dgrad", tensor),
+              harmless("--disable-tp-comm-bulk-wgrad", tensor),
+              harmless("--disable-tp-comm-split-ag", tensor),
+              harmless("--disable-tp-comm-split-rs", tensor),
+              harmless("--tp-comm-bootstrap-backend", tensor, Takes::one),
+              harmless("--no-async-tensor-model-parallel-allreduce", tensor),
+              harmless("--use-tp-pp-dp-mapping", "an order of axes of which one is used"),
+              harmless("--distributed-backend", threads, Takes::one),
+              same("--distributed-timeout-minutes"),
+              harmless("--nccl-communicator-config-path", threads, Takes::one),
+              harmless("--use-nccl-ub", threads),
+              harmless("--local-rank", threads, Takes::one),
+              harmless("--fake-init-process-group", "`witan plan` needs no ranks that exist"),
+          }};
+}
+
+MegatronSection megatron_kernel_flags() {
+  const std::string kernels = "a choice of kernels";
+  const std::string graphs = "a GPU records the whole step as one graph";
+  const std::string python = "there is no Python";
+  return {"Kernels and the process",
+          {
+              harmless("--use-mcore-models", "there is one kind of model"),
+              refused("--use-legacy-models", "legacy models compute otherwise; leave it out"),
+              harmless("--transformer-impl", kernels, Takes::one),
+              harmless("--use-flash-attn", "attention never stores its scores"),
+              harmless("--attention-backend", "attention never stores its scores", Takes::one),
+              harmless("--no-masked-softmax-fusion", kernels),
+              sets("--no-bias-gelu-fusion", "gelu_tanh", "false"),
+              harmless("--no-bias-swiglu-fusion", kernels),
+              harmless("--no-bias-dropout-fusion", kernels),
+              harmless("--no-rope-fusion", kernels),
+              harmless("--no-persist-layer-norm", kernels),
+              harmless("--no-gradient-accumulation-fusion", kernels),
+              harmless("--cross-entropy-loss-fusion", kernels),
+              harmless("--cross-entropy-fusion-impl", kernels, Takes::one),
+              harmless("--no-clone-scatter-output-in-embedding", kernels),
+              harmless("--te-rng-tracker", graphs),
+              harmless("--enable-cuda-graph", graphs),
+              harmless("--external-cuda-graph", graphs),
+              ruled("--cuda-graph-impl", Takes::one, rules::cuda_graph_impl,
+                    "none: `cuda_graph` false; else the whole step is one graph, where that can be"),
+              harmless("--cuda-graph-scope", graphs, Takes::some),
+              harmless("--cuda-graph-modules", graphs, Takes::some),
+              harmless("--cuda-graph-warmup-steps", graphs, Takes::one),
+              harmless("--inference-cuda-graph-scope", graphs, Takes::one),
+              harmless("--use-cpu-initialization", "weights do not depend on where they are made"),
+              harmless("--empty-unused-memory-level", "memory is reserved once", Takes::one),
+              harmless("--manual-gc", python),
+              harmless("--manual-gc-interval", python, Takes::one),
+              harmless("--no-manual-gc-eval", python),
+              harmless("--enable-experimental", "experimental flags are refused or accepted one by one"),
+          }};
+}
+
+}  // namespace witan::cli

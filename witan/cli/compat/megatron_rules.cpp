@@ -1,0 +1,327 @@
+#include "witan/cli/compat/megatron_rules.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+#include "witan/base/text.h"
+
+namespace witan::cli {
+namespace {
+
+// The number that all of `text` is, if it is one.
+template <class Number>
+std::optional<Number> number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+int64_t count(const GivenFlag& given) {
+  const auto value = number<int64_t>(given.value());
+  if (!value || *value < 0) given.refuse("must be a whole number");
+  return *value;
+}
+
+// Samples as iterations; `exact`: only if they are whole ones.
+std::string iterations(const GivenFlag& given, const MegatronSettings& settings, bool exact) {
+  const int64_t samples = count(given), batch = settings.count_of("--global-batch-size", given);
+  if (exact && samples % batch != 0)
+    given.refuse(
+        fmt::format("is no multiple of --global-batch-size {}, and schedules count whole iterations: "
+                    "{} and {} are",
+                    batch, samples / batch * batch, (samples / batch + 1) * batch));
+  return std::to_string(samples / batch);
+}
+
+// Reads layer patterns: sum := product ('+' product)*, product := list ('*' number)*, list := [..] or (sum).
+class PatternReader {
+ public:
+  explicit PatternReader(const std::string& text) {
+    for (const char c : text)
+      if (c != ' ') text_ += c;
+  }
+
+  // Empty when it is none.
+  std::string read() {
+    std::string layers = sum(0);
+    return ok_ && at_ == text_.size() ? layers : "";
+  }
+
+ private:
+  static constexpr size_t kMostLayers = 100000;
+  static constexpr int kMostDepth = 32;
+
+  bool take(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void fail() { ok_ = false; }
+
+  std::string sum(int depth) {
+    std::string layers = product(depth);
+    while (ok_ && take('+')) layers += product(depth);
+    if (layers.size() > kMostLayers) fail();
+    return layers;
+  }
+
+  std::string product(int depth) {
+    std::string once = list(depth);
+    while (ok_ && take('*')) {
+      size_t times = 0;
+      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), times);
+      if (error != std::errc() || times == 0 || once.size() > kMostLayers / times) {
+        fail();
+        return {};
+      }
+      at_ = static_cast<size_t>(end - text_.data());
+      std::string all;
+      for (size_t i = 0; i < times; ++i) all += once;
+      once = std::move(all);
+    }
+    return once;
+  }
+
+  std::string list(int depth) {
+    std::string layers;
+    if (depth >= kMostDepth) {
+      fail();
+    } else if (take('(')) {
+      layers = sum(depth + 1);
+      if (!take(')')) fail();
+    } else if (take('[')) {
+      do {
+        const char c = at_ < text_.size() ? text_[at_++] : ' ';
+        if (c != '0' && c != '1') fail();
+        layers += c;
+      } while (ok_ && take(','));
+      if (!take(']')) fail();
+    } else {
+      fail();
+    }
+    return layers;
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+  bool ok_ = true;
+};
+
+}  // namespace
+
+void GivenFlag::refuse(const std::string& why) const {
+  std::string all = name;
+  for (const std::string& value : values) all += " " + clipped(value);
+  throw ConfigError(cat(origin, ": ", clipped(all, 200), ": ", why));
+}
+
+void MegatronSettings::set(const std::string& key, const std::string& text, const GivenFlag& by) {
+  std::erase_if(settings_, [&](const Setting& setting) { return setting.key == key; });
+  settings_.push_back({key, text, cat(by.origin, ": ", by.name)});
+}
+
+bool MegatronSettings::has(const std::string& flag) const {
+  const auto given = flags_.find(flag);
+  return given != flags_.end() && given->second.values != std::vector<std::string>{"false"};
+}
+
+const std::string* MegatronSettings::value_of(const std::string& flag) const {
+  const auto given = flags_.find(flag);
+  return given == flags_.end() || given->second.values.empty() ? nullptr : &given->second.values.front();
+}
+
+int64_t MegatronSettings::count_of(const std::string& flag, const GivenFlag& user) const {
+  const std::string* text = value_of(flag);
+  if (!text) user.refuse(cat("needs ", flag, " beside it"));
+  const auto value = number<int64_t>(*text);
+  if (!value || *value < 1) user.refuse(cat("needs ", flag, " to be a whole number from 1 on, not ", clipped(*text)));
+  return *value;
+}
+
+std::string expand_layer_pattern(const std::string& text) {
+  const std::string layers = PatternReader(text).read();
+  if (layers.empty()) return "";
+  std::string list;
+  for (const char layer : layers) list += (list.empty() ? "[" : ",") + std::string(1, layer);
+  return list + "]";
+}
+
+namespace rules {
+
+void accumulate_in_fp32(const GivenFlag& given, MegatronSettings& settings) {
+  for (const auto& [flag, narrow] : {std::pair{"--main-grads-dtype", "bf16"}, {"--gradient-dtype", "bfloat16"}})
+    if (const std::string* value = settings.value_of(flag); value && *value == narrow)
+      given.refuse(cat("contradicts ", flag, " ", narrow, "; leave one of them out"));
+  if (settings.has("--grad-reduce-in-bf16")) given.refuse("contradicts --grad-reduce-in-bf16; leave one of them out");
+  settings.set("gradient_dtype", "float32", given);
+}
+
+void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings) {
+  if (given.value() != "fp32" && given.value() != "bf16") given.refuse("gradients are fp32 or bf16");
+  settings.set("gradient_dtype", given.value() == "bf16" ? "bfloat16" : "float32", given);
+}
+
+void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("cuda_graph", given.value() == "none" ? "false" : "true", given);
+}
+
+void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string ways = "load is balanced by aux_loss or seq_aux_loss, or not at all (none)";
+  if (given.values.size() != 1) given.refuse(ways + ", by one of them at a time");
+  const std::string& type = given.value();
+  if (type == "global_aux_loss")
+    given.refuse(
+        "it weighs a micro-batch by those computed before it, so that the result would depend on the layout; " + ways);
+  if (type != "aux_loss" && type != "seq_aux_loss" && type != "none") given.refuse(ways);
+  settings.set("moe_router_load_balancing_type", given.value(), given);
+}
+
+void moe_layer_freq(const GivenFlag& given, MegatronSettings& settings) {
+  const bool period = number<int64_t>(given.value()).has_value();
+  const std::string pattern = period ? given.value() : expand_layer_pattern(given.value());
+  if (pattern.empty()) given.refuse("must be a whole number, or a list of 0 and 1 as in ([1]*3+[0]*1)*3");
+  settings.set("moe_layer_freq", pattern, given);
+}
+
+void ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--moe-ffn-hidden-size")) settings.set("ffn_hidden_size", given.value(), given);
+}
+
+void moe_ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* freq = settings.value_of("--moe-layer-freq");
+  const std::string* ffn = settings.value_of("--ffn-hidden-size");
+  const std::string pattern = freq ? expand_layer_pattern(*freq) : "";
+  const bool all = !freq || *freq == "1" || (!pattern.empty() && pattern.find('0') == std::string::npos);
+  if ((!all || !settings.has("--num-experts")) && (!ffn || *ffn != given.value()))
+    given.refuse("experts and dense layers have one inner size here: give --ffn-hidden-size alone");
+  settings.set("ffn_hidden_size", given.value(), given);
+}
+
+void group_query_attention(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--num-query-groups")) settings.set("num_query_groups", "1", given);
+}
+
+void num_query_groups(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--group-query-attention"))
+    given.refuse("Megatron-LM ignores it without --group-query-attention: give both, or neither");
+  settings.set("num_query_groups", given.value(), given);
+}
+
+void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* type = settings.value_of("--position-embedding-type");
+  const bool other = type && (*type == "rope" || *type == "none");
+  if (!other && !settings.has("--use-rotary-position-embeddings"))
+    given.refuse("does not go with learned positions: say --position-embedding-type rope or none");
+}
+
+void recompute_method(const GivenFlag& given, MegatronSettings&) {
+  if (given.value() != "uniform")
+    given.refuse("blocks are computed again one by one: leave it out, or say uniform with --recompute-num-layers 1");
+}
+
+void train_samples(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("train_iters", iterations(given, settings, false), given);
+}
+
+void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("lr_decay_iters", iterations(given, settings, true), given);
+}
+
+void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("lr_warmup_iters", iterations(given, settings, true), given);
+}
+
+void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
+  const auto share = number<double>(given.value());
+  if (!share || !(*share >= 0 && *share <= 1)) given.refuse("must be a number from 0 to 1");
+  // Of the steps over which the learning rate decays; those are all steps unless something else is said.
+  double steps = 0;
+  if (settings.has("--lr-decay-iters"))
+    steps = static_cast<double>(settings.count_of("--lr-decay-iters", given));
+  else if (settings.has("--train-iters"))
+    steps = static_cast<double>(settings.count_of("--train-iters", given));
+  else
+    given.refuse("needs --lr-decay-iters or --train-iters beside it; with samples, give --lr-warmup-samples");
+  const double warmup = *share * steps, whole = std::round(warmup);
+  if (std::abs(warmup - whole) > 1e-6 * std::max(warmup, 1.0))
+    given.refuse(
+        fmt::format("is {:.6g} of {:.0f} iterations, and schedules count whole ones: say --lr-warmup-iters "
+                    "{:.0f} instead",
+                    warmup, steps, whole));
+  settings.set("lr_warmup_iters", fmt::format("{:.0f}", whole), given);
+}
+
+void data_path(const GivenFlag& given, MegatronSettings& settings) {
+  const bool weighted = given.values.size() == 2 && number<double>(given.values.front()).has_value();
+  if (given.values.size() != 1 && !weighted)
+    given.refuse("a blend of datasets is not built: give one prefix, or join them into one with `witan data`");
+  settings.set("data_path", given.values.back(), given);
+}
+
+void split(const GivenFlag& given, MegatronSettings& settings) {
+  std::vector<double> shares;
+  const std::string& text = given.value();
+  for (size_t begin = 0; begin <= text.size() && shares.size() < 4;) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view piece = std::string_view(text).substr(begin, end - begin);
+    while (piece.starts_with(' ')) piece.remove_prefix(1);
+    while (piece.ends_with(' ')) piece.remove_suffix(1);
+    const auto share = number<double>(piece);
+    if (!share || !(*share >= 0 && *share <= 1e15))
+      given.refuse("must be up to three shares, of training, validation and test, as 969,30,1");
+    shares.push_back(*share);
+    begin = end + 1;
+  }
+  if (shares.size() > 3) given.refuse("must be up to three shares, of training, validation and test, as 969,30,1");
+  shares.resize(3);
+  const double all = shares[0] + shares[1] + shares[2], held_out = (shares[1] + shares[2]) / all;
+  if (!(held_out >= 1e-6 && held_out <= 0.5))
+    given.refuse("validation and test together must be at least a millionth and at most half of the data");
+  settings.set("held_out_fraction", fmt::format("{}", held_out), given);
+}
+
+void tokenizer_type(const GivenFlag& given, MegatronSettings&) {
+  if (given.value() != "HuggingFaceTokenizer" && given.value() != "NullTokenizer")
+    given.refuse(
+        "tokenizers are read from a tokenizer.json: leave the type and its files out, and give that file with "
+        "--tokenizer");
+}
+
+void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
+  fs::path file = given.value();
+  std::error_code unreadable;
+  if (fs::is_directory(file, unreadable)) file /= "tokenizer.json";
+  if (!fs::exists(file, unreadable) || file.extension() != ".json")
+    given.refuse(
+        "must be a tokenizer.json or a folder that holds one; names of the Hugging Face hub are not looked up, "
+        "and other formats are not read");
+  settings.set("tokenizer", file.string(), given);
+}
+
+void save(const GivenFlag& given, MegatronSettings& settings) {
+  fs::path folder = fs::path(given.value()).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // a/b/ is a/b
+  const std::string name = folder.filename().string();
+  if (name.empty() || name == "." || name == "..") given.refuse("must end in a name, which becomes the run's");
+  std::error_code unreadable;
+  if (fs::exists(folder / "latest_checkpointed_iteration.txt", unreadable))
+    given.refuse("holds checkpoints of Megatron-LM, which Witan does not read: give another folder");
+  settings.set("run", name, given);
+  settings.set("runs_folder", folder.has_parent_path() ? folder.parent_path().string() : ".", given);
+}
+
+void load(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* saved = settings.value_of("--save");
+  const auto plain = [](const std::string& path) { return (fs::path(path) / "").lexically_normal(); };
+  if (!saved || plain(*saved) != plain(given.value()))
+    given.refuse("a run resumes from its own folder: give --save the same one, or leave --load out");
+}
+
+}  // namespace rules
+}  // namespace witan::cli

@@ -1,0 +1,254 @@
+#include "witan/cli/doctor/doctor_gpu.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/machine.h"
+#include "witan/kernels/device_ceiling.h"
+#include "witan/tensor/arena.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda_survey.h"
+
+namespace witan::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Gpu {
+  cuda::Properties properties;
+  int64_t free = 0;                                 // bytes
+  std::optional<kernels::DeviceCeilings> ceilings;  // absent where they could not be measured
+};
+
+struct Findings {
+  std::vector<std::string> driver_sees;  // names, whether this build can use them or not
+  cuda::Software software;
+  std::vector<Gpu> gpus;
+  std::vector<cuda::Link> links;
+  std::vector<BenchLine> collectives;  // between all GPUs
+  std::vector<cuda::LibraryState> libraries;
+  std::vector<std::string> problems;  // each with its way out
+};
+
+// What goes wrong with a device is a finding, not an error.
+Gpu examine(int device, std::vector<std::string>& problems) {
+  constexpr int64_t kRoom = int64_t{3} << 30;
+  Gpu gpu;
+  try {
+    gpu.properties = cuda::properties(device);
+    gpu.free = cuda::free_memory(device);
+    ThreadPool alone(1);
+    Stream stream({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, kRoom), alone);
+    gpu.ceilings = kernels::measure_device(stream);
+  } catch (const Error& error) {
+    problems.push_back(cat("GPU ", device, ": ", error.what()));
+  }
+  return gpu;
+}
+
+cuda::Link examine_link(int from, int to, std::vector<std::string>& problems) {
+  try {
+    return cuda::measure_link(from, to);
+  } catch (const Error& error) {
+    problems.push_back(cat("GPU ", from, " to GPU ", to, ": ", error.what()));
+    return {.from = from, .to = to};
+  }
+}
+
+// What training on all GPUs exchanges most: sums of gradients, and rows of experts.
+std::vector<BenchLine> measure_collectives(int devices) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  return on_ranks(Device::Kind::cuda, devices, 1, 4 * kBytes, [](const Groups& groups, Stream& stream) {
+    const int64_t n = groups.world().size();
+    const Tensor x = stream.zeros({kBytes / 4 / n * n}, DType::f32), y = stream.empty_like(x);
+    return std::vector{
+        measure_exchange(groups.world(), stream, "all-reduce", [&] { groups.world().all_reduce(stream, x); }),
+        measure_exchange(groups.world(), stream, "all-to-all", [&] { groups.world().all_to_all_equal(stream, y, x); })};
+  });
+}
+
+Findings examine() {
+  Findings found;
+  found.driver_sees = read_gpus();
+  found.software = cuda::software();
+  found.libraries = cuda::libraries();
+  const int devices = cuda::devices();
+  if (devices == 0) found.problems.push_back(cuda::why_none());
+  for (int device = 0; device < devices; ++device) found.gpus.push_back(examine(device, found.problems));
+  for (int from = 0; from < devices; ++from)
+    for (int to = 0; to < devices; ++to)
+      if (from != to) found.links.push_back(examine_link(from, to, found.problems));
+  for (const cuda::LibraryState& library : found.libraries)
+    if (!library.missing.empty()) found.problems.push_back(library.missing);
+  if (devices < 2) return found;
+  try {
+    found.collectives = measure_collectives(devices);
+  } catch (const Error& error) {
+    found.problems.push_back(cat("collectives between GPUs: ", error.what()));
+  }
+  return found;
+}
+
+void print_gpus(std::FILE* out, const std::vector<Gpu>& gpus) {
+  size_t widest = 4;
+  for (const Gpu& gpu : gpus) widest = std::max(widest, gpu.properties.name.size());
+  fmt::print(out,
+             "GPU  {:<{}}  capability  multiprocessors  L2 cache    memory free       of  copy GB/s  bf16 TFLOP/s\n",
+             "name", widest);
+  int number = 0;
+  for (const Gpu& gpu : gpus) {
+    const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+    const auto rate = [&](double value) { return gpu.ceilings ? fmt::format("{:.0f}", value) : std::string("–"); };
+    const auto ceilings = gpu.ceilings.value_or(kernels::DeviceCeilings{});
+    const cuda::Properties& p = gpu.properties;
+    fmt::print(out, "{:<3}  {:<{}}  {:<10}  {:>15}  {:>8}  {:>13}  {:>7}  {:>9}  {:>12}\n", number++, p.name, widest,
+               fmt::format("{}.{}", p.major, p.minor), p.multiprocessors, bytes(p.l2), bytes(gpu.free), bytes(p.memory),
+               rate(ceilings.bytes * 1e-9), rate(ceilings.flops * 1e-12));
+  }
+  fmt::print(out, "\n");
+}
+
+std::string rate_of(const cuda::Link& link) {
+  if (link.bytes_per_second == 0) return "?";  // it failed: a problem says how
+  return fmt::format("{:.0f}{}", link.bytes_per_second * 1e-9, link.peer ? "" : "*");
+}
+
+// One row per GPU that copies, one column per GPU that is copied to.
+void print_links(std::FILE* out, const Findings& found) {
+  if (found.links.empty()) return;
+  const size_t devices = found.gpus.size();
+  bool all_direct = true, all_atomic = true;
+  for (const cuda::Link& link : found.links) {
+    if (link.bytes_per_second == 0) continue;
+    all_direct &= link.peer;
+    all_atomic &= link.atomics;
+  }
+  fmt::print(out, "links         GB/s one way; {}\n",
+             !all_direct  ? "some pairs copy through the host's memory (*): their GPUs see no peer memory"
+             : all_atomic ? "every GPU reaches every other's memory, with atomics (NVLink)"
+                          : "every GPU reaches every other's memory, without atomics (PCI Express)");
+  fmt::print(out, "              from \\ to");
+  for (size_t to = 0; to < devices; ++to) fmt::print(out, "{:>7}", to);
+  auto link = found.links.begin();
+  for (size_t from = 0; from < devices; ++from) {
+    fmt::print(out, "\n              {:>9}", from);
+    for (size_t to = 0; to < devices; ++to) {
+      if (from == to) {
+        fmt::print(out, "{:>7}", "–");
+        continue;
+      }
+      fmt::print(out, "{:>7}", rate_of(*link));
+      ++link;
+    }
+  }
+  fmt::print(out, "\n");
+}
+
+void print_collectives(std::FILE* out, const std::vector<BenchLine>& collectives) {
+  const char* label = "collectives";
+  for (const BenchLine& line : collectives) {
+    fmt::print(out, "{:<14}{} of 64 MiB: {:.0f} GB/s leave each GPU\n", label, line.name,
+               line.bytes / line.seconds * 1e-9);
+    label = "";
+  }
+}
+
+void print_software(std::FILE* out, const Findings& found) {
+  const cuda::Software& s = found.software;
+  fmt::print(out, "driver        {}\n",
+             !s.driver.empty()        ? fmt::format("{}, runs CUDA {} and older", s.driver, s.driver_cuda)
+             : !s.driver_cuda.empty() ? fmt::format("runs CUDA {} and older", s.driver_cuda)
+                                      : "none is loaded");
+  fmt::print(out, "this program  {}\n",
+             s.built_with.empty() ? "built without CUDA" : fmt::format("built with CUDA {}", s.built_with));
+  const char* label = "libraries";
+  for (const cuda::LibraryState& library : found.libraries) {
+    fmt::print(out, "{:<14}{:<8}  {:<9}  {}\n", label, library.name,
+               library.missing.empty() ? library.version : "missing",
+               library.missing.empty() ? library.path : "for " + library.purpose);
+    label = "";
+  }
+}
+
+std::string verdict(const Findings& found) {
+  if (found.gpus.empty()) return "no GPU can be used; see above";
+  const std::string gpus = found.gpus.size() == 1 ? "one GPU" : fmt::format("{} GPUs", found.gpus.size());
+  return fmt::format("{} can be used{}", gpus, found.problems.empty() ? "" : "; see the problems above");
+}
+
+void print_text(std::FILE* out, const Findings& found) {
+  if (!found.gpus.empty()) print_gpus(out, found.gpus);
+  if (found.gpus.empty())
+    fmt::print(out, "GPUs          {}\n",
+               found.driver_sees.empty() ? "the driver shows none"
+                                         : fmt::format("{}: unused", fmt::join(found.driver_sees, ", ")));
+  print_links(out, found);
+  print_collectives(out, found.collectives);
+  print_software(out, found);
+  for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
+  fmt::print(out, "\n{}\n", verdict(found));
+}
+
+Json measured(double value) {  // 0: it was not
+  return value > 0 ? Json(value) : Json(nullptr);
+}
+
+Json gpu_json(const Gpu& gpu) {
+  const cuda::Properties& p = gpu.properties;
+  Json json = {{"name", p.name},
+               {"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
+               {"multiprocessors", p.multiprocessors},
+               {"l2_bytes", p.l2},
+               {"memory_bytes", p.memory},
+               {"free_bytes", gpu.free},
+               {"copy_bytes_per_s", nullptr},
+               {"bf16_flops_per_s", nullptr}};
+  if (gpu.ceilings) {
+    json["copy_bytes_per_s"] = gpu.ceilings->bytes;
+    json["bf16_flops_per_s"] = gpu.ceilings->flops;
+  }
+  return json;
+}
+
+void print_json(std::FILE* out, const Findings& found) {
+  Json json;
+  json["built_with_cuda"] = found.software.built_with;
+  json["driver"] = found.software.driver;
+  json["driver_cuda"] = found.software.driver_cuda;
+  json["driver_sees"] = found.driver_sees;
+  json["gpus"] = Json::array();
+  for (const Gpu& gpu : found.gpus) json["gpus"].push_back(gpu_json(gpu));
+  json["links"] = Json::array();
+  for (const cuda::Link& link : found.links)
+    json["links"].push_back({{"from", link.from},
+                             {"to", link.to},
+                             {"peer_access", link.peer},
+                             {"atomics", link.atomics},
+                             {"bytes_per_s", measured(link.bytes_per_second)}});
+  json["collectives"] = Json::array();
+  for (const BenchLine& line : found.collectives)
+    json["collectives"].push_back({{"name", line.name}, {"bytes_per_s", line.bytes / line.seconds}});
+  json["libraries"] = Json::array();
+  for (const cuda::LibraryState& library : found.libraries)
+    json["libraries"].push_back(
+        {{"name", library.name}, {"version", library.version}, {"path", library.path}, {"missing", library.missing}});
+  json["problems"] = found.problems;
+  fmt::print(out, "{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+ExitCode doctor_gpu(const Context& context, bool json) {
+  const Findings found = examine();
+  (json ? print_json : print_text)(context.out, found);
+  return found.gpus.empty() ? ExitCode::device : ExitCode::done;
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,181 @@
+#include "witan/comm/checks/call_schedule.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/comm/checks/call_terms.h"
+#include "witan/comm/texts.h"
+
+namespace witan {
+namespace {
+
+using Kind = Collective::Kind;
+using Lane = CallSchedule::Lane;
+
+bool is_between_two(const Collective& call) {
+  return call.kind == Kind::send || call.kind == Kind::recv;
+}
+
+constexpr std::string_view kPartsMark = " #";  // before a hash of parts, which is compared but not shown
+
+// Without what may differ from rank to rank: the rows of an uneven exchange, and which end of a pair it is.
+std::string words_of(const Collective& call) {
+  CallTerms terms = terms_without_counts(call);
+  if (is_between_two(call)) return cat(terms.dtype, " ", terms.shape);
+  if (call.kind == Kind::all_to_all) terms.shape = terms.shape.with(0, 0);
+  return terms.parts == 0 ? describe(terms) : cat(describe(terms), kPartsMark, terms.parts);
+}
+
+std::string shown(const std::string& call) {
+  return call.substr(0, call.find(kPartsMark));
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+struct Mismatch {
+  uint64_t lane;
+  int rank, other;  // -1: no other rank knows the lane
+};
+
+// The first lane, in the order of ranks, about which two ranks differ. `told`: [ranks][lanes][id, hash], 0: no lane.
+std::optional<Mismatch> find_mismatch(std::span<const int64_t> told, int ranks) {
+  struct First {
+    int rank;
+    int64_t hash;
+    int holders;
+  };
+  std::map<int64_t, First> firsts;
+  std::vector<int64_t> order;
+  const size_t each = told.size() / static_cast<size_t>(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto own = told.subspan(static_cast<size_t>(rank) * each, each);
+    for (size_t i = 0; i < own.size() && own[i] != 0; i += 2) {
+      const auto [found, anew] = firsts.try_emplace(own[i], First{rank, own[i + 1], 0});
+      if (anew) order.push_back(own[i]);
+      ++found->second.holders;
+      if (found->second.hash != own[i + 1]) return Mismatch{static_cast<uint64_t>(own[i]), found->second.rank, rank};
+    }
+  }
+  for (const int64_t id : order)
+    if (firsts.at(id).holders == 1) return Mismatch{static_cast<uint64_t>(id), firsts.at(id).rank, -1};
+  return std::nullopt;
+}
+
+// [ranks][lanes][id, hash] of all ranks.
+std::vector<int64_t> tell_hashes(Stream& stream, Group& world, const std::vector<Lane>& lanes) {
+  const Tensor most = stream.empty({1}, DType::i64, MemoryTag::communication);
+  *most.data<int64_t>() = static_cast<int64_t>(lanes.size());
+  world.all_reduce(stream, most, Reduce::max);
+  const Tensor own = stream.zeros({1, 2 * *most.data<int64_t>()}, DType::i64, MemoryTag::communication);
+  int64_t* at = own.data<int64_t>();
+  for (const Lane& lane : lanes) {
+    *at++ = static_cast<int64_t>(lane.id());
+    *at++ = static_cast<int64_t>(lane.hash());
+  }
+  const Tensor all = stream.empty({world.size(), own.elements()}, DType::i64, MemoryTag::communication);
+  world.all_gather(stream, all, own);
+  return all.to_vector<int64_t>();
+}
+
+// The calls of rank `of` on a lane; collective.
+Lane told_by(Stream& stream, Group& world, const Lane* own, int of) {
+  Lane lane;
+  const auto tell = [&](const std::string& text) { return text_of(stream, world, of, text); };
+  lane.name = tell(own == nullptr ? "" : own->name);
+  lane.calls = split(tell(own == nullptr ? "" : joined(own->calls)));
+  lane.places = split(tell(own == nullptr ? "" : joined(own->places)));
+  return lane;
+}
+
+std::string call_at(const Lane& lane, size_t i) {
+  if (i >= lane.calls.size()) return "no further call";
+  const std::string place = i < lane.places.size() ? lane.places[i] : "";
+  return cat(shown(lane.calls[i]), place.empty() ? "" : " in " + place);
+}
+
+std::string words_of(const Lane& a, int rank, const Lane& b, int other) {
+  const auto differs = std::ranges::mismatch(a.calls, b.calls);
+  const auto i = static_cast<size_t>(differs.in1 - a.calls.begin());
+  const bool in_parts = i < a.calls.size() && i < b.calls.size() && shown(a.calls[i]) == shown(b.calls[i]);
+  return cat(a.name, ": call ", i + 1, " of a step would be ", call_at(a, i), " on rank ", rank, ", but ",
+             call_at(b, i), " on rank ", other, in_parts ? cat("; ", kOtherParts) : "");
+}
+
+// Of a lane that no other rank knows.
+std::string words_of(const Lane& lane, int rank) {
+  const size_t calls = lane.calls.size();
+  return cat(lane.name, ": rank ", rank, " would make ", calls, calls == 1 ? " call" : " calls",
+             calls == 0 ? "" : ", first " + call_at(lane, 0), ", and no other rank would make any");
+}
+
+}  // namespace
+
+uint64_t Lane::id() const {
+  Hasher hasher;
+  hasher.update(name.data(), name.size() + 1);
+  hasher.update(ranks.data(), ranks.size() * sizeof(int));
+  return hasher.low64() | 1;  // never 0
+}
+
+uint64_t Lane::hash() const {
+  const std::string text = joined(calls);
+  Hasher hasher;
+  hasher.update(text.data(), text.size());
+  return hasher.low64();
+}
+
+void CallSchedule::follow(Group& group, const std::vector<int>& ranks) {
+  if (group.size() == 1) return;
+  ranks_[&group] = ranks;
+  lanes_.push_back({cat("axis ", group.name()), ranks});
+  group.observe(this);
+}
+
+CallSchedule::Lane& CallSchedule::lane_of(const Group& group, const Collective& call) {
+  const std::vector<int>& ranks = ranks_.at(&group);
+  Lane wanted{cat("axis ", group.name()), ranks};
+  if (is_between_two(call)) {
+    const int here = ranks[static_cast<size_t>(group.rank())], peer = ranks[static_cast<size_t>(call.peer)];
+    wanted.ranks = call.kind == Kind::send ? std::vector{here, peer} : std::vector{peer, here};
+    wanted.name += cat(", from rank ", wanted.ranks[0], " to rank ", wanted.ranks[1]);
+  }
+  const auto found = std::ranges::find_if(
+      lanes_, [&](const Lane& lane) { return lane.ranks == wanted.ranks && lane.name == wanted.name; });
+  return found == lanes_.end() ? lanes_.emplace_back(std::move(wanted)) : *found;
+}
+
+void CallSchedule::begins(const Group& group, const Collective& call, double) {
+  Lane& lane = lane_of(group, call);
+  lane.calls.push_back(words_of(call));
+  lane.places.push_back(call.trail == nullptr ? "" : describe(*call.trail));
+}
+
+void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own) {
+  const auto mismatch = find_mismatch(tell_hashes(stream, world, own.lanes()), world.size());
+  if (!mismatch) return;
+  const auto lane = std::ranges::find(own.lanes(), mismatch->lane, &Lane::id);
+  const Lane* mine = lane == own.lanes().end() ? nullptr : &*lane;
+  const Lane first = told_by(stream, world, mine, mismatch->rank);
+  const Lane second = mismatch->other < 0 ? Lane{} : told_by(stream, world, mine, mismatch->other);
+  world.barrier(stream);  // nobody leaves before all know
+  throw CommError(cat(
+      "the ranks would not make the same calls: ",
+      mismatch->other < 0 ? words_of(first, mismatch->rank) : words_of(first, mismatch->rank, second, mismatch->other),
+      ". Start all ranks with the same program, on devices of the same kind"));
+}
+
+}  // namespace witan

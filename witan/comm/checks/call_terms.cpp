@@ -1,0 +1,211 @@
+#include "witan/comm/checks/call_terms.h"
+
+#include <array>
+#include <cstring>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+
+namespace witan {
+const char* const kOtherParts =
+    "they would cut it at different places: give all ranks the same model and the same layout";
+
+namespace {
+
+using Kind = Collective::Kind;
+
+// How a call divides what it moves; 0: it does not.
+uint64_t hash_of_parts(const Collective& call) {
+  if (call.begins.empty() && call.pieces.empty()) return 0;
+  Hasher hasher;
+  hasher.update(call.begins.data(), call.begins.size_bytes());
+  for (const auto& [tensor, owner] : call.pieces) {
+    const std::array<int64_t, 3> piece = {tensor.elements(), static_cast<int64_t>(tensor.dtype()), owner};
+    hasher.update(piece.data(), sizeof piece);
+  }
+  return hasher.low64();
+}
+
+std::string counts_disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
+  const auto where = [&](size_t r) {
+    return cat("axis ", names.axis, ": all_to_all", in_words(calls[r].trail), ": rank ", names.ranks[r]);
+  };
+  for (size_t r = 0; r < calls.size(); ++r) {
+    const CallTerms& call = calls[r];
+    const int64_t in_rows = call.shape[0];
+    int64_t rows_out = 0, rows_in = 0;
+    for (size_t peer = 0; peer < calls.size(); ++peer) {
+      const int64_t sent = call.send_counts[peer], received = call.recv_counts[peer];
+      const int64_t expected = calls[peer].recv_counts[r];
+      if (sent != expected)
+        return cat(where(r), " sends ", sent, " rows to rank ", names.ranks[peer], ", which expects ", expected);
+      // Compared by what is left, so that no sum of hostile counts overflows.
+      if (sent < 0 || sent > in_rows - rows_out)
+        return cat(where(r), " sends ", sent, " rows to rank ", names.ranks[peer], ", but has only ",
+                   in_rows - rows_out, " of its ", in_rows, " left");
+      if (received < 0 || received > call.out_rows - rows_in)
+        return cat(where(r), " receives ", received, " rows from rank ", names.ranks[peer], ", but has room for only ",
+                   call.out_rows - rows_in, " of its ", call.out_rows, "; raise the capacity");
+      rows_out += sent;
+      rows_in += received;
+    }
+  }
+  return "";
+}
+
+// What stands before the counts.
+struct PackedHead {
+  uint32_t kind, reduce, dtype, moves;
+  int32_t peer, dims;
+  uint64_t parts;
+  int64_t out_rows, counts;
+  std::array<int64_t, Shape::kMostDims> sizes;
+  int64_t step, micro_batch;
+  uint32_t phase;
+  uint16_t module_chars, op_chars;  // of the trail's words, which stand behind the counts
+};
+constexpr size_t kMostWord = 512;
+
+}  // namespace
+
+CallTerms terms_without_counts(const Collective& call) {
+  CallTerms terms;
+  terms.kind = call.kind;
+  terms.reduce = call.reduce;
+  terms.peer = call.peer;
+  terms.parts = hash_of_parts(call);
+  const Tensor& tensor = call.in.defined() ? call.in : call.out;
+  if (call.trail != nullptr) terms.trail = *call.trail;
+  terms.moves = tensor.defined();
+  if (!terms.moves) return terms;
+  terms.dtype = tensor.dtype();
+  terms.shape = tensor.shape();
+  return terms;
+}
+
+bool alike(const CallTerms& a, const CallTerms& b) {
+  if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves || a.parts != b.parts)
+    return false;
+  if (!a.moves) return true;
+  if (a.dtype != b.dtype) return false;
+  if (a.kind == Kind::all_to_all && a.shape.dims() == b.shape.dims()) return a.shape.with(0, 0) == b.shape.with(0, 0);
+  return a.shape == b.shape;
+}
+
+CallTerms terms_of(const Collective& call) {
+  CallTerms terms = terms_without_counts(call);
+  if (call.kind != Kind::all_to_all) return terms;
+  terms.out_rows = call.out.size(0);
+  terms.send_counts = call.send_counts.span<int64_t>();
+  terms.recv_counts = call.recv_counts.span<int64_t>();
+  return terms;
+}
+
+std::string describe(const CallTerms& terms) {
+  std::string text(name_of(terms.kind));
+  if (terms.reduce == Reduce::max) text += "(max)";
+  if (terms.kind == Kind::broadcast) text += cat(" from root ", terms.peer);
+  if (terms.moves) text += cat(" ", terms.dtype, " ", terms.shape);
+  if (terms.parts == 0) return text;
+  return text + (terms.kind == Kind::gather_pieces ? " of pieces that ranks own" : " in uneven parts");
+}
+
+std::string describe(const Collective& call) {
+  return describe(terms_without_counts(call));
+}
+
+std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
+  const auto otherwise_alike = [&](CallTerms call) {
+    call.parts = calls[0].parts;
+    return alike(calls[0], call);
+  };
+  for (size_t peer = 1; peer < calls.size(); ++peer)
+    if (!alike(calls[0], calls[peer]))
+      return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
+                 in_words(calls[peer].trail), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
+                 in_words(calls[0].trail), otherwise_alike(calls[peer]) ? cat("; ", kOtherParts) : "");
+  return calls[0].kind == Kind::all_to_all ? counts_disagreement(names, calls) : "";
+}
+
+std::string misfit(const GroupNames& names, int from, const CallTerms& sent, int to, const CallTerms& expected) {
+  if (sent.dtype == expected.dtype && sent.shape == expected.shape) return "";
+  return cat("axis ", names.axis, ": rank ", names.ranks[static_cast<size_t>(from)], " calls ", describe(sent),
+             in_words(sent.trail), " to rank ", names.ranks[static_cast<size_t>(to)], ", which expects ",
+             expected.dtype, " ", expected.shape, in_words(expected.trail));
+}
+
+std::vector<std::byte> pack(const CallTerms& terms) {
+  PackedHead head{};
+  head.kind = static_cast<uint32_t>(terms.kind);
+  head.reduce = static_cast<uint32_t>(terms.reduce);
+  head.dtype = static_cast<uint32_t>(terms.dtype);
+  head.moves = terms.moves ? 1 : 0;
+  head.peer = terms.peer;
+  head.parts = terms.parts;
+  head.dims = terms.shape.dims();
+  head.out_rows = terms.out_rows;
+  head.counts = static_cast<int64_t>(terms.send_counts.size());
+  for (int dim = 0; dim < head.dims; ++dim) head.sizes[static_cast<size_t>(dim)] = terms.shape[dim];
+  const std::string_view module = terms.trail.module.substr(0, kMostWord), op = terms.trail.op.substr(0, kMostWord);
+  head.step = terms.trail.step;
+  head.micro_batch = terms.trail.micro_batch;
+  head.phase = static_cast<uint32_t>(terms.trail.phase);
+  head.module_chars = static_cast<uint16_t>(module.size());
+  head.op_chars = static_cast<uint16_t>(op.size());
+  std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes() + module.size() + op.size());
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::byte* at = bytes.data() + sizeof head;
+  for (const auto& counts : {terms.send_counts, terms.recv_counts}) {
+    if (!counts.empty()) std::memcpy(at, counts.data(), counts.size_bytes());
+    at += counts.size_bytes();
+  }
+  for (const auto& word : {module, op}) {
+    if (!word.empty()) std::memcpy(at, word.data(), word.size());
+    at += word.size();
+  }
+  return bytes;
+}
+
+PackedTerms unpack(std::span<const std::byte> bytes, int size) {
+  PackedHead head;
+  const auto check = [](bool good) { require<CommError>(good, "what another rank says is no call"); };
+  check(bytes.size() >= sizeof head);
+  std::memcpy(&head, bytes.data(), sizeof head);
+  check(head.kind <= static_cast<uint32_t>(Kind::barrier) && head.reduce <= static_cast<uint32_t>(Reduce::max));
+  check(head.dtype <= static_cast<uint32_t>(DType::i64) && head.moves <= 1);
+  check(head.dims >= 0 && head.dims <= Shape::kMostDims);
+  const bool counted = head.kind == static_cast<uint32_t>(Kind::all_to_all);
+  check(head.counts == (counted ? size : 0) && (!counted || head.dims > 0));
+  check(head.phase < Trail::kPhases && head.module_chars <= kMostWord && head.op_chars <= kMostWord);
+  const size_t counted_bytes = 2 * static_cast<size_t>(head.counts) * sizeof(int64_t);
+  check(bytes.size() == sizeof head + counted_bytes + head.module_chars + head.op_chars);
+
+  PackedTerms packed;
+  CallTerms& terms = packed.terms;
+  terms.kind = static_cast<Kind>(head.kind);
+  terms.reduce = static_cast<Reduce>(head.reduce);
+  terms.dtype = static_cast<DType>(head.dtype);
+  terms.moves = head.moves == 1;
+  terms.peer = head.peer;
+  terms.parts = head.parts;
+  terms.out_rows = head.out_rows;
+  for (int dim = 0; dim < head.dims; ++dim) {
+    check(head.sizes[static_cast<size_t>(dim)] >= 0);
+    terms.shape.append(head.sizes[static_cast<size_t>(dim)]);
+  }
+  packed.counts.resize(2 * static_cast<size_t>(head.counts));
+  if (counted) std::memcpy(packed.counts.data(), bytes.data() + sizeof head, counted_bytes);
+  const std::span<const int64_t> counts(packed.counts);
+  terms.send_counts = counts.first(static_cast<size_t>(head.counts));
+  terms.recv_counts = counts.last(static_cast<size_t>(head.counts));
+
+  const auto text = bytes.subspan(sizeof head + counted_bytes);
+  packed.words.resize(text.size());
+  if (!text.empty()) std::memcpy(packed.words.data(), text.data(), text.size());
+  const std::string_view words(packed.words.data(), packed.words.size());
+  terms.trail = {head.step, static_cast<Trail::Phase>(head.phase), head.micro_batch, words.substr(0, head.module_chars),
+                 words.substr(head.module_chars)};
+  return packed;
+}
+
+}  // namespace witan

@@ -1,0 +1,55 @@
+// Ranks that a person looks at with a debugger: while one of them is held, no deadline of its world runs.
+//
+// A rank is held while it waits for its debugger to come, while one is attached to its process, and, elsewhere, while
+// nothing is heard of it: a process that a debugger stops says nothing more.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "witan/comm/processes/socket.h"
+
+namespace witan {
+
+// Thread-safe.
+class DebugHold {
+ public:
+  // `ranks` of the world, the only ones that are ever held; `here`: of this process.
+  DebugHold(const std::vector<int>& ranks, const std::vector<int>& here);
+  bool may_hold(int rank) const { return state(rank) != nullptr; }
+
+  // Of a rank of this process: it begins, or ends, to wait for its debugger.
+  void wait_for_debugger(int rank, bool waits);
+  // Of a rank elsewhere.
+  void hear(int rank, bool held);
+
+  bool held_here() const;  // a rank of this process
+  bool held() const;       // any rank
+
+ private:
+  struct Rank {
+    int rank = 0;
+    bool here = false;
+    std::atomic<bool> held{false};  // of a rank here: it waits for its debugger
+  };
+  const Rank* state(int rank) const;
+
+  std::vector<Rank> ranks_;
+  bool any_here_ = false;
+};
+
+// The end of a wait of so many seconds, which begin anew as long as a rank is held, and after this process itself was
+// stopped.
+class PatientDeadline {
+ public:
+  PatientDeadline(double seconds, const DebugHold* hold);  // null: an ordinary deadline
+  Deadline next_look() const;                              // when to ask expired() at the latest
+  bool expired();
+
+ private:
+  const double seconds_;
+  const DebugHold* const hold_;
+  Deadline end_, looked_;
+};
+
+}  // namespace witan

@@ -1,0 +1,168 @@
+#include "witan/comm/processes/launch.h"
+
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+
+namespace witan {
+namespace {
+
+// The variables of one launcher; null where it has none of the kind, or where it does not matter.
+struct Names {
+  const char *rank, *size, *local_rank, *local_size;
+  const char *nodes, *node_list;  // how many hosts, and which, the first one that of rank 0
+  const char *job, *step;         // numbers that other jobs of the same hosts do not have
+};
+constexpr Names kTorch = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, nullptr, nullptr, nullptr};
+constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK",
+                            "OMPI_COMM_WORLD_SIZE",
+                            "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE",
+                            nullptr,
+                            nullptr,
+                            "PMIX_NAMESPACE",
+                            nullptr};
+constexpr Names kHydra = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+                          nullptr,    nullptr,    nullptr,           nullptr};
+// Of the step: those of the job (SLURM_NTASKS, SLURM_NNODES) are set in a shell of `salloc` too.
+constexpr Names kSlurm = {"SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
+                          "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",  "SLURM_JOB_ID",  "SLURM_STEP_ID"};
+
+constexpr int kMostRanks = 1 << 16, kMostPort = 65535, kDefaultPort = 29500;
+
+const char* value(const Environment& environment, const char* name) {
+  return name == nullptr ? nullptr : environment(name);
+}
+
+std::optional<int> parse_number(const char* text, int least, int most) {
+  int number = 0;
+  const char* end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, number);
+  const bool good = read.ec == std::errc() && read.ptr == end && number >= least && number <= most;
+  return good ? std::optional(number) : std::nullopt;
+}
+
+// The variable as a number from `least` to `most`; nothing where it is unset.
+std::optional<int> number(const Environment& environment, const char* name, int least, int most) {
+  const char* text = value(environment, name);
+  if (text == nullptr) return std::nullopt;
+  const auto number = parse_number(text, least, most);
+  require<ConfigError>(number.has_value(), "environment: ", name, " = \"", text, "\" is no number from ", least, " to ",
+                       most);
+  return number;
+}
+
+// Slurm comes last: where mpirun starts its daemons through srun, their processes have variables of both, and those of
+// Slurm are the daemon's.
+std::optional<Names> launcher(const Environment& environment) {
+  if (environment(kTorch.rank) != nullptr || environment(kTorch.size) != nullptr) return kTorch;
+  if (environment(kOpenMpi.rank) != nullptr) return kOpenMpi;
+  if (environment(kHydra.rank) != nullptr && environment(kHydra.local_rank) != nullptr) return kHydra;
+  if (environment(kSlurm.rank) != nullptr && environment(kSlurm.size) != nullptr) return kSlurm;
+  if (environment(kHydra.rank) != nullptr) return kHydra;
+  return std::nullopt;
+}
+
+bool on_several_hosts(const Environment& environment, const Names& names, int size) {
+  return number(environment, names.local_size, 1, kMostRanks).value_or(size) < size ||
+         number(environment, names.nodes, 1, kMostRanks).value_or(1) > 1;
+}
+
+// The first name of Slurm's list: "rack[1-2]node[07-12,15],other" begins with rack1node07.
+std::string first_host(std::string_view list) {
+  std::string host;
+  bool skips = false;  // what stands in brackets, but for its beginning
+  for (size_t i = 0; i < list.size() && (list[i] != ',' || skips); ++i) {
+    const char c = list[i];
+    if (c == ']') {
+      skips = false;
+    } else if (c == '[') {
+      while (i + 1 < list.size() && std::isdigit(static_cast<unsigned char>(list[i + 1])) != 0) host += list[++i];
+      skips = true;
+    } else if (!skips) {
+      host += c;
+    }
+  }
+  return host;
+}
+
+// One of 8192 that no system hands out by itself, so that jobs which share a host do not meet there by chance.
+int port_of(std::string_view job) {
+  constexpr uint64_t kFirst = 20480, kPorts = 8192;
+  Hasher hasher;
+  hasher.update(job.data(), job.size());
+  return static_cast<int>(kFirst + hasher.low64() % kPorts);
+}
+
+int master_port(const Environment& environment, const Names& names) {
+  if (const auto port = number(environment, "MASTER_PORT", 1, kMostPort)) {
+    const char* store = environment("TORCHELASTIC_USE_AGENT_STORE");
+    return store != nullptr && std::string_view(store) == "True" ? *port % kMostPort + 1 : *port;
+  }
+  const char *job = value(environment, names.job), *step = value(environment, names.step);
+  return job == nullptr ? kDefaultPort : port_of(cat(job, ".", step == nullptr ? "" : step));
+}
+
+Endpoint master_of(const Environment& environment, const Names& names, int size) {
+  const char* address = environment("MASTER_ADDR");
+  const char* hosts = value(environment, names.node_list);
+  std::string master = address == nullptr ? "127.0.0.1" : address;
+  if (address == nullptr && on_several_hosts(environment, names, size)) {
+    require<ConfigError>(hosts != nullptr,
+                         "environment: the ranks are on several hosts, and MASTER_ADDR does not say on which rank 0 "
+                         "is; set it to that host's name, for all of them");
+    master = first_host(hosts);
+  }
+  return {master, master_port(environment, names)};
+}
+
+}  // namespace
+
+std::optional<Launch> find_launch(const Environment& environment) {
+  const auto names = launcher(environment);
+  if (!names) return std::nullopt;
+  const auto size = number(environment, names->size, 1, kMostRanks);
+  if (size == 1) return std::nullopt;
+  require<ConfigError>(size.has_value(), "environment: ", names->rank, " is set, but ", names->size, " is not");
+  const auto rank = number(environment, names->rank, 0, *size - 1);
+  require<ConfigError>(rank.has_value(), "environment: ", names->size, " = ", *size, ", but ", names->rank,
+                       " does not say which of these ranks this process is; unset it to train in one process");
+  Launch launch;
+  launch.size = *size;
+  launch.rank = *rank;
+  launch.local_rank = number(environment, names->local_rank, 0, *size - 1);
+  launch.master = master_of(environment, *names, *size);
+  if (const char* secret = environment("WITAN_JOB_SECRET")) launch.secret = secret;
+  require<ConfigError>(
+      !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 is met at ",
+      launch.master.address,
+      ", which can be reached from other hosts, so the ranks need a secret that they know each other "
+      "by: set WITAN_JOB_SECRET to the same random text for all of them, for example of `openssl rand -hex 16`");
+  return launch;
+}
+
+std::optional<Launch> find_launch() {
+  return find_launch([](const char* name) { return std::getenv(name); });
+}
+
+std::optional<ProcessNumber> find_process(const Environment& environment) {
+  const auto names = launcher(environment);
+  if (!names) return std::nullopt;
+  const char *size_text = value(environment, names->size), *rank_text = value(environment, names->rank);
+  if (size_text == nullptr || rank_text == nullptr) return std::nullopt;
+  const auto size = parse_number(size_text, 2, kMostRanks);
+  const auto rank = parse_number(rank_text, 0, size.value_or(1) - 1);
+  if (!size || !rank) return std::nullopt;
+  return ProcessNumber{*rank, *size};
+}
+
+std::optional<ProcessNumber> find_process() {
+  return find_process([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace witan

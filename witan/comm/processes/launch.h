@@ -1,0 +1,42 @@
+// What a launcher (mpirun, srun, torchrun and the like) tells a process about its job, through the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "witan/comm/processes/socket.h"
+
+namespace witan {
+
+struct Launch {
+  int rank = 0, size = 1;
+  std::optional<int> local_rank;  // among the ranks of this host, where the launcher says
+  Endpoint master;                // where rank 0 is met
+  std::string secret;  // that all ranks of the job know, and nobody else; may be empty where all are on one host
+};
+
+// A variable's value; null where it is unset.
+using Environment = std::function<const char*(const char* name)>;
+
+// Nothing unless this process is one of several ranks:
+//   RANK, WORLD_SIZE, LOCAL_RANK                                       torchrun and most scripts
+//   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK           Open MPI's mpirun
+//   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID                                Hydra: mpirun of MPICH and Intel MPI
+//   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID                  srun; not the script of a batch job
+// in this order. Rank 0 is met at MASTER_ADDR (127.0.0.1 when all ranks are on one host; the first host of
+// SLURM_STEP_NODELIST) and MASTER_PORT (one more under torchrun, whose own store has that port; unset, a port of the
+// job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET. Throws ConfigError.
+std::optional<Launch> find_launch(const Environment& environment);
+std::optional<Launch> find_launch();  // of this process
+
+// Which of several processes this one is, for what one of them does alone.
+struct ProcessNumber {
+  int rank = 0, size = 1;
+};
+// By the same variables, of which no more than these two numbers must be there; nothing where they say nothing that
+// makes sense.
+std::optional<ProcessNumber> find_process(const Environment& environment);
+std::optional<ProcessNumber> find_process();  // of this process
+
+}  // namespace witan

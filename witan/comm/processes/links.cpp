@@ -1,0 +1,255 @@
+#include "witan/comm/processes/links.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kLastWordsSeconds = 1, kFarewellSeconds = 2;
+constexpr double kLeastSilenceSeconds = 2;                          // a busy machine may let a thread wait
+constexpr double kLeastPulseSeconds = 0.25, kMostPulseSeconds = 5;  // a tenth of the silence in between
+
+}  // namespace
+
+Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold)
+    : rank_(rank),
+      silence_seconds_(std::max(silence_seconds, kLeastSilenceSeconds)),
+      pulse_seconds_(std::clamp(silence_seconds / 10, kLeastPulseSeconds, kMostPulseSeconds)),
+      failure_(std::make_shared<Failure>([this] {
+        fail({ProcessFailure::Kind::failed, rank_, ""});
+      })),
+      hold_(std::move(hold)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      trash_(kMostDataBytes) {
+  for (Peer& peer : peers) {
+    links_.push_back(std::make_unique<Link>());
+    links_.back()->host = std::move(peer.host);
+    links_.back()->socket = std::move(peer.socket);
+    links_.back()->ended = !links_.back()->socket.open();
+    const int other = size() - 1;
+    if (hold_ && hold_->may_hold(other) && !links_.back()->ended) wait_for_reader(links_.back()->socket);
+    links_.back()->heard = Clock::now();
+  }
+  reader_ = std::thread([this] { read_all(); });
+}
+
+Links::~Links() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  // The reading thread may not have come to it yet, and a goodbye alone would look like success.
+  if (recorded_) tell(*recorded_);
+  tell_all({kGoodbye, 0, 0, 0}, {});
+  for (const auto& one : links_)
+    if (one->socket.open()) ::shutdown(one->socket.fd(), SHUT_WR);
+  {
+    // A connection that is closed before the other side's last words are read would take this side's with it.
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline_in(kFarewellSeconds), [&] {
+      return std::ranges::all_of(links_, [](const auto& one) { return one->ended || one->said_goodbye; });
+    });
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.fd(), &one, sizeof one);
+  reader_.join();
+}
+
+bool Links::record(const ProcessFailure& failure) {
+  if (recorded_) return false;
+  recorded_ = failure;
+  changed_.notify_all();
+  return true;
+}
+
+ProcessFailure Links::fail(ProcessFailure failure) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !closing_ && record(failure);
+    if (recorded_) failure = *recorded_;
+  }
+  if (first) tell(failure);
+  failure_->raise();
+  return failure;
+}
+
+std::optional<ProcessFailure> Links::failed() const {
+  const std::lock_guard lock(mutex_);
+  return recorded_;
+}
+
+void Links::throw_if_failed() const {
+  if (const auto failure = failed()) throw_failure(*failure, host(failure->rank));
+}
+
+void Links::tell(const ProcessFailure& failure) {
+  Bytes words(2 * sizeof(uint32_t) + std::min(failure.text.size(), kMostFailureBytes / 2));
+  const uint32_t head[] = {static_cast<uint32_t>(failure.kind), static_cast<uint32_t>(failure.rank)};
+  std::memcpy(words.data(), head, sizeof head);
+  std::memcpy(words.data() + sizeof head, failure.text.data(), words.size() - sizeof head);
+  tell_all({kFailure, 0, 0, words.size()}, words);
+}
+
+void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
+  const Deadline deadline = deadline_in(kLastWordsSeconds);
+  for (const auto& one : links_) {
+    if (!one->socket.open()) continue;
+    const std::unique_lock sending(one->sending, deadline);
+    if (sending) send_frame(*one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
+  }
+}
+
+std::optional<ProcessFailure> Links::silence() const {
+  std::optional<ProcessFailure> longest;
+  double most = kMissedPulses * pulse_seconds_;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Link& one = *links_[static_cast<size_t>(rank)];
+    const double seconds = seconds_since(one.heard);
+    if (one.ended || one.said_goodbye || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
+    most = seconds;
+    longest = {ProcessFailure::Kind::lost, rank,
+               cat("nothing was heard of it for ", std::lround(seconds * 10) / 10.0,
+                   " s; its process is stopped, or the network to it is cut")};
+  }
+  return longest;
+}
+
+Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const std::byte> bytes,
+                              PatientDeadline deadline, bool last_words) {
+  if (to.torn) return Sent::ended;
+  bool begun = false;
+  const auto stop = [&](Sent sent) {
+    to.torn = begun || sent == Sent::ended;
+    return sent;
+  };
+  const auto head = std::as_bytes(std::span(&header, 1));
+  for (auto piece : {head, bytes}) {
+    const int more = piece.data() == head.data() && !bytes.empty() ? MSG_MORE : 0;
+    while (!piece.empty()) {
+      const ssize_t sent = ::send(to.socket.fd(), piece.data(), piece.size(), MSG_NOSIGNAL | more);
+      if (sent >= 0) {
+        begun = true;
+        piece = piece.subspan(static_cast<size_t>(sent));
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        if (deadline.expired()) return stop(Sent::late);
+        if (!last_words && failed()) return stop(Sent::stopped);
+        wait_writable(to.socket, 0.05);
+      } else if (errno != EINTR) {
+        return stop(Sent::ended);
+      }
+    }
+  }
+  return Sent::whole;
+}
+
+void Links::send(int to, const Header& header, std::span<const std::byte> bytes, double seconds) {
+  throw_if_failed();
+  Sent sent;
+  {
+    const std::lock_guard sending(link(to).sending);
+    sent = send_frame(link(to), header, bytes, {seconds, hold_.get()}, /*last_words=*/false);
+  }
+  if (sent == Sent::stopped) throw_if_failed();
+  if (sent == Sent::late) {
+    const auto failure = fail({ProcessFailure::Kind::lost, to,
+                               cat("it took nothing of what rank ", rank_, " sent it within ", seconds, " s")});
+    throw_failure(failure, host(failure.rank));
+  }
+  // A connection that has ended is the reading thread's to judge: the next wait hears of it.
+}
+
+void Links::send_note(int to, uint64_t channel, Note kind, std::span<const std::byte> bytes, double seconds) {
+  send(to, {static_cast<uint32_t>(kind), 0, channel, bytes.size()}, bytes, seconds);
+}
+
+void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds) {
+  for (std::span<const std::byte> rest(data, static_cast<size_t>(bytes)); !rest.empty();) {
+    const auto piece = rest.first(std::min(rest.size(), kMostDataBytes));
+    send(to, {kData, 0, channel, piece.size()}, piece, seconds);
+    rest = rest.subspan(piece.size());
+  }
+}
+
+void Links::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  link(from).boxes[channel].targets.push_back({to, bytes});
+}
+
+void Links::drop(uint64_t channel) {
+  const std::lock_guard lock(mutex_);
+  dropped_ = true;
+  for (const auto& one : links_)
+    if (const auto found = one->boxes.find(channel); found != one->boxes.end()) found->second.targets.clear();
+}
+
+const Links::Box* Links::box(int rank, uint64_t channel) const {
+  const auto& boxes = links_[static_cast<size_t>(rank)]->boxes;
+  const auto found = boxes.find(channel);
+  return found == boxes.end() ? nullptr : &found->second;
+}
+
+bool Links::View::has_note(int from, uint64_t channel, Note kind) const {
+  const Box* box = links_.box(from, channel);
+  return box != nullptr && !box->notes[static_cast<size_t>(kind)].empty();
+}
+
+const Links::Bytes& Links::View::first_note(int from, uint64_t channel, Note kind) const {
+  return links_.box(from, channel)->notes[static_cast<size_t>(kind)].front();
+}
+
+Links::Bytes Links::View::next_note(int from, uint64_t channel, Note kind) {
+  auto& notes = links_.link(from).boxes.at(channel).notes[static_cast<size_t>(kind)];
+  Bytes note = std::move(notes.front());
+  notes.pop_front();
+  return note;
+}
+
+bool Links::View::arrived(int from, uint64_t channel) const {
+  const Box* box = links_.box(from, channel);
+  return box == nullptr || box->targets.empty();
+}
+
+bool Links::View::left(int rank) const {
+  return links_.link(rank).said_goodbye;
+}
+
+void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
+                 const std::function<std::string(View&)>& late, double seconds) {
+  PatientDeadline deadline(seconds, hold_.get());
+  View view(*this);
+  ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
+  {
+    std::unique_lock lock(mutex_);
+    for (bool expired = false;;) {
+      if (done(view)) return;
+      if (recorded_) break;
+      failure.text = lost(view);
+      if (failure.text.empty() && expired) {
+        failure.text = late(view);
+        if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
+      }
+      if (!failure.text.empty()) break;
+      changed_.wait_until(lock, deadline.next_look());
+      expired = deadline.expired();
+    }
+  }
+  // Whoever was first is right: another rank may have said the same meanwhile.
+  failure = fail(std::move(failure));
+  throw_failure(failure, host(failure.rank));
+}
+
+}  // namespace witan

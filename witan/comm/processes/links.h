@@ -1,0 +1,172 @@
+// The connections of a process to all other ranks of its job, shared by its groups and their threads.
+//
+// A channel is what belongs to one group. On each, a rank gets notes, which wait until they are read, and data, which
+// goes straight to where take() said it should: a rank sends data only to one that has said so, by a note. One thread
+// reads all connections; whoever sends does it himself.
+//
+// Frames are a header of 24 bytes (kind, 0, channel, bytes) and as many bytes as it says, at most as many as their kind
+// may have, which is checked before they are believed. A frame that breaks the rules, a connection that ends without a
+// goodbye, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that silence
+// means something, the reading thread sends a pulse wherever nothing else is said: a process that is stopped, and one
+// behind a network that drops packets, are silent; one that computes is not. A pulse says too whether a debugger holds
+// the process; one that may be held is not lost by its silence. All members may be called by any thread.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "witan/base/timed_lock.h"
+#include "witan/comm/checks/debug_hold.h"
+#include "witan/comm/failure.h"
+#include "witan/comm/processes/bootstrap.h"
+#include "witan/comm/processes/process_failure.h"
+
+namespace witan {
+
+class Links {
+ public:
+  using Bytes = std::vector<std::byte>;
+  enum class Note : uint32_t { call, ready, offer, answer };
+  static constexpr int kNotes = 4;
+  static constexpr size_t kMostNoteBytes = size_t{1} << 20;
+
+  // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost, unless a debugger may
+  // hold it.
+  Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
+  // Tells all that this rank is done, and waits some seconds at most until they have heard it.
+  ~Links();
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(links_.size()); }
+  const std::string& host(int rank) const { return links_[static_cast<size_t>(rank)]->host; }
+  const std::shared_ptr<Failure>& failure() const { return failure_; }
+  const std::shared_ptr<DebugHold>& hold() const { return hold_; }
+
+  // Ends all waits, of all ranks; the first failure stays, and is returned.
+  ProcessFailure fail(ProcessFailure failure);
+  std::optional<ProcessFailure> failed() const;
+
+  // These throw what throw_failure() does once a rank has failed.
+  void send_note(int to, uint64_t channel, Note kind, std::span<const std::byte> bytes, double seconds);
+  void send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds);
+  // The next `bytes` of data of that rank on the channel, after those of earlier calls, go to `to`, which must stay
+  // alive until arrived() or drop().
+  void take(int from, uint64_t channel, std::byte* to, int64_t bytes);
+  // Nothing that take() was given is written any more.
+  void drop(uint64_t channel);
+
+  // What a wait looks at.
+  class View {
+   public:
+    explicit View(Links& links) : links_(links) {}
+    bool has_note(int from, uint64_t channel, Note kind) const;
+    const Bytes& first_note(int from, uint64_t channel, Note kind) const;  // where there is one
+    Bytes next_note(int from, uint64_t channel, Note kind);                // the same, and it is gone
+    bool arrived(int from, uint64_t channel) const;                        // all that take() asked for
+    bool left(int rank) const;                                             // it said goodbye
+
+   private:
+    Links& links_;
+  };
+  // Returns when done(view). Throws a CommError of what lost(view) says, if it says something, or of late() after
+  // `seconds`, or that a rank is silent, if one is: then all ranks fail.
+  void wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
+            const std::function<std::string(View&)>& late, double seconds);
+
+ private:
+  static constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
+  static constexpr size_t kMostFailureBytes = 4096;
+  static constexpr double kMissedPulses = 3;                            // of a rank that is silent
+  enum Kind : uint32_t { kData = kNotes, kFailure, kGoodbye, kPulse };  // notes have their own numbers
+  static constexpr uint64_t kHeld = 1;                                  // the channel of a pulse: a debugger holds it
+  struct Header {
+    uint32_t kind = 0, unused = 0;
+    uint64_t channel = 0, bytes = 0;
+  };
+  static_assert(sizeof(Header) == 24);
+
+  struct Target {
+    std::byte* to;
+    int64_t bytes;  // to come
+  };
+  // What one rank sent on one channel.
+  struct Box {
+    std::array<std::deque<Bytes>, kNotes> notes;
+    std::deque<Target> targets;
+  };
+  struct Link {
+    std::string host;
+    Socket socket;
+    TimedLock sending;   // held for a whole frame
+    bool torn = false;   // under `sending`: a frame was left unfinished
+    bool ended = false;  // what follows: under mutex_; nothing more comes
+    bool said_goodbye = false;
+    Deadline heard;           // when its last bytes came
+    Header header;            // being read
+    size_t header_bytes = 0;  // of it, read
+    Bytes payload;            // of a note or a failure
+    uint64_t left = 0;        // of the frame, to be read
+    bool discards = false;    // nobody wants the data being read
+    std::map<uint64_t, Box> boxes;
+  };
+
+  Link& link(int rank) { return *links_[static_cast<size_t>(rank)]; }
+  const Box* box(int rank, uint64_t channel) const;
+
+  void send(int to, const Header& header, std::span<const std::byte> bytes, double seconds);
+  enum class Sent : uint8_t { whole, ended, late, stopped };
+  Sent send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, PatientDeadline deadline,
+                  bool last_words);
+  // To all that are there, within a second; whoever does not take it is left.
+  void tell_all(const Header& header, std::span<const std::byte> bytes);
+  void tell(const ProcessFailure& failure);
+  void throw_if_failed() const;
+  // With the mutex held: of the rank that has been silent for longest, if one has missed several pulses.
+  std::optional<ProcessFailure> silence() const;
+
+  // Of the reading thread; those after read_from() with the mutex held.
+  void read_all();
+  void send_pulses();
+  void notice_silence(Deadline due);         // due: when it should have been called
+  void read_from(int rank);                  // until nothing is there
+  bool read_some(int rank);                  // false: nothing is there, for now or for ever
+  std::span<std::byte> next_room(int rank);  // where the next bytes go
+  void advance(int rank, size_t bytes);
+  static void count(std::deque<Target>& targets, size_t bytes);
+  void begin_frame(int rank);
+  void end_frame(int rank);
+  void hear_failure(const Bytes& words);
+  void lose(int rank, const std::string& why);
+  bool record(const ProcessFailure& failure);  // whether it is the first
+
+  const int rank_;
+  const double silence_seconds_, pulse_seconds_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::shared_ptr<Failure> failure_;
+  const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
+  Socket wake_;                            // an eventfd: the reading thread is to end
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<ProcessFailure> recorded_;
+  std::optional<ProcessFailure> untold_;  // recorded by the reading thread
+  bool closing_ = false;
+  bool dropped_ = false;  // somebody waits no longer for data that may still come
+  Bytes trash_;
+  std::thread reader_;
+};
+
+}  // namespace witan

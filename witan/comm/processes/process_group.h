@@ -1,0 +1,80 @@
+// A group whose ranks are processes: bytes travel over the connections of links.h.
+//
+// A collective begins as in threads: every rank tells all others its call and waits for theirs, so that calls which
+// differ are found by all, in the same words. Data follows once its receiver has said, by a note, that there is room
+// for it. Reductions go piece by piece: a rank collects everybody's values of its slice, sums them in the tree of
+// reduce.h, and sends the sums, so that they have the bits of threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/comm/checks/call_terms.h"
+#include "witan/comm/host_group.h"
+#include "witan/comm/processes/links.h"
+
+namespace witan {
+
+class ProcessGroup : public HostGroup {
+ public:
+  // `ranks` of the world, `here` among them this process.
+  ProcessGroup(Links& links, std::vector<int> ranks, int here, std::string name, double deadline_seconds);
+
+  void agree(const Collective& call) override;
+  int world_rank(int rank) const override { return ranks_[static_cast<size_t>(rank)]; }
+  const std::shared_ptr<Failure>& failure() const override { return links_.failure(); }
+  const std::shared_ptr<DebugHold>& hold() const override { return links_.hold(); }
+  double deadline_seconds() const override { return deadline_; }
+  bool one_process() const override { return false; }
+
+ private:
+  // Bytes to or from a rank of the group.
+  struct Part {
+    int peer;
+    std::byte* at;
+    int64_t bytes;
+  };
+
+  void perform(Stream& stream, const Collective& call) override;
+  void move(Stream& stream, const Collective& call);
+  void meet(const Collective& call);
+  void send_to_peer(const Collective& call, bool with_data);
+  void recv_from_peer(const Collective& call, bool with_data);
+
+  std::pair<int64_t, int64_t> scattered_to(const Collective& call, int rank) const;
+  void reduce(Stream& stream, const Collective& call);
+  void reduce_piece(Stream& stream, const Collective& call, int64_t begin, int64_t slice);
+  void gather(const Collective& call);
+  void gather_pieces(const Collective& call);
+  void broadcast(const Collective& call);
+  void exchange(const Collective& call, const int64_t* sends, const int64_t* receives);
+
+  // Sends `out`, once all ranks have said, as this one does, that there is room for what they get.
+  void trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in);
+  void await_data(const Collective& call, uint64_t channel);
+
+  void note(int peer, Links::Note kind, std::span<const std::byte> bytes = {});
+  std::vector<Links::Bytes> notes_of_all(const Collective& call, Links::Note kind);
+  Links::Bytes note_of_peer(const Collective& call, Links::Note kind);
+  [[noreturn]] void disagree(const std::string& verdict);
+  template <class Body>
+  void undisturbed(const Collective& call, const Body& body);
+  std::string busy_with(const Collective& call) const;
+
+  // In others' order: the next rank first, so that not all send to one.
+  template <class Body>
+  void for_others(const Body& body) const;
+  std::string missing(Links::View& view, const std::function<bool(Links::View&, int peer)>& there,
+                      bool only_left) const;
+  std::string lost_peer(Links::View& view, const Collective& call) const;
+
+  Links& links_;
+  const std::vector<int> ranks_;
+  const uint64_t channel_, sums_;  // sums of an all_reduce come while the rank still collects values
+  const double deadline_;
+  std::vector<std::byte> parts_;  // of a reduction: what the others sent
+};
+
+}  // namespace witan

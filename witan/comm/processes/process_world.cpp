@@ -1,0 +1,177 @@
+#include "witan/comm/processes/process_world.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/comm/checks/rank_error.h"
+#include "witan/comm/processes/process_group.h"
+
+namespace witan {
+namespace {
+
+using Kind = ProcessFailure::Kind;
+
+constexpr double kForEver = 1e8;  // s: years; a clock holds it
+constexpr double kLastWordsSeconds = 5;
+constexpr uint64_t kFirst = 1;  // the channel of first(); those of groups are hashes
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "";
+  }
+}
+
+// What a debugger holds is a whole process: all of its ranks are silent then.
+std::shared_ptr<DebugHold> hold_of(const Launch& launch, const ProcessWorldOptions& options) {
+  if (options.debug_ranks.empty()) return nullptr;
+  const int each = options.ranks_per_process;
+  std::vector<int> ranks, here;
+  for (int rank = 0; rank < launch.size * each; ++rank) {
+    const auto beside = [&](int other) { return other / each == rank / each; };
+    if (std::ranges::none_of(options.debug_ranks, beside)) continue;
+    ranks.push_back(rank);
+    if (rank / each == launch.rank) here.push_back(rank);
+  }
+  return std::make_shared<DebugHold>(ranks, here);
+}
+
+// work(0) … work(count - 1), at the same time. It does not throw.
+template <class Work>
+void side_by_side(size_t count, const Work& work) {
+  std::vector<std::thread> others;
+  for (size_t index = 1; index < count; ++index) others.emplace_back(work, index);
+  work(0);
+  for (std::thread& other : others) other.join();
+}
+
+// The connections of each rank of this process to all ranks.
+std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorldOptions& options,
+                                         const std::shared_ptr<DebugHold>& hold) {
+  const int count = options.ranks_per_process;
+  require<ConfigError>(count >= 1, "a process runs one rank at least, not ", count);
+  std::vector<std::unique_ptr<Links>> links(static_cast<size_t>(count));
+  std::vector<std::exception_ptr> errors(links.size());
+  side_by_side(links.size(), [&](size_t index) {
+    Launch own = launch;
+    own.rank = launch.rank * count + static_cast<int>(index);
+    own.size = launch.size * count;
+    try {
+      links[index] = std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count),
+                                             options.deadline_seconds, hold);
+    } catch (...) {
+      errors[index] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return links;
+}
+
+}  // namespace
+
+ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& options)
+    : hold_(hold_of(launch, options)),
+      links_(meet(launch, options, hold_)),
+      threads_(size(), {.deadline_seconds = options.deadline_seconds,
+                        .first = first_rank(),
+                        .count = options.ranks_per_process,
+                        .hold = hold_}),
+      deadline_(options.deadline_seconds) {
+  const std::string& own_host = links_.front()->host(first_rank());
+  int before = 0;
+  local_size_ = 0;
+  for (int other = 0; other < size(); ++other) {
+    if (links_.front()->host(other) != own_host) continue;
+    ++local_size_;
+    if (other < first_rank()) ++before;
+  }
+  local_rank_ = launch.local_rank ? *launch.local_rank * options.ranks_per_process : before;
+}
+
+// Each waits until the others have heard it, those of this process too: side by side.
+ProcessWorld::~ProcessWorld() {
+  const bool fails = std::uncaught_exceptions() > 0;
+  const auto leave = [fails](std::unique_ptr<Links>& links) {
+    if (fails) links->fail({Kind::failed, links->rank(), ""});
+    links.reset();
+  };
+  side_by_side(links_.size(), [&](size_t index) { leave(links_[index]); });
+}
+
+Links& ProcessWorld::links(int rank) const {
+  return *links_[static_cast<size_t>(rank - first_rank())];
+}
+
+void ProcessWorld::run(const std::function<void(int rank)>& body) {
+  threads_.run([&](int rank) {
+    try {
+      body(rank);
+    } catch (...) {
+      stop(rank, std::current_exception());
+    }
+  });
+}
+
+void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
+  const Suspicion suspicion = suspicion_of(error);
+  // Whoever was merely stopped is told by whom; a thread of the same process that failed says so on its own connection.
+  const auto failed = links(rank).failed();
+  const bool knows = failed && message_of(error).starts_with(words_of(*failed, links(rank).host(failed->rank)));
+  if (suspicion == Suspicion::aborted && !knows)
+    links(rank).wait([](Links::View&) { return false; }, [](Links::View&) { return ""; },
+                     [&](Links::View&) { return message_of(error); }, kLastWordsSeconds);
+  links(rank).fail({suspicion == Suspicion::own_error ? Kind::failed : Kind::disagreement, rank, message_of(error)});
+  std::rethrow_exception(error);
+}
+
+std::unique_ptr<HostGroup> ProcessWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
+  require<ConfigError>(runs(rank), "axis ", name, ": rank ", rank, " is not in this process");
+  const int here = rank_in_group(rank, ranks, size(), name);
+  if (std::ranges::all_of(ranks, [&](int other) { return runs(other); }))
+    return threads_.group(rank, ranks, std::move(name));
+  return std::make_unique<ProcessGroup>(links(rank), ranks, here, std::move(name), deadline_);
+}
+
+int ProcessWorld::local_rank(int rank) const {
+  require<ConfigError>(runs(rank), "rank ", rank, " is not in this process");
+  return local_rank_ + rank - first_rank();
+}
+
+std::string ProcessWorld::first(const std::function<std::string()>& body) {
+  Links& own = *links_.front();
+  std::vector<int> leaders;  // the first rank of each process
+  for (int rank = 0; rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
+  ProcessGroup group(own, leaders, first_rank() / threads_.local_size(), "first", kForEver);
+  group.agree({Collective::Kind::barrier, {}, {}, {}, {}});
+  if (first_rank() != 0) {
+    std::string told;
+    own.wait(
+        [&](Links::View& view) {
+          if (!view.has_note(0, kFirst, Links::Note::answer)) return false;
+          const Links::Bytes bytes = view.next_note(0, kFirst, Links::Note::answer);
+          told.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          return true;
+        },
+        [](Links::View& view) { return view.left(0) ? "rank 0 returned, but the others wait for it" : ""; },
+        [](Links::View&) { return "rank 0 was not done in years"; }, kForEver);
+    return told;
+  }
+  try {
+    const std::string told = body();
+    for (const int other : leaders)
+      if (other != 0) own.send_note(other, kFirst, Links::Note::answer, std::as_bytes(std::span(told)), deadline_);
+    return told;
+  } catch (...) {
+    own.fail({Kind::failed, 0, message_of(std::current_exception())});
+    throw;
+  }
+}
+
+}  // namespace witan

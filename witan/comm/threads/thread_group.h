@@ -1,0 +1,46 @@
+// A group whose ranks are threads of one process: each reads its peers' tensors in place.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "witan/comm/host_group.h"
+#include "witan/comm/processes/rendezvous.h"
+
+namespace witan {
+
+class ThreadGroup : public HostGroup {
+ public:
+  ThreadGroup(std::shared_ptr<Rendezvous> meeting, int rank)
+      : HostGroup(meeting->size(), rank, meeting->axis()), meeting_(std::move(meeting)) {}
+
+  void agree(const Collective& call) override;
+  int world_rank(int rank) const override { return meeting_->world_rank(rank); }
+  const std::shared_ptr<Failure>& failure() const override { return meeting_->failure(); }
+  const std::shared_ptr<DebugHold>& hold() const override { return meeting_->hold(); }
+  double deadline_seconds() const override { return meeting_->deadline_seconds(); }
+  bool one_process() const override { return true; }
+
+ private:
+  void perform(Stream& stream, const Collective& call) override;
+  // Runs work() between all ranks' coming and leaving, unless their calls differ.
+  void meet(const Collective& call, const std::function<void()>& work);
+  void move(Stream& stream, const Collective& call);
+  // Takes the peer's offer, unless it does not fit.
+  void receive(const Collective& call, const std::function<void(const Collective& offer)>& take);
+
+  std::string disagreement() const;  // empty, or how the calls of the ranks differ
+
+  std::pair<int64_t, int64_t> reduced_by(const Collective& call) const;
+  void reduce(Stream& stream, const Collective& call);
+  void gather(Stream& stream, const Collective& call);
+  void gather_pieces(Stream& stream, const Collective& call);
+  void exchange(Stream& stream, const Collective& call);
+  void exchange_equal(Stream& stream, const Collective& call);
+
+  std::shared_ptr<Rendezvous> meeting_;
+};
+
+}  // namespace witan

@@ -1,0 +1,32 @@
+// RowGroups as kernels see them.
+#pragma once
+
+#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/tensor/ragged.h"
+
+namespace witan::kernels::cuda {
+
+struct DeviceRowGroups {
+  const int64_t* begin = nullptr;  // null: every row is in a group
+  const int64_t* count = nullptr;
+  int64_t groups = 0;
+
+  explicit DeviceRowGroups(const RowGroups& host)
+      : begin(ptr<const int64_t>(host.begin)),
+        count(ptr<const int64_t>(host.count)),
+        groups(host.begin.defined() ? host.experts() : 0) {}
+
+  // Whether row t lies in a group. Asked by a whole warp for one row.
+  __device__ __forceinline__ bool contain(int64_t t) const {
+    if (!begin) return true;
+    bool found = false;
+#pragma unroll 2
+    for (int64_t e = threadIdx.x % 32; e < groups; e += 32) {
+      const int64_t first = begin[e], rows = count[e];
+      found |= first <= t & t < first + rows;  // no branch: both loads are on their way at once
+    }
+    return __any_sync(0xffffffffu, found);
+  }
+};
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,55 @@
+#include "witan/kernels/cuda/common/tensor_map.h"
+
+#include <cassert>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/tensor/cuda/stream.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+// Of the driver, which is not linked: programs start where there is none.
+auto encoder() {
+  static const auto function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    witan::cuda::check(
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
+        "looking for cuTensorMapEncodeTiled");
+    if (found == nullptr) throw DeviceError("the driver has no cuTensorMapEncodeTiled: update it");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  return function;
+}
+
+}  // namespace
+
+bool can_map(const Tensor& matrices) {
+  const int dims = matrices.shape().dims();
+  if (matrices.dtype() != DType::bf16 || matrices.elements() == 0 || matrices.stride(dims - 1) != 1) return false;
+  bool whole = reinterpret_cast<uintptr_t>(matrices.raw()) % 16 == 0;
+  for (int dim = 0; dim + 1 < dims; ++dim) whole = whole && matrices.stride(dim) % 8 == 0;
+  return whole;
+}
+
+CUtensorMap tensor_map(const Tensor& matrices, int rows) {
+  assert(can_map(matrices) && rows <= 256);
+  const int dims = matrices.shape().dims();
+  const bool sliced = dims == 3;
+  const auto stride = [&](int dim) { return static_cast<cuuint64_t>(matrices.stride(dim)) * sizeof(bf16); };
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrices.size(dims - 1)),
+                              static_cast<cuuint64_t>(matrices.size(dims - 2)),
+                              sliced ? static_cast<cuuint64_t>(matrices.size(0)) : 1};
+  const cuuint64_t strides[] = {stride(dims - 2), stride(sliced ? 0 : dims - 2)};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(rows), 1}, steps[] = {1, 1, 1};
+  CUtensorMap map{};
+  const CUresult status = encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, matrices.raw(), sizes, strides, box,
+                                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    throw DeviceError(cat("a tensor map of ", matrices.shape(), " was refused: ", static_cast<int>(status)));
+  return map;
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,17 @@
+#include "witan/kernels/gemm.h"
+
+#include "witan/kernels/cuda/gemm/cublaslt.h"
+#include "witan/kernels/cuda/gemm/plain_gemm.h"
+
+namespace witan::kernels::cuda {
+
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b) {
+  if (c.elements() == 0) return;
+  const bool has_terms = a.elements() > 0;
+  if (!has_terms && write == Write::accumulate) return;
+  if (has_terms && gemm_by_cublaslt(stream, c, write, a, transpose_a, b, transpose_b)) return;
+  plain_gemm(stream, c, write, a, transpose_a, b, transpose_b);
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,406 @@
+// One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16.
+// A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups multiply them
+// and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and the two
+// warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue.
+#pragma once
+
+#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/cuda/common/hopper.cuh"
+#include "witan/kernels/cuda/common/tensor_map.h"
+#include "witan/kernels/cuda/grouped/grouped_tiles.cuh"
+#include "witan/kernels/cuda/grouped/wgmma.cuh"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
+inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one of each per consumer
+inline constexpr int kMostGroups = 1024;                   // whose table has room beside the ring
+inline constexpr int kSharedBytes = 227 << 10;             // that a block can have
+
+// The operand that two blocks, a cluster, have in common: each loads half of it for both.
+enum class Multicast : uint8_t { none, a, b };
+// How warpgroups share the work: the halves of each tile, or every other tile, so that one multiplies while the other
+// is in its epilogue.
+enum class Consumers : uint8_t { halves, turns };
+
+template <int kLinesOf, int kColumnsOf, Consumers kConsumersOf, Multicast kMulticastOf>
+struct TileShape {
+  static constexpr int kLines = kLinesOf, kColumns = kColumnsOf;
+  static constexpr Multicast kMulticast = kMulticastOf;
+  static constexpr bool kTurns = kConsumersOf == Consumers::turns;
+  static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
+  static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
+  static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
+  static constexpr int kUnits = kLines / kUnit;                // of lines, which warpgroups deal out in turn
+  static constexpr int kPartsApart = kTurns ? 1 : kConsumers;  // in units, of one warpgroup's parts
+  static constexpr int kParts = kUnits / kPartsApart;          // of 64 lines, that a warpgroup has
+  static constexpr int kStageA = kLines * kUnit * 2, kStageB = kColumns * kUnit * 2, kStage = kStageA + kStageB;
+  static_assert(kLines % (kUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kUnit == 0);
+  static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
+};
+
+// The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
+template <class Shape, int kStaging>
+struct Memory {
+  static constexpr int kAlign = 1024, kTable = (kMostGroups + 1) * static_cast<int>(sizeof(Group));
+  static constexpr int kStagingAll = kConsumers * kWarpgroup / 32 * kStaging;
+  static constexpr int kPerStage = Shape::kStage + 2 * static_cast<int>(sizeof(uint64_t));
+  static constexpr int kStages = (kSharedBytes - kAlign - kTable - kStagingAll) / kPerStage;
+  static constexpr int kBytes = kAlign + kStages * kPerStage + kStagingAll + kTable;
+  static_assert(kStages >= 3 && kStaging % 16 == 0);
+};
+
+// The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
+enum class Columns : uint8_t { adjacent, paired };
+
+template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent>
+struct Operands {
+  static constexpr Grouped kGrouped = kGroupedOf;
+  static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
+  static constexpr bool kPaired = kColumnsOf == Columns::paired;
+  static_assert(!kPaired || kMajorB == Major::steps);
+  // Columns of one box of b.
+  template <class Shape>
+  static constexpr int kBoxB = kMajorB == Major::lines ? kUnit
+                               : kPaired               ? Shape::kColumns / 2
+                                                       : Shape::kLoadB;
+};
+
+// What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
+// or of the expert's own matrix), `rows` and `columns` of which exist. Where columns are paired, `column` is that of
+// the first half, and `columns` how many of each half exist.
+struct Part {
+  int expert, row, rows, column, columns;
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Place in the ring: the stage, and the parity of its present round.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(int blocks) {
+    const int to = stage + blocks;
+    parity ^= static_cast<uint32_t>(to / kStages) & 1;
+    stage = to % kStages;
+  }
+};
+
+template <class Shape, int kStaging>
+struct SharedRing {
+  static constexpr int kStages = Memory<Shape, kStaging>::kStages;
+  uint8_t *stages, *staging;
+  uint64_t *full, *empty;  // [kStages]
+  Group* groups;
+
+  __device__ explicit SharedRing(uint8_t* memory)
+      : stages(memory + (1024 - shared_address(memory) % 1024) % 1024),
+        staging(stages + kStages * Shape::kStage),
+        full(reinterpret_cast<uint64_t*>(staging + kConsumers * kWarpgroup / 32 * kStaging)),
+        empty(full + kStages),
+        groups(reinterpret_cast<Group*>(empty + kStages)) {}
+  __device__ uint8_t* staging_of(int warp) const { return staging + warp * kStaging; }
+  __device__ uint8_t* a(int stage) const { return stages + stage * Shape::kStage; }
+  __device__ uint8_t* b(int stage) const { return a(stage) + Shape::kStageA; }
+
+  __device__ void init() const {
+    constexpr uint32_t kWarps = (Shape::kTurns ? 1 : kConsumers) * kWarpgroup / 32;
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(full + stage, 1);
+      barrier_init(empty + stage, kWarps * Shape::kCluster);
+    }
+    barrier_init_done();
+  }
+};
+
+// A box of 64 steps by lines (or columns), of this block's own or for both.
+template <Major kMajor, bool kShared>
+__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                           int slice) {
+  const int inner = kMajor == Major::steps ? step : line, outer = kMajor == Major::steps ? line : step;
+  if constexpr (kShared)
+    load_box(to, map, barrier, inner, outer, slice, 0b11);
+  else
+    load_box(to, map, barrier, inner, outer, slice);
+}
+
+// The units of a that have any of `lines`; where blocks share them, every other.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                       int lines, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::a;
+#pragma unroll
+  for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
+    const int unit = i + (kShared ? rank : 0);
+    if (unit * kUnit < lines)
+      load_lines<Operands::kMajorA, kShared>(to + unit * kUnitBytes, map, barrier, line + unit * kUnit, step, 0);
+  }
+}
+
+// All columns of b; where blocks share them, this block's half. `half`: the columns of [gate | up] that are gates.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
+                                       int step, int slice, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::b;
+  constexpr int kBox = Operands::template kBoxB<Shape>;
+  static_assert(Shape::kLoadB % kBox == 0);
+  const int first = kShared ? rank * Shape::kLoadB : 0;
+#pragma unroll
+  for (int i = 0; i < Shape::kLoadB; i += kBox) {
+    const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
+    load_lines<Operands::kMajorB, kShared>(to + at * kUnit * 2, map, barrier, Operands::kPaired ? paired : column + at,
+                                           step, slice);
+  }
+}
+
+// Of the sum. An empty sum is one block, of which nothing is valid, where it has to be written.
+template <Grouped kGrouped, bool kAccumulates>
+__device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
+  if constexpr (kGrouped == Grouped::sum)
+    return max(divide_up(tile.rows, kUnit), kAccumulates ? 0 : 1);
+  else
+    return divide_up(product.steps, kUnit);
+}
+
+// This block's tile of its cluster's span.
+template <class Shape, class Operands, class AllTiles>
+__device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int span, int rank) {
+  Tile tile = tiles.at(span);
+  if (Shape::kMulticast == Multicast::a) tile.column += rank * Shape::kColumns;
+  if (Shape::kMulticast == Multicast::b) {
+    tile.line += rank * Shape::kLines;
+    if (Operands::kGrouped == Grouped::lines) {
+      tile.row += rank * Shape::kLines;
+      tile.rows -= rank * Shape::kLines;
+    }
+  }
+  return tile;
+}
+
+// Of a tile's lines, those that exist from its first on: units of others are neither loaded nor multiplied.
+template <class Operands>
+__device__ __forceinline__ int lines_left(const GroupedProduct& product, const Tile& tile) {
+  return Operands::kGrouped == Grouped::sum ? product.lines - tile.line : tile.rows;
+}
+
+// One thread: the tiles of every span, as stages become empty.
+template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles>
+__device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
+                        const CUtensorMap& a_map, const CUtensorMap& b_map, int rank) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum;
+  prefetch_map(a_map);
+  prefetch_map(b_map);
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
+    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+    const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
+    const int lines = lines_left<Operands>(product, tile);
+    const int units = min(Shape::kUnits, max(0, divide_up(lines, kUnit)));
+    for (int block = 0; block < blocks; ++block, ring.advance()) {
+      uint64_t* full = shared.full + ring.stage;
+      barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
+      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kUnitBytes + Shape::kStageB));
+      const int step = block * kUnit + (kSum ? tile.row : 0);
+      load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
+      load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
+                              kSum ? 0 : tile.expert, rank);
+    }
+  }
+}
+
+// The rows from `valid` on belong to other groups, or to nobody: zeros, by the threads that multiply them. Only where
+// rows are steps, so that in each unit they are the last bytes.
+template <class Shape>
+__device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
+  constexpr int kThreads = Shape::kTurns ? kWarpgroup : kWarpgroup * kConsumers;
+  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kTurns ? 1 + consumer : 1);
+  const int each = (kUnit - valid) * 8;  // 16-byte pieces of a unit
+  for (int i = thread; i < each * (Shape::kStage / kUnitBytes); i += kThreads) {
+    const int unit = i / each, piece = i - unit * each;
+    *reinterpret_cast<uint4*>(stage + unit * kUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
+  }
+  fence_shared_for_async();
+  sync_threads(kClearBarrier + (Shape::kTurns ? consumer : 0), kThreads);
+}
+
+// By a warp: this stage may be loaded again, as far as it is concerned; in both blocks, where they load for each other.
+template <class Shape>
+__device__ __forceinline__ void release(uint64_t* empty) {
+  const auto lane = threadIdx.x % 32;
+  if constexpr (Shape::kCluster == 1) {
+    if (lane == 0) barrier_arrive(empty);
+  } else {
+    if (lane < Shape::kCluster) barrier_arrive_at(empty, lane);
+  }
+}
+
+// sums = a b^T over all blocks of the sum, for the first kParts of the warpgroup's parts, perhaps none; stages are
+// released one block late, when their multiplies have ended. Calls `issued` when all of them are under way.
+template <int kParts, class Shape, class Operands, int kStaging, class Issued>
+__device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
+                                         const SharedRing<Shape, kStaging>& shared,
+                                         Ring<SharedRing<Shape, kStaging>::kStages>& ring, int blocks, int rows,
+                                         int consumer, const Issued& issued) {
+  constexpr Major kA = Operands::kMajorA, kB = Operands::kMajorB;
+  int before = 0;
+  for (int block = 0; block < blocks; ++block) {
+    barrier_wait(shared.full + ring.stage, ring.parity);
+    if (Operands::kGrouped == Grouped::sum && rows - block * kUnit < kUnit)
+      clear_tail<Shape>(shared.a(ring.stage), rows - block * kUnit, consumer);
+    if constexpr (kParts > 0) {
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * kUnitBytes));
+      const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
+      wgmma_begin();
+#pragma unroll
+      for (int k = 0; k < kUnit / kWgmmaSteps; ++k)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          wgmma<Shape::kColumns, kA, kB>(sums[part],
+                                         a + part * (Shape::kPartsApart * kUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+                                         b + k * kWgmmaAdvance<kB>, block | k);
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
+    if (block > 0) release<Shape>(shared.empty + before);
+    before = ring.stage;
+    ring.advance();
+  }
+  issued();
+  if constexpr (kParts > 0) {
+    wgmma_wait<0>();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) pin(sums[part]);
+  }
+  release<Shape>(shared.empty + before);
+}
+
+// One warpgroup: every tile, or every other. The next is looked up while multiplies run.
+template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
+__device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
+                        const Epilogue& epilogue, int rank, int consumer) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum;
+  constexpr int kApart = Shape::kPartsApart * kUnit;
+  uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
+  const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  const auto tile_at = [&](int span) {
+    return span < tiles.spans() ? tile_of<Shape, Operands>(tiles, span, rank) : Tile{};
+  };
+  Tile next = tile_at(first);
+  int turn = 0;
+  for (int span = first; span < tiles.spans(); span += apart, turn ^= 1) {
+    const Tile tile = next;
+    const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    if (Shape::kTurns && turn != consumer) {
+      ring.skip(blocks);
+      next = tile_at(span + apart);
+      continue;
+    }
+    // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
+    // more.
+    const auto pass = [&] {
+      if (Shape::kTurns && span + apart < tiles.spans())
+        arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
+      next = tile_at(span + apart);
+    };
+    if (Shape::kTurns && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (blocks == 0) {
+      pass();
+      continue;
+    }
+    const int down = Shape::kTurns ? 0 : consumer * kUnit, lines = lines_left<Operands>(product, tile) - down;
+    float sums[Shape::kParts][Shape::kColumns / 2];
+    // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
+    if (lines > (Shape::kParts - 1) * kApart)
+      multiply<Shape::kParts, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else if (Shape::kParts > 1 && lines > 0)
+      multiply<1, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else
+      multiply<0, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+#pragma unroll
+    for (int part = 0; part < Shape::kParts; ++part) {
+      const int row = (kSum ? tile.line : tile.row) + down + part * kApart, rows = lines - part * kApart;
+      if (rows <= 0) break;
+      constexpr int kHalves = Operands::kPaired ? 2 : 1;
+      epilogue.template operator()<Shape::kColumns>(
+          sums[part], {tile.expert, row, rows, tile.column / kHalves, (product.columns - tile.column) / kHalves},
+          staging);
+    }
+  }
+  epilogue.finish();
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+// a [rows of the pool, steps] or, where the sum is grouped, [rows of the pool, lines]; b per expert, or the pool's.
+template <class Shape, class Operands, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                        const __grid_constant__ GroupedProduct product, const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init();
+  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
+  if (Shape::kCluster > 1) cluster_sync();
+
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, rank);
+  } else {
+    take_registers<232>();
+    consume<Shape, Operands>(shared, tiles, product, epilogue, rank, warpgroup - 1);
+  }
+  // The other block may still load into this one's memory, or arrive at its barriers.
+  if (Shape::kCluster > 1) cluster_sync();
+#endif
+}
+
+template <class Shape, class Operands, class Epilogue>
+void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
+                         const Epilogue& epilogue) {
+  constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
+  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  const CUtensorMap a_map = tensor_map(a, kUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const auto kernel = grouped_gemm_kernel<Shape, Operands, Epilogue>;
+  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                     "asking for shared memory");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(multiprocessors(stream) / Shape::kCluster * Shape::kCluster);
+  config.blockDim = kGroupedThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = native(stream);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, a_map, b_map, product, epilogue), "a grouped product");
+}
+
+// Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts.
+template <class Body>
+void with_tile_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+  if (lines <= 64 * experts)
+    body.template operator()<TileShape<64, 256, Consumers::turns, Multicast::none>>();
+  else if (columns <= 128)
+    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
+  else if (lines < 256 * experts)
+    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::none>>();
+  else
+    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,187 @@
+// The plain epilogues of the grouped products: sums in bfloat16 or float32, stored or added to what is there.
+#pragma once
+
+#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
+
+namespace witan::kernels::cuda {
+
+// Lane q of each quad has value[i] of column i; afterwards value[i] is lane i's of column q.
+template <class V>
+__device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = threadIdx.x & static_cast<unsigned>(bit);
+#pragma unroll
+    for (int low = 0; low < 4; ++low) {
+      if (low & bit) continue;
+      const V got = __shfl_xor_sync(0xffffffffu, upper ? value[low] : value[low + bit], bit);
+      value[low] = upper ? got : value[low];
+      value[low + bit] = upper ? value[low + bit] : got;
+    }
+  }
+}
+
+// Two sums rounded to bfloat16, the first in the lower half.
+__device__ __forceinline__ uint32_t rounded(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// 64 columns of a warp's 16 rows on their way to memory: laid out in the warp's own shared memory, where pieces of 16
+// bytes change places within a row so that neither side meets a bank twice, and stored as whole rows of 128 bytes.
+struct Rows64 {
+  static constexpr int kColumns = 64, kBytes = 16 * kColumns * 2;
+
+  // pair(j, half): the lane's two columns of the j-th 8, of its row or of the 8th after it. `to`, `rows` and `columns`
+  // are those of the warp's first row and the first column; what lies outside is not stored.
+  template <class Pair>
+  static __device__ __forceinline__ void store(__nv_bfloat16* to, int64_t row_stride, int rows, int columns,
+                                               uint8_t* staging, const Pair& pair) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; j += 2)
+      store_matrices(at(staging, lane % 16, j + lane / 16), pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1));
+    __syncwarp();
+    const int piece = lane % 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8;
+      const auto pack = load_pack<__nv_bfloat16, 8>(reinterpret_cast<__nv_bfloat16*>(at(staging, row, piece)));
+      if (row < rows && piece * 8 < columns) store_pack(to + row * row_stride + piece * 8, pack);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ uint8_t* at(uint8_t* staging, int row, int piece) {
+    return staging + row * (kColumns * 2) + (piece ^ row % 8) * 16;
+  }
+};
+
+// Rounded to bfloat16.
+struct Store {
+  static constexpr bool kAccumulates = false;
+  template <int kColumns>
+  static constexpr int kStaging = Rows64::kBytes;
+  __nv_bfloat16* out;
+  int64_t expert_stride, row_stride;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+    __nv_bfloat16* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
+    static_assert(kColumns % Rows64::kColumns == 0);
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+      Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
+        const int i = (first + j * 8) / 2 + half * 2;
+        return rounded(sums[i], sums[i + 1]);
+      });
+  }
+  __device__ __forceinline__ void finish() const {}
+};
+
+// Each sum is added in float32 to the former bfloat16 and rounded once. Lanes of a quad exchange sums first, so that
+// each has 16 adjacent bytes and a quad 64.
+struct Add {
+  static constexpr bool kAccumulates = true;
+  template <int kColumns>
+  static constexpr int kStaging = 0;
+  __nv_bfloat16* out;
+  int64_t expert_stride, row_stride;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part, uint8_t*) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    __nv_bfloat16* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = warp * 16 + lane / 4 + half * 8;
+#pragma unroll
+      for (int first = 0; first < kColumns; first += kOfQuad) {
+        const int column = first + lane % 4 * 8;
+        const bool inside = row < part.rows && column < part.columns;
+        add(base + row * row_stride + column, inside, sums, first / 2 + half * 2);
+      }
+    }
+  }
+  __device__ __forceinline__ void finish() const {}
+
+ private:
+  static constexpr int kOfQuad = 32;  // columns of a quad's stores
+
+  // By all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] …
+  template <int kSums>
+  static __device__ __forceinline__ void add(__nv_bfloat16* to, bool inside, const float (&sums)[kSums], int at) {
+    Pack<__nv_bfloat16, 8> pack;
+    if (inside) pack = load_pack<__nv_bfloat16, 8>(to);
+    float low[4] = {sums[at], sums[at + 4], sums[at + 8], sums[at + 12]};
+    float high[4] = {sums[at + 1], sums[at + 5], sums[at + 9], sums[at + 13]};
+    transpose_in_quad(low);
+    transpose_in_quad(high);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pack.at[2 * i] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i]) + low[i]);
+      pack.at[2 * i + 1] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i + 1]) + high[i]);
+    }
+    if (inside) store_pack(to, pack);
+  }
+};
+
+// In float32, by the copy engine, which adds behind the warps' backs: each warp lays pieces of its 16 rows out in its
+// own shared memory, and each of 16 lanes has one row copied. A call adds to each element once: no order to depend on.
+template <bool kAdd>
+struct BulkStore {
+  static constexpr bool kAccumulates = kAdd;
+  static constexpr int kPiece = 128;              // columns
+  static constexpr int kPitch = kPiece * 4 + 32;  // rows apart: what a warp stores at a time lies in different banks
+  template <int kColumns>
+  static constexpr int kStaging = 16 * kPitch;
+  float* out;
+  int64_t expert_stride, row_stride;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    const int row = warp * 16 + lane;
+    float* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
+    static_assert(kColumns % kPiece == 0);
+#pragma unroll
+    for (int first = 0; first < kColumns; first += kPiece) {
+      bulk_wait_read();
+      __syncwarp();
+      lay_out(sums, first, staging + lane / 4 * kPitch + lane % 4 * 8);
+      fence_shared_for_async();
+      __syncwarp();
+      const int bytes = min(kPiece, part.columns - first) * static_cast<int>(sizeof(float));
+      if (lane < 16 && row < part.rows && bytes > 0) {
+        if constexpr (kAdd)
+          bulk_add(to + first, staging + lane * kPitch, bytes);
+        else
+          bulk_store(to + first, staging + lane * kPitch, bytes);
+      }
+      bulk_commit();
+    }
+  }
+  // The block's memory must outlive the copies from it.
+  __device__ __forceinline__ void finish() const {
+    bulk_wait_read();
+  }
+
+ private:
+  template <int kSums>
+  static __device__ __forceinline__ void lay_out(const float (&sums)[kSums], int first, uint8_t* to) {
+#pragma unroll
+    for (int column = 0; column < kPiece; column += 8)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = (first + column) / 2 + half * 2;
+        *reinterpret_cast<float2*>(to + half * 8 * kPitch + column * 4) = make_float2(sums[at], sums[at + 1]);
+      }
+  }
+};
+
+}  // namespace witan::kernels::cuda

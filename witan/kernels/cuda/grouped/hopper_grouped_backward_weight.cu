@@ -1,0 +1,27 @@
+#include "witan/kernels/cuda/grouped/grouped_store.cuh"
+#include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+template <class Epilogue>
+void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
+  using Both = Operands<Grouped::sum, Major::lines, Major::lines>;
+  const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
+  with_tile_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
+    launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);
+  });
+}
+
+}  // namespace
+
+void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                                    const RowGroups& groups) {
+  const bool accumulate = write == Write::accumulate;
+  if (dw.dtype() == DType::f32)
+    return accumulate ? launch<BulkStore<true>>(stream, dw, dy, x, groups)
+                      : launch<BulkStore<false>>(stream, dw, dy, x, groups);
+  return accumulate ? launch<Add>(stream, dw, dy, x, groups) : launch<Store>(stream, dw, dy, x, groups);
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,119 @@
+// Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16, summed in float32, the
+// operands in shared memory. It runs behind the warps that issue it.
+//
+// Operands lie in units of 64 lines (rows of a, columns of b) by 64 steps of the sum, 8 KiB each, as the copy engine
+// writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. In a unit of steps
+// (Major::steps) each row is a line; in a unit of lines each row is a step. Units follow each other along the lines.
+#pragma once
+
+#include <cstdint>
+
+#include "witan/kernels/cuda/common/hopper.cuh"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kUnit = 64;                      // lines and steps of a unit
+inline constexpr int kUnitBytes = kUnit * kUnit * 2;  // 8192
+inline constexpr int kWgmmaSteps = 16;                // of one instruction
+
+// What is adjacent in memory.
+enum class Major : uint8_t { steps, lines };
+
+// The descriptor of the operand that begins at a unit, and what to add to it per kWgmmaSteps.
+template <Major kMajor>
+__device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = 1024 >> 4;  // between groups of 8 rows: of lines, or of steps
+  constexpr uint64_t kNextUnit = kMajor == Major::lines ? kUnitBytes >> 4 : 1;  // unused where rows are lines
+  return kSwizzle128 | kEightRows << 32 | kNextUnit << 16 | (shared_address(units) & 0x3ffff) >> 4;
+}
+template <Major kMajor>
+inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::steps ? kWgmmaSteps * 2 : kWgmmaSteps * 128) >> 4;
+
+// Before the first multiply after registers of `sums` were touched.
+__device__ __forceinline__ void wgmma_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+// The multiplies since the last commit become a group.
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most `kGroups` groups run.
+template <int kGroups>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+// Keeps the compiler from moving accesses to the sums across this place.
+template <int kSums>
+__device__ __forceinline__ void pin(float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+#define WITAN_SUMS_8(at)                                                                                              \
+  "+f"(sums[at]), "+f"(sums[at + 1]), "+f"(sums[at + 2]), "+f"(sums[at + 3]), "+f"(sums[at + 4]), "+f"(sums[at + 5]), \
+      "+f"(sums[at + 6]), "+f"(sums[at + 7])
+#define WITAN_SUMS_32(at) WITAN_SUMS_8(at), WITAN_SUMS_8(at + 8), WITAN_SUMS_8(at + 16), WITAN_SUMS_8(at + 24)
+#define WITAN_PLACES_0                                                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WITAN_PLACES_1                                                                                   \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+  "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WITAN_PLACES_2                                                                                   \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
+  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WITAN_PLACES_3                                                                                             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, " \
+  "%115, "                                                                                                         \
+  "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// Writes d = a b + (add ? d : 0). Thread t of the warpgroup holds, of row t / 32 * 16 + t % 32 / 4 (and of the 8th
+// after it), columns 8 j + t % 4 * 2 and the next: sums[4 j], sums[4 j + 1] (and sums[4 j + 2], sums[4 j + 3]).
+template <int kColumns, Major kMajorA, Major kMajorB>
+__device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, uint64_t b, int add) {
+  static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256);
+  constexpr int kTransposeA = kMajorA == Major::lines, kTransposeB = kMajorB == Major::lines;
+  if constexpr (kColumns == 64)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WITAN_PLACES_0
+        "}, "
+        "%32, %33, p, 1, 1, %35, %36;\n}\n"
+        : WITAN_SUMS_32(0)
+        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
+  else if constexpr (kColumns == 128)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1
+        "}, "
+        "%64, %65, p, 1, 1, %67, %68;\n}\n"
+        : WITAN_SUMS_32(0), WITAN_SUMS_32(32)
+        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
+  else if constexpr (kColumns == 192)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2
+        "}, "
+        "%96, %97, p, 1, 1, %99, %100;\n}\n"
+        : WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64)
+        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
+  else
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2
+        ", " WITAN_PLACES_3
+        "}, "
+        "%128, %129, p, 1, 1, %131, %132;\n}\n"
+        : WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64), WITAN_SUMS_32(96)
+        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
+}
+
+#undef WITAN_SUMS_8
+#undef WITAN_SUMS_32
+#undef WITAN_PLACES_0
+#undef WITAN_PLACES_1
+#undef WITAN_PLACES_2
+#undef WITAN_PLACES_3
+
+}  // namespace witan::kernels::cuda

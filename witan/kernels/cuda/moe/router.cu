@@ -1,0 +1,300 @@
+// Forward: one kernel routes tokens and leaves partial sums of fixed runs of tokens, a second adds those up.
+#include <limits>
+#include <type_traits>
+
+#include "witan/kernels/cuda/moe/router.cuh"
+#include "witan/kernels/router.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+// Scores as unsigned integers of the same order, which the hardware reduces; 0, below all of them, is no score.
+template <class A>
+using Key = std::conditional_t<std::is_same_v<A, float>, uint32_t, uint64_t>;
+
+__device__ __forceinline__ uint32_t key_of(float score) {
+  const uint32_t bits = __float_as_uint(score + 0.0f);  // -0 equals 0
+  return score != score ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float score_of(uint32_t key) {
+  return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
+}
+__device__ __forceinline__ uint64_t key_of(double score) {
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(score + 0.0));
+  return score != score ? 0 : bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
+}
+__device__ __forceinline__ double score_of(uint64_t key) {
+  return __longlong_as_double(static_cast<long long>(key >> 63 ? key & ~(uint64_t{1} << 63) : ~key));
+}
+__device__ __forceinline__ uint32_t warp_max_key(uint32_t key) {
+  return __reduce_max_sync(kAllLanes, key);
+}
+__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
+  const auto high = static_cast<uint32_t>(key >> 32);
+  const uint32_t most = __reduce_max_sync(kAllLanes, high);
+  const uint32_t low = __reduce_max_sync(kAllLanes, high == most ? static_cast<uint32_t>(key) : 0);
+  return static_cast<uint64_t>(most) << 32 | low;
+}
+
+// The scores of a token that are not chosen yet.
+template <class A, int kPer>
+struct Candidates {
+  Key<A> keys[kPer];
+  uint32_t nan = 0, free = 0;  // bit j: expert lane + 32 j
+  bool any_nan;
+
+  __device__ __forceinline__ Candidates(const A (&scores)[kPer], int experts) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      const bool real = lane + 32 * j < experts;
+      keys[j] = real ? key_of(scores[j]) : 0;
+      free |= static_cast<uint32_t>(real) << j;
+      nan |= static_cast<uint32_t>(real && scores[j] != scores[j]) << j;
+    }
+    any_nan = __any_sync(kAllLanes, nan != 0);
+  }
+  __device__ __forceinline__ Key<A> largest() const {
+    Key<A> key = keys[0];
+#pragma unroll
+    for (int j = 1; j < kPer; ++j) key = max(key, keys[j]);
+    return warp_max_key(key);
+  }
+  // Takes the best, the lower of equals; a NaN is the best where it comes first, and else the worst.
+  __device__ __forceinline__ int take(A& score) {
+    const int lane = threadIdx.x % 32;
+    const Key<A> best = largest();
+    unsigned mine = ~0u;
+#pragma unroll
+    for (int j = kPer; j-- > 0;)
+      if (keys[j] == best) mine = lane + 32 * j;
+    auto expert = static_cast<int>(__reduce_min_sync(kAllLanes, mine));
+    score = score_of(best);
+    if (any_nan) {
+      const unsigned first = __reduce_min_sync(kAllLanes, free ? lane + 32u * (__ffs(free) - 1) : ~0u);
+      if (__any_sync(kAllLanes, first % 32 == lane && (nan >> first / 32 & 1))) {
+        expert = static_cast<int>(first);
+        score = std::numeric_limits<A>::quiet_NaN();
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPer; ++j)
+      if (expert == lane + 32 * j) {
+        keys[j] = 0;
+        free &= ~(1u << j);
+      }
+    return expert;
+  }
+};
+
+template <class A>
+struct Route {
+  const A* logits;           // [T, E]
+  int32_t* ids;              // [T, K]
+  A *weights, *probs, *lse;  // [T, K], [T, E], [T]
+  int64_t tokens, per_block;
+  int experts, chosen;
+  bool pre_softmax;
+};
+
+// Of each block's tokens. With blocks cut by shapes alone, their sums in order are reproducible.
+template <class A>
+struct Partial {
+  double* squares;  // [B] sum of lse^2
+  A* mass;          // [B, E] sum of probs
+  int32_t* counts;  // [B, E]
+  double* balance;  // [blocks of the second kernel] its sums over their experts
+  unsigned* done;   // of those blocks: how many have summed
+};
+
+template <int kPer>
+inline constexpr int kRouteWarps = kPer <= 4   ? 16
+                                   : kPer <= 8 ? 8
+                                               : 4;  // whose masses fit 32 KiB of shared memory
+
+// Writes a token's outputs and adds its probs to `mass`; returns its lse.
+template <class A, int kPer>
+__device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A (&mass)[kPer], int32_t* counts) {
+  const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
+  A scores[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j)
+    scores[j] = lane + 32 * j < E ? route.logits[token * E + lane + 32 * j] : -std::numeric_limits<A>::infinity();
+  Candidates<A, kPer> candidates(scores, E);
+  const A most = score_of(candidates.largest());
+  A sum = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    scores[j] = lane + 32 * j < E ? exp(scores[j] - most) : A(0);
+    sum += scores[j];
+  }
+  sum = warp_sum(sum);
+  const A inverse = 1 / sum;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const A p = scores[j] * inverse;
+    mass[j] += p;
+    if (lane + 32 * j < E) route.probs[token * E + lane + 32 * j] = p;
+  }
+
+  constexpr int kSlots = kMostChosen / 32;  // lane l holds the choices l, l + 32
+  A chosen[kSlots];
+  int32_t ids[kSlots];
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) chosen[s] = -std::numeric_limits<A>::infinity();
+  for (int k = 0; k < K; ++k) {
+    A score;
+    const int expert = candidates.take(score);
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s)
+      if (k == lane + 32 * s) {
+        chosen[s] = score;
+        ids[s] = expert;
+      }
+    if (lane == 0) atomicAdd(counts + expert, 1);
+  }
+  A shift = most, scale = inverse;
+  if (!route.pre_softmax) {
+    shift = warp_max(max(chosen[0], chosen[1]));
+    A total = 0;
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) total += lane + 32 * s < K ? exp(chosen[s] - shift) : A(0);
+    scale = 1 / warp_sum(total);
+  }
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int k = lane + 32 * s;
+    if (k >= K) continue;
+    route.ids[token * K + k] = ids[s];
+    route.weights[token * K + k] = exp(chosen[s] - shift) * scale;
+  }
+  const A lse = most + log(sum);
+  if (lane == 0) route.lse[token] = lse;
+  return lse;
+}
+
+template <class A, int kPer>
+__global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> route, Partial<A> partial) {
+  constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
+  __shared__ A masses[kWarps][kPer * 32];
+  __shared__ int32_t counts[kPer * 32];
+  __shared__ double squares[kWarps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, E = route.experts;
+  for (int e = threadIdx.x; e < E; e += kThreads) counts[e] = 0;
+  __syncthreads();
+
+  A mass[kPer] = {};
+  double square = 0;
+  const int64_t first = blockIdx.x * route.per_block, end = min(first + route.per_block, route.tokens);
+  for (int64_t token = first + warp; token < end; token += kWarps) {
+    const auto lse = static_cast<double>(route_token(route, token, mass, counts));
+    square += lse * lse;
+  }
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) masses[warp][lane + 32 * j] = mass[j];
+  if (lane == 0) squares[warp] = square;
+  __syncthreads();
+
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * E;
+  for (int e = threadIdx.x; e < E; e += kThreads) {
+    A sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += masses[w][e];
+    partial.mass[row + e] = sum;
+    partial.counts[row + e] = counts[e];
+  }
+  if (threadIdx.x == 0) {
+    double sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += squares[w];
+    partial.squares[blockIdx.x] = sum;
+    if (blockIdx.x == 0) *partial.done = 0;
+  }
+}
+
+constexpr int kFinishWarps = 32;
+
+// A block sums the partial sums of 32 experts; the last to come ends the losses.
+template <class A>
+__global__ void __launch_bounds__(kFinishWarps * 32)
+    finish_kernel(int64_t* counts, A* balance, A* z, Partial<A> partial, int blocks, int64_t tokens, int experts,
+                  int chosen) {
+  __shared__ double masses[kFinishWarps][32];
+  __shared__ int64_t totals[kFinishWarps][32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = static_cast<int>(blockIdx.x) * 32 + lane;
+  double mass = 0;
+  int64_t count = 0;
+  if (e < experts)
+    for (int b = warp; b < blocks; b += kFinishWarps) {
+      mass += static_cast<double>(partial.mass[static_cast<int64_t>(b) * experts + e]);
+      count += partial.counts[static_cast<int64_t>(b) * experts + e];
+    }
+  masses[warp][lane] = mass;
+  totals[warp][lane] = count;
+  __syncthreads();
+  if (warp != 0) return;
+  for (int w = 1; w < kFinishWarps; ++w) {
+    mass += masses[w][lane];
+    count += totals[w][lane];
+  }
+  if (e < experts) counts[e] = count;
+  const double sum = warp_sum(mass * static_cast<double>(count));
+  unsigned before = 0;
+  if (lane == 0) {
+    partial.balance[blockIdx.x] = sum;
+    __threadfence();
+    before = atomicAdd(partial.done, 1u);
+  }
+  if (__shfl_sync(kAllLanes, before, 0) + 1 != gridDim.x) return;
+  __threadfence();
+  double squares = 0, all = 0;
+  for (int b = lane; b < blocks; b += 32) squares += partial.squares[b];
+  squares = warp_sum(squares);
+  if (lane != 0) return;
+  for (unsigned b = 0; b < gridDim.x; ++b) all += __ldcg(partial.balance + b);
+  const double count_of_tokens = tokens > 0 ? static_cast<double>(tokens) : 1.0;
+  *balance = static_cast<A>(all * experts / (count_of_tokens * count_of_tokens * chosen));
+  *z = static_cast<A>(squares / count_of_tokens);
+}
+
+template <class A, int kPer>
+void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
+  constexpr int64_t kMostBlocks = 512, kWarps = kRouteWarps<kPer>;
+  route.per_block = std::max<int64_t>((route.tokens + kMostBlocks * kWarps - 1) / (kMostBlocks * kWarps), 1) * kWarps;
+  const int64_t blocks = std::max<int64_t>((route.tokens + route.per_block - 1) / route.per_block, 1);
+  const int64_t sums = blocks * route.experts, finishers = (route.experts + 31) / 32;
+  std::byte* memory = stream.scratch((blocks + finishers + 1) * static_cast<int64_t>(sizeof(double)) +
+                                     sums * static_cast<int64_t>(sizeof(A) + sizeof(int32_t)));
+  Partial<A> partial;
+  partial.squares = reinterpret_cast<double*>(memory);
+  partial.balance = partial.squares + blocks;
+  partial.done = reinterpret_cast<unsigned*>(partial.balance + finishers);
+  partial.mass = reinterpret_cast<A*>(partial.balance + finishers + 1);
+  partial.counts = reinterpret_cast<int32_t*>(partial.mass + sums);
+  route_kernel<A, kPer><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
+  finish_kernel<A><<<static_cast<unsigned>(finishers), kFinishWarps * 32, 0, native(stream)>>>(
+      ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), partial, static_cast<int>(blocks), route.tokens,
+      route.experts, route.chosen);
+}
+
+}  // namespace
+
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax) {
+  const int64_t E = logits.size(1), K = out.ids.size(1);
+  dispatch_device(logits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      dispatch_experts(E, K, [&]<int kPer>() {
+        route<A, kPer>(stream, out,
+                       {.logits = ptr<A>(logits),
+                        .ids = ptr<int32_t>(out.ids),
+                        .weights = ptr<A>(out.weights),
+                        .probs = ptr<A>(out.probs),
+                        .lse = ptr<A>(out.lse),
+                        .tokens = logits.size(0),
+                        .per_block = 0,
+                        .experts = static_cast<int>(E),
+                        .chosen = static_cast<int>(K),
+                        .pre_softmax = pre_softmax});
+      });
+  });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,79 @@
+// The router's losses of a micro-batch whose tokens are divided among ranks, or whose sequences are balanced by
+// themselves: sums of a part, and losses of all sums.
+#include <type_traits>
+
+#include "witan/kernels/cuda/moe/router.cuh"
+#include "witan/kernels/router.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 32;
+
+// A block sums 32 experts of a sequence, a lane each, its warps taking turns with the tokens; the last block sums
+// lse^2.
+template <class A>
+__global__ void __launch_bounds__(kWarps * 32)
+    sums_kernel(A* sums, const A* probs, const A* lse, int64_t tokens, int sequences, int experts) {
+  __shared__ double partial[kWarps][32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, blocks = (experts + 31) / 32;
+  const int sequence = static_cast<int>(blockIdx.x) / blocks, e = static_cast<int>(blockIdx.x) % blocks * 32 + lane;
+  const bool squares = sequence == sequences;
+  double sum = 0;
+  if (squares) {
+    for (int64_t t = threadIdx.x; t < tokens; t += kWarps * 32) {
+      const auto value = static_cast<double>(lse[t]);
+      sum += value * value;
+    }
+  } else if (e < experts) {
+    const int64_t length = tokens / sequences, first = sequence * length;
+    for (int64_t t = first + warp; t < first + length; t += kWarps) sum += static_cast<double>(probs[t * experts + e]);
+  }
+  partial[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0) return;
+  for (int w = 1; w < kWarps; ++w) sum += partial[w][lane];
+  if (squares) {
+    sum = warp_sum(sum);
+    if (lane == 0) sums[static_cast<int64_t>(sequences) * experts] = static_cast<A>(sum);
+  } else if (e < experts) {
+    sums[static_cast<int64_t>(sequence) * experts + e] = static_cast<A>(sum);
+  }
+}
+
+// `loads`: experts, of each sequence that is balanced by itself
+template <class A>
+__global__ void __launch_bounds__(kWarps * 32)
+    losses_kernel(A* balance, A* z, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads, int chosen) {
+  __shared__ double of_warps[kWarps];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < loads; i += kWarps * 32)
+    sum += static_cast<double>(sums[i]) * static_cast<double>(counts[i]);
+  sum = block_sum(sum, of_warps);
+  if (threadIdx.x != 0) return;
+  const double all = tokens > 0 ? static_cast<double>(tokens) : 1.0;
+  *balance = static_cast<A>(sum * static_cast<double>(loads) / (all * all * chosen));
+  *z = static_cast<A>(static_cast<double>(sums[loads]) / all);
+}
+
+}  // namespace
+
+void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
+  const int64_t T = part.probs.size(0), E = part.probs.size(1), B = (sums.elements() - 1) / E;
+  dispatch_device(sums.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      sums_kernel<<<static_cast<unsigned>((E + 31) / 32 * B + 1), kWarps * 32, 0, native(stream)>>>(
+          ptr<A>(sums), ptr<const A>(part.probs), ptr<const A>(part.lse), T, static_cast<int>(B), static_cast<int>(E));
+  });
+}
+
+void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals) {
+  dispatch_device(totals.sums.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(balance), ptr<A>(z), ptr<const A>(totals.sums),
+                                                           ptr<const int64_t>(totals.counts), totals.tokens,
+                                                           totals.counts.elements(), static_cast<int>(totals.topk));
+  });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,183 @@
+// Momentum, and the sums and scalars of a step; adamw.cu has Adam.
+#include <type_traits>
+
+#include "witan/kernels/cuda/common/table.cuh"
+#include "witan/kernels/cuda/optimizer/update.cuh"
+#include "witan/kernels/optimizer.h"
+#include "witan/kernels/optimizer_table.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T, class G>
+struct SgdOperands {
+  using A = Acc<T>;
+  Weights<T> weights;
+  A* momentum;  // may be null
+  const G* gradient;
+
+  template <int N>
+  __device__ __forceinline__ void update(int64_t i, A scale, A beta, A lr, A decay) const {
+    A g[N], p[N], b[N] = {};
+    take(g, gradient + i);
+    weights.load(p, i);
+    if (momentum) take(b, momentum + i);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      b[n] = scale * g[n] + decay * p[n] + beta * b[n];
+      p[n] -= lr * b[n];
+    }
+    if (momentum) put(momentum + i, b);
+    weights.store(p, i);
+  }
+};
+
+template <class T, class G>
+__global__ void __launch_bounds__(kThreads)
+    sgd_kernel(SgdOperands<T, G> operands, int64_t elements, const double* step, SgdArgs args) {
+  using A = Acc<T>;
+  constexpr int N = kUnit<A>;
+  if (step[step_value::skip] != 0) return;
+  const A scale = A(step[step_value::gradient_scale]), lr = A(step[step_value::learning_rate]);
+  const A beta = A(args.momentum), decay = A(args.weight_decay);
+  const bool aligned =
+      operands.weights.aligned() && unit_aligned<A>(operands.momentum) && unit_aligned<A>(operands.gradient);
+  const int64_t units = aligned ? elements / N : 0, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  for (int64_t u = thread; u < units; u += stride) operands.template update<N>(u * N, scale, beta, lr, decay);
+  for (int64_t i = units * N + thread; i < elements; i += stride)
+    operands.template update<1>(i, scale, beta, lr, decay);
+}
+
+constexpr int kSumThreads = 512, kSumPack = 8;
+
+// (sum of squares, zeros) of a chunk. Thread t has the packs t, t + 512, … of eight elements, however they are read, so
+// that the order of the sum does not depend on the address.
+template <class T>
+__device__ __forceinline__ void sum_chunk(double* out, const T* x, int count) {
+  constexpr int kWords = kSumPack / kPack<T>, kSums = 4;
+  double sums[kSums] = {};
+  int zeros = 0;
+  const auto add = [&](T element, int i) {
+    const auto value = convert<double>(element);
+    sums[i % kSums] += value * value;
+    zeros += value == 0;
+  };
+  const int packs = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? count / kSumPack : 0;
+#pragma unroll 4
+  for (int at = threadIdx.x; at < packs; at += kSumThreads) {
+    Pack<T, kPack<T>> words[kWords];
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = load_pack<T, kPack<T>>(x + at * kSumPack + w * kPack<T>);
+#pragma unroll
+    for (int i = 0; i < kSumPack; ++i) add(words[i / kPack<T>].at[i % kPack<T>], i);
+  }
+  const int left = (packs + kSumThreads - 1 - static_cast<int>(threadIdx.x)) / kSumThreads;  // packs that were read
+  for (int at = threadIdx.x + left * kSumThreads; at * kSumPack < count; at += kSumThreads)
+#pragma unroll
+    for (int i = 0; i < kSumPack; ++i)
+      if (at * kSumPack + i < count) add(x[at * kSumPack + i], i);
+
+  __shared__ double squares_of_warps[kSumThreads / 32];
+  __shared__ int zeros_of_warps[kSumThreads / 32];
+  const double squares = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]), squares_of_warps);
+  zeros = block_sum(zeros, zeros_of_warps);
+  if (threadIdx.x != 0) return;
+  out[0] = squares;
+  out[1] = zeros;
+}
+
+// A block for each chunk of each piece of each row; `only` is the one row where there is no table.
+__global__ void __launch_bounds__(kSumThreads)
+    square_sums_kernel(double* sums, const SquareSumsRow* table, SquareSumsRow only, int rows) {
+  const int64_t chunk = blockIdx.x;
+  const SquareSumsRow row = table ? row_of_chunk(table, rows, chunk) : only;
+  const int64_t of_row = chunk - row.first_chunk, piece = of_row / row.chunks;
+  const int64_t first = of_row % row.chunks * kChunkElements;
+  const auto count = static_cast<int>(min(kChunkElements, row.elements - first));
+  const int64_t begin = piece * row.elements + first;
+  double* out = sums + 2 * (row.first_row + of_row);
+  switch (static_cast<DType>(row.dtype)) {
+    case DType::bf16:
+      return sum_chunk(out, reinterpret_cast<const __nv_bfloat16*>(row.x) + begin, count);
+    case DType::f32:
+      return sum_chunk(out, reinterpret_cast<const float*>(row.x) + begin, count);
+    default:
+      return sum_chunk(out, reinterpret_cast<const double*>(row.x) + begin, count);
+  }
+}
+
+constexpr int kTotalThreads = 1024;
+
+__global__ void __launch_bounds__(kTotalThreads)
+    total_sums_kernel(double* total, const double* sums, const int64_t* order, int64_t rows) {
+  __shared__ double of_warps[kTotalThreads / 32];
+  double squares = 0, zeros = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += kTotalThreads) {
+    const auto row = reinterpret_cast<const double2*>(sums)[order[i]];
+    squares += row.x;
+    zeros += row.y;
+  }
+  squares = block_sum(squares, of_warps);
+  zeros = block_sum(zeros, of_warps);
+  if (threadIdx.x != 0) return;
+  total[0] = squares;
+  total[1] = zeros;
+}
+
+__global__ void clip_kernel(double* step, const double* total, double max_norm) {
+  const double norm = sqrt(total[0]), scale = max_norm / (norm + 1e-6);
+  step[step_value::skip] = isfinite(norm) ? 0 : 1;
+  step[step_value::gradient_scale] = max_norm > 0 && scale < 1 ? scale : 1;
+}
+
+}  // namespace
+
+void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
+  const int64_t elements = t.value.elements();
+  if (elements == 0) return;
+  dispatch_device(t.value.dtype(), [&]<class T>() {
+    dispatch_device(t.gradient.dtype(), [&]<class G>() {
+      using A = Acc<T>;
+      const SgdOperands<T, G> operands{
+          {ptr<T>(t.value), ptr<uint16_t>(t.remainder)}, ptr<A>(t.momentum), ptr<G>(t.gradient)};
+      const int64_t per_block = kThreads * kUnit<A>;
+      sgd_kernel<<<blocks_for(stream, (elements + per_block - 1) / per_block), kThreads, 0, native(stream)>>>(
+          operands, elements, ptr<double>(step), args);
+    });
+  });
+}
+
+void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
+  const SquareSumsItem item{x, 0};
+  const auto table = square_sums_table({&item, 1});
+  SquareSumsRow row;
+  std::copy(table.begin(), table.end(), reinterpret_cast<int64_t*>(&row));
+  if (const auto chunks = static_cast<unsigned>(sums.size(0)))
+    square_sums_kernel<<<chunks, kSumThreads, 0, native(stream)>>>(ptr<double>(sums), nullptr, row, 1);
+}
+
+void square_sums_all(Stream& stream, const Tensor& sums, std::span<const SquareSumsItem> items, const Tensor& table) {
+  assert(table.elements() == static_cast<int64_t>(items.size()) * kSquareSumsColumns);
+  int64_t chunks = 0;
+  for (const auto& [x, first_row] : items) {
+    const auto [pieces, elements] = x.shape().as_rows();
+    chunks += pieces * chunks_of(elements);
+  }
+  if (chunks == 0) return;
+  square_sums_kernel<<<static_cast<unsigned>(chunks), kSumThreads, 0, native(stream)>>>(
+      ptr<double>(sums), reinterpret_cast<const SquareSumsRow*>(table.raw()), {}, static_cast<int>(items.size()));
+}
+
+void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const Tensor& order) {
+  total_sums_kernel<<<1, kTotalThreads, 0, native(stream)>>>(ptr<double>(total), ptr<double>(sums), ptr<int64_t>(order),
+                                                             order.elements());
+}
+
+void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm) {
+  clip_kernel<<<1, 1, 0, native(stream)>>>(ptr<double>(step), ptr<double>(total), max_norm);
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,132 @@
+#include "witan/train/record/megatron_recorder.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+
+#include "witan/model/counts.h"
+#include "witan/model/megatron_formulas.h"
+
+namespace witan {
+namespace {
+
+// What a run asks of its data, and what there is.
+std::string describe_data(const RunConfig& config, const Samples& samples) {
+  const int64_t train = config.train.train_iters * config.train.global_batch_size;
+  return fmt::format(
+      "> building train, validation, and test datasets ...\n"
+      " > datasets target sizes (minimum size):\n"
+      "    train:      {}\n"
+      "    validation: {}\n"
+      "    test:       0\n"
+      "> total number of documents: {}\n"
+      "> total number of samples: {}\n"
+      "> total number of epochs: {}",
+      train, config.train.eval_iters * config.train.global_batch_size, samples.dataset().documents(),
+      samples.per_epoch(), (train + samples.per_epoch() - 1) / samples.per_epoch());
+}
+
+}  // namespace
+
+std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBuckets& gradients) {
+  std::vector<megatron_log::Bucket> dense, experts;
+  for (const GradientBuckets::Bucket& bucket : gradients.buckets()) {
+    auto& family = bucket.parameters.front()->spec().expert ? experts : dense;
+    megatron_log::Bucket& told = family.emplace_back();
+    told.elements = bucket.elements();
+    for (const Parameter* parameter : bucket.parameters) told.parameters.push_back(parameter->name());
+  }
+  return {dense, experts};
+}
+
+MegatronRecorder::MegatronRecorder(const RunConfig& config, std::function<void(const std::string&)> print)
+    : config_(config), print_(std::move(print)) {}
+
+void MegatronRecorder::setup(const SetupReport& report, const Samples& samples) {
+  print_(
+      fmt::format(" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {}", report.parameters));
+  for (const auto& family : report.buckets)
+    if (!family.empty()) print_(megatron_log::format_buckets(family));
+  print_(describe_data(config_, samples));
+  print_("done with setup ...");
+  print_(megatron_log::format_times(report.times));
+  print_("training ...");
+  print_(megatron_log::format_datetime("before the start of training step", std::time(nullptr)));
+}
+
+void MegatronRecorder::step(const TrainState& state, const StepResult& result, double seconds) {
+  ++sums_.iterations;
+  sums_.seconds += seconds;
+  if (result.skipped) {
+    ++sums_.skipped;
+    sums_.nan += std::isfinite(result.loss) ? 0 : 1;
+  } else {
+    sums_.loss += result.loss;
+    sums_.balance += result.balance_loss;
+    sums_.z += result.z_loss;
+  }
+  if (state.step % config_.train.log_interval != 0) return;
+
+  megatron_log::Interval interval;
+  interval.time = std::time(nullptr);
+  interval.iteration = state.step;
+  interval.train_iters = config_.train.train_iters;
+  interval.consumed_samples = state.consumed_samples;
+  const double mean_s = sums_.seconds / static_cast<double>(sums_.iterations);
+  interval.ms = mean_s * 1e3;
+  if (config_.log.log_throughput)
+    interval.tflops =
+        megatron_iteration_flops(config_.model, config_.data.seq_length, config_.train.global_batch_size) /
+        (mean_s * 1e12 * static_cast<double>(config_.parallel.ranks));
+  interval.learning_rate = result.learning_rate;
+  interval.global_batch_size = config_.train.global_batch_size;
+  interval.losses = mean_losses();
+  interval.grad_norm = result.gradient_norm;
+  if (config_.log.log_num_zeros_in_grad) interval.num_zeros = result.zero_gradients;
+  interval.params_norm = result.params_norm;
+  interval.skipped = sums_.skipped;
+  interval.nan = sums_.nan;
+  print_(megatron_log::format_interval(interval));
+  sums_ = {};
+}
+
+std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() const {
+  const auto advanced = static_cast<double>(std::max<int64_t>(sums_.iterations - sums_.skipped, 1));
+  std::vector<std::pair<std::string, double>> losses = {{"lm loss", sums_.loss / advanced}};
+  const MoeConfig& moe = config_.model.moe;
+  if (moe.num_experts > 0 && moe.balance_weight() > 0)
+    losses.emplace_back(moe.balance_loss_name(), sums_.balance / advanced);
+  if (moe.num_experts > 0 && moe.moe_z_loss_coeff > 0) losses.emplace_back("z_loss", sums_.z / advanced);
+  return losses;
+}
+
+void MegatronRecorder::interval(const TrainState& state, const megatron_log::Memory& memory,
+                                const std::vector<megatron_log::RankTimes>& times) {
+  if (!memory_told_) {
+    const ParameterCounts counts = count_parameters(config_.model);
+    print_(megatron_log::format_parameters(static_cast<double>(counts.megatron_layers),
+                                           static_cast<double>(counts.megatron_embeddings)));
+    print_(megatron_log::format_theoretical_memory(megatron_weight_and_optimizer_bytes(
+        config_.model, config_.parallel.ranks, config_.parallel.sharding() != Sharding::none)));
+    print_(megatron_log::format_memory(0, state.step, memory));
+    memory_told_ = true;
+  }
+  if (!times.empty()) print_(megatron_log::format_times(times));
+}
+
+void MegatronRecorder::evaluation(int64_t step, double loss, const std::vector<megatron_log::RankTimes>& times) {
+  print_(megatron_log::format_times(times));
+  print_(megatron_log::format_validation(step, loss));
+}
+
+void MegatronRecorder::saved(int64_t step, const std::string& checkpoint) {
+  print_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", step, checkpoint));
+}
+
+void MegatronRecorder::end(bool finished) {
+  print_(megatron_log::format_datetime(finished ? "after training is done" : "exiting program after receiving a signal",
+                                       std::time(nullptr)));
+}
+
+}  // namespace witan

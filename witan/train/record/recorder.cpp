@@ -1,0 +1,273 @@
+#include "witan/train/record/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+#include "witan/base/text.h"
+#include "witan/model/megatron_formulas.h"
+#include "witan/report/train_line.h"
+#include "witan/train/signals/signals.h"
+
+namespace witan {
+namespace {
+
+// Busiest expert over the mean, in the layer where that is worst.
+double max_over_mean(const std::vector<std::vector<int64_t>>& counts) {
+  double worst = 0;
+  for (const auto& layer : counts) {
+    const auto total = static_cast<double>(std::accumulate(layer.begin(), layer.end(), int64_t{0}));
+    const auto most = static_cast<double>(*std::max_element(layer.begin(), layer.end()));
+    if (total > 0) worst = std::max(worst, most * static_cast<double>(layer.size()) / total);
+  }
+  return worst;
+}
+
+ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vector<std::vector<int64_t>>& counts) {
+  ExpertsEvent event;
+  event.step = step;
+  for (int64_t layer = 0; layer < config.model.num_layers; ++layer)
+    if (config.model.moe.is_moe_layer(layer, config.model.num_layers)) event.layers.push_back(layer);
+  for (const auto& layer : counts) {
+    const auto total = static_cast<double>(std::accumulate(layer.begin(), layer.end(), int64_t{0}));
+    auto& shares = event.load.emplace_back();
+    for (const int64_t count : layer) shares.push_back(total > 0 ? static_cast<double>(count) / total : 0);
+  }
+  return event;
+}
+
+constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
+
+}  // namespace
+
+Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
+    : config_(config),
+      plan_(plan),
+      folder_(folder),
+      metrics_(folder.metrics()),
+      log_(folder.log().string()),
+      progress_(progress),
+      watch_(progress, {.total_steps = config.train.train_iters,
+                        .step_seconds = plan.step_seconds,
+                        .stopping = StopSignals::requested}) {
+  if (config.log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
+  if (config.log.log_progress)
+    progress_log_.emplace(
+        folder.progress(), config.parallel.ranks,
+        megatron_iteration_flops(config.model, config.data.seq_length, config.train.global_batch_size));
+}
+
+void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
+  metrics_.truncate_after(step);
+  log_.info(fmt::format("begin at step {}", step));
+  first_step_ = step + 1;
+  const std::string& tensorboard = config_.log.tensorboard_dir;
+  if (tensorboard != "none")
+    tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
+  if (progress_log_) progress_log_->start(std::time(nullptr), step);
+  const auto before = read_metrics(folder_.metrics()).run;
+  const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;
+  if (before && before->total_steps == run.total_steps && !laid_out_anew) return;
+  metrics_.append(run);
+  if (laid_out_anew)
+    for (const MemoryEvent& rank : plan_.memory) metrics_.append(rank);
+  if (before) return;
+  metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
+}
+
+void Recorder::setup(const SetupReport& report, const Samples& samples) {
+  megatron_->setup(report, samples);
+}
+
+void Recorder::interval(const TrainState& state, const megatron_log::Memory& memory,
+                        const std::vector<megatron_log::RankTimes>& times) {
+  megatron_->interval(state, memory, times);
+}
+
+// Megatron-LM's log has lines of its own.
+void Recorder::begins(StepWatch::Doing what, int64_t step) {
+  if (!megatron_) watch_.begin(what, step);
+  // A GPU's first step is no measure of the others.
+  if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu)
+    rate_.update(progress_.now(), static_cast<double>(step - 1));
+}
+
+void Recorder::raise_ceiling(double gflops) {
+  best_gflops_ = std::max(best_gflops_, gflops);
+  if (plan_.ceiling_gflops <= 0 || gflops <= plan_.ceiling_gflops) return;
+  const double was = std::exchange(plan_.ceiling_gflops, gflops);
+  if (ceiling_raised_ || gflops <= kNoteworthy * was) return;
+  ceiling_raised_ = true;
+  const std::string note = fmt::format(
+      "this step reached {:.3g} GFLOP/s, more than the {:.3g} that were measured as this machine's ceiling: it was "
+      "busy then; `witan doctor` measures it again",
+      gflops, was);
+  progress_.note("note: " + note);
+  log_.info(note);
+}
+
+void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
+  interval_loss_ += result.loss;
+  interval_s_ += step_s;
+  ++interval_steps_;
+  rate_.update(progress_.now(), static_cast<double>(state.step));
+  raise_ceiling(gflops_of(step_s));
+  const StepEvent event = step_event(state, result, step_s, data_wait_s);
+  if (result.params_norm) params_norm_ = result.params_norm;
+  if (result.skipped) {
+    const std::string warning = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
+    progress_.note("warning: " + warning);
+    log_.warn(warning);
+  }
+  if (megatron_)
+    megatron_->step(state, result, step_s);
+  else if (line == Line::with_evaluation)
+    waiting_ = {state, event, result.stop};
+  else
+    show(state, event, result.stop);
+  if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
+  if (!config_.train.closes_interval(state.step) && !result.stop) return;
+  metrics_.append(event);
+  const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
+  if (!result.expert_counts.empty()) metrics_.append(experts);
+  if (tensorboard_)
+    tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers,
+                       result.expert_counts);
+  interval_loss_ = interval_s_ = 0;
+  interval_steps_ = 0;
+}
+
+StepEvent Recorder::step_event(const TrainState& state, const StepResult& result, double step_s,
+                               double data_wait_s) const {
+  StepEvent event;
+  event.step = state.step;
+  event.loss = interval_loss_ / static_cast<double>(interval_steps_);
+  event.lr = result.learning_rate;
+  event.grad_norm = result.gradient_norm;
+  event.params_norm = result.params_norm;
+  if (config_.log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
+  if (config_.log.log_throughput)
+    event.megatron_tflops =
+        megatron_iteration_flops(config_.model, config_.data.seq_length, config_.train.global_batch_size) /
+        (step_s * 1e12 * static_cast<double>(config_.parallel.ranks));
+  event.step_s = step_s;
+  event.data_wait_s = data_wait_s;
+  event.tokens_per_s = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length) / step_s;
+  event.gflops = gflops_of(step_s);
+  event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
+  event.skipped = result.skipped;
+  event.elapsed_s = state.elapsed_s;
+  if (!result.expert_counts.empty()) {
+    event.load_balancing_loss = result.balance_loss;
+    event.z_loss = result.z_loss;
+    event.load_max_over_mean = max_over_mean(result.expert_counts);
+    if (config_.model.moe.moe_expert_capacity_factor > 0) event.dropped_share = result.dropped_share;
+  }
+  return event;
+}
+
+// Megatron-LM's lines, for programs; train.log keeps them too.
+void Recorder::print(const std::string& text) {
+  progress_.print(text);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    log_.info(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event) const {
+  TrainStatus status;
+  status.step = state.step;
+  status.total_steps = config_.train.train_iters;
+  status.loss = event.loss;
+  status.validation_loss = validation_loss_;
+  status.bits_per_byte = bits_per_byte_;
+  status.evaluated_at = evaluated_at_;
+  status.learning_rate = event.lr;
+  status.grad_norm = event.grad_norm;
+  status.tokens_per_s = event.tokens_per_s;
+  status.gflops = event.gflops;
+  if (plan_.ceiling_gflops > 0) status.ceiling_share = event.ceiling_share;
+  status.load_max_over_mean = event.load_max_over_mean;
+  status.dropped_share = event.dropped_share;
+  status.data_wait_share = event.data_wait_s / event.step_s;
+  status.params_norm = params_norm_;
+  status.num_zeros = event.num_zeros;
+  status.megatron_tflops = event.megatron_tflops;
+  status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
+  if (!status.eta_s && plan_.step_seconds > 0)
+    status.eta_s = plan_.step_seconds * static_cast<double>(config_.train.train_iters - state.step);
+  if (state.step == config_.train.train_iters) status.eta_s.reset();
+  return status;
+}
+
+void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
+  const TrainStatus status = status_of(state, event);
+  watch_.finished(status);
+  const bool last = state.step == config_.train.train_iters;
+  const double done = static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters);
+  const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
+  if (stays || last || state.step == first_step_)
+    progress_.milestone(done, line);
+  else
+    progress_.update(done, line);
+}
+
+void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
+                          const std::vector<megatron_log::RankTimes>& times) {
+  validation_loss_ = evaluation.loss();
+  evaluated_at_ = state.step;
+  bits_per_byte_ = bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
+  const EvalEvent event{state.step, *validation_loss_, *bits_per_byte_};
+  metrics_.append(event);
+  if (tensorboard_) tensorboard_->evaluation(event);
+  if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
+  log_.info(fmt::format("step {}: validation loss {:.4f}, {:.4f} bits per byte", state.step, *validation_loss_,
+                        *bits_per_byte_));
+  if (waiting_) show(waiting_->state, waiting_->event, waiting_->stays);
+  waiting_.reset();
+}
+
+void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s) {
+  if (megatron_) megatron_->saved(state.step, checkpoint.folder.string());
+  if (progress_log_)
+    progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_.data.seq_length);
+  metrics_.append(SaveEvent{state.step, checkpoint.seconds, paused_s});
+  log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
+                        checkpoint.seconds, paused_s));
+}
+
+void Recorder::sample(const TrainState& state, const std::string& text) {
+  metrics_.append(SampleEvent{state.step, config_.train.sample_prompt, text});
+}
+
+void Recorder::memory(const std::vector<MemoryEvent>& measured) {
+  for (const MemoryEvent& rank : measured) {
+    metrics_.append(MeasuredMemoryEvent{rank});
+    const auto& planned = plan_.memory[static_cast<size_t>(rank.rank)];
+    std::string line = fmt::format("rank {}: arena {} of {} bytes planned", rank.rank, rank.peak, planned.peak);
+    for (const auto& [tag, bytes] : rank.tags) line += fmt::format(", {} {} of {}", tag, bytes, planned.tags.at(tag));
+    log_.info(line);
+  }
+}
+
+void Recorder::end(bool finished, std::optional<uint64_t> peak_resident) {
+  const std::string reason = finished ? "finished" : "stopped by a signal";
+  if (megatron_) megatron_->end(finished);
+  EndEvent event{reason};
+  if (peak_resident) {
+    event.peak_resident = static_cast<double>(*peak_resident);
+    event.promised_resident = static_cast<double>(plan_.resident_bytes);
+    log_.info(fmt::format("the process took {} bytes at most, of {} planned", *peak_resident, plan_.resident_bytes));
+  }
+  metrics_.append(event);
+  log_.info("end: " + reason);
+}
+
+}  // namespace witan

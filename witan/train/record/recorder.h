@@ -1,0 +1,97 @@
+// What rank 0 tells of a run: metrics.jsonl, the progress line or Megatron-LM's log, train.log, TensorBoard's files.
+#pragma once
+
+#include <optional>
+
+#include "witan/base/log.h"
+#include "witan/checkpoint/background_save.h"
+#include "witan/report/eta.h"
+#include "witan/report/metrics.h"
+#include "witan/report/progress.h"
+#include "witan/report/progress_log.h"
+#include "witan/report/step_watch.h"
+#include "witan/train/record/megatron_recorder.h"
+#include "witan/train/record/tensorboard_recorder.h"
+#include "witan/train/run/train_state.h"
+#include "witan/train/run/trainer.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+
+class Recorder {
+ public:
+  Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
+
+  // Opens the file, or goes on with it as it was at `step`, the checkpoint's: what lies beyond is forgotten. The run's
+  // own event is written anew where the run was given another length or layout, with the latter's memory.
+  void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
+
+  // A line of train.log alone, about what was said on the progress line before there was a log.
+  void warn(const std::string& line) { log_.warn(line); }
+  // What the run is about until the next of these calls, where its line says nothing.
+  void begins(StepWatch::Doing what, int64_t step);
+  // So much of the step under way is done, 0 to 1.
+  void done(double share) { watch_.done(share); }
+
+  enum class Line : uint8_t {
+    now,
+    with_evaluation,  // the step is evaluated next: its line waits for that
+  };
+  void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s,
+            Line line = Line::now);
+  // With log_format = megatron, after set-up and after the steps that end a log interval.
+  void setup(const SetupReport& report, const Samples& samples);
+  void interval(const TrainState& state, const megatron_log::Memory& memory,
+                const std::vector<megatron_log::RankTimes>& times);
+  // `times`: empty unless log_format = megatron.
+  void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
+                  const std::vector<megatron_log::RankTimes>& times = {});
+  // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
+  void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
+  void sample(const TrainState& state, const std::string& text);
+  void memory(const std::vector<MemoryEvent>& measured);  // of each rank
+  void end(bool finished, std::optional<uint64_t> peak_resident);
+
+  std::optional<double> bits_per_byte() const { return bits_per_byte_; }
+  int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()
+  double best_gflops() const { return best_gflops_; }     // of the fastest step; 0: there was none
+
+ private:
+  // `stays`: where it is the last step of this call.
+  void show(const TrainState& state, const StepEvent& event, bool stays);
+  TrainStatus status_of(const TrainState& state, const StepEvent& event) const;
+  // No share of the ceiling is above 1: what a step reaches the machine can do.
+  void raise_ceiling(double gflops);
+  double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
+  StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
+  void print(const std::string& text);
+
+  RunConfig config_;
+  RunPlan plan_;
+  const RunFolder& folder_;
+  MetricsWriter metrics_;
+  Log log_;
+  Progress& progress_;
+  RateEstimator rate_;
+  int64_t first_step_ = 1;    // of this call
+  double interval_loss_ = 0;  // summed since the last line of metrics
+  double interval_s_ = 0;
+  int64_t interval_steps_ = 0;
+  std::optional<double> validation_loss_, bits_per_byte_;
+  int64_t evaluated_at_ = 0;
+  double best_gflops_ = 0;
+  bool ceiling_raised_ = false;  // which was said
+  struct Waiting {
+    TrainState state;
+    StepEvent event;
+    bool stays;
+  };
+  std::optional<Waiting> waiting_;     // the line of a step that is being evaluated
+  std::optional<double> params_norm_;  // of the last step that has one
+  std::optional<MegatronRecorder> megatron_;
+  std::optional<TensorboardRecorder> tensorboard_;
+  std::optional<ProgressLog> progress_log_;
+  StepWatch watch_;  // last: its thread ends first
+};
+
+}  // namespace witan

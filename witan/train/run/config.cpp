@@ -1,0 +1,255 @@
+#include "witan/train/run/config.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+Fields DataConfig::fields() {
+  return join(
+      {{"data",
+        {
+            Field{
+                "data", &data,
+                "text to train on: files or folders, separated by commas, as a flag by blanks too (.txt, .jsonl, .gz, "
+                ".zst …); empty: the English text of Debian's perl-doc"},
+            Field{"data_path", &data_path, "prefix of token shards that `witan data` wrote, instead of data"},
+            Field{"tokenizer", &tokenizer, "a Hugging Face tokenizer.json; empty: train one on the data"},
+            Field{"json_key", &json_key, "key of the text in jsonl rows"},
+            Field{"held_out_fraction", &held_out_fraction, "share of the tokens that is never trained on"}.between(1e-6,
+                                                                                                                   0.5),
+            Field{"bad_row_share", &bad_row_share, "more broken jsonl rows than this share stop the run"}.between(0, 1),
+            Field{"replace_invalid_utf8", &replace_invalid_utf8,
+                  "put U+FFFD where text is not UTF-8, instead of refusing it"},
+            Field{"seq_length", &seq_length, "tokens of a sample"}.between(1, 1 << 24),
+            Field{"reset_position_ids", &reset_position_ids, "positions start anew after an end of text"},
+            Field{"reset_attention_mask", &reset_attention_mask, "no attention across an end of text"},
+            Field{"eod_mask_loss", &eod_mask_loss, "no loss for what follows an end of text"},
+        }},
+       {"tokenizer", bpe.fields()}});
+}
+
+void DataConfig::validate() const {
+  require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
+  require<ConfigError>(data_path.empty() || !tokenizer.empty(),
+                       "data_path needs tokenizer: the tokenizer.json that the shards were made with");
+}
+
+Fields TrainConfig::fields() {
+  return {
+      Field{"run", &run, "name of the run: its folder below runs_folder"},
+      Field{"runs_folder", &runs_folder, "where runs live"},
+      Field{"train_iters", &train_iters, "optimizer steps"}.between(1, 1e12),
+      Field{"micro_batch_size", &micro_batch_size, "samples of one forward and backward pass"}.between(1, 1 << 20),
+      Field{"global_batch_size", &global_batch_size, "samples of one optimizer step, over all ranks"}.between(1,
+                                                                                                              1 << 24),
+      Field{"seed", &seed, "of initial weights and of the samples' order"}.at_least(0),
+      Field{"eval_interval", &eval_interval, "steps between looks at the held-out text; 0: at the end alone"}.at_least(
+          0),
+      Field{"eval_iters", &eval_iters, "global batches of held-out text per look, if there are so many"}.at_least(1),
+      Field{"log_interval", &log_interval, "steps between lines of metrics.jsonl"}.at_least(1),
+      Field{"save_interval", &save_interval, "steps between checkpoints; 0: at the end alone"}.at_least(0),
+      Field{"keep_last", &keep_last, "checkpoints kept"}.at_least(1),
+      Field{"check_states", &check_states, "prove after every step that replicas agree and experts are in place"},
+      Field{"most_skipped", &most_skipped, "consecutive steps with non-finite gradients before the run gives up"}
+          .at_least(1),
+      Field{"sample_prompt", &sample_prompt, "what the sample at the end begins with"},
+      Field{"sample_tokens", &sample_tokens, "tokens of the sample at the end, where ranks hold whole blocks; 0: none"}
+          .at_least(0),
+      Field{"sample_temperature", &sample_temperature, "of the sample at the end; 0: the likeliest token"}.at_least(0),
+  };
+}
+
+bool TrainConfig::closes_interval(int64_t step) const {
+  return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0);
+}
+
+Fields LogConfig::fields() {
+  return {
+      Field{"log_format", &log_format, "the progress line and train.log, or Megatron-LM's lines on the standard output"}
+          .one_of({"witan", "megatron"}),
+      Field{"log_throughput", &log_throughput, "log TFLOP/s by Megatron-LM's formula"},
+      Field{"log_params_norm", &log_params_norm, "log the L2 norm of all parameters"},
+      Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "log how many gradients are exactly 0"},
+      Field{"log_progress", &log_progress, "write progress.txt: tokens and FLOPs at every start and checkpoint"},
+      Field{"timing_log_level", &timing_log_level,
+            "timers of Megatron-LM's format: 0: of set-up alone; 1: of a step's parts; 2: of each micro-batch too"}
+          .between(0, 2),
+      Field{"tensorboard_dir", &tensorboard_dir,
+            "where TensorBoard's event files go; empty: RUN/tensorboard; none: nowhere"},
+  };
+}
+
+Fields LoadConfig::fields() {
+  return {
+      Field{"no_load_optim", &no_load_optim, "go on with a checkpoint's weights alone: the optimizer starts afresh"},
+      Field{"no_load_rng", &no_load_rng, "accepted: random numbers have no state that a checkpoint could hold"},
+      Field{"use_checkpoint_opt_param_scheduler", &use_checkpoint_opt_param_scheduler,
+            "the schedules of learning rate and weight decay are the checkpoint's, whatever else is said"},
+  };
+}
+
+Fields RunConfig::fields() {
+  Fields all = join({{"train", train.fields()},
+                     {"log", log.fields()},
+                     {"load", load.fields()},
+                     {"model", model.fields()},
+                     {"data", data.fields()},
+                     {"optimizer", optimizer.fields()},
+                     {"parallel", parallel.fields()}});
+  // Sections stay together, in the order of their first field.
+  std::vector<std::string> order;
+  for (const Field& field : all)
+    if (std::find(order.begin(), order.end(), field.section) == order.end()) order.push_back(field.section);
+  std::stable_sort(all.begin(), all.end(), [&](const Field& a, const Field& b) {
+    return std::find(order.begin(), order.end(), a.section) < std::find(order.begin(), order.end(), b.section);
+  });
+  return all;
+}
+
+DType RunConfig::gradient_dtype() const {
+  const DType compute = model.compute_dtype();
+  return compute == DType::bf16 ? dtype_from_name(parallel.gradient_dtype) : accumulator(compute);
+}
+
+namespace {
+
+// What the kernels of routing hold in a GPU's shared memory and registers.
+void validate_for_gpu(const MoeConfig& moe) {
+  constexpr int64_t kMostExperts = 1024, kMostChosen = 64;
+  require<ConfigError>(moe.num_experts <= kMostExperts, "num_experts = ", moe.num_experts, ": a GPU routes to at most ",
+                       kMostExperts, "; set num_experts to that, or --device cpu");
+  require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosen,
+                       "moe_router_topk = ", moe.moe_router_topk, ": a GPU routes a token to at most ", kMostChosen,
+                       "; set moe_router_topk to that, or --device cpu");
+}
+
+// Throws ConfigError when one of these sizes, by key, cannot be dealt out evenly to `ranks`, which `by` says.
+void validate_division(const char* by, int64_t ranks, const std::vector<std::pair<const char*, int64_t>>& divided) {
+  int64_t common = 0;
+  for (const auto& [key, size] : divided) common = std::gcd(common, size);
+  for (const auto& [key, size] : divided)
+    require<ConfigError>(size % ranks == 0, by, " = ", ranks, ": ", key, " = ", size,
+                         " cannot be divided among so many ranks evenly; ", nearest_divisors(ranks, common));
+}
+
+// Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide (nn/attention.h). `common`
+// is divided by the ranks too.
+void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t common) {
+  const int64_t groups = model.attention.num_query_groups,
+                channels = groups * model.attention.head_dim(model.hidden_size);
+  const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
+  const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
+  require<ConfigError>(works(ranks), "tensor_model_parallel_size = ", ranks, ": num_query_groups = ", groups,
+                       " cannot be divided among so many ranks evenly, nor can ranks among them and their ", channels,
+                       " channels; ", nearest_that_work(ranks, common, all_work));
+}
+
+// What the tensor and expert tensor axes divide.
+void validate_tensor(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const ModelConfig& model = config.model;
+  const int64_t ranks = parallel.tensor_model_parallel_size,
+                of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
+  validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
+  if (ranks == 1) return;
+  std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
+                                                          {"ffn_hidden_size", model.mlp.ffn_hidden_size}};
+  if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
+    divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
+                         config.data.seq_length / parts);
+  validate_division("tensor_model_parallel_size", ranks, divided);
+  int64_t common = 0;
+  for (const auto& [key, size] : divided) common = std::gcd(common, size);
+  validate_query_groups(model, ranks, common);
+  const auto check_entries = [&](const char* key, int64_t entries) {
+    require<ConfigError>(entries >= ranks, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", entries,
+                         " leaves ranks without an entry; set tensor_model_parallel_size to at most ", entries);
+  };
+  check_entries("vocab_size", model.padded_vocab_size());
+  if (model.attention.learned_positions())
+    check_entries("max_position_embeddings", model.attention.max_position_embeddings);
+  require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
+                       " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
+                       "rank brings tokens of its own to the experts");
+  constexpr int64_t kDrawnTogether = 4;
+  require<ConfigError>(
+      model.hidden_dropout == 0 || !parallel.sequence_parallel || model.hidden_size % kDrawnTogether == 0,
+      "sequence_parallel = true with hidden_dropout: hidden_size = ", model.hidden_size, " must be a multiple of ",
+      kDrawnTogether, ", which masks are drawn in; the nearest that works is ",
+      std::max((model.hidden_size + kDrawnTogether / 2) / kDrawnTogether, int64_t{1}) * kDrawnTogether);
+}
+
+// What sequences that are divided among ranks, two chunks each, ask of a run.
+void validate_context(const RunConfig& config) {
+  const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
+  if (size == 1) return;
+  const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
+  require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " does not divide into ", 2 * size,
+                       " equal chunks, two for each rank; ",
+                       nearest_that_work(size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }));
+  const int64_t chunk = length / (2 * size), unit = 8 * size;
+  const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
+    require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped, " draws its masks by 4, and a ",
+                         "chunk of ", chunk, " tokens is cut among them; the nearest seq_length that works is ",
+                         std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
+  };
+  check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
+  check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
+}
+
+// The largest micro-batch below the present one that so many ranks could share the batch in.
+std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
+  if (train.global_batch_size % data_ranks != 0) return "";
+  const int64_t of_rank = train.global_batch_size / data_ranks;
+  int64_t size = std::min(train.micro_batch_size, of_rank);
+  while (of_rank % size != 0) --size;
+  return cat(", micro_batch_size to ", size);
+}
+
+}  // namespace
+
+void RunConfig::validate() const {
+  model.validate();
+  data.validate();
+  optimizer.validate();
+  parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
+  validate_context(*this);
+  validate_tensor(*this);
+  parallel.stage_split(model.num_layers).validate();
+  if (parallel.gradient_dtype == "bfloat16") {
+    require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
+                         model.dtype, ": gradients are not narrower than what they are of");
+    require<ConfigError>(!parallel.deterministic,
+                         "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
+                         "are formed in float32; set gradient_dtype = float32");
+  }
+  if (parallel.on_gpu()) validate_for_gpu(model.moe);
+  const int64_t positions = model.attention.max_position_embeddings;
+  require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
+                       " is more than max_position_embeddings = ", positions,
+                       ": raise max_position_embeddings, or shorten the samples");
+  require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
+                       "micro_batch_size = ", train.micro_batch_size,
+                       " does not divide global_batch_size = ", train.global_batch_size);
+  const int64_t data_ranks = parallel.data_ranks(), batches = micro_batches();
+  require<ConfigError>(batches % data_ranks == 0, "global_batch_size / micro_batch_size = ", batches,
+                       " micro-batches cannot be shared evenly by ",
+                       data_ranks == parallel.ranks ? cat("ranks = ", parallel.ranks)
+                                                    : cat("the ", data_ranks, " ranks that have samples of their own"),
+                       ": set global_batch_size to a multiple of ", train.micro_batch_size * data_ranks,
+                       smaller_micro_batch(train, data_ranks), ", or ranks to ",
+                       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ",
+                       batches);
+  parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  require<ConfigError>(
+      !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
+      "run = \"", train.run, "\" must be a name without slashes; runs_folder says where runs live");
+}
+
+}  // namespace witan

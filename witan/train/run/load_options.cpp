@@ -1,0 +1,45 @@
+#include "witan/train/run/load_options.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/checkpoint/store.h"
+
+namespace witan {
+
+void take_schedule(RunConfig& config, const RunConfig& saved) {
+  OptimizerConfig& now = config.optimizer;
+  now.lr = saved.optimizer.lr;
+  now.min_lr = saved.optimizer.min_lr;
+  now.lr_decay_style = saved.optimizer.lr_decay_style;
+  now.lr_warmup_iters = saved.optimizer.lr_warmup_iters;
+  now.lr_decay_iters = saved.optimizer.lr_decay_iters;
+  now.weight_decay = saved.optimizer.weight_decay;
+}
+
+void fix_length(RunConfig& config, const RunConfig& saved) {
+  OptimizerConfig& now = config.optimizer;
+  if (now.lr_decay_iters == 0) now.lr_decay_iters = std::max(saved.train.train_iters, now.lr_warmup_iters + 1);
+}
+
+std::optional<RunConfig> apply_load_options(RunConfig& config, Progress& progress) {
+  if (config.load.no_load_rng)
+    progress.note("no_load_rng: nothing to leave out; random numbers here are a function of the seed and the step");
+  if (!config.load.use_checkpoint_opt_param_scheduler) return {};
+  std::vector<std::string> warnings;  // train() gives them
+  const auto checkpoint =
+      latest_checkpoint(fs::path(config.train.runs_folder) / config.train.run / "checkpoints", warnings);
+  if (!checkpoint) return {};
+  RunConfig saved;
+  parse_toml(saved.fields(), read_extra_file(*checkpoint, "config.toml"),
+             (checkpoint->folder / "config.toml").string());
+  RunConfig before = config;
+  take_schedule(config, saved);
+  const Fields was = before.fields(), is = config.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != is[i].text())
+      progress.note(cat("not used     ", was[i].name, " = ", was[i].text(), " (the checkpoint's: ", is[i].text(), ")"));
+  return saved;
+}
+
+}  // namespace witan

@@ -1,0 +1,98 @@
+#include "witan/train/run/load_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/tokenizer/tokenizer_json.h"
+#include "witan/train/run/run_folder.h"
+
+namespace witan {
+namespace {
+
+Groups groups_of_one(const RunConfig& config) {
+  return make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+}
+
+// Kernels size their scratch by the pool's threads: it must be the pool that will do the work.
+int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work) {
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  const Groups groups = groups_of_one(config);
+  Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
+  work(stream, model);
+  return stream.arena().high_water();
+}
+
+// The checkpoint's configuration, with the work of all its ranks done by one.
+RunConfig read_config(const Checkpoint& checkpoint) {
+  RunConfig config;
+  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
+  config.parallel = {};
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+  config.model.recompute_granularity = "none";
+  config.validate();
+  return config;
+}
+
+}  // namespace
+
+std::vector<std::string> list_runs(const fs::path& runs_folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(runs_folder, error))
+    if (fs::exists(entry.path() / "config.toml", error)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+fs::path find_run(const fs::path& runs_folder, const std::string& name) {
+  const auto names = list_runs(runs_folder);
+  require<UsageError>(!names.empty(), "there is no run in ", runs_folder.string(),
+                      ": train one first (`witan train`), or say where runs live with --runs-folder");
+  if (name.empty()) return runs_folder / latest_run(runs_folder);
+  require<UsageError>(std::find(names.begin(), names.end(), name) != names.end(), "there is no run ", clipped(name),
+                      " in ", runs_folder.string(), suggestion(name, names), "; it has ",
+                      fmt::format("{}", fmt::join(names, ", ")));
+  return runs_folder / name;
+}
+
+TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
+  TrainedRun run;
+  run.folder = find_run(runs_folder, name);
+  const fs::path checkpoints = run.folder / "checkpoints";
+  auto newest = latest_checkpoint(checkpoints, run.warnings);
+  if (!newest && !run.warnings.empty())
+    throw CheckpointError(
+        fmt::format("{}: no checkpoint is whole: {}", checkpoints.string(), fmt::join(run.warnings, "; ")));
+  require<CheckpointError>(newest.has_value(), run.folder.string(),
+                           " has no checkpoint yet: train it further (`witan train --run ",
+                           run.folder.filename().string(), "`); a stopped run saves one");
+  run.checkpoint = std::move(*newest);
+  run.config = read_config(run.checkpoint);
+  run.tokenizer = std::make_shared<Tokenizer>(parse_tokenizer_json(
+      read_extra_file(run.checkpoint, "tokenizer.json"), (run.checkpoint.folder / "tokenizer.json").string()));
+  require<CheckpointError>(run.tokenizer->vocab_size() <= run.config.model.vocab_size, run.checkpoint.folder.string(),
+                           ": the tokenizer has ", run.tokenizer->vocab_size(), " entries, the model only ",
+                           run.config.model.vocab_size);
+  return run;
+}
+
+RunData open_run_data(const TrainedRun& run) {
+  const std::string& shards = run.config.data.data_path;
+  return open_run_data(run.config, run.tokenizer, shards.empty() ? run.folder / "data" / "tokens" : fs::path(shards));
+}
+
+TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
+    : groups_(groups_of_one(run.config)),
+      pool_(threads),
+      stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
+      model_(stream_, run.config.model, 0, groups_.model_axes(run.config.parallel)) {
+  std::vector<StateTensor> weights;
+  for (const Parameter* parameter : model_.parameters())
+    weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
+  load_tensors(run.checkpoint, weights, Extra::allow);
+}
+
+}  // namespace witan

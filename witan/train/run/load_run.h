@@ -1,0 +1,64 @@
+// A trained run, opened for reading: its newest whole checkpoint, and the model in it on one rank of the CPU. Nothing
+// is written and nothing locked, so that a run can be read while it trains.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/checkpoint/store.h"
+#include "witan/model/transformer.h"
+#include "witan/parallel/groups.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/config.h"
+#include "witan/train/run/run_data.h"
+
+namespace witan {
+
+// Names of the runs in `runs_folder`, sorted.
+std::vector<std::string> list_runs(const fs::path& runs_folder);
+
+// The folder of the named run, or with "" of the latest one. Throws UsageError when there is none, naming those that
+// there are.
+fs::path find_run(const fs::path& runs_folder, const std::string& name);
+
+struct TrainedRun {
+  fs::path folder;
+  Checkpoint checkpoint;
+  RunConfig config;  // the checkpoint's own copy, for one rank that holds all experts
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+};
+
+// Opens the newest whole checkpoint of find_run(). Throws UsageError, and CheckpointError when the run has no whole
+// checkpoint (yet).
+TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
+
+// The run's held-out text and training text as they were divided for training, from its token shards. Throws DataError,
+// CorruptionError, IoError.
+RunData open_run_data(const TrainedRun& run);
+
+// The run's model with the checkpoint's weights.
+class TrainedModel {
+ public:
+  // What the model is for: it runs on the meta device first, so that the arena is as large as it needs.
+  using Work = std::function<void(Stream& stream, Transformer& model)>;
+
+  // Throws CheckpointError when the weights are damaged or of another model, OutOfMemoryError.
+  TrainedModel(const TrainedRun& run, int threads, const Work& work);
+  TrainedModel(const TrainedModel&) = delete;
+  TrainedModel& operator=(const TrainedModel&) = delete;
+
+  Stream& stream() { return stream_; }
+  Transformer& model() { return model_; }
+
+ private:
+  Groups groups_;  // of a world of one
+  ThreadPool pool_;
+  Stream stream_;
+  Transformer model_;
+};
+
+}  // namespace witan

@@ -1,0 +1,194 @@
+#include "witan/train/run/run_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "witan/base/counted.h"
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/data/bigram.h"
+#include "witan/data/prepare.h"
+#include "witan/train/run/train_tokenizer.h"
+
+namespace witan {
+namespace {
+
+CorpusOptions corpus_options(const DataConfig& config) {
+  CorpusOptions options;
+  options.json_key = config.json_key;
+  options.bad_row_share = config.bad_row_share;
+  options.replace_invalid_utf8 = config.replace_invalid_utf8;
+  return options;
+}
+
+Sources checked_sources(const DataConfig& config) {
+  Sources sources = find_sources(config.data.empty() ? default_corpus() : paths_of({config.data}));
+  check_encoding(sources.files, corpus_options(config));
+  return sources;
+}
+
+// Whether the run has come so far that what lies in its folder is its own.
+bool has_saved(const RunFolder& folder) {
+  return !step_folders(folder.checkpoints()).empty();
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder,
+                                                const Sources& sources, Progress& progress) {
+  const fs::path path = folder.tokenizer();
+  if (has_saved(folder) && fs::exists(path)) return std::make_shared<Tokenizer>(Tokenizer::load(path));
+  if (config.tokenizer.empty())
+    return std::make_shared<Tokenizer>(
+        trained_tokenizer(path, config.bpe, sources.files, corpus_options(config), progress));
+  const auto given = std::make_shared<Tokenizer>(Tokenizer::load(config.tokenizer));
+  given->save(path);
+  return given;
+}
+
+// Of the files behind `prefix`: their sizes and first bytes, which the lengths of all documents are among.
+std::string fingerprint(const fs::path& prefix) {
+  constexpr size_t kMost = 64 << 20;
+  Hasher hasher;
+  for (const char* suffix : {"", ".idx", ".bin"}) {
+    const fs::path path = prefix.string() + suffix;
+    if (!fs::is_regular_file(path)) continue;
+    const MappedFile file(path);
+    const uint64_t size = file.bytes().size();
+    hasher.update(&size, sizeof size);
+    hasher.update(file.bytes().data(), std::min<size_t>(size, kMost));
+  }
+  return hasher.hex();
+}
+
+// Adds to `warnings`.
+fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sources& sources,
+                  const std::shared_ptr<const Tokenizer>& tokenizer, Progress& progress,
+                  std::vector<std::string>& warnings) {
+  const double start = progress.now();
+  fs::create_directories(folder.tokens().parent_path());
+  PrepareOptions options;
+  options.corpus = corpus_options(config);
+  options.split = split_options(config);
+  options.threads = usable_cores();
+  TaskProgress tokenizing(progress, "tokenizing",
+                          static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
+  const PreparedDataset prepared =
+      prepare_dataset(sources.files, text_encoder(tokenizer), folder.tokens(), options,
+                      [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
+  const CorpusStatistics& corpus = prepared.corpus;
+  // Else the run is about to say that the text is too short for it.
+  if (std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
+    progress.note(
+        cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
+            counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
+            " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
+            prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
+  std::vector<std::string> losses = describe_losses(corpus);
+  const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
+  if (corpus.bad_rows > 0) losses.front() += cat("; see ", quarantine.string(), ".quarantine.jsonl");
+  std::ranges::move(losses, std::back_inserter(warnings));
+  return prepared.prefix;
+}
+
+}  // namespace
+
+SplitOptions split_options(const DataConfig& config) {
+  return {config.held_out_fraction, config.seq_length + 1};
+}
+
+BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
+  BatchOptions options;
+  options.end_of_text = tokenizer.end_of_text();
+  options.reset_position_ids = config.reset_position_ids;
+  options.reset_attention_mask = config.reset_attention_mask;
+  options.eod_mask_loss = config.eod_mask_loss;
+  options.vocab_size = tokenizer.vocab_size();
+  validate(options);
+  return options;
+}
+
+RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
+  const int64_t length = config.data.seq_length;
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  const auto split = split_documents(open_tokens(prefix, tokenizer->end_of_text()), split_options(config.data));
+  return {.tokenizer = tokenizer,
+          .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true}),
+          .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false}),
+          .batch = batch_options(config.data, *tokenizer),
+          .fingerprint = fingerprint(prefix)};
+}
+
+void check_sources(const DataConfig& config) {
+  if (config.data_path.empty()) checked_sources(config);
+}
+
+RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
+  const DataConfig& data = config.data;
+  if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
+  const fs::path shards = folder.tokens().string() + ".idx";
+  if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
+    progress.note(cat("text         the tokens that the run was begun with, ", folder.tokens().string()));
+    return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
+  }
+  const Sources sources = checked_sources(data);
+  std::vector<std::string> warnings;
+  if (!sources.skipped.empty()) warnings.push_back("left out: " + describe_skipped(sources.skipped));
+  auto warn = [&, said = size_t{0}]() mutable {
+    for (; said < warnings.size(); ++said) progress.note("warning: " + warnings[said]);
+  };
+  warn();  // before work that may take long
+  const auto tokenizer = find_tokenizer(data, folder, sources, progress);
+  const fs::path tokens = tokenize(data, folder, sources, tokenizer, progress, warnings);
+  warn();
+  RunData opened = open_run_data(config, tokenizer, tokens);
+  opened.warnings = std::move(warnings);
+  return opened;
+}
+
+RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {
+  const fs::path tokens = config.data.data_path.empty() ? folder.tokens() : fs::path(config.data.data_path);
+  return open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
+}
+
+std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank) {
+  const int64_t size = config.train.micro_batch_size, ranks = config.parallel.data_ranks();
+  const int64_t samples =
+      std::min(config.train.eval_iters * config.train.global_batch_size, data.held_out->per_epoch());
+  const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < per_rank; ++i) {
+    const int64_t first = (rank * per_rank + i) * size;
+    Batch batch = make_batch(*data.held_out, first, size, data.batch);
+    const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
+    for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target)
+      batch.loss_mask[target] = 0;
+    batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer) {
+  double bytes = 0;
+  for (const Batch& batch : batches)
+    for (size_t i = 0; i < batch.targets.size(); ++i)
+      if (batch.loss_mask[i] > 0 && batch.targets[i] != tokenizer.end_of_text())
+        bytes += static_cast<double>(tokenizer.token_bytes(batch.targets[i]).size());
+  return bytes;
+}
+
+double bigram_bits_per_byte(const RunData& data, const std::vector<Batch>& batches) {
+  const BigramModel model =
+      count_bigrams(data.train->dataset(), data.tokenizer->vocab_size(), data.tokenizer->end_of_text());
+  double bits = 0;
+  for (const Batch& batch : batches)
+    for (size_t i = 0; i < batch.targets.size(); ++i)
+      if (batch.loss_mask[i] > 0) bits -= std::log2(model.probability(batch.tokens[i], batch.targets[i]));
+  const double bytes = target_bytes(batches, *data.tokenizer);
+  return bytes > 0 ? bits / bytes : 0;
+}
+
+}  // namespace witan

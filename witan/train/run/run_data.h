@@ -1,0 +1,58 @@
+// From text to the samples of a run: tokenizer, token shards, training and held-out parts, and the bigram line to beat.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "witan/data/batch.h"
+#include "witan/data/samples.h"
+#include "witan/data/split.h"
+#include "witan/report/progress.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/config.h"
+#include "witan/train/run/run_folder.h"
+
+namespace witan {
+
+struct RunData {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Samples> train, held_out;
+  BatchOptions batch;
+  std::string fingerprint;                 // of the tokens: a run resumes with those it began with
+  std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
+};
+
+// How much of the text is held out, the same for a run and for who prepares its shards.
+SplitOptions split_options(const DataConfig& config);
+
+// How batches treat ends of text. Throws ConfigError when an option needs one and the tokenizer has none.
+BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer);
+
+// Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
+RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
+
+// Whether there is text where the config says, and it is UTF-8 as far as a look at each file's beginning shows. Throws
+// DataError, CorruptionError, IoError.
+void check_sources(const DataConfig& config);
+
+// Trains or loads the tokenizer (its copy lies in the run folder from then on) and tokenizes the text, unless that was
+// done before, from the same text with the same options: what a start that ended early has left is no more than work
+// that need not be done again. A run that has saved a checkpoint resumes with the tokenizer and the tokens in its
+// folder, wherever the text is by then.
+// Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
+RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
+
+// What prepare_run_data() of another process of the run, which is done, left in the folder.
+RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder);
+
+// The held-out batches of one look, for one rank: the same samples at every look. All ranks get equally many batches;
+// where samples run out, batches without targets fill up.
+std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank);
+
+// UTF-8 bytes of text that the batches' targets stand for.
+double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer);
+
+// Bits per byte of an interpolated Kneser-Ney bigram model of the training tokens, on the targets of the batches.
+double bigram_bits_per_byte(const RunData& data, const std::vector<Batch>& batches);
+
+}  // namespace witan

@@ -1,0 +1,99 @@
+#include "witan/train/run/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// What an early end leaves there is found by the next start that is staged, so there is one name for it.
+fs::path stage_path(const fs::path& run) {
+  return run.parent_path() / cat(".", run.filename().string(), ".fresh");
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Access access)
+    : place_(runs_folder / name), path_(access == Access::stage ? stage_path(place_) : place_) {
+  if (access == Access::share) {
+    require<IoError>(fs::is_directory(path_), "cannot see the run folder ", path_.string(),
+                     ", which rank 0 made: all hosts must share it");
+    return;
+  }
+  std::error_code error;
+  fs::create_directories(path_, error);
+  require<IoError>(!error, "cannot create the run folder ", path_.string(), ": ", error.message());
+  const fs::path lock = path_ / ".lock";
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  require<IoError>(lock_ >= 0, "cannot write to the run folder ", path_.string(), ": ", std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock_);
+    throw ConfigError(
+        cat("another process is training ", place_.string(), ": wait for it, or pick another name with --run"));
+  }
+  for (const fs::path& written : {path_, path_ / "data"}) AtomicFile::remove_left_overs(written);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ < 0) return;
+  if (empty()) {
+    std::error_code none;
+    fs::remove(path_ / ".lock", none);
+    fs::remove(path_, none);
+  }
+  ::close(lock_);
+}
+
+bool RunFolder::empty() const {
+  std::error_code unknown;
+  const auto entries = std::distance(fs::directory_iterator(path_, unknown), fs::directory_iterator());
+  return !unknown && entries == 1;
+}
+
+void RunFolder::move_to(const fs::path& path) {
+  std::error_code error;
+  fs::rename(path_, path, error);
+  require<IoError>(!error, "cannot move ", path_.string(), " to ", path.string(), ": ", error.message());
+  path_ = path;
+}
+
+fs::path RunFolder::replace(RunFolder& old) {
+  const fs::path runs_folder = place_.parent_path();
+  old.move_to(archive_path(runs_folder, place_.filename().string()));
+  try {
+    move_to(place_);
+  } catch (const IoError&) {
+    old.move_to(place_);
+    throw;
+  }
+  fsync_folder(runs_folder);
+  return old.path();
+}
+
+fs::path archive_path(const fs::path& runs_folder, const std::string& name) {
+  fs::path to;
+  for (int i = 1; to.empty() || fs::exists(to); ++i) to = runs_folder / cat(name, ".", i);
+  return to;
+}
+
+std::string latest_run(const fs::path& runs_folder) {
+  std::error_code error;
+  std::string latest;
+  fs::file_time_type newest;
+  for (const auto& entry : fs::directory_iterator(runs_folder, error)) {
+    const auto written = fs::last_write_time(entry.path() / "config.toml", error);
+    if (error || (!latest.empty() && written <= newest)) continue;
+    latest = entry.path().filename();
+    newest = written;
+  }
+  return latest;
+}
+
+}  // namespace witan

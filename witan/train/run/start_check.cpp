@@ -1,0 +1,65 @@
+#include "witan/train/run/start_check.h"
+
+#include <algorithm>
+
+#include "witan/base/threads.h"
+#include "witan/train/run/everyone.h"
+#include "witan/train/step/device.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+namespace {
+
+// A pipeline is full with as many micro-batches as it has stages, and interleaves that many of a chunk. They divide a
+// rank's own, which some layouts want to be a power of two or a multiple of the stages.
+int64_t micro_batches_that_show_all(const RunConfig& config, const Layout& layout) {
+  const int64_t own = config.micro_batches() / layout.data_ranks();
+  const int64_t stages = config.parallel.pipeline_model_parallel_size;
+  const auto fits = [&](int64_t count) { return own % count == 0 && (own % stages != 0 || count % stages == 0); };
+  int64_t count = std::min(own, 2 * stages);
+  while (!fits(count)) --count;
+  return count;
+}
+
+}  // namespace
+
+Settings settings_of(RunConfig config) {
+  Settings settings;
+  for (const Field& field : config.fields())
+    if (field.name != "threads") settings.emplace_back(field.name, field.text());
+  return settings;
+}
+
+void require_same_settings(World& world, int rank, const Settings& settings) {
+  if (world.size() == 1) return;
+  Everyone everyone(world, rank, "settings");
+  require_same_settings(everyone.stream(), everyone.group(), settings);
+}
+
+CallSchedule schedule_of_step(const RunConfig& config, const Layout& layout, int rank, PeerAccess peers) {
+  const int64_t own = micro_batches_that_show_all(config, layout);
+  RunConfig shorter = config;
+  shorter.train.global_batch_size = own * config.train.micro_batch_size * layout.data_ranks();
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta, rank, device_of(config, 0).kind}, Arena::meta(), pool);
+  const Groups groups = make_meta_groups(layout, rank, peers);
+  Engine engine(stream, groups, shorter);
+  CallSchedule schedule;
+  for (const Axes& axes : layout.group_axes()) schedule.follow(groups.over(axes), layout.mesh().ranks(rank, axes));
+  schedule.follow(groups.embedding(), layout.embedding_ranks(rank));
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  engine.step(std::vector<Batch>(static_cast<size_t>(own), batch), 1, 0);
+  for (Group* group : groups.all()) group->observe(nullptr);
+  return schedule;
+}
+
+void require_same_schedule(World& world, int rank, const CallSchedule& schedule) {
+  if (world.size() == 1) return;
+  Everyone everyone(world, rank, "schedule");
+  require_same_schedule(everyone.stream(), everyone.group(), schedule);
+}
+
+}  // namespace witan

@@ -1,0 +1,101 @@
+#include "witan/train/run/train_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+#include "witan/data/shard_manifest.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kRecordFormat = "witan-tokenizer-record";
+constexpr int kRecordVersion = 1;  // another one when the same text and options train another tokenizer
+constexpr uint64_t kMostRecordBytes = 1 << 30;
+
+// All that the tokenizer depends on.
+nlohmann::json training_key(BpeTrainerConfig config, const std::vector<Source>& sources, const CorpusOptions& options) {
+  nlohmann::json trainer = {{"special_tokens", config.special_tokens}, {"text_bytes", kTokenizerText}};
+  for (const Field& field : config.fields()) trainer[field.name] = field.text();
+  return {{"sources", sources_key(sources)}, {"options", options_key(options)}, {"trainer", trainer}};
+}
+
+std::string hash_of(const fs::path& path) {
+  const MappedFile file(path);
+  return hash_hex(file.bytes().data(), file.bytes().size());
+}
+
+// Whether the tokenizer is there as it was trained from what the key says. A record that cannot be read counts as none.
+bool is_trained_from(const fs::path& path, const nlohmann::json& key) try {
+  const fs::path record_path = tokenizer_record(path);
+  const nlohmann::json record = parse_json(read_file(record_path, kMostRecordBytes), record_path.string());
+  return record.at("format") == kRecordFormat && record.at("version") == kRecordVersion && record.at("key") == key &&
+         record.at("xxh3_128") == hash_of(path);
+} catch (const nlohmann::json::exception&) {
+  return false;
+} catch (const CorruptionError&) {
+  return false;
+} catch (const IoError&) {
+  return false;
+}
+
+}  // namespace
+
+fs::path tokenizer_record(const fs::path& path) {
+  return path.parent_path() / cat(path.stem().string(), ".record.json");
+}
+
+uint64_t total_bytes(const std::vector<Source>& sources) {
+  uint64_t bytes = 0;
+  for (const Source& source : sources) bytes += source.bytes;
+  return bytes;
+}
+
+Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Source>& sources,
+                          const CorpusOptions& options, Progress& progress) {
+  const double start = progress.now();
+  BpeTrainer trainer(config);
+  uint64_t used = 0;
+  TaskProgress counting(progress, "reading text", static_cast<double>(std::max<uint64_t>(total_bytes(sources), 1)),
+                        "B");
+  read_corpus(sources, options, [&](const Document& document) {
+    if (used < kTokenizerText) trainer.add(document.text);
+    used += document.text.size();
+    counting.update(static_cast<double>(document.source_bytes));
+  });
+  TaskProgress merging(progress, "training the tokenizer", static_cast<double>(config.vocab_size), "merges");
+  Tokenizer tokenizer = trainer.train([&](int64_t done, int64_t) { merging.update(static_cast<double>(done)); });
+  progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, trained on ",
+                    format_bytes(static_cast<double>(std::min(used, kTokenizerText))), " of text in ",
+                    format_duration(progress.now() - start)));
+  return tokenizer;
+}
+
+Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config, const std::vector<Source>& sources,
+                            const CorpusOptions& options, Progress& progress) {
+  const nlohmann::json key = training_key(config, sources, options);
+  if (is_trained_from(path, key)) {
+    Tokenizer tokenizer = Tokenizer::load(path);
+    progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, ", path.string(),
+                      " (trained before)"));
+    return tokenizer;
+  }
+  if (fs::exists(path))
+    progress.note(
+        cat("tokenizer    trained anew: ", path.string(), " is not known to be of this text and these options"));
+  const fs::path record = tokenizer_record(path);
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  std::error_code absent;
+  fs::remove(record, absent);  // the last one's: it is not of what is written next
+  Tokenizer tokenizer = train_tokenizer(config, sources, options, progress);
+  tokenizer.save(path);
+  const nlohmann::json written = {
+      {"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", hash_of(path)}};
+  write_file_atomically(record, written.dump(1) + "\n");
+  return tokenizer;
+}
+
+}  // namespace witan

@@ -1,0 +1,413 @@
+#include "witan/train/run/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "witan/base/resident.h"
+#include "witan/base/stopwatch.h"
+#include "witan/base/threads.h"
+#include "witan/checkpoint/background_save.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/data/loader.h"
+#include "witan/generate/generator.h"
+#include "witan/tensor/trail.h"
+#include "witan/train/record/recorder.h"
+#include "witan/train/run/start_check.h"
+#include "witan/train/run/train_state.h"
+#include "witan/train/signals/debug_wait.h"
+#include "witan/train/signals/signals.h"
+#include "witan/train/step/device.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What all ranks of a run share, read-only but for the recorder, which rank 0 alone touches.
+struct Run {
+  const RunConfig& config;
+  const RunPlan& plan;
+  const RunData& data;
+  const RunStart& start;
+  std::string tokenizer;  // tokenizer.json, for the checkpoints
+  double bytes = 0;       // of text in one look at the held-out part
+  Recorder* recorder;     // in rank 0's process; null in others
+};
+
+// What an optimizer would begin again without: all that is neither a value nor its float32 master.
+bool is_optimizer_state(const StateTensor& tensor) {
+  return tensor.name.find('/') != std::string::npos && !tensor.name.starts_with("master/");
+}
+
+// bytes [1 + kMemoryTags]: the peak, then each tag's.
+std::vector<int64_t> measured_memory(const Arena& arena) {
+  std::vector<int64_t> bytes = {arena.high_water()};
+  for (int tag = 0; tag < kMemoryTags; ++tag) bytes.push_back(arena.peak(static_cast<MemoryTag>(tag)));
+  return bytes;
+}
+MemoryEvent memory_event(int rank, std::span<const int64_t> bytes) {
+  MemoryEvent memory;
+  memory.rank = rank;
+  memory.peak = bytes[0];
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = bytes[static_cast<size_t>(tag) + 1];
+  return memory;
+}
+
+// One rank, on its own thread.
+class RankTrainer {
+ public:
+  RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
+      : run_(run),
+        pool_(static_cast<int>(run.config.parallel.threads)),
+        stream_(device_of(run.config, world.local_rank(rank)),
+                reserve_arena(device_of(run.config, world.local_rank(rank)),
+                              run.plan.memory[static_cast<size_t>(rank)].peak),
+                pool_),
+        groups_(made_alike(world, make_groups(world, layout, rank, stream_, sums_of(run.config)), run.config)),
+        engine_(stream_, groups_, run.config),
+        saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
+        tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
+        held_out_(held_out_batches(run.data, run.config, layout.data_rank(rank))) {
+    state_.data = run.data.fingerprint;
+    engine_.before_update([this] { finish_save(); });
+    if (leads()) engine_.after_pass([this](double share) { run_.recorder->done(share); });
+  }
+
+  // Returns whether the run is finished.
+  bool train() {
+    if (run_.start.from) resume();
+    // Not before: what cannot train, or go on, must not change what the run is.
+    if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
+    const double set_up_s = since_.seconds();
+    Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
+    if (run_.config.log.megatron()) tell_setup(set_up_s);
+    const int64_t total = run_.config.train.train_iters;
+    bool stop = false;
+    while (state_.step < total && !stop) {
+      stop = step(loader);
+      if (due(run_.config.train.eval_interval)) evaluate();
+      if (due(run_.config.train.save_interval) || stop) begin_save();
+    }
+    begins(StepWatch::Doing::saving, state_.step);
+    finish_save();
+    begins(StepWatch::Doing::nothing, state_.step);
+    tracer_.finish();
+    return state_.step >= total;
+  }
+
+  std::string sample() {
+    const auto& train = run_.config.train;
+    if (!run_.config.writes_sample()) return {};
+    const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
+    if (prompt.empty()) return {};
+    GenerateOptions options;
+    options.max_tokens = tokens_that_fit(engine_.model(), static_cast<int64_t>(prompt.size()), train.sample_tokens);
+    if (options.max_tokens == 0) return {};
+    options.vocab_size = run_.data.tokenizer->vocab_size();
+    options.end_of_text = run_.data.tokenizer->end_of_text();
+    options.sampler.temperature = train.sample_temperature;
+    options.sampler.seed = static_cast<uint64_t>(train.seed);
+    const TrailScope trail(stream_, Trail::Phase::sample);
+    const auto tokens = generate(stream_, engine_.model(), prompt, options);
+    const std::string text = run_.data.tokenizer->decode(tokens);
+    if (leads()) run_.recorder->sample(state_, text);
+    return text;
+  }
+
+  const TrainState& state() const { return state_; }
+
+  // Of every rank, by rank; all together.
+  std::vector<MemoryEvent> memory() {
+    constexpr int64_t kFigures = kMemoryTags + 1;
+    Stream& stream = saving_.stream();
+    Group& group = saving_.world();
+    const Tensor all = stream.empty({group.size() * kFigures}, DType::i64, MemoryTag::communication);
+    const Tensor own = all.narrow(0, group.rank() * kFigures, kFigures);
+    std::ranges::copy(measured_memory(stream_.arena()), own.data<int64_t>());
+    group.all_gather(stream, all, own);
+    std::vector<MemoryEvent> events;
+    for (int rank = 0; rank < group.size(); ++rank)
+      events.push_back(memory_event(rank, all.span<int64_t>().subspan(static_cast<size_t>(rank * kFigures), kFigures)));
+    return events;
+  }
+
+ private:
+  // The groups, of ranks that will make the same calls of them.
+  static Groups made_alike(World& world, Groups groups, const RunConfig& config) {
+    const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
+    require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
+    return groups;
+  }
+
+  bool leads() const { return groups_.rank() == 0; }
+
+  // A step that is a multiple of the interval, or the last one.
+  bool due(int64_t interval) const {
+    return state_.step == run_.config.train.train_iters || (interval > 0 && state_.step % interval == 0);
+  }
+
+  LoaderOptions loader_options() const {
+    LoaderOptions options;
+    options.micro_batch_size = run_.config.train.micro_batch_size;
+    options.global_batch_size = run_.config.train.global_batch_size;
+    options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
+    options.data_parallel_size = groups_.layout().data_ranks();
+    options.batch = run_.data.batch;
+    return options;
+  }
+
+  void resume() {
+    const Checkpoint& from = *run_.start.from;
+    const TrailScope trail(saving_.stream(), Trail::Phase::loading);
+    const bool anew = run_.config.load.no_load_optim;
+    std::vector<StateTensor> tensors = engine_.state();
+    if (anew) std::erase_if(tensors, is_optimizer_state);
+    stream_.wait();  // for zeros that the engine began with
+    load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
+    state_ = TrainState::from_json(from.scalars);
+    if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
+    require<DataError>(
+        state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
+        " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
+        "(--run NAME), or start anew (--fresh)");
+  }
+
+  // Returns whether a rank was asked to stop.
+  bool step(Loader& loader) {
+    const auto start = Clock::now();
+    begins(StepWatch::Doing::step, state_.step + 1);
+    stream_.trail().step = state_.step + 1;
+    tracer_.before_step(state_.step + 1);
+    const double waited = loader.waited_seconds();
+    const auto batches = next_batches(loader);
+    StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
+    const auto& config = run_.config;
+    if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
+      result.params_norm = engine_.params_norm();
+    const double seconds = seconds_since(start);
+    tracer_.after_step(state_.step + 1);
+    result.times.batch = loader.waited_seconds() - waited;
+    ++state_.step;
+    state_.consumed_samples += run_.config.train.global_batch_size;
+    state_.updates += result.skipped ? 0 : 1;
+    state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
+    state_.elapsed_s += seconds;
+    if (leads())
+      run_.recorder->step(state_, result, seconds, result.times.batch,
+                          due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
+    if (config.log.megatron()) tell_interval(result.times);
+    require<DivergedError>(state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ",
+                           state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
+                           run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
+                                                     : "Nothing was saved yet; start again",
+                           " with a smaller --lr, or look at the data");
+    return result.stop;
+  }
+
+  void begins(StepWatch::Doing what, int64_t step) {
+    if (leads()) run_.recorder->begins(what, step);
+  }
+
+  std::vector<Batch> next_batches(Loader& loader) {
+    const StepTracer::Wait wait(tracer_, "data");
+    return loader.next();
+  }
+
+  void evaluate() {
+    const Stopwatch evaluating;
+    begins(StepWatch::Doing::evaluation, state_.step);
+    const Evaluation evaluation = engine_.evaluate(held_out_);
+    std::vector<megatron_log::RankTimes> times;
+    if (run_.config.log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
+    if (leads()) run_.recorder->evaluation(state_, evaluation, run_.bytes, times);
+  }
+
+  // Of Megatron-LM's log; calls of all ranks.
+  void tell_setup(double set_up_s) {
+    SetupReport report;
+    report.times = gather_times(stream_, world(),
+                                {{"model-and-optimizer-setup", set_up_s},
+                                 {"train/valid/test-data-iterators-setup", since_.seconds() - set_up_s}});
+    if (!leads()) return;
+    for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
+    report.buckets = describe_buckets(engine_.gradients());
+    run_.recorder->setup(report, *run_.data.train);
+  }
+  void tell_interval(const StepTimes& times) {
+    interval_times_ += times;
+    ++interval_steps_;
+    if (state_.step % run_.config.train.log_interval != 0) return;
+    const auto gathered =
+        gather_times(stream_, world(), named(interval_times_, run_.config.log.timing_log_level), interval_steps_);
+    const Arena& arena = stream_.arena();
+    if (leads())
+      run_.recorder->interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()}, gathered);
+    interval_times_ = {};
+    interval_steps_ = 0;
+  }
+  Group& world() { return groups_.world(); }
+
+  // From here on to finish_save() the checkpoint is written while training goes on.
+  void begin_save() {
+    const auto start = Clock::now();
+    CheckpointContent content;
+    content.step = state_.step;
+    content.tensors = engine_.state();
+    content.scalars = state_.to_json();
+    if (leads()) {
+      RunConfig config = run_.config;
+      config.load = {};  // how this call began is no part of the run
+      content.files = {{"config.toml", write_toml(config.fields())}, {"tokenizer.json", run_.tokenizer}};
+    }
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config.train.keep_last, StopSignals::saved);
+    paused_s_ = seconds_since(start);
+  }
+
+  // Before anything changes that a checkpoint holds, and before the run ends.
+  void finish_save() {
+    const auto start = Clock::now();
+    const StepTracer::Wait wait(tracer_, "save");
+    const auto saved = saving_.finish();
+    saved_ = saved_ || saved;
+    if (saved && leads()) run_.recorder->saved(state_, *saved, paused_s_ + seconds_since(start));
+  }
+
+  const Stopwatch since_;
+  const Run& run_;
+  ThreadPool pool_;
+  Stream stream_;
+  Groups groups_;
+  Engine engine_;
+  BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
+  double paused_s_ = 0;    // that training was held up by beginning the save under way
+  StepTracer tracer_;
+  bool saved_ = false;  // a checkpoint was written since this call began
+  std::vector<Batch> held_out_;
+  TrainState state_;
+  StepTimes interval_times_;
+  int64_t interval_steps_ = 0;
+};
+
+// Figures are no reason to lose a run.
+bool set_damaged_metrics_aside(const RunFolder& folder) {
+  if (!fs::exists(folder.metrics())) return false;
+  try {
+    read_metrics(folder.metrics());
+    return false;
+  } catch (const CorruptionError&) {
+    fs::rename(folder.metrics(), folder.metrics().string() + ".damaged");
+    return true;
+  }
+}
+
+}  // namespace
+
+RunStart find_start(const RunFolder& folder) {
+  RunStart start{folder, {}, {}, {}};
+  start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
+  if (!start.from && !start.warnings.empty())
+    throw CheckpointError(
+        fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
+                    folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
+  return start;
+}
+
+namespace {
+
+// Opens what rank 0 writes, and fills in what only it needs.
+void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& event, RunResult& result,
+                   Progress& progress) {
+  const RunStart& start = run.start;
+  const RunFolder& folder = start.folder;
+  if (start.aids.trace) remove_traces(folder);
+  if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  if (start.from && set_damaged_metrics_aside(folder))
+    progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
+  run.recorder = &recorder.emplace(run.config, run.plan, folder, progress);
+  for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
+  for (const std::string& warning : run.data.warnings) recorder->warn(warning);
+
+  if (run.config.train.sample_tokens > 0 && !run.config.writes_sample())
+    progress.note("sample       none: no rank holds the whole model; witan generate loads it");
+  RunConfig one = run.config;  // all held-out batches, as one rank would get them
+  one.parallel = {.ranks = 1};
+  const auto held_out = held_out_batches(run.data, one, 0);
+  run.bytes = target_bytes(held_out, *run.data.tokenizer);
+  const double baseline = bigram_bits_per_byte(run.data, held_out);
+  if (start.from)
+    progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
+                              run.config.train.train_iters));
+  recorder->begin(event, baseline, start.step());
+  result.baseline_bits_per_byte = baseline;
+}
+
+void end_records(Recorder& recorder, RunResult& result) {
+  result.bits_per_byte = recorder.bits_per_byte();
+  result.evaluated_at = recorder.evaluated_at();
+  result.best_gflops = recorder.best_gflops();
+  if (const auto resident = read_resident()) result.peak_resident = resident->peak;
+  recorder.memory(result.memory);
+  recorder.end(result.finished, result.peak_resident);
+}
+
+void begin_debugging(const RunStart& start, World& world, int rank) {
+  if (std::ranges::find(start.aids.debug_ranks, rank) == start.aids.debug_ranks.end()) return;
+  wait_for_debugger(world, rank, start.folder.debug_rank(rank), start.aids.out);
+}
+
+}  // namespace
+
+RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+                const RunEvent& event, Progress& progress, World* world) {
+  std::optional<ThreadWorld> threads;
+  const ThreadWorldOptions options{.deadline_seconds = config.parallel.deadline_seconds(),
+                                   .debug_ranks = start.aids.debug_ranks};
+  if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks), options);
+  Run run{config, plan, data, start, read_file(start.folder.tokenizer()), 0, nullptr};
+  std::optional<Recorder> recorder;
+  RunResult result;
+  result.resumed_from = start.step();
+  world->first([&] {
+    begin_records(run, recorder, event, result, progress);
+    return "";
+  });
+
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  const StopSignals signals(StopSignals::Answer::stop,
+                            world->runs(0) ? StopSignals::Voice::loud : StopSignals::Voice::silent);
+  if (start.from) StopSignals::saved();
+  restart_resident_peak();  // reading text and measuring ceilings have given back what they took
+  const auto train_rank = [&](int rank) {
+    require_same_settings(*world, rank, settings_of(config));
+    begin_debugging(start, *world, rank);
+    if (rank == 0) run.recorder->begins(StepWatch::Doing::set_up, start.step() + 1);
+    RankTrainer trainer(run, *world, layout, rank);
+    const bool finished = trainer.train();
+    const std::string sample = finished ? trainer.sample() : std::string();
+    const std::vector<MemoryEvent> memory = trainer.memory();
+    if (rank != 0 && world->runs(0)) return;
+    result.finished = finished;
+    result.step = trainer.state().step;
+    result.sample = sample;
+    result.memory = memory;
+  };
+  try {
+    world->run(train_rank);
+  } catch (...) {
+    if (recorder && start.aids.trace) merge_traces(start.folder, world->size());
+    throw;
+  }
+  if (recorder) end_records(*recorder, result);
+  return result;
+}
+
+}  // namespace witan

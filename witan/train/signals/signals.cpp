@@ -1,0 +1,82 @@
+#include "witan/train/signals/signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <string_view>
+
+namespace witan {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
+// Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
+std::atomic<int> received = 0;
+std::atomic<bool> any_saved = false;
+std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
+std::atomic<StopSignals::Voice> voice = StopSignals::Voice::loud;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<StopSignals::Answer>::is_always_lock_free &&
+              std::atomic<StopSignals::Voice>::is_always_lock_free);
+
+// The only way to speak from a handler.
+void say(std::string_view text) {
+  if (voice == StopSignals::Voice::silent) return;
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+ExitCode code_of(int signal) {
+  return signal == SIGINT ? ExitCode::interrupted : ExitCode::preempted;
+}
+
+void on_signal(int signal) {
+  if (current == StopSignals::Answer::end) {
+    say("\nStopped while nothing was training, so there is nothing to save; the same command resumes\n");
+    ::_exit(static_cast<int>(code_of(signal)));
+  }
+  if (signal == SIGINT && received == SIGINT) {
+    say(any_saved ? "\nQuit without saving: steps since the last checkpoint, which is intact, are lost\n"
+                  : "\nQuit without saving: there is no checkpoint yet; the same command starts the run again\n");
+    ::_exit(static_cast<int>(ExitCode::interrupted));
+  }
+  if (received == 0 || signal == SIGINT) say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
+  received = signal;
+}
+
+}  // namespace
+
+StopSignals::StopSignals(Answer answer, Voice own_voice) : answer_before_(current), voice_before_(voice) {
+  received = 0;
+  any_saved = false;
+  current = answer;
+  voice = own_voice;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], &action, &before_[i]);
+    // Under nohup a lost terminal is no reason to stop.
+    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_[i], nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  current = answer_before_;
+  voice = voice_before_;
+}
+
+bool StopSignals::requested() {
+  return received != 0;
+}
+
+void StopSignals::saved() {
+  any_saved = true;
+}
+
+ExitCode StopSignals::exit_code() {
+  return code_of(received);
+}
+
+}  // namespace witan

@@ -1,0 +1,350 @@
+#include "witan/train/step/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "witan/base/stopwatch.h"
+#include "witan/base/threads.h"
+#include "witan/kernels/step_report.h"
+#include "witan/model/parts.h"
+#include "witan/optim/lr_schedule.h"
+#include "witan/parallel/ownership.h"
+#include "witan/tensor/recording.h"
+#include "witan/tensor/trail.h"
+#include "witan/train/step/context_part.h"
+
+namespace witan {
+namespace {
+
+// What every stage of the pipeline has to sum: models of the others' layers on the meta device say it.
+std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups) {
+  if (stages.stages() == 1) return {};
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  std::vector<std::vector<NormRows>> rows;
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
+    rows.push_back(norm_rows(Ownership(model.parameters(), groups.layout(), groups.rank()), groups.layout()));
+  }
+  return rows;
+}
+
+// Of the residual stream that goes from stage to stage.
+Shape residual_shape(const RunConfig& config, const Batch& batch) {
+  const int64_t ranks = config.parallel.sequence_parallel ? config.parallel.tensor_model_parallel_size : 1;
+  return {batch.sequences, batch.sequence_length / ranks, config.model.hidden_size};
+}
+
+}  // namespace
+
+Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
+    : stream_(stream),
+      groups_(groups),
+      config_(config),
+      stages_(config.parallel.stage_split(config.model.num_layers)),
+      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel),
+             stages_.held_by(groups.of(Axis::pipeline).rank())),
+      parameters_(model_.parameters()),
+      divided_values_(divide_values()),
+      ownership_(parameters_, groups.layout(), groups.rank()),
+      gradients_(stream, parameters_, groups,
+                 {.dtype = config.gradient_dtype(),
+                  .summation = config.parallel.sums_in_tree(config.model.moe.num_experts) ? Summation::tree
+                                                                                          : Summation::in_place,
+                  .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
+                  .overlap = config.parallel.overlap_grad_reduce}),
+      owned_values_(stream, ownership_, groups),
+      norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
+      step_state_(stream),
+      optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
+      state_check_(parameters_, groups),
+      passes_(stream, config_, groups, model_, gradients_, step_state_) {
+  charge_parts(model_, stream);
+  if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+  if (config.parallel.overlap_param_gather) owned_values_.gather_on(gradients_.side());
+  const TrailScope trail(stream, Trail::Phase::set_up);
+  if (config_.train.check_states) state_check_.after_init(stream_, [this] { release_values(); });
+}
+
+// A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
+Engine::~Engine() {
+  if (std::uncaught_exceptions() > 0) groups_.host().abandon();
+}
+
+std::unique_ptr<DividedValues> Engine::divide_values() {
+  if (!groups_.layout().divides_values()) return nullptr;
+  DividedValues::Options options{config_.parallel.reshard_after_forward, static_cast<uint64_t>(config_.train.seed),
+                                 config_.model.init_method == "torch"};
+  if (!options.torch || stages_.stages() == 1)
+    return std::make_unique<DividedValues>(stream_, model_, groups_, options);
+  ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  Transformer whole(stream, config_.model, 0, groups_.model_axes(config_.parallel));
+  for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
+  return std::make_unique<DividedValues>(stream_, model_, groups_, options);
+}
+
+void Engine::release_values() {
+  if (divided_values_) divided_values_->release();
+}
+
+StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
+                        const std::function<bool()>& stop) {
+  const TrailScope trail(stream_);
+  trail->step = iteration;
+  const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
+  step_state_.set(learning, iteration, updates + 1);
+  inputs_->upload(stream_, own);
+  times_ = {};
+  if (recordable()) {
+    // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
+    report_->write_stop(stream_, stop && stop());
+    if (before_update_) before_update_();  // its wait is no part of the step's time
+    const Stopwatch whole;
+    replay();
+    const StepReport::Result read = report_->read(stream_);
+    times_.forward_backward = whole.seconds();
+    return result_of(read, micro_batches.front());
+  }
+  compute(Mode::eager, stop);
+  return result_of(report_->read(stream_), micro_batches.front());
+}
+
+const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
+  const Group& context = groups_.of(Axis::context);
+  if (context.size() == 1) return batches;
+  parts_ = context_part(batches, context);
+  return parts_;
+}
+
+void Engine::prepare(const std::vector<Batch>& batches) {
+  if (inputs_ && inputs_->fits(batches)) return;
+  graph_.reset();
+  warm_ = false;
+  inputs_.reset();
+  report_.reset();
+  channel_.reset();
+  inputs_ = std::make_unique<StepInputs>(stream_, batches);
+  const auto count = static_cast<int64_t>(batches.size());
+  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
+                                         ReportSizes(config_.model, stages_, count));
+  channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
+                                               residual_shape(config_, batches.front()), config_.model.compute_dtype());
+}
+
+Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const {
+  return {stages_.stages(), stages_.chunks(), micro_batches, passes};
+}
+
+std::string Engine::why_eager() const {
+  const auto& moe = config_.model.moe;
+  if (!config_.parallel.cuda_graph) return "cuda_graph = false";
+  if (config_.train.check_states) return "check_states = true looks at replicas in the midst of it";
+  if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
+    return "moe_grouped_gemm = false asks the host how many rows each expert has";
+  if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
+    return "rows of experts are exchanged over NCCL, whose counts the host reads";
+  return "";
+}
+
+bool Engine::recordable() const {
+  return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
+}
+
+// The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
+void Engine::replay() {
+  if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
+  if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
+  graph_->launch();
+  if (config_.parallel.overlap_param_gather) owned_values_.updated();
+}
+
+// All that a step does, from its inputs to its report.
+void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
+  if (mode == Mode::recorded && config_.parallel.overlap_param_gather) owned_values_.updated();
+  tokens().all_reduce(stream_, inputs_->target_count());
+  const Stopwatch forward_backward;
+  passes_.begin_step(*inputs_, *report_);
+  channel_->run(stream_, passes_);
+  release_values();
+  owned_values_.gather();  // what the step did not read
+  finish_gradients();
+  times_.forward_backward = forward_backward.seconds();
+  times_.forward = passes_.forward_seconds();
+  times_.backward = passes_.backward_seconds();
+  times_.reduction = gradients_.reduction_seconds();
+  if (mode == Mode::eager && before_update_) before_update_();
+  const Tensor total = update();
+  stream_.set_part("other");
+  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
+  report_->finish(stream_, groups_.world(), total, step_state_.tensor());
+}
+
+void Engine::finish_gradients() {
+  const TrailScope trail(stream_, Trail::Phase::gradients);
+  stream_.set_part("gradients");
+  gradients_.finish_step();
+  if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
+}
+
+// Returns what the gradients come to (GlobalNorm::compute).
+Tensor Engine::update() {
+  const TrailScope trail(stream_, Trail::Phase::optimizer);
+  stream_.set_part("optimizer");
+  const Stopwatch optimizer;
+  const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
+  clip(stream_, step_state_, total, config_.optimizer.clip_grad);
+  times_.clip = optimizer.seconds();
+  optimizer_->update(stream_, step_state_);
+  times_.update = optimizer.seconds() - times_.clip;
+  owned_values_.updated();
+  if (!config_.parallel.overlap_param_gather) owned_values_.gather();
+  times_.optimizer = optimizer.seconds();
+  if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
+  return total;
+}
+
+// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout. All micro-batches
+// are of one shape.
+StepResult Engine::result_of(const StepReport::Result& report, const Batch& shape) const {
+  StepResult result;
+  const ReportSizes& sizes = report_->sizes();
+  const int64_t capacity = config_.model.moe.expert_capacity(shape.sequences * shape.sequence_length);
+  result.expert_counts.resize(static_cast<size_t>(sizes.blocks()),
+                              std::vector<int64_t>(static_cast<size_t>(sizes.experts())));
+  double dropped = 0, routed = 0;
+  for (const StepReport::MicroBatch& one : report.micro_batches) {
+    double balance = 0, z = 0;
+    for (size_t block = 0; block < one.blocks.size(); ++block) {
+      balance += one.blocks[block].balance;
+      z += one.blocks[block].z;
+      for (size_t e = 0; e < one.blocks[block].expert_counts.size(); ++e) {
+        const int64_t count = one.blocks[block].expert_counts[e];
+        result.expert_counts[block][e] += count;
+        routed += static_cast<double>(count);
+        dropped += static_cast<double>(std::max<int64_t>(count - capacity, 0));
+      }
+    }
+    result.loss += one.loss;
+    result.balance_loss += balance;
+    result.z_loss += z;
+  }
+  const double terms =
+      static_cast<double>(config_.micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks()), 1);
+  result.balance_loss /= terms;
+  result.z_loss /= terms;
+  if (routed > 0) result.dropped_share = dropped / routed;
+  result.learning_rate = report.step[kernels::step_value::learning_rate];
+  result.gradient_norm = std::sqrt(report.square_sum);
+  result.zero_gradients = report.zeros;
+  result.skipped = report.step[kernels::step_value::skip] != 0;
+  result.stop = report.stop;
+  result.times = times_;
+  return result;
+}
+
+// The values of all ranks with tokens of their own, in all stages, in the order of ranks.
+std::vector<double> Engine::gather(const std::vector<double>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  Group& ranks = groups_.over(groups_.layout().telling_axes());
+  const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
+  const Tensor own = all.narrow(0, ranks.rank() * count, count);
+  stream_.write(own, values.data());
+  ranks.all_gather(stream_, all, own);
+  if (stream_.is_meta()) return values;
+  std::vector<double> gathered(static_cast<size_t>(all.elements()));
+  stream_.read(gathered.data(), all);
+  return gathered;
+}
+
+int64_t Engine::evaluated_together() const {
+  return stages_.stages() == 1 ? 1 : config_.micro_batches() / groups_.layout().data_ranks();
+}
+
+// Runs of evaluated_together() micro-batches, each of which begins with the memory that the one before it began with:
+// however many there are, they take what one takes. A last run that is short is filled up, and what fills it counts
+// nothing.
+Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
+  const TrailScope trail(stream_, Trail::Phase::evaluation);
+  const std::vector<Batch>& batches = own_part(whole);
+  const std::string before = stream_.set_part("evaluation");
+  const auto most = static_cast<size_t>(evaluated_together());
+  if (divided_values_) divided_values_->begin_passes();
+  std::vector<double> own;  // of each batch: nats, targets
+  for (size_t begin = 0; begin < batches.size(); begin += most) {
+    std::vector<Batch> filled;
+    std::span<const Batch> run = std::span(batches).subspan(begin, std::min(most, batches.size() - begin));
+    const size_t real = run.size();
+    if (real < most) {
+      filled.assign(run.begin(), run.end());
+      filled.resize(most, run.back());
+      run = filled;
+    }
+    PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
+                            residual_shape(config_, run.front()), config_.model.compute_dtype());
+    const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
+    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
+    if (divided_values_) divided_values_->end_pass();
+  }
+  release_values();
+  stream_.set_part(before);
+  // Batch by batch, so that this too takes what one takes. Summed rank by rank.
+  std::vector<std::vector<double>> all;
+  for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
+  Evaluation sum;
+  for (size_t at = 0; !all.empty() && at < all.front().size(); at += 2)
+    for (const std::vector<double>& batch : all) {
+      sum.nats += batch[at];
+      sum.targets += batch[at + 1];
+    }
+  return sum;
+}
+
+double Engine::params_norm() {
+  const TrailScope trail(stream_, Trail::Phase::logging);
+  const std::string before = stream_.set_part("logging");
+  const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
+  stream_.set_part(before);
+  return norm;
+}
+
+void Engine::gather_values() {
+  if (owned_values_.gathered()) return;
+  owned_values_.gather();
+  stream_.wait();  // for who reads them by other means than this stream
+}
+
+std::vector<StateTensor> Engine::state() {
+  gather_values();
+  // Of the ranks that hold the same, the first writes it.
+  const Layout& layout = groups_.layout();
+  std::vector<StateTensor> tensors;
+  for (const Parameter* parameter : parameters_) {
+    const ParameterSpec& spec = parameter->spec();
+    const Axes owners = layout.divides_values(spec.expert) ? layout.owner_axes(spec.expert) : Axes{};
+    const bool writes = !spec.copy && layout.holds_first(spec, groups_.rank(), owners);
+    const Tensor kept = parameter->kept_value();
+    int64_t done = 0;
+    for (const Region& region :
+         parameter->region().slice(parameter->kept_first(), parameter->kept_first() + kept.elements())) {
+      tensors.push_back(
+          {parameter->name(), kept.narrow(0, done, region.elements()), parameter->global_shape(), region, writes});
+      done += region.elements();
+    }
+  }
+  optimizer_->visit([&](const OptimizerTensor& piece) {
+    const Axes owners = layout.owner_axes(piece.parameter.expert);
+    tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
+                       !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners),
+                       piece.remainder});
+  });
+  return tensors;
+}
+
+}  // namespace witan

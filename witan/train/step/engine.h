@@ -1,0 +1,141 @@
+// One rank's model, gradients and optimizer, and the step that trains them. The planner runs the very same code on the
+// meta device.
+//
+// On a GPU the host is in no step: what a step needs is uploaded before it, what it comes to is read after it, and in
+// between it is one recorded graph wherever nothing in it asks the host (Engine::recordable).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/checkpoint/state.h"
+#include "witan/data/batch.h"
+#include "witan/model/transformer.h"
+#include "witan/optim/optimizer.h"
+#include "witan/parallel/divided_values.h"
+#include "witan/parallel/global_norm.h"
+#include "witan/parallel/gradients.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/owned_values.h"
+#include "witan/parallel/stages.h"
+#include "witan/parallel/state_check.h"
+#include "witan/train/record/times.h"
+#include "witan/train/run/config.h"
+#include "witan/train/step/evaluate.h"
+#include "witan/train/step/stage_passes.h"
+#include "witan/train/step/step_inputs.h"
+#include "witan/train/step/step_report.h"
+
+namespace witan {
+
+struct StepResult {
+  double loss = 0;          // cross entropy per target of the whole global batch, nats
+  double balance_loss = 0;  // mean over MoE blocks and micro-batches
+  double z_loss = 0;        // likewise
+  double learning_rate = 0;
+  double gradient_norm = 0;                         // before clipping
+  double zero_gradients = 0;                        // elements that are exactly 0, each parameter counted once
+  std::optional<double> params_norm;                // after the update, where it was asked for
+  bool skipped = false;                             // gradients were not finite: nothing was updated
+  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks, dropped ones too
+  double dropped_share = 0;                         // of the assignments: beyond their experts' capacity
+  bool stop = false;                                // some rank asked to stop after this step
+  StepTimes times;                                  // of this rank
+};
+
+class Engine {
+ public:
+  // The config must be valid. Stream and groups must outlive the engine.
+  Engine(Stream& stream, const Groups& groups, const RunConfig& config);
+  ~Engine();
+
+  // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
+  // ranks that have samples of their own. Ranks that divide sequences are all given the whole ones. `iteration` counts
+  // from 1; `updates` are the updates made before (skipped steps make none). On the meta device batches need only their
+  // sizes. Ids must be the model's: a GPU is not waited for to say so.
+  StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
+                  const std::function<bool()>& stop = {});
+
+  // Called in every step just before what state() lists changes: whoever still reads it there makes the step wait. What
+  // it throws ends the step with everything as it was.
+  void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
+
+  // Called within a step with the share of its passes that are done, where the host runs them one after another: not on
+  // a GPU, which is told of a whole step long before it has computed it.
+  void after_pass(std::function<void(double share)> hook) {
+    if (!stream_.is_cuda()) passes_.after_pass(std::move(hook));
+  }
+
+  // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many, whole
+  // ones as to a step and of a step's shape. What it takes of memory does not depend on how many.
+  Evaluation evaluate(const std::vector<Batch>& whole);
+  // Micro-batches that an evaluation has on their way at once: a pipeline is filled as in a step.
+  int64_t evaluated_together() const;
+
+  // Collective: the values that other ranks updated in the last step are here. They come when the model first reads
+  // them anyhow; a plan counts what is sent for them apart.
+  void gather_values();
+
+  // Collective. What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step
+  // alone. A bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has
+  // the last word when both are loaded.
+  std::vector<StateTensor> state();
+
+  // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
+  double params_norm();
+
+  // Of a GPU's step: why it is not one recorded graph; empty where it is one. A meta device answers for the one that it
+  // stands for.
+  std::string why_eager() const;
+
+  Transformer& model() { return model_; }
+  const GradientBuckets& gradients() const { return gradients_; }
+  Stream& stream() { return stream_; }
+
+ private:
+  // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
+  enum class Mode : uint8_t { eager, recorded };
+
+  std::unique_ptr<DividedValues> divide_values();
+  void release_values();
+  const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
+  void prepare(const std::vector<Batch>& batches);
+  bool recordable() const;
+  void replay();
+  void compute(Mode mode, const std::function<bool()>& stop);
+  void finish_gradients();
+  Tensor update();
+  Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
+  StepResult result_of(const StepReport::Result& report, const Batch& shape) const;
+  std::vector<double> gather(const std::vector<double>& values);
+  Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
+
+  Stream& stream_;
+  const Groups& groups_;
+  RunConfig config_;
+  Stages stages_;
+  Transformer model_;
+  std::vector<Parameter*> parameters_;
+  std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
+  Ownership ownership_;
+  GradientBuckets gradients_;
+  OwnedValues owned_values_;  // where they are no divided_values_
+  GlobalNorm norm_;
+  StepState step_state_;
+  std::unique_ptr<Optimizer> optimizer_;
+  StateCheck state_check_;
+  StagePasses passes_;
+  std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
+  std::unique_ptr<StepInputs> inputs_;
+  std::unique_ptr<StepReport> report_;
+  std::unique_ptr<PipelineChannel> channel_;
+  StepTimes times_;
+  bool warm_ = false;             // a step has run on these inputs
+  std::unique_ptr<Graph> graph_;  // the step, recorded
+  std::function<void()> before_update_;
+};
+
+}  // namespace witan

@@ -1,0 +1,121 @@
+#include "witan/train/step/stage_passes.h"
+
+#include "witan/base/stopwatch.h"
+#include "witan/comm/context.h"
+#include "witan/kernels/step_report.h"
+#include "witan/parallel/stages.h"
+#include "witan/tensor/trail.h"
+
+namespace witan {
+
+StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
+                         GradientBuckets& gradients, const StepState& step)
+    : stream_(stream),
+      config_(config),
+      model_(model),
+      gradients_(gradients),
+      step_(step),
+      first_(groups.layout().data_rank(groups.rank()) * (config.micro_batches() / groups.layout().data_ranks())),
+      positions_(
+          context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
+      one_(root_gradient(1)),
+      balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
+      z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {}
+
+// [1], in the dtype of losses.
+Tensor StagePasses::root_gradient(double value) {
+  const Tensor gradient = stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
+  dispatch_floating(gradient.dtype(), [&]<class A>() {
+    const A one = static_cast<A>(value);
+    stream_.write(gradient, &one);
+  });
+  return gradient;
+}
+
+void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report) {
+  inputs_ = &inputs;
+  report_ = &report;
+  forward_s_ = backward_s_ = 0;
+  forwards_done_ = 0;
+}
+
+void StagePasses::count(int forwards) {
+  forwards_done_ += forwards;
+  if (!after_pass_) return;
+  const Stages stages(config_.parallel.stage_split(config_.model.num_layers));
+  after_pass_(static_cast<double>(forwards_done_) /
+              static_cast<double>(3 * inputs_->micro_batches() * stages.chunks()));
+}
+
+ModelInput StagePasses::input_of(int64_t micro_batch) const {
+  ModelInput input = inputs_->input(micro_batch);
+  input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
+                       .repeatable = config_.parallel.deterministic};
+  input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.tensor(), first_ + micro_batch};
+  input.randomness.sequence_length = config_.data.seq_length;
+  input.randomness.positions = positions_;
+  return input;
+}
+
+Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
+  const Stopwatch forward;
+  const TrailScope trail(stream_, Trail::Phase::forward, micro_batch);
+  stream_.set_part("head and rest");
+  InFlight& pass = in_flight_.try_emplace({micro_batch, chunk}, stream_).first->second;
+  Var in;
+  if (x.defined()) {
+    in = pass.tape.input(std::move(x));
+    pass.x = pass.tape.slot(in);
+    pass.has_x = true;
+  }
+  ModelOutput out = model_.forward(pass.tape, input_of(micro_batch), chunk, std::move(in));
+  Tensor y;
+  if (out.x.defined()) {
+    pass.y = pass.tape.slot(out.x);
+    y = out.x.value();
+    report_->add(stream_, micro_batch, chunk, out, {});
+  } else {
+    const Var loss = add_loss(pass, micro_batch, std::move(out.logits));
+    report_->add(stream_, micro_batch, chunk, out, loss.value());
+  }
+  add_router_losses(pass, out);
+  forward_s_ += forward.seconds();
+  count(1);
+  return y;
+}
+
+// The logits are gone when it returns: they belong to the backward alone.
+Var StagePasses::add_loss(InFlight& pass, int64_t micro_batch, Var logits) {
+  const Tensor& mask = inputs_->mask(micro_batch);
+  const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
+  kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
+  const ops::CrossEntropy entropy =
+      model_.loss(pass.tape, std::move(logits), inputs_->targets(micro_batch), weights, ops::LossGradient::one);
+  pass.losses.emplace_back(entropy.loss, one_);
+  return entropy.loss;
+}
+
+void StagePasses::add_router_losses(InFlight& pass, const ModelOutput& out) const {
+  const MoeConfig& moe = config_.model.moe;
+  if (moe.balance_weight() != 0)
+    for (const Var& balance : out.balance_losses) pass.losses.emplace_back(balance, balance_weight_);
+  if (moe.moe_z_loss_coeff != 0)
+    for (const Var& z : out.z_losses) pass.losses.emplace_back(z, z_weight_);
+}
+
+Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
+  const Stopwatch backward;
+  const TrailScope trail(stream_, Trail::Phase::backward, micro_batch);
+  stream_.set_part("head and rest");
+  const auto node = in_flight_.extract({micro_batch, chunk});
+  InFlight& pass = node.mapped();
+  gradients_.begin_micro_batch(micro_batch, chunk);
+  if (dy.defined()) pass.tape.seed(pass.y, std::move(dy));
+  pass.tape.backward(pass.losses);
+  const Tensor dx = pass.has_x ? pass.tape.gradient(pass.x) : Tensor();
+  backward_s_ += backward.seconds();
+  count(2);
+  return dx;
+}
+
+}  // namespace witan

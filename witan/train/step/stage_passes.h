@@ -1,0 +1,72 @@
+// The passes of a step's micro-batches through this rank's layers. A forward's tape waits here for its backward: with
+// one stage that comes next, in a pipeline others come in between.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "witan/optim/step_state.h"
+#include "witan/parallel/gradients.h"
+#include "witan/parallel/pipeline_channel.h"
+#include "witan/train/run/config.h"
+#include "witan/train/step/step_inputs.h"
+#include "witan/train/step/step_report.h"
+
+namespace witan {
+
+class StagePasses : public StageModel {
+ public:
+  // What it is given must outlive it.
+  StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
+              GradientBuckets& gradients, const StepState& step);
+
+  // Before the first pass of a step, whose micro-batches these are; what they come to is added to the report.
+  void begin_step(const StepInputs& inputs, const StepReport& report);
+
+  // x, dy and what is returned: [B, S, D] in the compute dtype.
+  Tensor forward(int64_t micro_batch, int chunk, Tensor x) override;
+  Tensor backward(int64_t micro_batch, int chunk, Tensor dy) override;
+
+  // Called after each pass with the share of the step's passes that are done; a backward counts as two forwards.
+  void after_pass(std::function<void(double share)> hook) { after_pass_ = std::move(hook); }
+
+  double forward_seconds() const { return forward_s_; }
+  double backward_seconds() const { return backward_s_; }
+
+ private:
+  // A micro-batch in a chunk, between its passes.
+  struct InFlight {
+    explicit InFlight(Stream& stream) : tape(stream) {}
+    Tape tape;
+    Slot x, y;  // of what came from the chunk before, and of what went to the next: its value is not kept
+    bool has_x = false;
+    std::vector<std::pair<Var, Tensor>> losses;  // and the gradient of the step's loss by each
+  };
+
+  void count(int forwards);
+  Tensor root_gradient(double value);
+  ModelInput input_of(int64_t micro_batch) const;
+  Var add_loss(InFlight& pass, int64_t micro_batch, Var logits);
+  void add_router_losses(InFlight& pass, const ModelOutput& out) const;
+
+  Stream& stream_;
+  const RunConfig& config_;
+  Transformer& model_;
+  GradientBuckets& gradients_;
+  const StepState& step_;
+  int64_t first_;                           // of this rank's micro-batches, in the global batch
+  kernels::PositionRuns positions_;         // of this rank's tokens in their sequences
+  Tensor one_, balance_weight_, z_weight_;  // [1]: gradients of the step's loss by its terms
+  const StepInputs* inputs_ = nullptr;
+  const StepReport* report_ = nullptr;
+  std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
+  double forward_s_ = 0, backward_s_ = 0;
+  std::function<void(double share)> after_pass_;
+  int64_t forwards_done_ = 0;  // of the step, in forwards
+};
+
+}  // namespace witan

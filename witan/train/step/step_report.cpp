@@ -1,0 +1,111 @@
+#include "witan/train/step/step_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/kernels/step_report.h"
+#include "witan/kernels/step_value.h"
+
+namespace witan {
+namespace {
+
+constexpr int64_t kTotals = 2;
+
+}  // namespace
+
+ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches)
+    : micro_batches_(micro_batches), experts_(model.moe.num_experts), held_(static_cast<size_t>(stages.stages())) {
+  std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
+  for (int64_t layer = 0; layer < model.num_layers; ++layer)
+    numbers.push_back(model.moe.is_moe_layer(layer, model.num_layers) ? blocks_++ : -1);
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    auto& chunks = held_[static_cast<size_t>(stage)];
+    for (int chunk = 0; chunk < stages.chunks(); ++chunk) {
+      const auto [first, last] = stages.layers(stage, chunk);
+      auto& blocks = chunks.emplace_back(numbers.begin() + first, numbers.begin() + last);
+      std::erase(blocks, -1);
+    }
+    most_held_ = std::max(most_held_, static_cast<int64_t>(held(stage).size()));
+  }
+}
+
+std::vector<int64_t> ReportSizes::held(int stage) const {
+  std::vector<int64_t> blocks;
+  for (const auto& chunk : held_[static_cast<size_t>(stage)]) blocks.insert(blocks.end(), chunk.begin(), chunk.end());
+  return blocks;
+}
+
+StepReport::StepReport(Stream& stream, const Layout& layout, int rank, ReportSizes sizes)
+    : layout_(layout),
+      stage_(layout.mesh().coordinate(rank, Axis::pipeline)),
+      sizes_(std::move(sizes)),
+      all_(stream.empty({layout.world_size() * values()}, DType::f64, MemoryTag::communication)),
+      own_(all_.narrow(0, rank * values(), values())),
+      stop_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {
+  stream.zero(own_);  // a stage that holds fewer blocks than another leaves some of it unwritten
+}
+
+int64_t StepReport::values() const {
+  return sizes_.micro_batches() * sizes_.micro_batch_values() + kTotals + kernels::kStepValues + 1;
+}
+
+void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out, const Tensor& loss) const {
+  std::vector<Tensor> sources;
+  for (size_t block = 0; block < out.expert_counts.size(); ++block)
+    sources.insert(sources.end(),
+                   {out.balance_losses[block].value(), out.z_losses[block].value(), out.expert_counts[block]});
+  if (loss.defined()) sources.push_back(loss);
+  if (sources.empty()) return;
+  int64_t begin = micro_batch * sizes_.micro_batch_values(), count = 0;
+  for (int before = 0; before < chunk; ++before)
+    begin += static_cast<int64_t>(sizes_.held(stage_, before).size()) * sizes_.block_values();
+  for (const Tensor& source : sources) count += source.elements();
+  kernels::collect(stream, own_.narrow(0, begin, count), sources);
+}
+
+void StepReport::finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const {
+  const int64_t begin = sizes_.micro_batches() * sizes_.micro_batch_values();
+  kernels::collect(stream, own_.narrow(0, begin, values() - begin), {total, step, stop_});
+  world.all_gather(stream, all_, own_);
+}
+
+void StepReport::write_stop(Stream& stream, bool stop) const {
+  const double flag = stop ? 1 : 0;
+  stream.write(stop_, &flag);
+}
+
+// What a rank of this stage found.
+void StepReport::read_micro_batch(const double* values, int stage, MicroBatch& into) const {
+  for (const int64_t number : sizes_.held(stage)) {
+    Block& block = into.blocks[static_cast<size_t>(number)];
+    block.balance = values[0];
+    block.z = values[1];
+    block.expert_counts.assign(values + 2, values + sizes_.block_values());
+    values += sizes_.block_values();
+  }
+  if (stage + 1 == sizes_.stages()) into.loss += *values;  // of the rank's tokens; the blocks' are of all of them
+}
+
+StepReport::Result StepReport::read(Stream& stream) const {
+  std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
+  stream.read(read.data(), all_);
+  const int64_t count = sizes_.micro_batches();
+  Result result;
+  result.micro_batches.resize(static_cast<size_t>(layout_.data_ranks() * count),
+                              {0, std::vector<Block>(static_cast<size_t>(sizes_.blocks()))});
+  const auto of_rank = [&](int rank) { return read.data() + rank * values(); };
+  for (const int rank : layout_.telling_ranks())
+    for (int64_t i = 0; i < count; ++i)
+      read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), layout_.mesh().coordinate(rank, Axis::pipeline),
+                       result.micro_batches[static_cast<size_t>(layout_.data_rank(rank) * count + i)]);
+  for (int rank = 0; rank < layout_.world_size(); ++rank) {
+    const double* next = of_rank(rank) + count * sizes_.micro_batch_values();
+    result.square_sum = *next++;
+    result.zeros = *next++;
+    result.step.assign(next, next + kernels::kStepValues);
+    result.stop = next[kernels::kStepValues] > 0 || result.stop;
+  }
+  return result;
+}
+
+}  // namespace witan

@@ -1,0 +1,122 @@
+#include "witan/train/trace/step_tracer.h"
+
+#include <charconv>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/train/trace/clocks.h"
+
+namespace witan {
+namespace {
+
+fs::path file_of(const RunFolder& folder, int rank) {
+  return folder.traces() / cat("rank-", rank, ".json");
+}
+
+int64_t number(std::string_view text, const std::string& whole) {
+  int64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  require<ConfigError>(read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= 1, "--trace-steps ",
+                       whole, ": give the first and the last step, as 3:5, or one, as 3");
+  return value;
+}
+
+}  // namespace
+
+StepRange parse_step_range(const std::string& text) {
+  const std::string_view all = text;
+  const size_t colon = all.find(':');
+  if (colon == std::string_view::npos) return {number(all, text), number(all, text)};
+  const StepRange range{number(all.substr(0, colon), text), number(all.substr(colon + 1), text)};
+  require<ConfigError>(range.first <= range.last, "--trace-steps ", text, ": the first step comes after the last; ",
+                       "give ", range.last, ":", range.first);
+  return range;
+}
+
+std::string name_of_rank(const Layout& layout, int rank) {
+  std::string text = cat("rank ", rank);
+  const char* before = ": ";
+  for (const Axis axis : layout.world_axes()) {
+    text += cat(before, name_of(axis), " ", layout.mesh().coordinate(rank, axis));
+    before = ", ";
+  }
+  return text;
+}
+
+void remove_traces(const RunFolder& folder) {
+  fs::remove_all(folder.traces());
+  fs::remove(folder.trace());
+}
+
+void merge_traces(const RunFolder& folder, int ranks) {
+  std::vector<fs::path> files;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (fs::exists(file_of(folder, rank))) files.push_back(file_of(folder, rank));
+  if (!files.empty()) merge_chrome_traces(files, folder.trace());
+}
+
+StepTracer::StepTracer(World& world, const RunFolder& folder, const Groups& groups, Stream& stream,
+                       const std::optional<StepRange>& range)
+    : folder_(folder), groups_(groups), stream_(stream), range_(range) {
+  if (range_) everyone_.emplace(world, groups.rank(), "trace");
+}
+
+StepTracer::~StepTracer() {
+  if (!trace_) return;
+  observe(nullptr);
+  try {
+    write();
+  } catch (const std::exception&) {  // the rank's own error is the one to tell
+  }
+}
+
+fs::path StepTracer::file() const {
+  return file_of(folder_, groups_.rank());
+}
+
+void StepTracer::observe(RankTrace* trace) {
+  stream_.observe(trace);
+  for (Group* group : groups_.all()) group->observe(trace);
+}
+
+void StepTracer::begin() {
+  const int64_t origin = common_moment_ns(everyone_->stream(), everyone_->group());
+  fs::create_directories(folder_.traces());
+  trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()), origin);
+  observe(trace_.get());
+}
+
+void StepTracer::before_step(int64_t number) {
+  if (range_ && !trace_ && number == range_->first) begin();
+  step_begin_ns_ = steady_ns();
+}
+
+void StepTracer::after_step(int64_t number) {
+  if (!trace_) return;
+  trace_->step(number, step_begin_ns_, steady_ns());
+  if (number >= range_->last) return finish();
+  if (2 * trace_->bytes() > 3 * written_) write();
+}
+
+void StepTracer::write() {
+  written_ = trace_->bytes();
+  write_file_atomically(file(), trace_->json());
+}
+
+void StepTracer::finish() {
+  if (!trace_) return;
+  observe(nullptr);
+  write();
+  trace_.reset();
+  everyone_->group().barrier(everyone_->stream());  // all have written
+  if (groups_.rank() == 0) merge_traces(folder_, groups_.layout().world_size());
+}
+
+StepTracer::Wait::Wait(StepTracer& tracer, std::string_view what)
+    : tracer_(tracer), what_(what), begin_ns_(steady_ns()) {}
+
+StepTracer::Wait::~Wait() {
+  if (tracer_.trace_) tracer_.trace_->waited(what_, begin_ns_, steady_ns());
+}
+
+}  // namespace witan
