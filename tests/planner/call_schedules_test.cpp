@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/laid_out.h"
+#include "train/step/laid_out.h"
 #include "witan/base/file.h"
 #include "witan/parallel/layout.h"
 #include "witan/planner/meta_rank.h"

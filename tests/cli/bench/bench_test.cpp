@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {

@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/run_config.h"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 #include "support/message_of.h"
 #include "witan/cli/doctor/disk_speed.h"
 #include "witan/cli/doctor/exchange_check.h"

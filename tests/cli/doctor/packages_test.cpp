@@ -1,6 +1,6 @@
 #include "witan/cli/doctor/packages.h"
 
-#include "cli_support.h"
+#include "cli/cli_support.h"
 
 namespace witan::test {
 namespace {
