@@ -1,7 +1,7 @@
 // How the time of a training step grows with experts, sequence length, layers and ranks, each from the default recipe
 // and alone. Prints a table for each: the median of the wall time and the least processor time of a step (all threads),
 // which a busy machine disturbs little. Arguments: the tables wanted; none: all.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

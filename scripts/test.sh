@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of a preset that is built: scripts/test.sh PRESET. Failures are shown whole, passes are counted.
+# Runs the tests of a preset that is built: scripts/test.sh PRESET. Failures are shown whole, passes are counted, and a
+# line every 30 seconds says how far it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,4 +12,17 @@ run=(ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=err
 if [[ -t 1 ]]; then
   exec "${run[@]}" --progress
 fi
-"${run[@]}" | grep -Ev '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#.* Passed )'
+"${run[@]}" | awk '
+  BEGIN { began = shown = systime() }
+  /^ *Start +[0-9]+:/ { next }
+  /^ *[0-9]+\/[0-9]+ Test +#.* Passed / {
+    split($1, of, "/")
+    now = systime()
+    if (now - shown >= 30) {
+      shown = now
+      printf "test: %d of %d tests (%d %%), %d s\n", of[1], of[2], 100 * of[1] / of[2], now - began
+      fflush()
+    }
+    next
+  }
+  { print; fflush() }'

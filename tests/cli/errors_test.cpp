@@ -1,6 +1,6 @@
 #include "witan/cli/errors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <new>

@@ -1,6 +1,6 @@
 #include "witan/optim/lr_schedule.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,10 +1,14 @@
 // Errors and exit codes. An error says what is wrong, where, why, and the way out; its class says whose fault it is.
 #pragma once
 
-#include <sstream>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <type_traits>
 
 namespace witan {
 
@@ -64,19 +68,54 @@ class CorruptionError : public Error {
   explicit CorruptionError(const std::string& message, ExitCode code = ExitCode::data) : Error(code, message) {}
 };
 
-// cat("w must be [D=", d, "]"): the pieces, streamed into one string.
+// A piece of a message, written as a stream writes it. What strings are made of is compiled once, in error.cpp:
+// messages stand in every source, and a stream of their own in each would take a third of the time to compile it.
+class MessagePiece {
+ public:
+  constexpr MessagePiece(std::string_view text) : text_(text) {}  // NOLINT: pieces are made of whatever a message names
+  MessagePiece(const std::string& text) : text_(text) {}          // NOLINT
+  constexpr MessagePiece(const char* text) : text_(text) {}       // NOLINT
+  constexpr MessagePiece(char letter) : kind_(Kind::letter), integer_(letter) {}  // NOLINT
+  constexpr MessagePiece(double number) : kind_(Kind::real), real_(number) {}     // NOLINT
+  template <std::integral T>
+  constexpr MessagePiece(T number)  // NOLINT
+      : kind_(std::is_signed_v<T> ? Kind::integer : Kind::natural), integer_(static_cast<int64_t>(number)) {}
+  // Whatever else has an operator<<.
+  template <class T>
+  requires requires(std::ostream& out, const T& value) {
+    out << value;
+  } &&(!std::integral<T>)&&(!std::floating_point<T>)&&(
+      !std::convertible_to<const T&, std::string_view>)constexpr MessagePiece(const T& value)  // NOLINT
+      : kind_(Kind::value),
+        value_(&value),
+        write_([](std::ostream& out, const void* what) { out << *static_cast<const T*>(what); }) {
+  }
+
+ private:
+  friend std::string join_message(std::initializer_list<MessagePiece> pieces);
+  enum class Kind : uint8_t { text, letter, integer, natural, real, value };
+  Kind kind_ = Kind::text;
+  union {
+    std::string_view text_;
+    int64_t integer_;
+    double real_;
+    const void* value_;
+  };
+  void (*write_)(std::ostream&, const void*) = nullptr;
+};
+std::string join_message(std::initializer_list<MessagePiece> pieces);
+
+// cat("w must be [D=", d, "]"): the pieces in one string.
 template <class... Pieces>
-std::string cat(Pieces&&... pieces) {
-  std::ostringstream out;
-  (out << ... << std::forward<Pieces>(pieces));
-  return std::move(out).str();
+std::string cat(const Pieces&... pieces) {
+  return join_message({MessagePiece(pieces)...});
 }
 
 // require<ShapeError>(condition, pieces...): throws E with the pieces as its message unless the condition holds.
 template <class E, class... Pieces>
-void require(bool condition, Pieces&&... pieces) {
+void require(bool condition, const Pieces&... pieces) {
   if (!condition) [[unlikely]]
-    throw E(cat(std::forward<Pieces>(pieces)...));
+    throw E(join_message({MessagePiece(pieces)...}));
 }
 
 }  // namespace witan

@@ -1,6 +1,6 @@
 #include "witan/base/fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 // Some of the parser's asserts are about what stands in a file: "[(" fails one.
 namespace witan {

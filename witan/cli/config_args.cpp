@@ -1,6 +1,6 @@
 #include "witan/cli/config_args.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>

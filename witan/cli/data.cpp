@@ -1,5 +1,5 @@
 // witan data: text to token shards, and a look into shards.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

@@ -1,5 +1,5 @@
 // witan generate: text from a trained model.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

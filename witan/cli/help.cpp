@@ -1,6 +1,6 @@
 #include "witan/cli/help.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"

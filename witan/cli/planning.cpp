@@ -1,6 +1,6 @@
 #include "witan/cli/planning.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

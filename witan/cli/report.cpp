@@ -1,5 +1,5 @@
 // witan report: a run's report.html, written again, and its key figures.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

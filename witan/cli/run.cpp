@@ -1,6 +1,6 @@
 #include "witan/cli/run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>

@@ -1,7 +1,7 @@
 // witan tokenizer: train one, use one, look at one.
 #include "witan/tokenizer/tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

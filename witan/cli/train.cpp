@@ -1,6 +1,6 @@
 // witan train: from text to a trained model, or from where a run stopped.
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

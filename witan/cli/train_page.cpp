@@ -1,6 +1,6 @@
 #include "witan/cli/train_page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "witan/planner/division.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "witan/planner/layout_page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "witan/planner/megatron_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "witan/model/megatron_formulas.h"
 

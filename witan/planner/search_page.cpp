@@ -1,6 +1,6 @@
 #include "witan/planner/search_page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 #include "witan/report/megatron_log.h"
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "witan/report/progress_log.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>

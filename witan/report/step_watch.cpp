@@ -1,6 +1,6 @@
 #include "witan/report/step_watch.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

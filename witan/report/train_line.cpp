@@ -1,6 +1,6 @@
 #include "witan/report/train_line.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

@@ -1,7 +1,7 @@
 // witan bench: how long the parts of training take here, against what the device does at most.
 #include "witan/cli/bench/bench.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

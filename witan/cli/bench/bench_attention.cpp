@@ -1,5 +1,5 @@
 // witan bench attention: the core of attention, forward and backward.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>

@@ -1,5 +1,5 @@
 // witan bench collectives: what ranks exchange when they train, one operation at a time.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

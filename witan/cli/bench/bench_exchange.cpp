@@ -1,5 +1,5 @@
 // witan bench exchange: rows of tokens on their way to experts of other ranks and back.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

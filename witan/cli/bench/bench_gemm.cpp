@@ -1,5 +1,5 @@
 // witan bench gemm: the three products of a linear layer.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // witan bench moe-layer: a Mixture-of-Experts layer, with its routing given and with its router.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "witan/cli/bench/bench_ranks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

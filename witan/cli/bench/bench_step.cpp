@@ -1,5 +1,5 @@
 // witan bench step: whole training steps of a configuration, on random tokens.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "witan/cli/compat/megatron_rules.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

@@ -1,5 +1,5 @@
 // witan doctor: what this machine is, what it reaches, and what is missing.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

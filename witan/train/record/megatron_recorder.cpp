@@ -1,6 +1,6 @@
 #include "witan/train/record/megatron_recorder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <ctime>

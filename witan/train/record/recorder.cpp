@@ -1,6 +1,6 @@
 #include "witan/train/record/recorder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

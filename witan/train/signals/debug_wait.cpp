@@ -1,6 +1,6 @@
 #include "witan/train/signals/debug_wait.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>

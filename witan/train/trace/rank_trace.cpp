@@ -1,6 +1,6 @@
 #include "witan/train/trace/rank_trace.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 
