@@ -22,28 +22,6 @@ std::string hex(const Digest256& digest) {
   return text;
 }
 
-std::string sha256(const std::string& text) {
-  Sha256 hash;
-  hash.update(bytes_of(text));
-  return hex(hash.finish());
-}
-
-// The examples of FIPS 180-4: one block, two, and a million letters.
-TEST(Sha256, GivesThePublishedDigests) {
-  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
-            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-}
-
-TEST(Sha256, DoesNotDependOnHowItIsFed) {
-  const std::string text(200, 'x');
-  Sha256 hash;
-  for (size_t at = 0, step = 1; at < text.size(); at += step++) hash.update(bytes_of(text.substr(at, step)));
-  EXPECT_EQ(hex(hash.finish()), sha256(text));
-}
-
 // RFC 4231, cases 1, 2 and 6: a key shorter than a block, a short one, and one longer than a block.
 TEST(Hmac, GivesThePublishedCodes) {
   EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), bytes_of("Hi There"))),
