@@ -2,7 +2,6 @@
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)

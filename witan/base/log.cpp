@@ -1,33 +1,52 @@
 #include "witan/base/log.h"
 
-#include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <fmt/chrono.h>
 
+#include <chrono>
+#include <mutex>
+
+#include "witan/base/append_file.h"
 #include "witan/base/error.h"
 
 namespace witan {
 
-Log::Log(const std::string& path) {
+struct Log::Sink {
+  explicit Sink(const std::string& path) : file(path) {}
+
+  std::mutex mutex;
+  AppendFile file;
+};
+
+Log::Log() = default;
+Log::Log(const std::string& path) : sink_(std::make_unique<Sink>(path)) {}
+Log::~Log() = default;
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+
+void Log::write(std::string_view level, std::string_view line) const {
+  if (!sink_) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now);
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds).count();
+  const std::string record =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}\n", fmt::gmtime(seconds.count()), milliseconds, level, line);
+  const std::lock_guard lock(sink_->mutex);
   try {
-    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
-    logger_ = std::make_shared<spdlog::logger>("witan", std::move(sink));
-    logger_->set_formatter(
-        std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
-    logger_->flush_on(spdlog::level::info);
-  } catch (const spdlog::spdlog_ex& e) {
-    throw IoError(cat("cannot open the log ", path, ": ", e.what()));
+    sink_->file.append(record);
+  } catch (const IoError&) {
+    // A run does not end for its log's sake; where the disk is full, what has to be written says so.
+  } catch (const DiskFullError&) {
   }
 }
 
 void Log::info(std::string_view line) const {
-  if (logger_) logger_->info("{}", line);
+  write("info", line);
 }
 void Log::warn(std::string_view line) const {
-  if (logger_) logger_->warn("{}", line);
+  write("warning", line);
 }
 void Log::error(std::string_view line) const {
-  if (logger_) logger_->error("{}", line);
+  write("error", line);
 }
 
 }  // namespace witan
