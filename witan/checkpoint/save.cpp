@@ -14,6 +14,7 @@
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
+#include "witan/comm/texts.h"
 
 namespace witan {
 namespace {

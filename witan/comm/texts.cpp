@@ -2,55 +2,57 @@
 
 #include <algorithm>
 #include <cstring>
-
-#include "witan/base/error.h"
+#include <functional>
 
 namespace witan {
 namespace {
 
-// Characters, in whole words behind their number, so that all texts are of one size.
-Tensor packed(Stream& stream, const std::string& text, int64_t chars) {
-  const auto item = static_cast<int64_t>(sizeof(int64_t));
-  const Tensor words = stream.zeros({1 + (chars + item - 1) / item}, DType::i64, MemoryTag::communication);
-  *words.data<int64_t>() = static_cast<int64_t>(text.size());
-  if (!text.empty()) std::memcpy(words.data<int64_t>() + 1, text.data(), text.size());
-  return words;
-}
+constexpr size_t kChunkBytes = 1 << 18;  // texts travel in pieces: the arena has little to spare while training
 
-std::string unpacked(std::span<const int64_t> words) {
-  const auto chars = std::clamp<int64_t>(words[0], 0, static_cast<int64_t>((words.size() - 1) * sizeof(int64_t)));
-  return {reinterpret_cast<const char*>(words.data() + 1), static_cast<size_t>(chars)};
-}
-
-int64_t longest(Stream& stream, Group& group, const std::string& own) {
-  const Tensor chars = stream.empty({1}, DType::i64, MemoryTag::communication);
-  *chars.data<int64_t>() = static_cast<int64_t>(own.size());
-  group.all_reduce(stream, chars, Reduce::max);
-  return *chars.data<int64_t>();
+// Calls move(piece) for each piece of the text; before it, piece holds the text's bytes, and after it they are the
+// text's.
+void for_pieces(Stream& stream, std::string& text, const std::function<void(const Tensor& piece)>& move) {
+  for (size_t at = 0; at < text.size(); at += kChunkBytes) {
+    const size_t bytes = std::min(kChunkBytes, text.size() - at);
+    const auto words = static_cast<int64_t>((bytes + sizeof(int32_t) - 1) / sizeof(int32_t));
+    const Tensor piece = stream.zeros({words}, DType::i32, MemoryTag::communication);
+    std::memcpy(piece.raw(), text.data() + at, bytes);
+    move(piece);
+    std::memcpy(text.data() + at, piece.raw(), bytes);
+  }
 }
 
 }  // namespace
 
-std::vector<std::string> all_texts(Stream& stream, Group& group, const std::string& own) {
-  const Tensor words = packed(stream, own, longest(stream, group, own));
-  const Tensor all = stream.empty({group.size(), words.elements()}, DType::i64, MemoryTag::communication);
-  group.all_gather(stream, all, words.reshape({1, words.elements()}));
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < group.size(); ++rank) texts.push_back(unpacked(all.narrow(0, rank, 1).span<int64_t>()));
+std::vector<int64_t> gather_numbers(Group& group, Stream& stream, int64_t value) {
+  const Tensor mine = stream.empty({1}, DType::i64, MemoryTag::communication);
+  const Tensor all = stream.empty({group.size()}, DType::i64, MemoryTag::communication);
+  *mine.data<int64_t>() = value;
+  group.all_gather(stream, all, mine);
+  return all.to_vector<int64_t>();
+}
+
+std::vector<std::string> gather_texts(Group& group, Stream& stream, const std::string& text) {
+  const std::vector<int64_t> lengths = gather_numbers(group, stream, static_cast<int64_t>(text.size()));
+  std::string mine = text;
+  if (group.rank() != 0) {
+    for_pieces(stream, mine, [&](const Tensor& piece) { group.send(stream, piece, 0); });
+    return {};
+  }
+  std::vector<std::string> texts{std::move(mine)};
+  for (int rank = 1; rank < group.size(); ++rank) {
+    texts.emplace_back(static_cast<size_t>(lengths[static_cast<size_t>(rank)]), '\0');
+    for_pieces(stream, texts.back(), [&](const Tensor& piece) { group.recv(stream, piece, rank); });
+  }
   return texts;
 }
 
-std::string text_of(Stream& stream, Group& group, int root, const std::string& own) {
-  const std::string& said = group.rank() == root ? own : std::string();
-  const Tensor words = packed(stream, said, longest(stream, group, said));
-  group.broadcast(stream, words, root);
-  return unpacked(words.span<int64_t>());
-}
-
-std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += cat(i == 0 ? "" : ", ", ranks[i]);
-  return text;
+std::string broadcast_text(Group& group, Stream& stream, const std::string& text, int root) {
+  const std::vector<int64_t> lengths = gather_numbers(group, stream, static_cast<int64_t>(text.size()));
+  std::string shared = group.rank() == root ? text : std::string();
+  shared.resize(static_cast<size_t>(lengths[static_cast<size_t>(root)]));
+  for_pieces(stream, shared, [&](const Tensor& piece) { group.broadcast(stream, piece, root); });
+  return shared;
 }
 
 }  // namespace witan

@@ -1,6 +1,8 @@
-// Texts between the ranks of a group, for what is said before work begins. Collective.
+// Texts and numbers between the ranks of a group: what is said beside the tensors. All calls are collective, on a
+// stream of the CPU; a text of any length needs little of its arena.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,12 +10,13 @@
 
 namespace witan {
 
-// What every rank says, in rank order. `stream` is on the CPU, and its arena has room for so many times the longest.
-std::vector<std::string> all_texts(Stream& stream, Group& group, const std::string& own);
-// What `root` says.
-std::string text_of(Stream& stream, Group& group, int root, const std::string& own);
+// `value` of every rank, by rank, on every rank.
+std::vector<int64_t> gather_numbers(Group& group, Stream& stream, int64_t value);
 
-// "rank 2", "ranks 0, 1, 3".
-std::string list_ranks(const std::vector<int>& ranks);
+// The ranks' texts, by rank, on rank 0; nothing elsewhere.
+std::vector<std::string> gather_texts(Group& group, Stream& stream, const std::string& text);
+
+// The root's text, on every rank; what other ranks give is ignored.
+std::string broadcast_text(Group& group, Stream& stream, const std::string& text, int root);
 
 }  // namespace witan

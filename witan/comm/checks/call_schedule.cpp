@@ -94,7 +94,7 @@ std::vector<int64_t> tell_hashes(Stream& stream, Group& world, const std::vector
 // The calls of rank `of` on a lane; collective.
 Lane told_by(Stream& stream, Group& world, const Lane* own, int of) {
   Lane lane;
-  const auto tell = [&](const std::string& text) { return text_of(stream, world, of, text); };
+  const auto tell = [&](const std::string& text) { return broadcast_text(world, stream, text, of); };
   lane.name = tell(own == nullptr ? "" : own->name);
   lane.calls = split(tell(own == nullptr ? "" : joined(own->calls)));
   lane.places = split(tell(own == nullptr ? "" : joined(own->places)));

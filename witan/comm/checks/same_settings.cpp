@@ -6,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/comm/checks/fingerprint.h"
+#include "witan/comm/rank_list.h"
 #include "witan/comm/texts.h"
 
 namespace witan {
@@ -20,11 +21,12 @@ std::string packed(const Settings& settings) {
   return text;
 }
 
+// Of what packed() made.
 Settings unpacked(const std::string& text) {
   Settings settings;
   for (size_t at = 0; at < text.size();) {
     const size_t key = text.find(kEndOfKey, at), value = text.find(kEndOfValue, at);
-    require<CommError>(key < value && value < text.size(), "what another rank says are no settings");
+    require<CommError>(key < value && value < text.size(), "malformed settings from another rank");
     settings.emplace_back(text.substr(at, key - at), text.substr(key + 1, value - key - 1));
     at = value + 1;
   }
@@ -48,7 +50,7 @@ std::string values_of(const std::string& key, const std::vector<Settings>& setti
     text += cat(i == 0   ? " "
                 : i == 1 ? ", but "
                          : ", ",
-                values[i].first.empty() ? "\"\"" : values[i].first, " on ", list_ranks(values[i].second));
+                values[i].first.empty() ? "\"\"" : values[i].first, " on ", rank_list(values[i].second));
   return text;
 }
 
@@ -75,10 +77,11 @@ void require_same_settings(Stream& stream, Group& world, const Settings& own) {
   const Tensor mine = stream.empty({1}, DType::i64, MemoryTag::communication);
   stream.write(mine, &hash);
   if (ranks_that_differ(stream, world, mine).empty()) return;
-  std::vector<Settings> settings;
-  for (const std::string& one : all_texts(stream, world, text)) settings.push_back(unpacked(one));
+  std::vector<Settings> settings;  // on rank 0
+  for (const std::string& one : gather_texts(world, stream, text)) settings.push_back(unpacked(one));
+  const std::string differs = broadcast_text(world, stream, difference(settings), 0);
   world.barrier(stream);  // nobody leaves before all know
-  throw ConfigError(cat("the ranks were started differently: ", difference(settings),
+  throw ConfigError(cat("the ranks were started differently: ", differs,
                         ". Start all of them with the same command and configuration"));
 }
 

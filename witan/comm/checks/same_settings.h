@@ -16,7 +16,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // keys, eac
 std::string difference(const std::vector<Settings>& settings);
 
 // Throws ConfigError, on all ranks of `world` alike, for settings that differ, naming how. They tell each other a hash,
-// and more only when those differ. `stream` is on the CPU, with an arena that has room for the settings of all.
+// and more only when those differ. `stream` is on the CPU.
 void require_same_settings(Stream& stream, Group& world, const Settings& own);
 
 }  // namespace witan

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/comm/rank_list.h"
 
 namespace witan {
 namespace {
@@ -224,7 +225,8 @@ bool Reception::turn_away(const Visitor& visitor, const std::string& why) {
 }
 
 std::string Reception::complaint() const {
-  return cat(list_of(expected_), " of ", self_.size, " did not come to rank ", self_.rank, " on ", self_.host,
+  const std::vector<int> missing(expected_.begin(), expected_.end());
+  return cat(rank_list(missing), " of ", self_.size, " did not come to rank ", self_.rank, " on ", self_.host,
              turned_away_.empty() ? "" : "; ", turned_away_);
 }
 
@@ -258,17 +260,6 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests) {
   Reception(listener, self, std::move(expected), guests).until(deadline);
-}
-
-std::string list_of(const std::set<int>& ranks) {
-  constexpr size_t kMost = 16;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  size_t count = 0;
-  for (const int rank : ranks) {
-    if (count == kMost) return cat(text, " and ", ranks.size() - count, " more");
-    text += cat(count++ == 0 ? "" : ", ", rank);
-  }
-  return text;
 }
 
 }  // namespace witan

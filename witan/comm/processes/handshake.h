@@ -82,7 +82,4 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests);
 
-// "rank 3", "ranks 1, 2, 5"; long lists are cut.
-std::string list_of(const std::set<int>& ranks);
-
 }  // namespace witan

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/comm/rank_list.h"
 
 namespace witan {
 namespace {
@@ -206,17 +207,16 @@ void Rendezvous::recv(int rank, const Collective& call,
   throw CommError(verdict);
 }
 
-// "rank 3", "ranks 1, 2": those that have not come to this rank's meeting.
+// Those that have not come to this rank's meeting.
 std::string Rendezvous::missing_ranks(int rank, bool only_returned) const {
   const uint64_t mine = at(rank).arrivals.load();
-  std::string list;
-  int count = 0;
+  std::vector<int> missing;
   for (int peer = 0; peer < size(); ++peer) {
     if (at(peer).arrivals.load() >= mine) continue;
     if (only_returned && !world_.returned[static_cast<size_t>(world_rank(peer))].load()) continue;
-    list += cat(count++ > 0 ? ", " : "", world_rank(peer));
+    missing.push_back(world_rank(peer));
   }
-  return count == 0 ? "" : cat(count == 1 ? "rank " : "ranks ", list);
+  return missing.empty() ? "" : rank_list(missing);
 }
 
 std::string Rendezvous::why_peer_is_lost(int rank, const Collective& call) {
