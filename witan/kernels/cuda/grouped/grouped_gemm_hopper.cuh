@@ -31,11 +31,12 @@ struct TileShape {
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kLines / kUnit;                // of lines, which warpgroups deal out in turn
+  static constexpr int kUnits = kLines / kWgmmaUnit;           // of lines, which warpgroups deal out in turn
   static constexpr int kPartsApart = kTurns ? 1 : kConsumers;  // in units, of one warpgroup's parts
   static constexpr int kParts = kUnits / kPartsApart;          // of 64 lines, that a warpgroup has
-  static constexpr int kStageA = kLines * kUnit * 2, kStageB = kColumns * kUnit * 2, kStage = kStageA + kStageB;
-  static_assert(kLines % (kUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kUnit == 0);
+  static constexpr int kStageA = kLines * kWgmmaUnit * 2, kStageB = kColumns * kWgmmaUnit * 2,
+                       kStage = kStageA + kStageB;
+  static_assert(kLines % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kWgmmaUnit == 0);
   static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
 };
 
@@ -54,14 +55,14 @@ struct Memory {
 enum class Columns : uint8_t { adjacent, paired };
 
 template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent>
-struct Operands {
+struct OperandLayout {
   static constexpr Grouped kGrouped = kGroupedOf;
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
   static constexpr bool kPaired = kColumnsOf == Columns::paired;
   static_assert(!kPaired || kMajorB == Major::steps);
   // Columns of one box of b.
   template <class Shape>
-  static constexpr int kBoxB = kMajorB == Major::lines ? kUnit
+  static constexpr int kBoxB = kMajorB == Major::lines ? kWgmmaUnit
                                : kPaired               ? Shape::kColumns / 2
                                                        : Shape::kLoadB;
 };
@@ -139,8 +140,9 @@ __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint
 #pragma unroll
   for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
     const int unit = i + (kShared ? rank : 0);
-    if (unit * kUnit < lines)
-      load_lines<Operands::kMajorA, kShared>(to + unit * kUnitBytes, map, barrier, line + unit * kUnit, step, 0);
+    if (unit * kWgmmaUnit < lines)
+      load_lines<Operands::kMajorA, kShared>(to + unit * kWgmmaUnitBytes, map, barrier, line + unit * kWgmmaUnit, step,
+                                             0);
   }
 }
 
@@ -155,8 +157,8 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
 #pragma unroll
   for (int i = 0; i < Shape::kLoadB; i += kBox) {
     const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
-    load_lines<Operands::kMajorB, kShared>(to + at * kUnit * 2, map, barrier, Operands::kPaired ? paired : column + at,
-                                           step, slice);
+    load_lines<Operands::kMajorB, kShared>(to + at * kWgmmaUnit * 2, map, barrier,
+                                           Operands::kPaired ? paired : column + at, step, slice);
   }
 }
 
@@ -164,9 +166,9 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
 template <Grouped kGrouped, bool kAccumulates>
 __device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
   if constexpr (kGrouped == Grouped::sum)
-    return max(divide_up(tile.rows, kUnit), kAccumulates ? 0 : 1);
+    return max(divide_up(tile.rows, kWgmmaUnit), kAccumulates ? 0 : 1);
   else
-    return divide_up(product.steps, kUnit);
+    return divide_up(product.steps, kWgmmaUnit);
 }
 
 // This block's tile of its cluster's span.
@@ -203,12 +205,12 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
     const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
     const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
     const int lines = lines_left<Operands>(product, tile);
-    const int units = min(Shape::kUnits, max(0, divide_up(lines, kUnit)));
+    const int units = min(Shape::kUnits, max(0, divide_up(lines, kWgmmaUnit)));
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
-      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kUnitBytes + Shape::kStageB));
-      const int step = block * kUnit + (kSum ? tile.row : 0);
+      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kWgmmaUnitBytes + Shape::kStageB));
+      const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
       load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
       load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
                               kSum ? 0 : tile.expert, rank);
@@ -222,10 +224,10 @@ template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
   constexpr int kThreads = Shape::kTurns ? kWarpgroup : kWarpgroup * kConsumers;
   const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kTurns ? 1 + consumer : 1);
-  const int each = (kUnit - valid) * 8;  // 16-byte pieces of a unit
-  for (int i = thread; i < each * (Shape::kStage / kUnitBytes); i += kThreads) {
+  const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces of a unit
+  for (int i = thread; i < each * (Shape::kStage / kWgmmaUnitBytes); i += kThreads) {
     const int unit = i / each, piece = i - unit * each;
-    *reinterpret_cast<uint4*>(stage + unit * kUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
+    *reinterpret_cast<uint4*>(stage + unit * kWgmmaUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
   }
   fence_shared_for_async();
   sync_threads(kClearBarrier + (Shape::kTurns ? consumer : 0), kThreads);
@@ -253,18 +255,18 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
     barrier_wait(shared.full + ring.stage, ring.parity);
-    if (Operands::kGrouped == Grouped::sum && rows - block * kUnit < kUnit)
-      clear_tail<Shape>(shared.a(ring.stage), rows - block * kUnit, consumer);
+    if (Operands::kGrouped == Grouped::sum && rows - block * kWgmmaUnit < kWgmmaUnit)
+      clear_tail<Shape>(shared.a(ring.stage), rows - block * kWgmmaUnit, consumer);
     if constexpr (kParts > 0) {
-      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * kUnitBytes));
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * kWgmmaUnitBytes));
       const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
       wgmma_begin();
 #pragma unroll
-      for (int k = 0; k < kUnit / kWgmmaSteps; ++k)
+      for (int k = 0; k < kWgmmaUnit / kWgmmaSteps; ++k)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
           wgmma<Shape::kColumns, kA, kB>(sums[part],
-                                         a + part * (Shape::kPartsApart * kUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+                                         a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
                                          b + k * kWgmmaAdvance<kB>, block | k);
       wgmma_commit();
       wgmma_wait<1>();
@@ -287,7 +289,7 @@ template <class Shape, class Operands, int kStaging, class AllTiles, class Epilo
 __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
-  constexpr int kApart = Shape::kPartsApart * kUnit;
+  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
   uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
@@ -317,7 +319,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       pass();
       continue;
     }
-    const int down = Shape::kTurns ? 0 : consumer * kUnit, lines = lines_left<Operands>(product, tile) - down;
+    const int down = Shape::kTurns ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
     float sums[Shape::kParts][Shape::kColumns / 2];
     // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
     if (lines > (Shape::kParts - 1) * kApart)
@@ -372,7 +374,7 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
                          const Epilogue& epilogue) {
   constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
   product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
-  const CUtensorMap a_map = tensor_map(a, kUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   const auto kernel = grouped_gemm_kernel<Shape, Operands, Epilogue>;
   constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),

@@ -6,7 +6,7 @@ namespace {
 
 template <class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
-  using Both = Operands<Grouped::sum, Major::lines, Major::lines>;
+  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   with_tile_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);

@@ -58,7 +58,7 @@ void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor
                                    const RowGroups& groups, const Tensor& w, const Tensor& s) {
   // Without a cluster it was measured 9 % faster: blocks that share copies also wait out each other's epilogues.
   using Shape = TileShape<128, 256, Consumers::halves, Multicast::none>;
-  using Both = Operands<Grouped::lines, Major::steps, Major::steps, Columns::paired>;
+  using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::paired>;
   launch_grouped_gemm<Shape, Both>(stream, x, w, product_of(groups, h.size(0), h.size(1), x.size(1)),
                                    StoreSwiglu{ptr<__nv_bfloat16>(h), ptr<__nv_bfloat16>(y), h.stride(0), y.stride(0),
                                                y.size(1), ptr<const float>(s)});

@@ -12,9 +12,9 @@
 
 namespace witan::kernels::cuda {
 
-inline constexpr int kUnit = 64;                      // lines and steps of a unit
-inline constexpr int kUnitBytes = kUnit * kUnit * 2;  // 8192
-inline constexpr int kWgmmaSteps = 16;                // of one instruction
+inline constexpr int kWgmmaUnit = 64;                                // lines and steps of a unit
+inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
+inline constexpr int kWgmmaSteps = 16;                               // of one instruction
 
 // What is adjacent in memory.
 enum class Major : uint8_t { steps, lines };
@@ -24,7 +24,7 @@ template <Major kMajor>
 __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = 1024 >> 4;  // between groups of 8 rows: of lines, or of steps
-  constexpr uint64_t kNextUnit = kMajor == Major::lines ? kUnitBytes >> 4 : 1;  // unused where rows are lines
+  constexpr uint64_t kNextUnit = kMajor == Major::lines ? kWgmmaUnitBytes >> 4 : 1;  // unused where rows are lines
   return kSwizzle128 | kEightRows << 32 | kNextUnit << 16 | (shared_address(units) & 0x3ffff) >> 4;
 }
 template <Major kMajor>
