@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp that build/test knows, shellcheck on
-# scripts.
+# scripts. And, where any C++ changed, what mutexes guard in all sources (thread_safety.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +19,7 @@ if ((${#cpp[@]} > 0)); then
         2> >(grep -v ' warnings\? generated\.$' >&2) || failed=1
   fi
 fi
+if ((${#cpp[@]} > 0)); then scripts/thread_safety.sh || failed=1; fi
 if ((${#shell[@]} > 0)); then
   shellcheck "${shell[@]}" || failed=1
 fi

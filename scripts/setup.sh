@@ -11,7 +11,7 @@ declare -A packages=(
     libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsimdjson-dev libfmt-dev
     zlib1g-dev libzstd-dev libonig-dev libutf8proc-dev libxxhash-dev libssl-dev libjs-dygraphs perl-doc"
   [test]="libgtest-dev libgmock-dev openmpi-bin mpich"
-  [lint]="clang-format clang-tidy shellcheck"
+  [lint]="clang clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
   [reliability]="strace"
   [fuzz]="clang-16 libclang-rt-16-dev"

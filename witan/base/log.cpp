@@ -3,18 +3,18 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
-#include <mutex>
 
 #include "witan/base/append_file.h"
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 
 namespace witan {
 
 struct Log::Sink {
   explicit Sink(const std::string& path) : file(path) {}
 
-  std::mutex mutex;
-  AppendFile file;
+  Mutex mutex;
+  AppendFile file WITAN_GUARDED_BY(mutex);
 };
 
 Log::Log() = default;
@@ -30,7 +30,7 @@ void Log::write(std::string_view level, std::string_view line) const {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds).count();
   const std::string record =
       fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}\n", fmt::gmtime(seconds.count()), milliseconds, level, line);
-  const std::lock_guard lock(sink_->mutex);
+  const MutexLock lock(sink_->mutex);
   try {
     sink_->file.append(record);
   } catch (const IoError&) {

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <condition_variable>
 #include <exception>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "witan/base/mutex.h"
 
 namespace witan {
 namespace {
@@ -34,17 +34,17 @@ struct ThreadPool::Shared {
   std::atomic<int64_t> next{0};
   std::atomic<int> running{0};          // workers that have not finished this generation
   std::atomic<uint64_t> generation{0};  // counts the calls of run()
-  bool stop = false;
   bool may_spin = false;
-  std::exception_ptr error;
-  std::mutex mutex;
-  std::condition_variable work, done;
+  Mutex mutex;
+  CondVar work, done;
+  bool stop WITAN_GUARDED_BY(mutex) = false;
+  std::exception_ptr error WITAN_GUARDED_BY(mutex);
   std::vector<std::thread> workers;
 
   // Here rather than in ~ThreadPool, so that it also joins the workers of a pool whose last thread could not start.
   ~Shared() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       stop = true;
     }
     work.notify_all();
@@ -56,7 +56,7 @@ struct ThreadPool::Shared {
       try {
         (*task)(i);
       } catch (...) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (!error) error = std::current_exception();
       }
     }
@@ -68,14 +68,14 @@ struct ThreadPool::Shared {
       for (int spin = 0; may_spin && spin < kSpins && generation.load(std::memory_order_acquire) == seen; ++spin)
         relax();
       {
-        std::unique_lock lock(mutex);
-        work.wait(lock, [&] { return stop || generation.load(std::memory_order_relaxed) != seen; });
+        MutexLock lock(mutex);
+        while (!stop && generation.load(std::memory_order_relaxed) == seen) work.wait(lock);
         if (stop) return;
         seen = generation.load(std::memory_order_relaxed);
       }
       take_tasks();
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         done.notify_one();
       }
     }
@@ -101,7 +101,7 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
   }
   Shared& s = *shared_;
   {
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     s.task = &task;
     s.count = count;
     s.next.store(0, std::memory_order_relaxed);
@@ -111,8 +111,8 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
   s.work.notify_all();
   s.take_tasks();
   for (int spin = 0; s.may_spin && spin < kSpins && s.running.load(std::memory_order_acquire) > 0; ++spin) relax();
-  std::unique_lock lock(s.mutex);
-  s.done.wait(lock, [&] { return s.running.load(std::memory_order_acquire) == 0; });
+  MutexLock lock(s.mutex);
+  while (s.running.load(std::memory_order_acquire) != 0) s.done.wait(lock);
   if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
 }
 

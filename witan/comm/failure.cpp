@@ -4,7 +4,7 @@ namespace witan {
 
 void Failure::raise() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (raised_.exchange(true)) return;
     for (const auto& watched : words_)
       if (const auto word = watched.lock()) word->store(1);
@@ -13,7 +13,7 @@ void Failure::raise() {
 }
 
 void Failure::watch(const std::shared_ptr<std::atomic<uint32_t>>& word) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(words_, [](const auto& watched) { return watched.expired(); });
   words_.push_back(word);
   if (raised_.load()) word->store(1);

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "witan/base/mutex.h"
 
 namespace witan {
 
@@ -24,8 +25,8 @@ class Failure {
  private:
   const std::function<void()> told_;
   std::atomic<bool> raised_{false};
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<std::atomic<uint32_t>>> words_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<std::atomic<uint32_t>>> words_ WITAN_GUARDED_BY(mutex_);
 };
 
 }  // namespace witan

@@ -1,14 +1,13 @@
 #include "witan/data/loader.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 
 namespace witan {
 namespace {
@@ -36,7 +35,7 @@ struct Loader::Worker {
 
   ~Worker() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       stopping = true;
     }
     changed.notify_all();
@@ -51,14 +50,14 @@ struct Loader::Worker {
     try {
       for (int64_t first = consumed;; first += options.global_batch_size) {
         std::vector<Batch> batches = make(first);
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return stopping || static_cast<int64_t>(ready.size()) < options.prefetch; });
+        MutexLock lock(mutex);
+        while (!stopping && static_cast<int64_t>(ready.size()) >= options.prefetch) changed.wait(lock);
         if (stopping) return;
         ready.push_back(std::move(batches));
         changed.notify_all();
       }
     } catch (...) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       failure = std::current_exception();
       changed.notify_all();
     }
@@ -76,14 +75,14 @@ struct Loader::Worker {
   }
 
   bool is_stopping() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return stopping;
   }
 
   std::vector<Batch> take() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     const auto start = std::chrono::steady_clock::now();
-    changed.wait(lock, [&] { return !ready.empty() || failure; });
+    while (ready.empty() && !failure) changed.wait(lock);
     waited += std::chrono::steady_clock::now() - start;
     if (ready.empty()) std::rethrow_exception(failure);
     std::vector<Batch> batches = std::move(ready.front());
@@ -98,11 +97,11 @@ struct Loader::Worker {
   int64_t consumed;  // the caller's; the thread reads it once, before the caller can change it
   std::chrono::duration<double> waited{0};
 
-  std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
-  std::deque<std::vector<Batch>> ready;
-  std::exception_ptr failure;
-  bool stopping = false;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<std::vector<Batch>> ready WITAN_GUARDED_BY(mutex);
+  std::exception_ptr failure WITAN_GUARDED_BY(mutex);
+  bool stopping WITAN_GUARDED_BY(mutex) = false;
   std::thread thread;
 };
 

@@ -46,7 +46,7 @@ Samples::Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions opt
 Samples::~Samples() = default;
 
 std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& known : recent_)
     if (known && known->number == number) return known;
   recent_[1] = std::move(recent_[0]);

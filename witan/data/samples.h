@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "witan/base/mutex.h"
 #include "witan/data/permutation.h"
 #include "witan/data/token_dataset.h"
 
@@ -46,8 +46,9 @@ class Samples {
   std::shared_ptr<const TokenDataset> dataset_;
   SamplesOptions options_;
   int64_t per_epoch_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::array<std::shared_ptr<const Epoch>, 2> recent_;  // two: a prefetcher crosses the boundary first
+  mutable Mutex mutex_;
+  // Two: a prefetcher crosses the boundary first.
+  mutable std::array<std::shared_ptr<const Epoch>, 2> recent_ WITAN_GUARDED_BY(mutex_);
 };
 
 }  // namespace witan

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "witan/base/mutex.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/planner/gpu_ceilings.h"
@@ -185,14 +185,14 @@ Ceilings measure_ceilings(const Load& load) {
     const int64_t arena = make_plan(config).arena_bytes();
     const Layout layout(config.parallel, load.ranks, config.model.moe.num_experts);
     ThreadWorld world(load.ranks);
-    std::mutex mutex;
+    Mutex mutex;
     Ceilings sums;
     double between = 0;
     world.run([&](int rank) {
       const Groups groups = make_groups(world, layout, rank);
       const Measured measured = step_a_few_times(config, groups, arena);
       const auto exchange = measure_exchange(load, groups.world());
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       merge(sums, measured);
       between += measured.between / load.ranks;
       if (rank == 0) sums.exchange = exchange;

@@ -104,7 +104,7 @@ int Progress::milestone_of(double fraction) const {
 }
 
 void Progress::update(double fraction, const std::function<std::string(int width)>& make) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (options_.is_tty) {
     const double now = options_.now();
     if (now - drawn_at_ < kSecondsBetweenDrawings) return;
@@ -128,7 +128,7 @@ void Progress::update(double fraction, const std::function<std::string(int width
 }
 
 void Progress::milestone(double fraction, const std::function<std::string(int width)>& make) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase();
   line_.clear();
   const int columns = options_.is_tty ? width() - 1 : 0;
@@ -140,14 +140,14 @@ void Progress::milestone(double fraction, const std::function<std::string(int wi
 }
 
 void Progress::note(std::string_view line) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase();
   say(out_, std::string(line) + "\n");
   draw();
 }
 
 void Progress::print(std::string_view line) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase();
   std::fflush(out_);
   fmt::print(options_.data, "{}\n", line);
@@ -156,7 +156,7 @@ void Progress::print(std::string_view line) {
 }
 
 void Progress::clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase();
   line_.clear();
   drawn_at_ = -1e9;
@@ -178,9 +178,12 @@ TaskProgress::TaskProgress(Progress& progress, std::string label, double total, 
 }
 
 void TaskProgress::update(double done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   rate_.update(progress_.now(), done);
-  progress_.update(done / total_, [&](int width) { return line(done, width); });
+  progress_.update(done / total_, [&](int width) {
+    mutex_.assert_held();
+    return line(done, width);
+  });
 }
 
 std::string TaskProgress::line(double done, int width) const {

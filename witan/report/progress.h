@@ -4,10 +4,10 @@
 
 #include <cstdio>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "witan/base/mutex.h"
 #include "witan/report/eta.h"
 
 namespace witan {
@@ -52,19 +52,19 @@ class Progress {
   double now() const { return options_.now(); }
 
  private:
-  void draw();
-  void erase();
+  void draw() WITAN_REQUIRES(mutex_);
+  void erase() WITAN_REQUIRES(mutex_);
   int width() const;
   int milestone_of(double fraction) const;
 
-  std::mutex mutex_;
-  std::FILE* out_;
-  ProgressOptions options_;
-  std::string line_;  // as drawn; empty: nothing stands on the terminal
-  double drawn_at_ = -1e9;
-  int milestone_ = -1;
-  double fraction_ = 0;
-  double said_at_ = 0;  // when the last milestone was printed, or its task began
+  std::FILE* const out_;
+  ProgressOptions options_;  // as the constructor completes them
+  Mutex mutex_;
+  std::string line_ WITAN_GUARDED_BY(mutex_);  // as drawn; empty: nothing stands on the terminal
+  double drawn_at_ WITAN_GUARDED_BY(mutex_) = -1e9;
+  int milestone_ WITAN_GUARDED_BY(mutex_) = -1;
+  double fraction_ WITAN_GUARDED_BY(mutex_) = 0;
+  double said_at_ WITAN_GUARDED_BY(mutex_) = 0;  // when the last milestone was printed, or its task began
 };
 
 // "tokenizing [#######.......]  52 %  3.1 MB/s  ETA 4.2 s" for work of a known size. Thread-safe.
@@ -79,13 +79,13 @@ class TaskProgress {
   void update(double done);
 
  private:
-  std::string line(double done, int width) const;
+  std::string line(double done, int width) const WITAN_REQUIRES(mutex_);
 
   Progress& progress_;
   std::string label_, unit_;
   double total_;
-  std::mutex mutex_;
-  RateEstimator rate_;
+  Mutex mutex_;
+  RateEstimator rate_ WITAN_GUARDED_BY(mutex_);
 };
 
 // Columns that `line` takes: a code point is one, a control sequence (ESC [ … letter) none.

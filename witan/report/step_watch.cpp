@@ -23,7 +23,7 @@ StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
 
 StepWatch::~StepWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
   }
   end_.notify_all();
@@ -31,13 +31,19 @@ StepWatch::~StepWatch() {
 }
 
 void StepWatch::run() {
-  std::unique_lock lock(mutex_);
-  const std::chrono::duration<double> pause(options_.seconds_between_looks);
-  while (!end_.wait_for(lock, pause, [this] { return ended_; })) look_locked();
+  const auto pause = std::chrono::duration_cast<CondVar::Time::duration>(
+      std::chrono::duration<double>(options_.seconds_between_looks));
+  MutexLock lock(mutex_);
+  while (!ended_) {
+    const CondVar::Time next = std::chrono::steady_clock::now() + pause;
+    while (!ended_ && end_.wait_until(lock, next)) {
+    }
+    if (!ended_) look_locked();
+  }
 }
 
 void StepWatch::begin(Doing what, int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   doing_ = what;
   step_ = step;
   share_ = 0;
@@ -45,18 +51,18 @@ void StepWatch::begin(Doing what, int64_t step) {
 }
 
 void StepWatch::done(double share) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   share_ = share;
 }
 
 void StepWatch::finished(TrainStatus line) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   doing_ = Doing::nothing;
   line_ = std::move(line);
 }
 
 void StepWatch::look() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   look_locked();
 }
 
@@ -69,7 +75,10 @@ void StepWatch::look_locked() {
     while (next_in_log_ <= elapsed) next_in_log_ *= 2;
     progress_.note(first_line(elapsed));
   } else if (!line_) {
-    progress_.update(done, [&](int) { return first_line(elapsed); });
+    progress_.update(done, [&](int) {
+      mutex_.assert_held();
+      return first_line(elapsed);
+    });
   } else if (elapsed >= kShort) {
     TrainStatus now = *line_;
     now.under_way = under_way(elapsed);

@@ -2,14 +2,13 @@
 // before the first one is finished too; in a log a first step that takes long is told of now and then.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "witan/base/mutex.h"
 #include "witan/report/progress.h"
 #include "witan/report/train_line.h"
 
@@ -51,23 +50,23 @@ class StepWatch {
 
  private:
   void run();
-  void look_locked();
+  void look_locked() WITAN_REQUIRES(mutex_);
   // Of what goes on: "step 3 at 40 %".
-  std::string under_way(double elapsed) const;
-  std::string first_line(double elapsed) const;
-  std::optional<double> step_seconds(double elapsed) const;
+  std::string under_way(double elapsed) const WITAN_REQUIRES(mutex_);
+  std::string first_line(double elapsed) const WITAN_REQUIRES(mutex_);
+  std::optional<double> step_seconds(double elapsed) const WITAN_REQUIRES(mutex_);
 
   Progress& progress_;
   const StepWatchOptions options_;
-  std::mutex mutex_;
-  Doing doing_ = Doing::nothing;
-  int64_t step_ = 0;
-  double share_ = 0;  // of the step
-  double begun_ = 0;
-  std::optional<TrainStatus> line_;  // of the last step; nothing before the first is finished
-  double next_in_log_;               // seconds after a step began
-  bool ended_ = false;
-  std::condition_variable end_;
+  Mutex mutex_;
+  Doing doing_ WITAN_GUARDED_BY(mutex_) = Doing::nothing;
+  int64_t step_ WITAN_GUARDED_BY(mutex_) = 0;
+  double share_ WITAN_GUARDED_BY(mutex_) = 0;  // of the step
+  double begun_ WITAN_GUARDED_BY(mutex_) = 0;
+  std::optional<TrainStatus> line_ WITAN_GUARDED_BY(mutex_);  // of the last step; nothing before the first is finished
+  double next_in_log_ WITAN_GUARDED_BY(mutex_);               // seconds after a step began
+  bool ended_ WITAN_GUARDED_BY(mutex_) = false;
+  CondVar end_;
   std::thread thread_;
 };
 

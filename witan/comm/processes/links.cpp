@@ -32,35 +32,40 @@ Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::sha
       })),
       hold_(std::move(hold)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      incoming_(peers.size()),
       trash_(kMostDataBytes) {
   for (Peer& peer : peers) {
     links_.push_back(std::make_unique<Link>());
     links_.back()->host = std::move(peer.host);
     links_.back()->socket = std::move(peer.socket);
-    links_.back()->ended = !links_.back()->socket.open();
     const int other = size() - 1;
-    if (hold_ && hold_->may_hold(other) && !links_.back()->ended) wait_for_reader(links_.back()->socket);
-    links_.back()->heard = Clock::now();
+    const Socket& socket = links_.back()->socket;
+    incoming_[static_cast<size_t>(other)].ended = !socket.open();
+    if (hold_ && hold_->may_hold(other) && socket.open()) wait_for_reader(socket);
+    incoming_[static_cast<size_t>(other)].heard = Clock::now();
   }
   reader_ = std::thread([this] { read_all(); });
 }
 
 Links::~Links() {
+  std::optional<ProcessFailure> failure;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
+    failure = recorded_;
   }
   // The reading thread may not have come to it yet, and a goodbye alone would look like success.
-  if (recorded_) tell(*recorded_);
+  if (failure) tell(*failure);
   tell_all({kGoodbye, 0, 0, 0}, {});
   for (const auto& one : links_)
     if (one->socket.open()) ::shutdown(one->socket.fd(), SHUT_WR);
   {
     // A connection that is closed before the other side's last words are read would take this side's with it.
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline_in(kFarewellSeconds), [&] {
-      return std::ranges::all_of(links_, [](const auto& one) { return one->ended || one->said_goodbye; });
-    });
+    MutexLock lock(mutex_);
+    const auto done = [](const Incoming& one) { return one.ended || one.said_goodbye; };
+    const Deadline deadline = deadline_in(kFarewellSeconds);
+    while (!std::ranges::all_of(incoming_, done) && changed_.wait_until(lock, deadline)) {
+    }
   }
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.fd(), &one, sizeof one);
@@ -77,7 +82,7 @@ bool Links::record(const ProcessFailure& failure) {
 ProcessFailure Links::fail(ProcessFailure failure) {
   bool first = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     first = !closing_ && record(failure);
     if (recorded_) failure = *recorded_;
   }
@@ -87,7 +92,7 @@ ProcessFailure Links::fail(ProcessFailure failure) {
 }
 
 std::optional<ProcessFailure> Links::failed() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return recorded_;
 }
 
@@ -107,8 +112,9 @@ void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
   const Deadline deadline = deadline_in(kLastWordsSeconds);
   for (const auto& one : links_) {
     if (!one->socket.open()) continue;
-    const std::unique_lock sending(one->sending, deadline);
-    if (sending) send_frame(*one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
+    if (!one->sending.try_lock_until(deadline)) continue;
+    const TimedMutexLock sending(one->sending, std::adopt_lock);
+    send_frame(*one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
   }
 }
 
@@ -116,7 +122,7 @@ std::optional<ProcessFailure> Links::silence() const {
   std::optional<ProcessFailure> longest;
   double most = kMissedPulses * pulse_seconds_;
   for (int rank = 0; rank < size(); ++rank) {
-    const Link& one = *links_[static_cast<size_t>(rank)];
+    const Incoming& one = incoming(rank);
     const double seconds = seconds_since(one.heard);
     if (one.ended || one.said_goodbye || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
     most = seconds;
@@ -132,6 +138,7 @@ Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const st
   if (to.torn) return Sent::ended;
   bool begun = false;
   const auto stop = [&](Sent sent) {
+    to.sending.assert_held();
     to.torn = begun || sent == Sent::ended;
     return sent;
   };
@@ -159,8 +166,9 @@ void Links::send(int to, const Header& header, std::span<const std::byte> bytes,
   throw_if_failed();
   Sent sent;
   {
-    const std::lock_guard sending(link(to).sending);
-    sent = send_frame(link(to), header, bytes, {seconds, hold_.get()}, /*last_words=*/false);
+    Link& other = link(to);
+    const TimedMutexLock sending(other.sending);
+    sent = send_frame(other, header, bytes, {seconds, hold_.get()}, /*last_words=*/false);
   }
   if (sent == Sent::stopped) throw_if_failed();
   if (sent == Sent::late) {
@@ -185,46 +193,51 @@ void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t b
 
 void Links::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
   if (bytes == 0) return;
-  const std::lock_guard lock(mutex_);
-  link(from).boxes[channel].targets.push_back({to, bytes});
+  const MutexLock lock(mutex_);
+  incoming(from).boxes[channel].targets.push_back({to, bytes});
 }
 
 void Links::drop(uint64_t channel) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   dropped_ = true;
-  for (const auto& one : links_)
-    if (const auto found = one->boxes.find(channel); found != one->boxes.end()) found->second.targets.clear();
+  for (Incoming& one : incoming_)
+    if (const auto found = one.boxes.find(channel); found != one.boxes.end()) found->second.targets.clear();
 }
 
 const Links::Box* Links::box(int rank, uint64_t channel) const {
-  const auto& boxes = links_[static_cast<size_t>(rank)]->boxes;
+  const auto& boxes = incoming(rank).boxes;
   const auto found = boxes.find(channel);
   return found == boxes.end() ? nullptr : &found->second;
 }
 
 bool Links::View::has_note(int from, uint64_t channel, Note kind) const {
+  links_.mutex_.assert_held();
   const Box* box = links_.box(from, channel);
   return box != nullptr && !box->notes[static_cast<size_t>(kind)].empty();
 }
 
 const Links::Bytes& Links::View::first_note(int from, uint64_t channel, Note kind) const {
+  links_.mutex_.assert_held();
   return links_.box(from, channel)->notes[static_cast<size_t>(kind)].front();
 }
 
 Links::Bytes Links::View::next_note(int from, uint64_t channel, Note kind) {
-  auto& notes = links_.link(from).boxes.at(channel).notes[static_cast<size_t>(kind)];
+  links_.mutex_.assert_held();
+  auto& notes = links_.incoming(from).boxes.at(channel).notes[static_cast<size_t>(kind)];
   Bytes note = std::move(notes.front());
   notes.pop_front();
   return note;
 }
 
 bool Links::View::arrived(int from, uint64_t channel) const {
+  links_.mutex_.assert_held();
   const Box* box = links_.box(from, channel);
   return box == nullptr || box->targets.empty();
 }
 
 bool Links::View::left(int rank) const {
-  return links_.link(rank).said_goodbye;
+  links_.mutex_.assert_held();
+  return links_.incoming(rank).said_goodbye;
 }
 
 void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
@@ -233,7 +246,7 @@ void Links::wait(const std::function<bool(View&)>& done, const std::function<std
   View view(*this);
   ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (bool expired = false;;) {
       if (done(view)) return;
       if (recorded_) break;

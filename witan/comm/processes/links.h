@@ -13,20 +13,19 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "witan/base/timed_lock.h"
+#include "witan/base/mutex.h"
+#include "witan/base/timed_mutex.h"
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
@@ -107,12 +106,16 @@ class Links {
     std::array<std::deque<Bytes>, kNotes> notes;
     std::deque<Target> targets;
   };
+  // The connection to a rank, for whoever sends.
   struct Link {
     std::string host;
     Socket socket;
-    TimedLock sending;   // held for a whole frame
-    bool torn = false;   // under `sending`: a frame was left unfinished
-    bool ended = false;  // what follows: under mutex_; nothing more comes
+    TimedMutex sending;                           // held for a whole frame
+    bool torn WITAN_GUARDED_BY(sending) = false;  // a frame was left unfinished
+  };
+  // What came from a rank.
+  struct Incoming {
+    bool ended = false;  // nothing more comes
     bool said_goodbye = false;
     Deadline heard;           // when its last bytes came
     Header header;            // being read
@@ -124,33 +127,35 @@ class Links {
   };
 
   Link& link(int rank) { return *links_[static_cast<size_t>(rank)]; }
-  const Box* box(int rank, uint64_t channel) const;
+  Incoming& incoming(int rank) WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
+  const Incoming& incoming(int rank) const WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
+  const Box* box(int rank, uint64_t channel) const WITAN_REQUIRES(mutex_);
 
   void send(int to, const Header& header, std::span<const std::byte> bytes, double seconds);
   enum class Sent : uint8_t { whole, ended, late, stopped };
   Sent send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, PatientDeadline deadline,
-                  bool last_words);
+                  bool last_words) WITAN_REQUIRES(to.sending);
   // To all that are there, within a second; whoever does not take it is left.
   void tell_all(const Header& header, std::span<const std::byte> bytes);
   void tell(const ProcessFailure& failure);
   void throw_if_failed() const;
-  // With the mutex held: of the rank that has been silent for longest, if one has missed several pulses.
-  std::optional<ProcessFailure> silence() const;
+  // Of the rank that has been silent for longest, if one has missed several pulses.
+  std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
 
-  // Of the reading thread; those after read_from() with the mutex held.
+  // Of the reading thread.
   void read_all();
   void send_pulses();
-  void notice_silence(Deadline due);         // due: when it should have been called
-  void read_from(int rank);                  // until nothing is there
-  bool read_some(int rank);                  // false: nothing is there, for now or for ever
-  std::span<std::byte> next_room(int rank);  // where the next bytes go
-  void advance(int rank, size_t bytes);
+  void notice_silence(Deadline due);                                // due: when it should have been called
+  void read_from(int rank);                                         // until nothing is there
+  bool read_some(int rank) WITAN_REQUIRES(mutex_);                  // false: nothing is there, for now or for ever
+  std::span<std::byte> next_room(int rank) WITAN_REQUIRES(mutex_);  // where the next bytes go
+  void advance(int rank, size_t bytes) WITAN_REQUIRES(mutex_);
   static void count(std::deque<Target>& targets, size_t bytes);
-  void begin_frame(int rank);
-  void end_frame(int rank);
-  void hear_failure(const Bytes& words);
-  void lose(int rank, const std::string& why);
-  bool record(const ProcessFailure& failure);  // whether it is the first
+  void begin_frame(int rank) WITAN_REQUIRES(mutex_);
+  void end_frame(int rank) WITAN_REQUIRES(mutex_);
+  void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
+  void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
+  bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first
 
   const int rank_;
   const double silence_seconds_, pulse_seconds_;
@@ -159,13 +164,14 @@ class Links {
   const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
   Socket wake_;                            // an eventfd: the reading thread is to end
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<ProcessFailure> recorded_;
-  std::optional<ProcessFailure> untold_;  // recorded by the reading thread
-  bool closing_ = false;
-  bool dropped_ = false;  // somebody waits no longer for data that may still come
-  Bytes trash_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
+  std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
+  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // recorded by the reading thread
+  bool closing_ WITAN_GUARDED_BY(mutex_) = false;
+  bool dropped_ WITAN_GUARDED_BY(mutex_) = false;  // somebody waits no longer for data that may still come
+  Bytes trash_ WITAN_GUARDED_BY(mutex_);
   std::thread reader_;
 };
 

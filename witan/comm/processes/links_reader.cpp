@@ -28,8 +28,9 @@ void Links::read_all() {
   for (;;) {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
     {
-      const std::lock_guard lock(mutex_);
-      for (const auto& one : links_) fds.push_back({one->ended ? -1 : one->socket.fd(), POLLIN, 0});
+      const MutexLock lock(mutex_);
+      for (int rank = 0; rank < size(); ++rank)
+        fds.push_back({incoming(rank).ended ? -1 : link(rank).socket.fd(), POLLIN, 0});
     }
     const double until_pulse = -seconds_since(next_pulse);
     ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_pulse * 1e3)), 0));
@@ -44,7 +45,7 @@ void Links::read_all() {
     std::optional<ProcessFailure> untold;
     bool raised = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       untold = std::exchange(untold_, std::nullopt);
       raised = recorded_.has_value();
     }
@@ -56,8 +57,8 @@ void Links::read_all() {
 void Links::send_pulses() {
   const bool held = hold_ && hold_->held_here();
   for (const auto& one : links_) {
-    const std::unique_lock sending(one->sending, std::try_to_lock);
-    if (!sending || !one->socket.open()) continue;
+    if (!one->socket.open() || !one->sending.try_lock()) continue;
+    const TimedMutexLock sending(one->sending, std::adopt_lock);
     // What is still on its way says the same, and behind it there may be no room for a whole frame.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
@@ -66,33 +67,33 @@ void Links::send_pulses() {
 }
 
 void Links::notice_silence(Deadline due) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // It is this process that was stopped, perhaps with all others: they are heard from now on.
   if (seconds_since(due) > kMissedPulses * pulse_seconds_)
-    for (const auto& one : links_) one->heard = deadline_in(0);
+    for (Incoming& one : incoming_) one.heard = deadline_in(0);
   for (int rank = 0; hold_ && rank < size(); ++rank) {
-    const Link& one = link(rank);
+    const Incoming& one = incoming(rank);
     const bool gone = one.ended || one.said_goodbye;
     // A process that is stopped cannot say any more that it is.
     if (gone || seconds_since(one.heard) > kMissedPulses * pulse_seconds_) hold_->hear(rank, !gone);
   }
   const auto silent = silence();
-  if (silent && seconds_since(link(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
+  if (silent && seconds_since(incoming(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
 }
 
 void Links::read_from(int rank) {
   constexpr int kMostTimes = 16;  // then it is the others' turn
   for (int i = 0; i < kMostTimes; ++i) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!read_some(rank)) return;
   }
 }
 
 bool Links::read_some(int rank) {
-  Link& from = link(rank);
+  Incoming& from = incoming(rank);
   if (from.ended) return false;
   const auto room = next_room(rank);
-  const ssize_t got = ::recv(from.socket.fd(), room.data(), std::min(room.size(), kMostAtOnce), 0);
+  const ssize_t got = ::recv(link(rank).socket.fd(), room.data(), std::min(room.size(), kMostAtOnce), 0);
   if (got > 0) {
     from.heard = deadline_in(0);
     advance(rank, static_cast<size_t>(got));
@@ -105,7 +106,7 @@ bool Links::read_some(int rank) {
 }
 
 std::span<std::byte> Links::next_room(int rank) {
-  Link& from = link(rank);
+  Incoming& from = incoming(rank);
   if (from.header_bytes < sizeof from.header)
     return std::as_writable_bytes(std::span(&from.header, 1)).subspan(from.header_bytes);
   if (from.header.kind != kData) return std::span(from.payload).last(from.left);
@@ -115,7 +116,7 @@ std::span<std::byte> Links::next_room(int rank) {
 }
 
 void Links::advance(int rank, size_t bytes) {
-  Link& from = link(rank);
+  Incoming& from = incoming(rank);
   if (from.header_bytes < sizeof from.header) {
     from.header_bytes += bytes;
     if (from.header_bytes == sizeof from.header) begin_frame(rank);
@@ -136,7 +137,7 @@ void Links::count(std::deque<Target>& targets, size_t bytes) {
 
 // Nothing is believed, and nothing allocated, before it is known to be within its bounds.
 void Links::begin_frame(int rank) {
-  Link& from = link(rank);
+  Incoming& from = incoming(rank);
   const Header& header = from.header;
   size_t most = kMostNoteBytes;
   if (header.kind == kData) most = kMostDataBytes;
@@ -155,7 +156,7 @@ void Links::begin_frame(int rank) {
 }
 
 void Links::end_frame(int rank) {
-  Link& from = link(rank);
+  Incoming& from = incoming(rank);
   from.header_bytes = 0;
   const uint32_t kind = from.header.kind;
   if (kind < kNotes) {
@@ -180,9 +181,9 @@ void Links::hear_failure(const Bytes& words) {
 }
 
 void Links::lose(int rank, const std::string& why) {
-  link(rank).ended = true;
+  incoming(rank).ended = true;
   changed_.notify_all();
-  if (closing_ || link(rank).said_goodbye) return;
+  if (closing_ || incoming(rank).said_goodbye) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
   if (record(failure)) untold_ = failure;
 }

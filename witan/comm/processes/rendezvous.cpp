@@ -44,13 +44,13 @@ Rendezvous::Rendezvous(const WorldStatus& world, std::vector<int> ranks, std::st
 void Rendezvous::wake() {
   if (sleepers_.load() == 0) return;
   // Whoever checked before the change is asleep once the mutex is free.
-  { const std::lock_guard lock(mutex_); }
+  { const MutexLock lock(mutex_); }
   changed_.notify_all();
 }
 
 void Rendezvous::fail(const std::string& message) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     break_now(message);
   }
   changed_.notify_all();
@@ -83,7 +83,7 @@ void Rendezvous::throw_failure() const {
 
 void Rendezvous::throw_if_broken() {
   if (!broken()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_failure();
 }
 
@@ -106,13 +106,13 @@ bool Rendezvous::spin(const Done& done) const {
 }
 
 // Returns when done(). Otherwise throws what lost() says, or late() after the deadline, or the group's failure,
-// provided that give_up(reason), called with the mutex held, agrees to stop.
+// provided that give_up(reason), called while mutex_ is held, agrees to stop.
 template <class Done, class Lost, class GiveUp>
 void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up,
                       const std::function<std::string()>& late) {
   if (spin(done)) return;
   PatientDeadline deadline(world_.deadline_seconds, world_.hold.get());
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Presence asleep(sleepers_);
   for (bool expired = false; !done();) {
     std::string reason;
@@ -140,7 +140,10 @@ void Rendezvous::enter(int rank, const Collective& call) {
                              : cat("axis ", axis_, ": ", gone, " returned, but rank ", world_rank(rank),
                                    " waits for it in ", describe(call), in_words(call));
        },
-       [&](const std::string& reason) { return break_before(everyone, reason); },
+       [&](const std::string& reason) {
+         mutex_.assert_held();
+         return break_before(everyone, reason);
+       },
        [&] {
          return cat("axis ", axis_, ": ", missing_ranks(rank, false), " did not come to ", describe(call), " within ",
                     world_.deadline_seconds, " s; rank ", world_rank(rank), " waited", in_words(call));
@@ -153,9 +156,9 @@ void Rendezvous::leave(int rank) noexcept {
   if ((word_.fetch_add(1) & ~kBroken) + 1 == everyone) return wake();
   const auto done = [&] { return reached(everyone); };
   if (spin(done)) return;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Presence asleep(sleepers_);
-  changed_.wait(lock, done);
+  while (!done()) changed_.wait(lock);
 }
 
 void Rendezvous::send(int rank, const Collective& call) {
@@ -169,6 +172,7 @@ void Rendezvous::send(int rank, const Collective& call) {
        [&](const std::string& reason) {
          Stage offered = Stage::offered;
          if (!to.stage.compare_exchange_strong(offered, Stage::empty)) return false;  // it is being taken
+         mutex_.assert_held();
          break_now(reason);
          changed_.notify_all();
          return true;
@@ -193,6 +197,7 @@ void Rendezvous::recv(int rank, const Collective& call,
       },
       [&] { return why_peer_is_lost(rank, call); },
       [&](const std::string& reason) {
+        mutex_.assert_held();
         break_now(reason);
         changed_.notify_all();
         return true;

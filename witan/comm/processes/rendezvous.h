@@ -9,14 +9,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "witan/base/mutex.h"
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
@@ -95,10 +94,10 @@ class Rendezvous {
   uint64_t target(int rank) const { return at(rank).arrivals.load() * static_cast<uint64_t>(size()); }
   bool arrive(uint64_t target);
   void throw_if_broken();
-  [[noreturn]] void throw_failure() const;
-  // With the mutex held: breaks the group unless so many arrived. True when it is broken and they did not.
-  bool break_before(uint64_t arrivals, const std::string& message);
-  void break_now(const std::string& message);
+  [[noreturn]] void throw_failure() const WITAN_REQUIRES(mutex_);
+  // Breaks the group unless so many arrived. True when it is broken and they did not.
+  bool break_before(uint64_t arrivals, const std::string& message) WITAN_REQUIRES(mutex_);
+  void break_now(const std::string& message) WITAN_REQUIRES(mutex_);
 
   template <class Done>
   bool spin(const Done& done) const;
@@ -118,9 +117,9 @@ class Rendezvous {
   alignas(64) std::atomic<uint64_t> word_{0};  // arrivals ever made | kBroken
   std::atomic<int> sleepers_{0};
   std::atomic<int> talkers_{0};  // ranks in send and recv: they watch who enters a collective instead
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string failure_;  // under mutex_; empty: aborted
+  Mutex mutex_;
+  CondVar changed_;
+  std::string failure_ WITAN_GUARDED_BY(mutex_);  // empty: aborted
 };
 
 }  // namespace witan

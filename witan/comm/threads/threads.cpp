@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 #include "witan/base/threads.h"
 #include "witan/comm/checks/rank_error.h"
 #include "witan/comm/processes/rendezvous.h"
@@ -33,9 +33,10 @@ struct ThreadWorld::Shared {
 
   const int size, first, end;  // of the world; the ranks [first, end) are here
   WorldStatus status;
-  std::mutex mutex;  // guards what follows
-  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Rendezvous>> meetings;
-  std::optional<RankError> root;
+  using Meetings = std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Rendezvous>>;
+  Mutex mutex;
+  Meetings meetings WITAN_GUARDED_BY(mutex);
+  std::optional<RankError> root WITAN_GUARDED_BY(mutex);
 
   void run_rank(int rank, const std::function<void(int)>& body) {
     try {
@@ -44,14 +45,14 @@ struct ThreadWorld::Shared {
       failed(rank, std::current_exception());
     }
     status.returned[static_cast<size_t>(rank)].store(true);
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     for (auto& [key, meeting] : meetings) meeting->wake();
   }
 
   // A run of which no rank has failed yet.
   void begin() {
     status.failure = std::make_shared<Failure>([this] {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       for (auto& [key, meeting] : meetings) meeting->abort();
     });
   }
@@ -59,7 +60,7 @@ struct ThreadWorld::Shared {
   void failed(int rank, std::exception_ptr error) {
     const Suspicion suspicion = suspicion_of(error);
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (!root || suspicion < root->suspicion) root = RankError{rank, suspicion, std::move(error)};
     }
     status.failure->raise();
@@ -122,11 +123,15 @@ void ThreadWorld::run(const std::function<void(int rank)>& body) {
   for (auto& thread : threads) thread.join();
 
   for (auto& returned : shared.status.returned) returned.store(false);
-  if (!shared.root) return;
-  const RankError failure = *std::exchange(shared.root, std::nullopt);
-  shared.meetings.clear();
+  std::optional<RankError> failure;
+  {
+    const MutexLock lock(shared.mutex);
+    failure = std::exchange(shared.root, std::nullopt);
+    if (failure) shared.meetings.clear();
+  }
+  if (!failure) return;
   shared.begin();
-  rethrow_named(failure.rank, failure.error);
+  rethrow_named(failure->rank, failure->error);
 }
 
 std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& ranks, std::string name) {
@@ -134,7 +139,7 @@ std::unique_ptr<HostGroup> ThreadWorld::group(int rank, const std::vector<int>& 
   const int here = rank_in_group(rank, ranks, shared.size, name);
   for (const int other : ranks)
     require<ConfigError>(runs(other), "axis ", name, ": rank ", other, " is not in this process");
-  const std::lock_guard lock(shared.mutex);
+  const MutexLock lock(shared.mutex);
   auto& meeting = shared.meetings[{name, ranks}];
   if (!meeting) {
     meeting = std::make_shared<Rendezvous>(shared.status, ranks, std::move(name));

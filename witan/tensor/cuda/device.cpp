@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
-#include <mutex>
 
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 #include "witan/base/text.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -98,12 +98,13 @@ bool can_access_peer(int from, int to) {
 }
 
 const Properties& properties(int device) {
-  static std::mutex mutex;
-  static std::deque<Properties> known;  // what a device is does not change: read once, shared by all ranks
+  static Mutex mutex;
+  static std::deque<Properties> known WITAN_GUARDED_BY(
+      mutex);  // what a device is does not change: read once, shared by all ranks
   const int count = devices();
   require<DeviceError>(device >= 0 && device < count, "there is no GPU ", device, ": ", count, " can be used. ",
                        why_none());
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   while (static_cast<int>(known.size()) <= device) known.push_back(read_properties(static_cast<int>(known.size())));
   return known[static_cast<size_t>(device)];
 }

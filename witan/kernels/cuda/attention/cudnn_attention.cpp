@@ -6,12 +6,12 @@
 #include <compare>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 #include "witan/kernels/elementwise.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
@@ -203,12 +203,11 @@ class RelaxedCapture {
 
 // What a device keeps. Its ranks take turns: a handle is one thread's at a time.
 struct OfDevice {
-  std::mutex turn;
-  cudnnHandle_t handle = nullptr;
-  std::map<Problem, Plan> plans;
+  Mutex turn;
+  cudnnHandle_t handle WITAN_GUARDED_BY(turn) = nullptr;
+  std::map<Problem, Plan> plans WITAN_GUARDED_BY(turn);
 
-  // With `turn` held.
-  const Plan& plan(const Problem& problem) {
+  const Plan& plan(const Problem& problem) WITAN_REQUIRES(turn) {
     const auto known = plans.find(problem);
     if (known != plans.end()) return known->second;
     const RelaxedCapture relaxed;
@@ -219,9 +218,9 @@ struct OfDevice {
 
 // Never destroyed: at the end of the program the driver may have gone before.
 OfDevice& of_device(Stream& stream) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& devices = *new std::map<int, OfDevice>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return devices[stream.device().index];
 }
 
@@ -240,7 +239,7 @@ std::optional<Pairs> pairs_of(const AttentionInputs& in) {
   const int64_t Sq = in.q.size(1), Sk = in.k.size(1);
   // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
   if (queries == keys && Sq == Sk) return Pairs{true, 0, Sk};
-  const auto seen = [&](int64_t query) { return keys.before(queries.at(query) + 1, Sk); };
+  const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) { return keys.before(queries.at(query) + 1, Sk); };
   // Of each run, which see more and more: all see the same if the first and the last do.
   const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
   const int64_t first = split > 0 ? seen(0) : seen(split), second = split < Sq ? seen(split) : first;
@@ -276,7 +275,7 @@ class Call {
   // False where there is no plan.
   bool run() {
     OfDevice& device = of_device(stream_);
-    const std::lock_guard lock(device.turn);
+    const MutexLock lock(device.turn);
     const Plan& plan = device.plan(p_);
     if (!plan.graph) return false;
     check(fe::detail::set_stream(device.handle, witan::cuda::native(stream_)), "its stream");
@@ -304,7 +303,7 @@ class Call {
     if (!p_.backward && p_.first_query() > 0) fill(stream_, places_.at(kLse), -std::numeric_limits<double>::infinity());
   }
 
-  void run(const OfDevice& device, const Plan& plan, int64_t row, int64_t group) {
+  void run(const OfDevice& device, const Plan& plan, int64_t row, int64_t group) WITAN_REQUIRES(device.turn) {
     std::unordered_map<int64_t, void*> at;
     for (const auto& [operand, tensor] : places_) at[operand] = part(operand, tensor, row, group);
     std::byte* const lse = part(kLse, places_.at(kLse), row, group);
@@ -367,7 +366,7 @@ bool attention_backward(Stream& stream, const AttentionGradients& to, const Tens
 bool has_attention(Stream& stream, const AttentionInputs& in) {
   if (!applies(stream, in)) return false;
   OfDevice& device = of_device(stream);
-  const std::lock_guard lock(device.turn);
+  const MutexLock lock(device.turn);
   return device.plan(problem_of(in, false)).graph && device.plan(problem_of(in, true)).graph;
 }
 

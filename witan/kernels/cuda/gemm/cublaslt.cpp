@@ -6,11 +6,11 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "witan/base/mutex.h"
 #include "witan/kernels/cuda/common/fingerprint.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
@@ -185,7 +185,7 @@ class Knowledge {
   explicit Knowledge(const Api& api) : api_(api) {}
 
   std::shared_ptr<Plan> plan(const Problem& problem) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::shared_ptr<Plan>& known = plans_[problem];
     if (!known) {
       auto plan = std::make_shared<Plan>();
@@ -198,14 +198,14 @@ class Knowledge {
   }
   // From now on the problem is solved by this algorithm alone.
   void settle(const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::shared_ptr<Plan>& known = plans_.at(problem);
     known = std::make_shared<Plan>(*known);
     known->algorithms = {algorithm};
   }
 
  private:
-  cublasLtHandle_t handle(int device) {
+  cublasLtHandle_t handle(int device) WITAN_REQUIRES(mutex_) {
     cublasLtHandle_t& handle = handles_[device];
     if (!handle) {
       const witan::cuda::OnDevice on(device);
@@ -215,9 +215,9 @@ class Knowledge {
   }
 
   const Api& api_;
-  std::mutex mutex_;
-  std::map<int, cublasLtHandle_t> handles_;
-  std::map<Problem, std::shared_ptr<Plan>> plans_;
+  Mutex mutex_;
+  std::map<int, cublasLtHandle_t> handles_ WITAN_GUARDED_BY(mutex_);
+  std::map<Problem, std::shared_ptr<Plan>> plans_ WITAN_GUARDED_BY(mutex_);
 };
 
 bool is_captured(Stream& stream) {

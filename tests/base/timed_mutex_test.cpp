@@ -1,4 +1,4 @@
-#include "witan/base/timed_lock.h"
+#include "witan/base/timed_mutex.h"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-TEST(TimedLock, IsHeldByOneAtATime) {
-  TimedLock lock;
+TEST(TimedMutex, IsHeldByOneAtATime) {
+  TimedMutex mutex;
   int64_t count = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int j = 0; j < 1000; ++j) {
-        const std::lock_guard held(lock);
+        const TimedMutexLock held(mutex);
         ++count;
       }
     });
@@ -27,28 +27,33 @@ TEST(TimedLock, IsHeldByOneAtATime) {
   EXPECT_EQ(count, 4000);
 }
 
-TEST(TimedLock, IsNotWaitedForLongerThanSaid) {
-  TimedLock lock;
-  const std::lock_guard held(lock);
+TEST(TimedMutex, IsNotWaitedForLongerThanSaid) {
+  TimedMutex mutex;
+  const TimedMutexLock held(mutex);
   std::thread([&] {
-    EXPECT_FALSE(lock.try_lock());
+    EXPECT_FALSE(mutex.try_lock());
     const auto start = steady_clock::now();
-    EXPECT_FALSE(std::unique_lock(lock, start + milliseconds(20)).owns_lock());
+    EXPECT_FALSE(mutex.try_lock_until(start + milliseconds(20)));
     EXPECT_GE(steady_clock::now() - start, milliseconds(20));
   }).join();
 }
 
-TEST(TimedLock, WakesWhoeverWaitsWhenItIsFree) {
-  TimedLock lock;
-  lock.lock();
+TEST(TimedMutex, WakesWhoeverWaitsWhenItIsFree) {
+  TimedMutex mutex;
+  mutex.lock();
   bool got = false;
-  std::thread waits([&] { got = std::unique_lock(lock, steady_clock::now() + std::chrono::minutes(1)).owns_lock(); });
+  std::thread waits([&] {
+    if (!mutex.try_lock_until(steady_clock::now() + std::chrono::minutes(1))) return;
+    const TimedMutexLock held(mutex, std::adopt_lock);
+    got = true;
+  });
   std::this_thread::sleep_for(milliseconds(20));
-  lock.unlock();
+  mutex.unlock();
   waits.join();
   EXPECT_TRUE(got);
-  EXPECT_TRUE(lock.try_lock());
-  lock.unlock();
+  const bool free = mutex.try_lock();
+  EXPECT_TRUE(free);
+  if (free) mutex.unlock();
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Has clang check what mutexes guard (witan/base/mutex.h), in every source that includes that header or a header that
+# does. Sources for CUDA are checked where CUDA's headers are (an nvcc, and what cuda_headers.sh fetched).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if grep -rnE 'std::(recursive_|shared_|timed_)?mutex|std::condition_variable' witan | grep -vE '^witan/base/(timed_)?mutex\.h:'; then
+  echo "thread safety: see above; take Mutex and CondVar of witan/base/mutex.h, which clang can check" >&2
+  exit 1
+fi
+own='"witan/base/(timed_)?mutex\.h"'
+mapfile -t headers < <(grep -rlE "$own" witan --include='*.h' --include='*.cuh')
+pattern="$own$(printf '|"%s"' "${headers[@]}")"
+mapfile -t sources < <(grep -rlE "^#include ($pattern)" witan --include='*.cpp')
+flags=(-std=c++20 -I. -fsyntax-only -Wno-everything -Wthread-safety -Werror=thread-safety)
+
+nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
+if [[ -n $nvcc && -d build/cuda-headers/include ]]; then
+  toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+  flags+=(-DWITAN_CUDA=1 -isystem "$toolkit/include" -isystem build/cuda-headers/include)
+else
+  mapfile -t sources < <(printf '%s\n' "${sources[@]}" | grep -v /cuda/)
+fi
+
+printf '%s\0' "${sources[@]}" | xargs -0 -n 1 -P "$(scripts/jobs.sh)" clang++ "${flags[@]}"
+echo "thread safety: ${#sources[@]} sources are clean"
