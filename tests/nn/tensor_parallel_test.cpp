@@ -187,7 +187,7 @@ void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t
                          int64_t groups) {
     const Var h = first(tape, ops::rmsnorm(tape, in[0], in[1], kEps));
     const auto [q, k, v] = ops::project_heads(tape, h, {in[2], in[3], in[4]}, table, {heads, groups, hd, rope});
-    const Var mixed = ops::attention(tape, q, k, v, {}, 1 / std::sqrt(static_cast<double>(hd)));
+    const Var mixed = ops::attention(tape, q, k, v, {}, {1 / std::sqrt(static_cast<double>(hd))});
     return ops::add(tape, in[0], last(tape, ops::reshape(tape, mixed, {B, S, heads * hd}), in[5]));
   };
   const auto normal = [&](const Shape& shape, const char* name) { return rank.normal(shape, DType::f64, name, 0.5); };

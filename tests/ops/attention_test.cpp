@@ -18,7 +18,7 @@ void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}, doub
   const Shape k = q.with(2, G);
   gradcheck(rank, "attention",
             [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, 0.4, how)};
+              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, {0.4, how})};
             },
             {rank.normal(q, DType::f64, "q"), rank.normal(k, DType::f64, "k"), rank.normal(k, DType::f64, "v")});
 }
@@ -53,13 +53,13 @@ TEST(Attention, WrongShapesAreNamed) {
     return tape.input(rank.normal(shape, dtype, "x"));
   };
   const auto message = [&](const Var& q, const Var& k, const Var& v, const Tensor& ids = {}) {
-    return test::message_of<ShapeError>([&] { ops::attention(tape, q, k, v, ids, 1); });
+    return test::message_of<ShapeError>([&] { ops::attention(tape, q, k, v, ids, {}); });
   };
   const Var q = var({2, 3, 4, 8}), k = var({2, 3, 2, 8});
   EXPECT_EQ(message(var({2, 3, 32}), k, k), "attention: q must be [B, S, H, hd], got [2, 3, 32]");
   EXPECT_EQ(message(q, var({2, 3, 16}), k), "attention: k must be [B, S, G, hd], got [2, 3, 16]");
   EXPECT_EQ(message(q, var({2, 4, 2, 8}), k), "attention: k must be [B=2, S=3, G, hd=8] as q is, got [2, 4, 2, 8]");
-  EXPECT_EQ(message(q, k, var({2, 3, 4, 8})), "attention: v must be [2, 3, 2, 8] as k is, got [2, 3, 4, 8]");
+  EXPECT_EQ(message(q, k, var({2, 3, 4, 8})), "attention: v must be [B=2, S=3, G=2, hd_v] as k is, got [2, 3, 4, 8]");
   const Var three = var({2, 3, 3, 8});
   EXPECT_EQ(message(q, three, three), "attention: the 4 query heads must be a multiple of the 3 key heads");
   EXPECT_EQ(message(q, k, var({2, 3, 2, 8}, DType::f64)), "attention: v is float64 but q is float32");
@@ -73,7 +73,7 @@ TEST(Attention, NoTokensAreFine) {
   Rank rank;
   Tape tape(rank.stream);
   const Var q = tape.input(rank.stream.empty({0, 3, 2, 4}, DType::f32));
-  const Var y = ops::attention(tape, q, q, q, {}, 1);
+  const Var y = ops::attention(tape, q, q, q, {}, {});
   tape.backward({{y, {}}});
   EXPECT_EQ(tape.gradient(q).elements(), 0);
 }

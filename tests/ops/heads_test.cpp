@@ -20,7 +20,7 @@ Tensor positions_of(Rank& rank) {
 }
 
 ops::HeadSizes sizes_of(int64_t dims, bool interleaved) {
-  return {H, G, hd, {100, dims, interleaved, false}};
+  return {H, G, hd, hd, {100, dims, interleaved, false}};
 }
 
 Tensor table_of(Rank& rank, const kernels::RopeArgs& rope, DType dtype = DType::f64) {

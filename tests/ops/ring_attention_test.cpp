@@ -65,7 +65,7 @@ Results run(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
 Results whole(Rank& rank, const Case& c) {
   const auto how = testing::dropout_of(rank, c.dropout);
   return run(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
-    return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), 0.4, how);
+    return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), {0.4, how});
   });
 }
 
@@ -75,9 +75,9 @@ Results ring(Rank& rank, Group& group, const Case& c) {
   std::vector<Tensor> inputs = c.inputs(rank);
   for (Tensor& input : inputs) input = mine(input);
   Stream side(rank.stream.device(), rank.stream.shared_arena(), rank.pool);
-  const ops::RingAttentionArgs args{0.4, how, {.one_sequence_per_row = c.promised}, c.beside ? &side : nullptr};
+  const ops::AttentionArgs args{0.4, how, {.one_sequence_per_row = c.promised}};
   return run(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
-    return ops::ring_attention(tape, in[0], in[1], in[2], mine(c.ids(rank)), group, args);
+    return ops::ring_attention(tape, in[0], in[1], in[2], mine(c.ids(rank)), group, args, c.beside ? &side : nullptr);
   });
 }
 

@@ -1,11 +1,15 @@
 // Causal grouped-query attention in tiles with an online softmax: FlashAttention-2 (Dao, 2023, arXiv:2307.08691) over
 // the heads of Ainslie et al., "GQA", 2023. Nothing of size [S, S] is ever stored.
 //
-// q, y, dq, dy [B, S, H, hd]   k, v, dk, dv [B, S, G, hd]   lse [B, H, S] accumulator dtype   H a multiple of G
+// q, dq [B, S, H, hd]   k, dk [B, S, G, hd]   v, dv [B, S, G, hd_v]   y, dy [B, S, H, hd_v]
+// lse [B, H, S] accumulator dtype   H a multiple of G   hd_v usually is hd, and smaller in latent attention
 // Query head h reads key/value head h / (H / G). All contiguous and of one floating dtype, except lse.
 // sequence_ids [B, S] int32, or undefined for "one sequence per row": position i attends to the positions j <= i with
 // ids[b,j] == ids[b,i]. Any ids are right; ids that never fall along a row (packed documents, numbered in order) are
 // fast, because tiles without a visible pair are skipped.
+// With a sliding window of w positions (Beltagy et al., "Longformer", 2020, arXiv:2004.05150), causal, position i
+// attends to the positions i - w < j <= i alone, itself among them: `sliding_window` = w of Mistral and Hugging Face,
+// `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention. Tiles outside of it cost nothing.
 // A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
 //
 // Where the keys of a sequence are too many for one place, they are met block by block: `block` says which queries and
@@ -26,8 +30,8 @@ struct AttentionHints {
   bool repeatable = false;
 };
 
-// Some queries of a sequence against some of its keys: then k, v, dk, dv are [B, Sk, G, hd], and position i attends to
-// positions j <= i wherever in their tensors the two are. By default all against all.
+// Some queries of a sequence against some of its keys: then k, v, dk, dv hold Sk tokens of a row, and position i
+// attends to positions j <= i (and j > i - window) wherever in their tensors the two are. By default all against all.
 struct AttentionBlock {
   PositionRuns queries = {}, keys = {};
   Tensor key_ids = {};          // [B, Sk] int32, with sequence_ids [B, S] those of the queries; undefined: these too
@@ -41,6 +45,7 @@ struct AttentionInputs {
   Dropout dropout = {};  // of probabilities
   AttentionHints hints = {};
   AttentionBlock block = {};
+  int64_t window = 0;  // positions that a query sees, itself included; 0: all up to its own
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
@@ -66,17 +71,18 @@ WITAN_KERNEL_TWINS(attention_backward)
 
 // Joins two results of the same queries, over keys of which none is in both:
 //   l = log(exp lse + exp lse_part),  y = exp(lse - l) y + exp(lse_part - l) y_part,  lse = l
-// y, y_part [B, S, H, hd]   lse, lse_part [B, H, S]. y and both lse in the accumulator dtype of y_part; y and lse are
+// y, y_part [B, S, H, hd_v]   lse, lse_part [B, H, S]. y and both lse in the accumulator dtype of y_part; y and lse are
 // overwritten. A query without keys (lse = -infinity) in one of the two keeps the other's bits.
 void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part);
 WITAN_KERNEL_TWINS(attention_merge)
 
-// For generation: y, q [B, Sq, H, hd] are positions past .. past + Sq - 1 of their rows; k_cache, v_cache
-// [B, Smax, G, hd] already hold the keys and values of positions 0 .. past + Sq - 1, and what follows is not read
-// (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i. The mathematics of attention_forward:
-// the CPU twins agree to the bit, others to a few roundings of the dtype.
+// For generation: q [B, Sq, H, hd] and y [B, Sq, H, hd_v] are positions past .. past + Sq - 1 of their rows; k_cache
+// [B, Smax, G, hd] and v_cache [B, Smax, G, hd_v] already hold the keys and values of positions 0 .. past + Sq - 1, and
+// what follows is not read (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i, the last
+// `window` of them where that is not 0. The mathematics of attention_forward: the CPU twins agree to the bit, others to
+// a few roundings of the dtype.
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale);
+                      int64_t past, double scale, int64_t window = 0);
 WITAN_KERNEL_TWINS(attention_decode)
 
 }  // namespace witan::kernels

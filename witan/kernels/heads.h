@@ -1,5 +1,6 @@
 // Between one projection's rows and the heads of attention: rotary positions (kernels/rope.h) on the way.
-// packed, dpacked [T, (H + 2 G) hd]: a row is [q | k | v]   q, dq [T, H, hd]   k, v, dk, dv [T, G, hd]
+// packed, dpacked [T, (H + G) hd + G hd_v]: a row is [q | k | v]   q, dq [T, H, hd]   k, dk [T, G, hd]
+// v, dv [T, G, hd_v]
 // table [T, R] accumulator dtype: a row is [cos | sin] of the R/2 angles of its token; R = args.dims, 0: nothing
 // rotates
 #pragma once

@@ -112,7 +112,7 @@ Var Attention::own_group(Tape& tape, Var channels) const {
 }
 
 Attention::Heads Attention::project_together(Tape& tape, const Var& x, const Positions& where) {
-  const ops::HeadSizes sizes{heads_, groups_, head_dim_, rope_};
+  const ops::HeadSizes sizes{heads_, groups_, head_dim_, head_dim_, rope_};
   const Tensor angles = where.angles.defined()
                             ? where.angles
                             : rotary_angles(tape.stream(), where.positions, rope_, accumulator(x.dtype()));
@@ -138,7 +138,7 @@ Var Attention::mix(Tape& tape, const Heads& heads, const Positions& where, const
   dropout.heads = config_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
   if (context_ == nullptr || context_->size() == 1)
-    return ops::attention(tape, q, k, v, where.sequence_ids, scale, dropout, where.hints);
+    return ops::attention(tape, q, k, v, where.sequence_ids, {scale, dropout, where.hints});
   return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, {scale, dropout, where.hints});
 }
 

@@ -6,7 +6,7 @@
 namespace witan {
 
 struct KvCache {
-  Tensor keys, values;  // [B, most positions, G, head dim]
+  Tensor keys, values;  // [B, most positions, G, hd] and, of values, hd_v
   int64_t length = 0;   // positions filled
 };
 

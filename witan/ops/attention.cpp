@@ -6,18 +6,21 @@
 namespace witan::ops {
 
 void check_attention(const char* op, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
-                     const kernels::Dropout& dropout) {
+                     const AttentionArgs& args) {
   require<ShapeError>(q.shape().dims() == 4, op, ": q must be [B, S, H, hd], got ", q.shape());
   require<ShapeError>(k.shape().dims() == 4, op, ": k must be [B, S, G, hd], got ", k.shape());
   const int64_t B = q.size(0), S = q.size(1), H = q.size(2), hd = q.size(3), G = k.size(2);
   require<ShapeError>(k.shape() == Shape{B, S, G, hd}, op, ": k must be [B=", B, ", S=", S, ", G, hd=", hd,
                       "] as q is, got ", k.shape());
-  require<ShapeError>(v.shape() == k.shape(), op, ": v must be ", k.shape(), " as k is, got ", v.shape());
+  require<ShapeError>(v.shape().dims() == 4 && v.shape() == k.shape().with(3, v.size(3)), op, ": v must be [B=", B,
+                      ", S=", S, ", G=", G, ", hd_v] as k is, got ", v.shape());
   require<ShapeError>(G > 0 && H > 0 && H % G == 0, op, ": the ", H, " query heads must be a multiple of the ", G,
                       " key heads");
   for (const auto& [name, other] : {std::pair{"k", &k}, std::pair{"v", &v}})
     require<ShapeError>(other->dtype() == q.dtype(), op, ": ", name, " is ", other->dtype(), " but q is ", q.dtype());
-  check_dropout(op, dropout);
+  check_dropout(op, args.dropout);
+  require<ShapeError>(args.window >= 0, op, ": a window of ", args.window,
+                      " positions; give how many a query sees, or 0 for all up to its own");
   if (!sequence_ids.defined()) return;
   require<ShapeError>(sequence_ids.shape() == Shape{B, S}, op, ": sequence_ids must be [B=", B, ", S=", S, "], got ",
                       sequence_ids.shape());
@@ -25,19 +28,24 @@ void check_attention(const char* op, const Var& q, const Var& k, const Var& v, c
                       sequence_ids.dtype());
 }
 
-Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
-              const kernels::Dropout& dropout, const kernels::AttentionHints& hints) {
-  check_attention("attention", q, k, v, sequence_ids, dropout);
+kernels::AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequence_ids,
+                                          const AttentionArgs& args) {
+  return {q, k, v, sequence_ids, args.scale, args.dropout, args.hints, {}, args.window};
+}
+
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
+              const AttentionArgs& args) {
+  check_attention("attention", q, k, v, sequence_ids, args);
   Stream& s = tape.stream();
-  const Tensor y = s.empty_like(q.value());
+  const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  kernels::attention_forward(s, y, lse, {q.value(), k.value(), v.value(), sequence_ids, scale, dropout, hints});
+  kernels::attention_forward(s, y, lse, attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args));
   const Saved ids = sequence_ids.defined() ? tape.save(sequence_ids) : Saved();
   return tape.record(
       "attention", y, {q, k, v},
-      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, scale,
-       dropout, hints](Backward& b, const Tensor& dy) {
-        const kernels::AttentionInputs in{b.value(q), b.value(k), b.value(v), b.value(ids), scale, dropout, hints};
+      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, args](
+          Backward& b, const Tensor& dy) {
+        const auto in = attention_inputs(b.value(q), b.value(k), b.value(v), b.value(ids), args);
         Stream& stream = b.stream();
         const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
         kernels::attention_backward(stream, to, dy, b.value(y), b.value(lse), in);

@@ -6,14 +6,25 @@
 
 namespace witan::ops {
 
-// q [B, S, H, hd], k, v [B, S, G, hd] with H % G == 0 -> [B, S, H, hd];  mathematics in kernels/attention.h
+struct AttentionArgs {
+  double scale = 1;               // usually 1 / sqrt(hd)
+  kernels::Dropout dropout = {};  // of probabilities; backward draws the mask again
+  kernels::AttentionHints hints = {};
+  int64_t window = 0;  // sliding window: positions that a query sees, itself included; 0: all up to its own
+};
+
+// q [B, S, H, hd], k [B, S, G, hd], v [B, S, G, hd_v] with H % G == 0 -> [B, S, H, hd_v];  mathematics in
+// kernels/attention.h
 // sequence_ids [B, S] int32 keeps packed sequences apart; undefined: each row is one sequence.
-// scale is usually 1 / sqrt(hd). `dropout` drops probabilities; backward draws the mask again.
-Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, double scale,
-              const kernels::Dropout& dropout = {}, const kernels::AttentionHints& hints = {});
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
+              const AttentionArgs& args);
 
 // Throws ShapeError, in the name of `op`, unless the arguments are as above.
 void check_attention(const char* op, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
-                     const kernels::Dropout& dropout);
+                     const AttentionArgs& args);
+
+// The same for a kernel, of the whole sequence.
+kernels::AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequence_ids,
+                                          const AttentionArgs& args);
 
 }  // namespace witan::ops

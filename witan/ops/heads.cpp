@@ -9,12 +9,21 @@ namespace {
 
 using kernels::Transpose;
 
+// Channels of q, k and v.
+std::array<int64_t, 3> widths(const HeadSizes& n) {
+  return {n.queries * n.head_dim, n.groups * n.head_dim, n.groups * n.value_dim};
+}
+int64_t packed_width(const HeadSizes& n) {
+  const auto [q, k, v] = widths(n);
+  return q + k + v;
+}
+
 void check(const Var& x, const std::array<Var, 3>& weights, const Tensor& table, const HeadSizes& n) {
   require<ShapeError>(x.shape().dims() == 3 && x.value().contiguous(),
                       "project_heads: x must be [B, S, D] and contiguous, got ", x.shape());
-  const std::array<int64_t, 3> heads = {n.queries, n.groups, n.groups};
+  const std::array<int64_t, 3> rows = widths(n);
   for (size_t i = 0; i < 3; ++i) {
-    const Shape expected{heads[i] * n.head_dim, x.size(2)};
+    const Shape expected{rows[i], x.size(2)};
     require<ShapeError>(weights[i].shape() == expected && weights[i].dtype() == x.dtype(),
                         "project_heads: the weight of ", "qkv"[i], " must be ", x.dtype(), " ", expected, ", got ",
                         weights[i].dtype(), " ", weights[i].shape());
@@ -27,9 +36,8 @@ void check(const Var& x, const std::array<Var, 3>& weights, const Tensor& table,
 
 // The columns of packed rows that belong to q, k or v.
 Tensor columns(const Tensor& packed, size_t which, const HeadSizes& n) {
-  const int64_t q = n.queries * n.head_dim, kv = n.groups * n.head_dim;
-  if (which == 0) return packed.narrow(1, 0, q);
-  return packed.narrow(1, q + (which == 1 ? 0 : kv), kv);
+  const std::array<int64_t, 3> of = widths(n);
+  return packed.narrow(1, which == 0 ? 0 : which == 1 ? of[0] : of[0] + of[1], of[which]);
 }
 
 // packed = x w^T
@@ -75,26 +83,28 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>&
                              const HeadSizes& sizes) {
   check(x, weights, table, sizes);
   Stream& s = tape.stream();
-  const int64_t B = x.size(0), S = x.size(1), D = x.size(2), H = sizes.queries, G = sizes.groups, hd = sizes.head_dim;
-  const kernels::Heads heads{s.empty({B, S, H, hd}, x.dtype()), s.empty({B, S, G, hd}, x.dtype()),
-                             s.empty({B, S, G, hd}, x.dtype())};
+  const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
+  const std::array<Shape, 3> shapes = {Shape{B, S, sizes.queries, sizes.head_dim},
+                                       Shape{B, S, sizes.groups, sizes.head_dim},
+                                       Shape{B, S, sizes.groups, sizes.value_dim}};
+  const kernels::Heads heads{s.empty(shapes[0], x.dtype()), s.empty(shapes[1], x.dtype()),
+                             s.empty(shapes[2], x.dtype())};
   {
-    const Tensor packed = s.empty({B * S, (H + 2 * G) * hd}, x.dtype());
+    const Tensor packed = s.empty({B * S, packed_width(sizes)}, x.dtype());
     project(s, packed, x.value().reshape({B * S, D}), {weights[0].value(), weights[1].value(), weights[2].value()},
             sizes);
     kernels::split_heads(s, heads, packed, table, sizes.rope);
   }
   auto backward = [x = tape.save(x), wq = tape.save(weights[0]), wk = tape.save(weights[1]), wv = tape.save(weights[2]),
-                   table = table.defined() ? tape.save(table) : Saved(), sizes, B, S,
+                   table = table.defined() ? tape.save(table) : Saved(), sizes, shapes, B, S,
                    D](Backward& b, const std::vector<Tensor>& gradients) {
     Stream& stream = b.stream();
-    const int64_t width = (sizes.queries + 2 * sizes.groups) * sizes.head_dim;
-    const auto or_zeros = [&](size_t i, int64_t count) {
-      return gradients[i].defined() ? gradients[i] : stream.zeros({B, S, count, sizes.head_dim}, b.value(x).dtype());
+    const auto or_zeros = [&](size_t i) {
+      return gradients[i].defined() ? gradients[i] : stream.zeros(shapes[i], b.value(x).dtype());
     };
-    const kernels::Heads from{or_zeros(0, sizes.queries), or_zeros(1, sizes.groups), or_zeros(2, sizes.groups)};
+    const kernels::Heads from{or_zeros(0), or_zeros(1), or_zeros(2)};
     const Tensor in = b.value(x).reshape({B * S, D});
-    const Tensor dpacked = stream.empty({B * S, width}, in.dtype());
+    const Tensor dpacked = stream.empty({B * S, packed_width(sizes)}, in.dtype());
     kernels::merge_heads(stream, dpacked, from, b.value(table), sizes.rope);
     b.write(wq, [&](const Tensor& dq, Write how_q) {
       b.write(wk, [&](const Tensor& dk, Write how_k) {

@@ -2,7 +2,6 @@
 
 #include "witan/comm/context.h"
 #include "witan/kernels/elementwise.h"
-#include "witan/ops/attention.h"
 
 namespace witan::ops {
 namespace {
@@ -135,26 +134,25 @@ void check_chunks(const Group& context, int64_t S, const kernels::Dropout& dropo
 }  // namespace
 
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const RingAttentionArgs& args) {
-  check_attention("ring_attention", q, k, v, sequence_ids, args.dropout);
+                   const AttentionArgs& args, Stream* beside) {
+  check_attention("ring_attention", q, k, v, sequence_ids, args);
   check_chunks(context, q.size(1), args.dropout);
   Stream& s = tape.stream();
   const Tensor ids = args.hints.one_sequence_per_row ? Tensor() : sequence_ids;
-  const Tensor y = s.empty_like(q.value());
+  const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  const AttentionInputs in{q.value(), k.value(), v.value(), ids, args.scale, args.dropout, args.hints};
-  Ring(s, context, in, args.beside).forward(y, lse);
-  return tape.record("ring_attention", y, {q, k, v},
-                     [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
-                      ids = ids.defined() ? tape.save(ids) : Saved(), &context, args](Backward& b, const Tensor& dy) {
-                       const AttentionInputs saved{b.value(q), b.value(k),   b.value(v), b.value(ids),
-                                                   args.scale, args.dropout, args.hints};
-                       Ring ring(b.stream(), context, saved, args.beside);
-                       const AttentionGradients to = ring.backward(dy, b.value(y), b.value(lse));
-                       b.add(q, to.dq);
-                       b.add(k, to.dk);
-                       b.add(v, to.dv);
-                     });
+  Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), beside).forward(y, lse);
+  return tape.record(
+      "ring_attention", y, {q, k, v},
+      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
+       ids = ids.defined() ? tape.save(ids) : Saved(), &context, args, beside](Backward& b, const Tensor& dy) {
+        const auto saved = attention_inputs(b.value(q), b.value(k), b.value(v), b.value(ids), args);
+        Ring ring(b.stream(), context, saved, beside);
+        const AttentionGradients to = ring.backward(dy, b.value(y), b.value(lse));
+        b.add(q, to.dq);
+        b.add(k, to.dk);
+        b.add(v, to.dv);
+      });
 }
 
 }  // namespace witan::ops

@@ -5,32 +5,27 @@
 
 #include "witan/autograd/tape.h"
 #include "witan/comm/group.h"
-#include "witan/kernels/attention.h"
+#include "witan/ops/attention.h"
 
 namespace witan::ops {
 
-struct RingAttentionArgs {
-  double scale = 1;
-  kernels::Dropout dropout = {};
-  kernels::AttentionHints hints = {};
-  Stream* beside = nullptr;  // of the same device, where blocks travel while others are used; null: they take turns
-};
-
 // What attention() gives for the whole sequence, at this rank's positions context_positions(n S, n, rank):
-// q [B, S, H, hd], k, v [B, S, G, hd], sequence_ids [B, S] of this rank's tokens -> [B, S, H, hd]
+// q [B, S, H, hd], k [B, S, G, hd], v [B, S, G, hd_v], sequence_ids [B, S] of this rank's tokens -> [B, S, H, hd_v]
+// `beside`: a stream of the same device, where blocks travel while others are used; null: they take turns.
 //
 // Forward, keys and values travel once around the ring and each rank attends to every block as it passes; results are
 // joined in float32 or wider. Backward, they travel again, and with each block the sum of its dk and dv, in float32 or
 // wider, which comes home at the end. Beside this rank's tensors there are two blocks at a time, the one in use and the
-// one that arrives meanwhile. Every rank is charged for as many pairs as every other. Bytes sent, with K those of k and
-// v (2 B S G hd elements), I those of sequence_ids, and W of dk and dv in the accumulator dtype: forward (n - 1)(K +
-// I), backward (n - 1)(K + I + W). Where hints promise one sequence per row, no ids travel.
+// one that arrives meanwhile. Every rank is charged for as many pairs as every other, unless a window hides some. Bytes
+// sent, with K those of k and v (B S G (hd + hd_v) elements), I those of sequence_ids, and W of dk and dv in the
+// accumulator dtype: forward (n - 1)(K + I), backward (n - 1)(K + I + W). Where hints promise one sequence per row, no
+// ids travel. A window changes no call: blocks outside of it travel too, and cost a kernel that finds no pair.
 //
 // Dropout drops what it would drop in the whole sequence, for which chunks, S / 2 tokens, must be a multiple of 4.
 // The order of sums is fixed, but it is n's: results agree with attention() to roundings of the accumulator and, in
 // bfloat16, of each block's part.
 // A collective, forward and backward; the group and the stream beside must outlive the tape.
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const RingAttentionArgs& args);
+                   const AttentionArgs& args, Stream* beside = nullptr);
 
 }  // namespace witan::ops

@@ -55,7 +55,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     }
     kernels::Dropout how = testing::dropout_of(rank, c.dropout);
     const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
-      return ops::attention(tape, in[0], in[1], in[2], ids, 0.2, how);
+      return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how});
     });
 
     const auto mine = [&](const Tensor& x) { return rank.to_gpu(share_of(rank, x, n, rank.rank)); };
@@ -66,7 +66,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     Stream side(rank.gpu.device(), rank.gpu.shared_arena(), rank.pool, int64_t{1} << 20);
     for (Stream* beside : {static_cast<Stream*>(nullptr), &side}) {
       const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
-        return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how, {}, beside});
+        return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how}, beside);
       });
       const char* names[] = {"y", "dq", "dk", "dv"};
       for (size_t i = 0; i < got.size(); ++i)
