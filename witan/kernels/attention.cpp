@@ -25,30 +25,36 @@ double causal_pairs(const Run& queries, const Run& keys) {
 }
 
 // Query-key pairs of all rows and heads. Documents make it fewer, which no shape tells.
-double causal_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block) {
+double visible_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block, int64_t window) {
   double pairs = 0;
   for (const Run& of_queries : runs_of(block.queries, q.size(1)))
-    for (const Run& of_keys : runs_of(block.keys, keys)) pairs += causal_pairs(of_queries, of_keys);
+    for (const Run& of_keys : runs_of(block.keys, keys)) {
+      pairs += causal_pairs(of_queries, of_keys);
+      if (window > 0) pairs -= causal_pairs({of_queries.begin - window, of_queries.size}, of_keys);
+    }
   return static_cast<double>(q.size(0) * q.size(2)) * pairs;
 }
+double visible_pairs(const AttentionInputs& in) {
+  return visible_pairs(in.q, in.k.size(1), in.block, in.window);
+}
 
-double head_size(const Tensor& q) {
-  return static_cast<double>(q.size(3));
+double head_size(const Tensor& x) {
+  return static_cast<double>(x.size(3));
 }
 
 }  // namespace
 
-// Two products of hd multiply-adds for each pair.
+// Two products: hd multiply-adds for each pair, and hd_v.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  const Cost cost{4 * causal_pairs(in.q, in.k.size(1), in.block) * head_size(in.q),
+  const Cost cost{2 * visible_pairs(in) * (head_size(in.q) + head_size(in.v)),
                   bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
   WITAN_LAUNCH(stream, attention_forward, cost, y, lse, in);
 }
 
-// Five products: s again, dy v^T, and one for each gradient.
+// Five products: s again, dy v^T, and one for each gradient; those of dy v^T and dv are of hd_v.
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  const Cost cost{10 * causal_pairs(in.q, in.k.size(1), in.block) * head_size(in.q),
+  const Cost cost{2 * visible_pairs(in) * (3 * head_size(in.q) + 2 * head_size(in.v)),
                   bytes_of(to.dq, to.dk, to.dv, dy, y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
   WITAN_LAUNCH(stream, attention_backward, cost, to, dy, y, lse, in);
 }
@@ -60,11 +66,13 @@ void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const T
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale) {
-  const int64_t keys = past + q.size(1), key_bytes = k_cache.size(2) * k_cache.size(3) * size_of(k_cache.dtype());
-  const Cost cost{4 * causal_pairs(q, keys, {.queries = {past}}) * head_size(q),
-                  bytes_of(y, q) + 2 * static_cast<double>(q.size(0) * keys * key_bytes)};
-  WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale);
+                      int64_t past, double scale, int64_t window) {
+  const int64_t keys = past + q.size(1), read = window > 0 ? std::min(keys, window + q.size(1) - 1) : keys;
+  const int64_t key_bytes = k_cache.size(2) * (k_cache.size(3) + v_cache.size(3)) * size_of(k_cache.dtype());
+  const double pairs = visible_pairs(q, keys, {.queries = {past}}, window);
+  const Cost cost{2 * pairs * (head_size(q) + head_size(v_cache)),
+                  bytes_of(y, q) + static_cast<double>(q.size(0) * read * key_bytes)};
+  WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale, window);
 }
 
 }  // namespace witan::kernels

@@ -20,7 +20,7 @@ constexpr int64_t kTilesPerTask = 4;
 template <class A>
 struct Running {
   QueryTile<A> tile;
-  A *q_transposed, *y;  // scale q^T [padded, kQueries], [kQueries, padded]
+  A *q_transposed, *y;  // scale q^T [padded hd, kQueries], [kQueries, padded hd_v]
   alignas(kVectorBytes) std::array<A, kQueries<A>> top{}, sum{}, rescale{};
   std::optional<TileDropout<A>> dropout = std::nullopt;
   bool begun = false;
@@ -63,18 +63,18 @@ void softmax_step(Running<A>& run, A* s, int64_t n) {
   }
 }
 
-// y [kQueries, padded] = rescale y + p v
+// y [kQueries, columns] = rescale y + p v
 template <class A>
-void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t padded) {
+void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t columns) {
   if (run.begun)
     for (int64_t lane = 0; lane < run.tile.count; ++lane) {
       const A factor = run.rescale[static_cast<size_t>(lane)];
-      A* row = run.y + lane * padded;
+      A* row = run.y + lane * columns;
 #pragma omp simd
-      for (int64_t d = 0; d < padded; ++d) row[d] *= factor;
+      for (int64_t d = 0; d < columns; ++d) row[d] *= factor;
     }
   const Write how = std::exchange(run.begun, true) ? Write::accumulate : Write::overwrite;
-  multiply<A>(run.tile.count, padded, n, {p, 1, kQueries<A>}, {v, padded}, {run.y, padded}, how);
+  multiply<A>(run.tile.count, columns, n, {p, 1, kQueries<A>}, {v, columns}, {run.y, columns}, how);
 }
 
 struct Forward {
@@ -86,34 +86,34 @@ struct Forward {
 
 template <class T, class A>
 void finish(const Forward& f, const Group& group, const Running<A>& run) {
-  const int64_t padded = f.heads.padded<A>();
+  const int64_t hd_v = f.heads.hd_v;
   for (int64_t lane = 0; lane < run.tile.count; ++lane) {
     const int64_t r = run.tile.first + lane;
     const A sum = run.sum[static_cast<size_t>(lane)], inverse = A(1) / sum;
-    const A* from = run.y + lane * padded;
-    T* to = f.y.data<T>() + group.query_offset(r);
+    const A* from = run.y + lane * padded<A>(hd_v);
+    T* to = f.y.data<T>() + group.query_offset(r, hd_v);
     if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
     if (sum == 0) {  // no key was seen, and maybe none was met
-      std::fill_n(to, f.heads.hd, T(A(0)));
+      std::fill_n(to, hd_v, T(A(0)));
       continue;
     }
 #pragma omp simd
-    for (int64_t d = 0; d < f.heads.hd; ++d) to[d] = T(from[d] * inverse);
+    for (int64_t d = 0; d < hd_v; ++d) to[d] = T(from[d] * inverse);
   }
 }
 
 // The tiles of query rows [begin, end) before they have met a key.
 template <class T, class A>
 std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begin, int64_t end, Scratch<A>& scratch) {
-  const int64_t padded = f.heads.padded<A>();
+  const int64_t P = padded<A>(f.heads.hd), room = std::max(P, padded<A>(f.heads.hd_v));
   std::vector<Running<A>> runs;
   for (int64_t first = begin; first < end; first += kQueries<A>) {
-    A *q_transposed = scratch.take(kQueries<A> * padded), *y = scratch.take(kQueries<A> * padded);
+    A *q_transposed = scratch.take(kQueries<A> * P), *y = scratch.take(kQueries<A> * room);
     runs.push_back({QueryTile<A>(group, f.in, first), q_transposed, y});
     runs.back().top.fill(std::numeric_limits<A>::lowest());
     if (f.mask) runs.back().dropout.emplace(*f.mask, f.in.dropout, group, runs.back().tile);
     unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
-    transpose_tile(q_transposed, y, padded);
+    transpose_tile(q_transposed, y, P);
   }
   return runs;
 }
@@ -123,13 +123,13 @@ template <class T>
 void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t Q = kQueries<A>;
-  const int64_t hd = f.heads.hd, padded = f.heads.padded<A>();
-  Scratch<A> scratch((2 * kKeys + 2 * kTilesPerTask * Q) * padded + (f.mask ? 2 : 1) * kKeys * Q);
-  A *k = scratch.take(kKeys * padded), *v = scratch.take(kKeys * padded), *s = scratch.take(kKeys * Q);
+  const int64_t hd = f.heads.hd, P = padded<A>(hd), PV = padded<A>(f.heads.hd_v);
+  Scratch<A> scratch(kKeys * (P + PV) + kTilesPerTask * Q * (P + std::max(P, PV)) + (f.mask ? 2 : 1) * kKeys * Q);
+  A *k = scratch.take(kKeys * P), *v = scratch.take(kKeys * PV), *s = scratch.take(kKeys * Q);
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.keys;
-  for (int64_t key = 0; key < keys; key += kKeys) {
+  for (int64_t key = runs.front().tile.first_key_tile(); key < keys; key += kKeys) {
     bool unpacked = false;
     for (Running<A>& run : runs) {
       const int64_t n = run.tile.keys_from(key, key + kKeys);
@@ -139,14 +139,14 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
         unpack_keys<T>(k, group, f.in.k, key, std::min(key + kKeys, keys));
         unpack_keys<T>(v, group, f.in.v, key, std::min(key + kKeys, keys));
       }
-      multiply<A>(n, run.tile.lanes, hd, {k, padded, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
+      multiply<A>(n, run.tile.lanes, hd, {k, P, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
       run.tile.hide(s, key, n, sight);
       softmax_step(run, s, n);
       if (run.dropout) {  // after the sum: what is dropped still counts in the softmax
         run.dropout->draw(factors, key, n);
         run.dropout->apply(s, factors, n);
       }
-      add_values(run, s, v, n, padded);
+      add_values(run, s, v, n, PV);
     }
   }
   for (const Running<A>& run : runs) finish<T>(f, group, run);
@@ -167,7 +167,7 @@ void run_forward(Stream& stream, const Forward& f) {
 }  // namespace
 
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  Forward f{Heads(in.q, in.k, in.block), y, lse, in, std::nullopt};
+  Forward f{Heads(in), y, lse, in, std::nullopt};
   if (in.dropout.on()) f.mask.emplace(in.dropout);
   run_forward(stream, f);
 }
@@ -196,10 +196,10 @@ void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const T
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale) {
+                      int64_t past, double scale, int64_t window) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
-  const AttentionBlock block{.queries = {past}};
-  run_forward(stream, {Heads(q, k_cache, block), y, Tensor(), {q, k_cache, v_cache, Tensor(), scale}, std::nullopt});
+  const AttentionInputs in{q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window};
+  run_forward(stream, {Heads(in), y, Tensor(), in, std::nullopt});
 }
 
 }  // namespace witan::kernels::cpu

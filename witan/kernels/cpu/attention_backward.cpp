@@ -35,37 +35,39 @@ template <class T>
 class QueryOperands {
  public:
   using A = Accumulator<T>;
-  A *q, *dy, *dq;                   // [kQueries, padded]; q is scaled, dq is not yet
-  A *q_transposed, *dy_transposed;  // [padded, kQueries]
+  A *q, *dq, *dy;                   // [kQueries, P], [kQueries, P], [kQueries, PV]; q is scaled, dq is not yet
+  A *q_transposed, *dy_transposed;  // [P, kQueries], [PV, kQueries]
   alignas(kVectorBytes) std::array<A, kQueries<A>> lse, delta;
 
-  static int64_t elements(int64_t padded) { return 5 * kQueries<A> * padded; }
-  QueryOperands(Scratch<A>& scratch, int64_t padded) : padded_(padded) {
-    for (A** tile : {&q, &dy, &dq, &q_transposed, &dy_transposed}) *tile = scratch.take(kQueries<A> * padded);
+  // P, PV: hd and hd_v, padded
+  static int64_t elements(int64_t P, int64_t PV) { return kQueries<A> * (3 * P + 2 * PV); }
+  QueryOperands(Scratch<A>& scratch, int64_t P, int64_t PV) : P_(P), PV_(PV) {
+    for (A** tile : {&q, &dq, &q_transposed}) *tile = scratch.take(kQueries<A> * P);
+    for (A** tile : {&dy, &dy_transposed}) *tile = scratch.take(kQueries<A> * PV);
   }
 
   void read(const BackwardCall& call, const Group& group, const QueryTile<A>& tile) {
     unpack_queries<T>(q, group, call.in.q, A(call.in.scale), tile.first);
     unpack_queries<T>(dy, group, call.dy, A(1), tile.first);
-    transpose_tile(q_transposed, q, padded_);
-    transpose_tile(dy_transposed, dy, padded_);
+    transpose_tile(q_transposed, q, P_);
+    transpose_tile(dy_transposed, dy, PV_);
     lse.fill(A(0));
     delta.fill(A(0));
     for (int64_t lane = 0; lane < tile.count; ++lane) {
-      const T* y = call.y.data<T>() + group.query_offset(tile.first + lane);
-      const A* g = dy + lane * padded_;
+      const T* y = call.y.data<T>() + group.query_offset(tile.first + lane, call.heads.hd_v);
+      const A* g = dy + lane * PV_;
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
-      for (int64_t d = 0; d < call.heads.hd; ++d) dot += g[d] * A(y[d]);
+      for (int64_t d = 0; d < call.heads.hd_v; ++d) dot += g[d] * A(y[d]);
       delta[static_cast<size_t>(lane)] = dot;
       const A log_sum = call.lse.data<A>()[group.lse_offset(tile.first + lane)];
       lse[static_cast<size_t>(lane)] = log_sum == -std::numeric_limits<A>::infinity() ? A(0) : log_sum;
     }
-    std::fill_n(dq, kQueries<A> * padded_, A(0));
+    std::fill_n(dq, kQueries<A> * P_, A(0));
   }
 
  private:
-  int64_t padded_;
+  int64_t P_, PV_;
 };
 
 // s^T and dp^T [n, kQueries] become p = exp(s - lse) and ds = p (dp - delta), transposed.
@@ -106,27 +108,28 @@ class PartRun {
       : call_(call),
         part_(part),
         keys_(part.last_key - part.first_key),
-        P_(call.heads.padded<A>()),
-        scratch_((part.keys ? 4 : 2) * keys_ * P_ + (call.mask ? 3 : 2) * kKeys * Q + QueryOperands<T>::elements(P_)),
-        query_(scratch_, P_) {
+        P_(padded<A>(call.heads.hd)),
+        PV_(padded<A>(call.heads.hd_v)),
+        scratch_((part.keys ? 2 : 1) * keys_ * (P_ + PV_) + (call.mask ? 3 : 2) * kKeys * Q +
+                 QueryOperands<T>::elements(P_, PV_)),
+        query_(scratch_, P_, PV_) {
     for (A** tile : {&s_, &dp_}) *tile = scratch_.take(kKeys * Q);
     if (call.mask) factors_ = scratch_.take(kKeys * Q);
-    for (A** rows : {&k_, &v_}) *rows = scratch_.take(keys_ * P_);
+    k_ = scratch_.take(keys_ * P_), v_ = scratch_.take(keys_ * PV_);
     unpack_keys<T>(k_, part.group, call.in.k, part.first_key, part.last_key);
     unpack_keys<T>(v_, part.group, call.in.v, part.first_key, part.last_key);
     if (!part.keys) return;
-    for (A** rows : {&dk_, &dv_}) {
-      *rows = scratch_.take(keys_ * P_);
-      std::fill_n(*rows, keys_ * P_, A(0));
-    }
+    dk_ = scratch_.take(keys_ * P_), dv_ = scratch_.take(keys_ * PV_);
+    std::fill_n(dk_, keys_ * P_, A(0));
+    std::fill_n(dv_, keys_ * PV_, A(0));
   }
 
   void run() {
     for (int64_t first = part_.first_row; first < part_.last_row; first += Q) run_queries(first);
     for (int64_t j = 0; part_.keys && j < keys_; ++j) {
-      const int64_t offset = part_.group.key_offset(part_.first_key + j);
-      write_row(call_.to.dk.data<T>() + offset, dk_ + j * P_, A(1), call_.heads.hd);
-      write_row(call_.to.dv.data<T>() + offset, dv_ + j * P_, A(1), call_.heads.hd);
+      const int64_t hd = call_.heads.hd, hd_v = call_.heads.hd_v, key = part_.first_key + j;
+      write_row(call_.to.dk.data<T>() + part_.group.key_offset(key, hd), dk_ + j * P_, A(1), hd);
+      write_row(call_.to.dv.data<T>() + part_.group.key_offset(key, hd_v), dv_ + j * PV_, A(1), hd_v);
     }
   }
 
@@ -137,7 +140,8 @@ class PartRun {
     const QueryTile<A> tile(part_.group, call_.in, first);
     if (call_.mask) dropout_.emplace(*call_.mask, call_.in.dropout, part_.group, tile);
     bool read = false;
-    for (int64_t key = part_.first_key; key < std::min(part_.last_key, tile.keys); key += kKeys) {
+    for (int64_t key = std::max(part_.first_key, tile.first_key_tile()); key < std::min(part_.last_key, tile.keys);
+         key += kKeys) {
       const int64_t n = tile.keys_from(key, std::min(key + kKeys, part_.last_key));
       const Sight sight = tile.sight(key, n);
       if (sight == Sight::none) continue;
@@ -147,14 +151,15 @@ class PartRun {
     if (!part_.queries) return;
     if (!read) std::fill_n(query_.dq, tile.count * P_, A(0));
     for (int64_t lane = 0; lane < tile.count; ++lane)
-      write_row(call_.to.dq.data<T>() + part_.group.query_offset(first + lane), query_.dq + lane * P_,
+      write_row(call_.to.dq.data<T>() + part_.group.query_offset(first + lane, call_.heads.hd), query_.dq + lane * P_,
                 A(call_.in.scale), call_.heads.hd);
   }
 
   void add_pairs(const QueryTile<A>& tile, int64_t key, int64_t n, Sight sight) {
-    const int64_t hd = call_.heads.hd, at = (key - part_.first_key) * P_;
-    multiply<A>(n, tile.lanes, hd, {k_ + at, P_, 1}, {query_.q_transposed, Q}, {s_, Q}, Write::overwrite);
-    multiply<A>(n, tile.lanes, hd, {v_ + at, P_, 1}, {query_.dy_transposed, Q}, {dp_, Q}, Write::overwrite);
+    const int64_t j = key - part_.first_key;
+    const A *k = k_ + j * P_, *v = v_ + j * PV_;
+    multiply<A>(n, tile.lanes, call_.heads.hd, {k, P_, 1}, {query_.q_transposed, Q}, {s_, Q}, Write::overwrite);
+    multiply<A>(n, tile.lanes, call_.heads.hd_v, {v, PV_, 1}, {query_.dy_transposed, Q}, {dp_, Q}, Write::overwrite);
     tile.hide(s_, key, n, sight);
     if (dropout_) {
       dropout_->draw(factors_, key, n);
@@ -162,21 +167,21 @@ class PartRun {
     }
     score_gradients(s_, dp_, n, tile.lanes, query_.lse.data(), query_.delta.data());  // s: p^T, dp: ds^T
     if (dropout_) dropout_->apply(s_, factors_, n);
-    if (part_.queries) multiply<A>(tile.count, P_, n, {dp_, 1, Q}, {k_ + at, P_}, {query_.dq, P_}, Write::accumulate);
+    if (part_.queries) multiply<A>(tile.count, P_, n, {dp_, 1, Q}, {k, P_}, {query_.dq, P_}, Write::accumulate);
     if (!part_.keys) return;
-    multiply<A>(n, P_, tile.count, {s_, Q, 1}, {query_.dy, P_}, {dv_ + at, P_}, Write::accumulate);
-    multiply<A>(n, P_, tile.count, {dp_, Q, 1}, {query_.q, P_}, {dk_ + at, P_}, Write::accumulate);
+    multiply<A>(n, PV_, tile.count, {s_, Q, 1}, {query_.dy, PV_}, {dv_ + j * PV_, PV_}, Write::accumulate);
+    multiply<A>(n, P_, tile.count, {dp_, Q, 1}, {query_.q, P_}, {dk_ + j * P_, P_}, Write::accumulate);
   }
 
   const BackwardCall& call_;
   const Part part_;
-  const int64_t keys_, P_;  // P: hd, padded
+  const int64_t keys_, P_, PV_;  // P, PV: hd and hd_v, padded
   Scratch<A> scratch_;
   QueryOperands<T> query_;
   std::optional<TileDropout<A>> dropout_;
   A *s_, *dp_, *factors_ = nullptr;  // [kKeys, kQueries]
-  A *k_, *v_;                        // [keys, padded]
-  A *dk_ = nullptr, *dv_ = nullptr;  // [keys, padded]
+  A *k_, *v_;                        // [keys, P], [keys, PV]
+  A *dk_ = nullptr, *dv_ = nullptr;  // the same
 };
 
 // One pass forms five products a pair and keeps the threads busy but for the last round; two passes form seven and
@@ -201,14 +206,15 @@ void run_backward(Stream& stream, const BackwardCall& call) {
   stream.pool().run(groups * parts, [&](int64_t task) {
     const int64_t i = task / parts, first = (parts - 1 - task % parts) * rows;  // the longest first
     const int64_t last = std::min(first + rows, h.rows());
-    PartRun<T>(call, {Group(h, i), first, last, 0, h.keys_of(last - 1), true, false}).run();
+    const int64_t first_key = h.first_key_of(first) / kKeys * kKeys, keys = std::max(first_key, h.keys_of(last - 1));
+    PartRun<T>(call, {Group(h, i), first, last, first_key, keys, true, false}).run();
   });
   const int64_t key_parts = (h.capacity + kKeysPerPart - 1) / kKeysPerPart;
   stream.pool().run(groups * key_parts, [&](int64_t task) {
     const int64_t i = task / key_parts, first = task % key_parts * kKeysPerPart;
+    const int64_t last = std::min(first + kKeysPerPart, h.capacity);
     const int64_t first_row = h.first_row_of(first) / Q * Q;  // the first tile that may see a key
-    PartRun<T>(call, {Group(h, i), first_row, h.rows(), first, std::min(first + kKeysPerPart, h.capacity), false, true})
-        .run();
+    PartRun<T>(call, {Group(h, i), first_row, h.rows_of(last - 1), first, last, false, true}).run();
   });
 }
 
@@ -216,7 +222,7 @@ void run_backward(Stream& stream, const BackwardCall& call) {
 
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  BackwardCall call{Heads(in.q, in.k, in.block), to, dy, y, lse, in, std::nullopt};
+  BackwardCall call{Heads(in), to, dy, y, lse, in, std::nullopt};
   if (in.dropout.on()) call.mask.emplace(in.dropout);
   if (call.heads.empty()) return;
   dispatch_floating(in.q.dtype(), [&]<class T>() { run_backward<T>(stream, call); });

@@ -24,38 +24,45 @@ inline constexpr int64_t kQueries = 2 * kLanes<A>;  // rows of a query tile
 inline constexpr int64_t kKeys = 64;  // keys of a tile; tiles begin at multiples of it, whatever a task covers
 
 struct Heads {
-  int64_t B, S, H, G, hd;  // S: queries of a row
-  int64_t capacity;        // keys that a row has memory for
-  int64_t rep;             // query heads per key head
+  int64_t B, S, H, G, hd, hd_v;  // S: queries of a row
+  int64_t capacity;              // keys that a row has memory for
+  int64_t rep;                   // query heads per key head
   PositionRuns queries, keys;
   int64_t length;  // of the whole sequence
+  int64_t window;  // 0: none
 
-  Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block)
-      : B(q.size(0)),
-        S(q.size(1)),
-        H(q.size(2)),
-        G(k.size(2)),
-        hd(q.size(3)),
-        capacity(k.size(1)),
+  explicit Heads(const AttentionInputs& in)
+      : B(in.q.size(0)),
+        S(in.q.size(1)),
+        H(in.q.size(2)),
+        G(in.k.size(2)),
+        hd(in.q.size(3)),
+        hd_v(in.v.size(3)),
+        capacity(in.k.size(1)),
         rep(H / G),
-        queries(block.queries),
-        keys(block.keys),
-        length(block.sequence_length > 0 ? block.sequence_length : S) {}
+        queries(in.block.queries),
+        keys(in.block.keys),
+        length(in.block.sequence_length > 0 ? in.block.sequence_length : S),
+        window(in.window) {}
 
   int64_t groups() const { return B * G; }
   int64_t rows() const { return S * rep; }
-  bool empty() const { return B * (rows() + capacity) * hd == 0; }
-  // How many keys row r may see by position: its first ones.
-  int64_t keys_of(int64_t r) const { return keys.before(queries.at(r / rep) + 1, capacity); }
-  // The first row that may see key j, or rows().
-  int64_t first_row_of(int64_t j) const { return queries.before(keys.at(j), S) * rep; }
-
-  // hd rounded up to whole vectors: the row size of tiles in scratch memory, whose last columns are zeros.
-  template <class A>
-  int64_t padded() const {
-    return (hd + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
+  bool empty() const { return B * (rows() + capacity) * hd * hd_v == 0; }
+  // By position row r may see keys [first_key_of(r), keys_of(r)); neither falls from row to row.
+  int64_t first_key_of(int64_t r) const {
+    return window > 0 ? keys.before(queries.at(r / rep) + 1 - window, capacity) : 0;
   }
+  int64_t keys_of(int64_t r) const { return keys.before(queries.at(r / rep) + 1, capacity); }
+  // By position rows [first_row_of(j), rows_of(j)) may see key j.
+  int64_t first_row_of(int64_t j) const { return queries.before(keys.at(j), S) * rep; }
+  int64_t rows_of(int64_t j) const { return window > 0 ? queries.before(keys.at(j) + window, S) * rep : rows(); }
 };
+
+// A head size rounded up to whole vectors: the row size of tiles in scratch memory, whose last columns are zeros.
+template <class A>
+int64_t padded(int64_t hd) {
+  return (hd + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
+}
 
 // One group of one batch row: where its rows and keys lie.
 struct Group {
@@ -64,16 +71,18 @@ struct Group {
 
   Group(const Heads& heads_, int64_t index) : heads(heads_), b(index / heads.G), g(index % heads.G) {}
 
-  // Row r in q, y, dq, dy [B, S, H, hd], and in lse [B, H, S].
-  int64_t query_offset(int64_t r) const { return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * heads.hd; }
+  // Row r in q, dq or y, dy [B, S, H, width], and in lse [B, H, S].
+  int64_t query_offset(int64_t r, int64_t width) const {
+    return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * width;
+  }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
   // The same in the lse of all heads and the whole sequence, which dropout numbers rows by.
   int64_t whole_offset(int64_t r, const Dropout& how) const {
     const int64_t H = how.heads > 0 ? how.heads : heads.H;
     return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
   }
-  // Key j in k, v, dk, dv [B, capacity, G, hd].
-  int64_t key_offset(int64_t j) const { return ((b * heads.capacity + j) * heads.G + g) * heads.hd; }
+  // Key j in k, dk or v, dv [B, capacity, G, width].
+  int64_t key_offset(int64_t j, int64_t width) const { return ((b * heads.capacity + j) * heads.G + g) * width; }
 
  private:
   int64_t head_of(int64_t r) const { return g * heads.rep + r % heads.rep; }
@@ -93,42 +102,42 @@ class Scratch {
   A* next_;
 };
 
-// to[0..hd) = factor * from, and zeros up to `padded`.
+// to[0..width) = factor * from, and zeros up to `stride`.
 template <class T, class A>
-inline void unpack_row(A* to, const T* from, A factor, int64_t hd, int64_t padded) {
+inline void unpack_row(A* to, const T* from, A factor, int64_t width, int64_t stride) {
 #pragma omp simd
-  for (int64_t d = 0; d < hd; ++d) to[d] = factor * A(from[d]);
-  for (int64_t d = hd; d < padded; ++d) to[d] = A(0);
+  for (int64_t d = 0; d < width; ++d) to[d] = factor * A(from[d]);
+  for (int64_t d = width; d < stride; ++d) to[d] = A(0);
 }
 
-// Rows [begin, end) of keys, a tensor [B, capacity, G, hd], as [end - begin, padded].
+// Rows [begin, end) of keys or values, a tensor [B, capacity, G, width], as [end - begin, padded].
 template <class T, class A>
 void unpack_keys(A* to, const Group& group, const Tensor& keys, int64_t begin, int64_t end) {
-  const int64_t hd = group.heads.hd, padded = group.heads.padded<A>();
-  for (int64_t j = begin; j < end; ++j, to += padded)
-    unpack_row(to, keys.data<T>() + group.key_offset(j), A(1), hd, padded);
+  const int64_t width = keys.size(3), stride = padded<A>(width);
+  for (int64_t j = begin; j < end; ++j, to += stride)
+    unpack_row(to, keys.data<T>() + group.key_offset(j, width), A(1), width, stride);
 }
 
-// Rows [first, first + kQueries) of factor * x, x [B, S, H, hd], as [kQueries, padded]; zeros beyond the last row.
+// Rows [first, first + kQueries) of factor * x, x [B, S, H, width], as [kQueries, padded]; zeros beyond the last row.
 template <class T, class A>
 void unpack_queries(A* to, const Group& group, const Tensor& x, A factor, int64_t first) {
-  const int64_t hd = group.heads.hd, padded = group.heads.padded<A>();
-  for (int64_t r = first; r < first + kQueries<A>; ++r, to += padded)
+  const int64_t width = x.size(3), stride = padded<A>(width);
+  for (int64_t r = first; r < first + kQueries<A>; ++r, to += stride)
     if (r < group.heads.rows()) {
-      unpack_row(to, x.data<T>() + group.query_offset(r), factor, hd, padded);
+      unpack_row(to, x.data<T>() + group.query_offset(r, width), factor, width, stride);
     } else {
-      std::fill_n(to, padded, A(0));
+      std::fill_n(to, stride, A(0));
     }
 }
 
-// [kQueries, padded] -> [padded, kQueries]
+// [kQueries, columns] -> [columns, kQueries]
 template <class A>
-void transpose_tile(A* to, const A* from, int64_t padded) {
+void transpose_tile(A* to, const A* from, int64_t columns) {
   constexpr int64_t L = kLanes<A>;
   for (int64_t r = 0; r < kQueries<A>; r += L)
-    for (int64_t d = 0; d < padded; d += L) {
+    for (int64_t d = 0; d < columns; d += L) {
       Vector<A> square[L];
-      for (int64_t i = 0; i < L; ++i) load(square[i], from + (r + i) * padded + d);
+      for (int64_t i = 0; i < L; ++i) load(square[i], from + (r + i) * columns + d);
       transpose<A>(square);
       for (int64_t i = 0; i < L; ++i) store(to + (d + i) * kQueries<A> + r, square[i]);
     }
@@ -150,10 +159,11 @@ enum class Sight : uint8_t { none, some, all };
 // Who the lanes of a query tile are, and what they may see. Lanes past the last row repeat it.
 template <class A>
 struct QueryTile {
-  int64_t first = 0, count = 0;                    // rows
-  int64_t lanes = 0;                               // count rounded up to whole vectors; what is beyond is not computed
-  int64_t keys = 0, shared = 0;                    // the most and the least of the lanes' limits
-  std::array<int32_t, kQueries<A>> limit{}, id{};  // by position a lane may see the keys before its limit
+  int64_t first = 0, count = 0;  // rows
+  int64_t lanes = 0;             // count rounded up to whole vectors; what is beyond is not computed
+  // By position a lane may see keys [from, limit), some lane [first_key, keys), and every lane [shared_from, shared).
+  std::array<int32_t, kQueries<A>> from{}, limit{}, id{};
+  int64_t first_key = 0, keys = 0, shared_from = 0, shared = 0;
   int32_t least_id = 0, most_id = 0;
   const int32_t* key_ids = nullptr;  // of the batch row's keys; null: all equal
 
@@ -161,7 +171,9 @@ struct QueryTile {
       : first(first_row), count(std::min(kQueries<A>, group.heads.rows() - first_row)) {
     const Heads& heads = group.heads;
     lanes = (count + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
-    shared = heads.keys_of(first), keys = heads.keys_of(first + count - 1);
+    const int64_t last = first + count - 1;
+    first_key = heads.first_key_of(first), keys = heads.keys_of(last);
+    shared_from = heads.first_key_of(last), shared = heads.keys_of(first);
     const int32_t* ids = nullptr;
     if (in.sequence_ids.defined()) {
       const Tensor& of_keys = in.block.key_ids.defined() ? in.block.key_ids : in.sequence_ids;
@@ -170,6 +182,7 @@ struct QueryTile {
     }
     for (size_t lane = 0; lane < limit.size(); ++lane) {
       const int64_t r = first + std::min(static_cast<int64_t>(lane), count - 1);
+      from[lane] = static_cast<int32_t>(heads.first_key_of(r));
       limit[lane] = static_cast<int32_t>(heads.keys_of(r));
       id[lane] = ids ? ids[r / heads.rep] : 0;
     }
@@ -177,11 +190,14 @@ struct QueryTile {
     least_id = least, most_id = most;
   }
 
-  // How many keys from `begin` on, below `end`, some lane may see by position; 0 or less: none.
+  // Where the tile of keys begins that holds the first key that some lane may see.
+  int64_t first_key_tile() const { return first_key / kKeys * kKeys; }
+  // How many keys from `begin` on, below `end`, stand before the last lane's limit; 0 or less: none.
   int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, keys) - begin; }
 
-  // By sequence: may lanes see keys [begin, begin + n)?
+  // By window and sequence: may lanes see keys [begin, begin + n)?
   Sight sight(int64_t begin, int64_t n) const {
+    if (begin + n <= first_key) return Sight::none;
     if (!key_ids) return Sight::all;
     int32_t least = key_ids[begin], most = key_ids[begin];
     for (int64_t j = begin; j < begin + n; ++j) least = std::min(least, key_ids[j]), most = std::max(most, key_ids[j]);
@@ -191,14 +207,15 @@ struct QueryTile {
 
   // s^T [n, kQueries]: minus infinity where a lane may not see key begin + j.
   void hide(A* s, int64_t begin, int64_t n, Sight sight) const {
-    const int64_t from = sight == Sight::all ? std::max<int64_t>(0, shared - begin) : 0;
-    for (int64_t j = from; j < n; ++j) {
+    for (int64_t j = 0; j < n; ++j) {
       const auto key = static_cast<int32_t>(begin + j);
+      if (sight == Sight::all && key >= shared_from && key < shared) continue;
       const int32_t key_id = key_ids ? key_ids[key] : 0;
       A* row = s + j * kQueries<A>;
 #pragma omp simd
       for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane)
-        row[lane] = key < limit[lane] && id[lane] == key_id ? row[lane] : -std::numeric_limits<A>::infinity();
+        row[lane] = key >= from[lane] && key < limit[lane] && id[lane] == key_id ? row[lane]
+                                                                                 : -std::numeric_limits<A>::infinity();
     }
   }
 };

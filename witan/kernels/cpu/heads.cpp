@@ -8,13 +8,15 @@ namespace {
 
 struct Sizes {
   int64_t tokens, queries, groups, hd;
-  int64_t row() const { return (queries + 2 * groups) * hd; }
+  int64_t values;  // channels of all groups: G hd_v
+  int64_t row() const { return (queries + groups) * hd + values; }
 };
 
 Sizes sizes_of(const Heads& heads, const Tensor& packed) {
   const int64_t hd = heads.q.shape().last(), tokens = packed.size(0);
-  if (tokens == 0) return {0, 0, 0, hd};
-  return {tokens, heads.q.elements() / (tokens * hd), heads.k.elements() / (tokens * hd), hd};
+  if (tokens == 0) return {0, 0, 0, hd, 0};
+  return {tokens, heads.q.elements() / (tokens * hd), heads.k.elements() / (tokens * hd), hd,
+          heads.v.elements() / tokens};
 }
 
 }  // namespace
@@ -41,7 +43,7 @@ void split_heads(Stream& stream, const Heads& heads, const Tensor& packed, const
         for (const auto& [to, count] : {std::pair{&heads.q, n.queries}, std::pair{&heads.k, n.groups}})
           for (int64_t h = 0; h < count; ++h, in += n.hd)
             rotate_head(to->template data<T>() + (t * count + h) * n.hd, in, angles, n.hd, args, A(1));
-        std::copy_n(in, n.groups * n.hd, heads.v.data<T>() + t * n.groups * n.hd);
+        std::copy_n(in, n.values, heads.v.data<T>() + t * n.values);
       }
     });
   });
@@ -60,7 +62,7 @@ void merge_heads(Stream& stream, const Tensor& dpacked, const Heads& gradients, 
         for (const auto& [from, count] : {std::pair{&gradients.q, n.queries}, std::pair{&gradients.k, n.groups}})
           for (int64_t h = 0; h < count; ++h, out += n.hd)
             rotate_head(out, from->template data<T>() + (t * count + h) * n.hd, angles, n.hd, args, A(-1));
-        std::copy_n(gradients.v.data<T>() + t * n.groups * n.hd, n.groups * n.hd, out);
+        std::copy_n(gradients.v.data<T>() + t * n.values, n.values, out);
       }
     });
   });
