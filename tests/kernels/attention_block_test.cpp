@@ -49,9 +49,9 @@ struct Results {
 
 Results poisoned_results(Rank& rank, const kernels::AttentionInputs& in) {
   const DType dtype = in.q.dtype();
-  return {rank.poisoned(in.q.shape(), dtype),
+  return {rank.poisoned(in.q.shape().with(3, in.v.size(3)), dtype),
           rank.poisoned({in.q.size(0), in.q.size(2), in.q.size(1)}, accumulator(dtype)),
-          rank.poisoned(in.q.shape(), dtype), rank.poisoned(in.k.shape(), dtype), rank.poisoned(in.k.shape(), dtype)};
+          rank.poisoned(in.q.shape(), dtype), rank.poisoned(in.k.shape(), dtype), rank.poisoned(in.v.shape(), dtype)};
 }
 
 Results whole(Rank& rank, const kernels::AttentionInputs& in, const Tensor& dy) {
@@ -76,9 +76,9 @@ void expect_whole(Rank& rank, const kernels::AttentionInputs& in, int n) {
   const int64_t S = in.q.size(1);
   const DType dtype = in.q.dtype();
   const double tolerance = tolerance_of(dtype);
-  const Tensor dy = rank.normal(in.q.shape(), dtype, "dy");
+  const Tensor dy = rank.normal(in.q.shape().with(3, in.v.size(3)), dtype, "dy");
   const Results expected = whole(rank, in, dy);
-  std::vector<double> dq(size_t(in.q.elements())), dk(size_t(in.k.elements())), dv = dk;
+  std::vector<double> dq(size_t(in.q.elements())), dk(size_t(in.k.elements())), dv(size_t(in.v.elements()));
   for (int mine = 0; mine < n; ++mine) {
     const auto rows = [&](const Tensor& x, int of) { return testing::share_of(rank, x, n, of); };
     kernels::AttentionInputs block = in;
@@ -120,11 +120,18 @@ void expect_whole(Rank& rank, const kernels::AttentionInputs& in, int n) {
 
 struct Size {
   int64_t B, S, H, G, hd;
+  int64_t hd_v = hd;
+  int64_t window = 0;
 };
 
 kernels::AttentionInputs inputs(Rank& rank, const Size& s, DType dtype, const Tensor& ids = {}) {
   const Shape q{s.B, s.S, s.H, s.hd}, k{s.B, s.S, s.G, s.hd};
-  return {rank.normal(q, dtype, "q"), rank.normal(k, dtype, "k"), rank.normal(k, dtype, "v"), ids, 0.3};
+  return {.q = rank.normal(q, dtype, "q"),
+          .k = rank.normal(k, dtype, "k"),
+          .v = rank.normal(k.with(3, s.hd_v), dtype, "v"),
+          .sequence_ids = ids,
+          .scale = 0.3,
+          .window = s.window};
 }
 
 TEST(AttentionBlock, BlocksGiveTheWhole) {
@@ -135,6 +142,26 @@ TEST(AttentionBlock, BlocksGiveTheWhole) {
         for (const Size& size : {Size{1, 24, 1, 1, 1}, Size{2, 168, 4, 2, 20}, Size{1, 240, 3, 1, 17}}) {
           SCOPED_TRACE(::testing::Message() << name_of(dtype) << ", " << n << " parts of " << size.S);
           expect_whole(rank, inputs(rank, size, dtype), n);
+        }
+  }
+}
+
+// Some blocks have no pair in the window, some a few.
+TEST(AttentionBlock, BlocksGiveTheWholeOfAWindow) {
+  for (const int threads : {1, 3}) {
+    Rank rank(threads);
+    for (const DType dtype : kTypes)
+      for (const int n : {1, 2, 3, 4})
+        for (const int64_t window : {1, 5, 50, 130, 300}) {
+          SCOPED_TRACE(::testing::Message() << name_of(dtype) << ", " << n << " parts, window " << window);
+          expect_whole(rank, inputs(rank, {1, 240, 4, 2, 17, 9, window}, dtype), n);
+          const Tensor ids = documents(rank, 2, {10, 1, 93, 64});
+          kernels::AttentionInputs in = inputs(rank, {2, 168, 4, 2, 20, 24, window}, dtype, ids);
+          expect_whole(rank, in, n);
+          if (n == 4) continue;  // chunks of 21 tokens, which dropout cannot count by
+          in = inputs(rank, {1, 192, 4, 2, 20, 24, window}, dtype, documents(rank, 1, {100, 92}));
+          in.dropout = dropout_of(rank, 0.4);
+          expect_whole(rank, in, n);
         }
   }
 }
@@ -230,6 +257,13 @@ TEST(AttentionBlock, CostCountsItsPairs) {
       meta.reset_costs();
       kernels::attention_forward(meta, q, lse, {q, k, k, {}, 1, {}, {}, {queries, keys}});
       EXPECT_EQ(meta.flops(), 2 * 4 * pairs * 4 * 8);
+      for (const int64_t window : {1, 4, 25}) {
+        double seen = pairs;
+        for (int64_t i = 0; i < 6; ++i) seen -= static_cast<double>(keys.before(queries.at(i) + 1 - window, 9));
+        meta.reset_costs();
+        kernels::attention_forward(meta, q, lse, {q, k, k, {}, 1, {}, {}, {queries, keys}, window});
+        EXPECT_EQ(meta.flops(), 2 * 4 * seen * 4 * 8);
+      }
     }
 }
 

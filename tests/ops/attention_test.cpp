@@ -10,17 +10,19 @@ namespace {
 using testing::gradcheck;
 using testing::Rank;
 
-void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}, double dropout = 0) {
+void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}, double dropout = 0, int64_t window = 0,
+           int64_t hd_v = 0) {
   Rank rank;
-  const auto how = testing::dropout_of(rank, dropout);
+  const ops::AttentionArgs args{.scale = 0.4, .dropout = testing::dropout_of(rank, dropout), .window = window};
   const int64_t B = q[0], S = q[1];
   const Tensor sequence_ids = ids.empty() ? Tensor() : rank.tensor<int32_t>({B, S}, ids);
   const Shape k = q.with(2, G);
   gradcheck(rank, "attention",
             [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, {0.4, how})};
+              return std::vector{ops::attention(tape, in[0], in[1], in[2], sequence_ids, args)};
             },
-            {rank.normal(q, DType::f64, "q"), rank.normal(k, DType::f64, "k"), rank.normal(k, DType::f64, "v")});
+            {rank.normal(q, DType::f64, "q"), rank.normal(k, DType::f64, "k"),
+             rank.normal(hd_v > 0 ? k.with(3, hd_v) : k, DType::f64, "v")});
 }
 
 TEST(Attention, GradientsMatchDifferences) {
@@ -46,6 +48,20 @@ TEST(Attention, GradientsWithDropoutMatchDifferences) {
   check({2, 6, 4, 2}, 2, {0, 0, 0, 1, 1, 2, 5, 5, 5, 5, 5, 5}, 0.5);
 }
 
+TEST(Attention, GradientsOfWindowsMatchDifferences) {
+  check({2, 5, 4, 3}, 2, {}, 0, 1);
+  check({2, 5, 4, 3}, 2, {}, 0, 3);
+  check({1, 67, 2, 2}, 1, {}, 0, 20);
+  check({1, 67, 2, 2}, 1, {}, 0.3, 64);
+  check({2, 6, 4, 2}, 2, {0, 0, 0, 1, 1, 2, 5, 5, 5, 5, 5, 5}, 0, 2);
+}
+
+TEST(Attention, GradientsOfValuesOfAnotherSizeMatchDifferences) {
+  check({2, 5, 4, 3}, 2, {}, 0, 0, 1);
+  check({2, 5, 4, 3}, 2, {}, 0, 0, 9);
+  check({1, 67, 2, 2}, 1, {}, 0.3, 20, 3);
+}
+
 TEST(Attention, WrongShapesAreNamed) {
   Rank rank;
   Tape tape(rank.stream);
@@ -67,6 +83,8 @@ TEST(Attention, WrongShapesAreNamed) {
             "attention: sequence_ids must be [B=2, S=3], got [6]");
   EXPECT_EQ(message(q, k, k, rank.normal({2, 3}, DType::f32, "ids")),
             "attention: sequence_ids must be int32, got float32");
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::attention(tape, q, k, k, {}, {.window = -1}); }),
+            "attention: a window of -1 positions; give how many a query sees, or 0 for all up to its own");
 }
 
 TEST(Attention, NoTokensAreFine) {

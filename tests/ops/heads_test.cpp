@@ -13,14 +13,14 @@ namespace {
 
 using namespace witan::testing;
 
-constexpr int64_t B = 2, S = 3, D = 5, H = 4, G = 2, hd = 6;
+constexpr int64_t B = 2, S = 3, D = 5, H = 4, G = 2, hd = 6, hd_v = 3;
 
 Tensor positions_of(Rank& rank) {
   return rank.tensor<int32_t>({B, S}, {0, 1, 2, 4, 5, 9});
 }
 
-ops::HeadSizes sizes_of(int64_t dims, bool interleaved) {
-  return {H, G, hd, hd, {100, dims, interleaved, false}};
+ops::HeadSizes sizes_of(int64_t dims, bool interleaved, int64_t values = hd) {
+  return {H, G, hd, values, {100, dims, interleaved, false}};
 }
 
 Tensor table_of(Rank& rank, const kernels::RopeArgs& rope, DType dtype = DType::f64) {
@@ -33,8 +33,9 @@ Tensor table_of(Rank& rank, const kernels::RopeArgs& rope, DType dtype = DType::
 TEST(Heads, Gradients) {
   Rank rank;
   for (const int64_t dims : {0, 4, 6})
-    for (const bool interleaved : {false, true}) {
-      const ops::HeadSizes sizes = sizes_of(dims, interleaved);
+    for (const auto& [interleaved, of_values] :
+         {std::pair{false, hd}, std::pair{true, hd}, std::pair{false, hd_v}, std::pair{true, hd + 1}}) {
+      const ops::HeadSizes sizes = sizes_of(dims, interleaved, of_values);
       const Tensor table = table_of(rank, sizes.rope);
       gradcheck(rank, "project_heads",
                 [&](Tape& tape, const std::vector<Var>& in) {
@@ -42,18 +43,19 @@ TEST(Heads, Gradients) {
                   return std::vector{heads.q, heads.k, heads.v};
                 },
                 {rank.normal({B, S, D}, DType::f64, "x"), rank.normal({H * hd, D}, DType::f64, "q"),
-                 rank.normal({G * hd, D}, DType::f64, "k"), rank.normal({G * hd, D}, DType::f64, "v")});
+                 rank.normal({G * hd, D}, DType::f64, "k"), rank.normal({G * of_values, D}, DType::f64, "v")});
     }
 }
 
 // Weights side by side are one product, apart they are three; both are what linear and rope make one by one.
 TEST(Heads, AreLinearThenRope) {
   Rank rank;
-  for (const bool together : {true, false}) {
-    const ops::HeadSizes sizes = sizes_of(4, false);
-    Tensor all = rank.normal({(H + 2 * G) * hd, D}, DType::f64, "w");
+  for (const auto& [together, of_values] :
+       {std::pair{true, hd}, std::pair{false, hd}, std::pair{true, hd_v}, std::pair{false, hd + 4}}) {
+    const ops::HeadSizes sizes = sizes_of(4, false, of_values);
+    Tensor all = rank.normal({(H + G) * hd + G * of_values, D}, DType::f64, "w");
     std::vector<Tensor> weights = {all.narrow(0, 0, H * hd), all.narrow(0, H * hd, G * hd),
-                                   all.narrow(0, (H + G) * hd, G * hd)};
+                                   all.narrow(0, (H + G) * hd, G * of_values)};
     EXPECT_TRUE(joined_rows(weights).defined());
     if (!together) {
       for (Tensor& weight : weights) weight = rank.tensor<double>(weight.shape(), values(weight));
@@ -88,7 +90,7 @@ TEST(Heads, AreLinearThenRope) {
     });
     const auto expected = run([&](Tape& tape, const Var& x, const std::vector<Var>& w) {
       const auto heads = [&](size_t i, int64_t count) {
-        return ops::reshape(tape, ops::linear(tape, x, w[i], {}), {B, S, count, hd});
+        return ops::reshape(tape, ops::linear(tape, x, w[i], {}), {B, S, count, i == 2 ? sizes.value_dim : hd});
       };
       const auto turned = [&](const Var& y) { return ops::rope(tape, y, positions_of(rank), 100, false, 4.0 / hd); };
       return std::vector{turned(heads(0, H)), turned(heads(1, G)), heads(2, G)};

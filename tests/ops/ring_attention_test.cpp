@@ -33,6 +33,8 @@ struct Case {
   double dropout = 0;
   bool promised = false;  // one sequence per row
   bool beside = false;    // blocks travel on a stream of their own
+  int64_t window = 0;
+  int64_t hd_v = hd;
 
   Tensor ids(Rank& rank) const {
     if (documents.empty()) return {};
@@ -44,9 +46,10 @@ struct Case {
   }
   std::vector<Tensor> inputs(Rank& rank) const {
     const Shape keys{B, S, G, hd};
-    return {rank.normal({B, S, H, hd}, dtype, "q"), rank.normal(keys, dtype, "k"), rank.normal(keys, dtype, "v")};
+    return {rank.normal({B, S, H, hd}, dtype, "q"), rank.normal(keys, dtype, "k"),
+            rank.normal(keys.with(3, hd_v), dtype, "v")};
   }
-  Tensor dy(Rank& rank) const { return rank.normal({B, S, H, hd}, dtype, "dy"); }
+  Tensor dy(Rank& rank) const { return rank.normal({B, S, H, hd_v}, dtype, "dy"); }
 };
 
 // y, dq, dk, dv
@@ -65,7 +68,7 @@ Results run(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
 Results whole(Rank& rank, const Case& c) {
   const auto how = testing::dropout_of(rank, c.dropout);
   return run(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
-    return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), {0.4, how});
+    return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), {0.4, how, {}, c.window});
   });
 }
 
@@ -75,7 +78,7 @@ Results ring(Rank& rank, Group& group, const Case& c) {
   std::vector<Tensor> inputs = c.inputs(rank);
   for (Tensor& input : inputs) input = mine(input);
   Stream side(rank.stream.device(), rank.stream.shared_arena(), rank.pool);
-  const ops::AttentionArgs args{0.4, how, {.one_sequence_per_row = c.promised}};
+  const ops::AttentionArgs args{0.4, how, {.one_sequence_per_row = c.promised}, c.window};
   return run(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
     return ops::ring_attention(tape, in[0], in[1], in[2], mine(c.ids(rank)), group, args, c.beside ? &side : nullptr);
   });
@@ -109,6 +112,28 @@ TEST(RingAttention, DocumentsAreApart) {
     expect_whole({1, 48, 2, 1, 8, {48}, DType::f64, 0, true}, n, 1e-12);
     expect_whole({1, 48, 2, 1, 8, {40, 8}, DType::f64, 0, false, true}, n, 1e-12);
   }
+}
+
+TEST(RingAttention, WindowsAreThoseOfTheWhole) {
+  for (const int n : {1, 2, 3, 4})
+    for (const int64_t window : {1, 5, 12, 100, 240}) {
+      SCOPED_TRACE(window);
+      expect_whole({.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .window = window}, n, 1e-12);
+      expect_whole({.B = 1, .S = 240, .H = 2, .G = 1, .hd = 16, .documents = {70, 99, 1, 1, 69}, .window = window}, n,
+                   1e-12);
+    }
+  for (const int n : {2, 3})
+    expect_whole({.B = 1, .S = 48, .H = 2, .G = 1, .hd = 8, .documents = {40, 8}, .dropout = 0.3, .window = 9}, n,
+                 1e-12);
+}
+
+TEST(RingAttention, ValuesHaveASizeOfTheirOwn) {
+  for (const int n : {1, 2, 4})
+    for (const int64_t hd_v : {1, 3, 24})
+      for (const bool beside : {false, true}) {
+        expect_whole({.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .beside = beside, .hd_v = hd_v}, n, 1e-12);
+        expect_whole({.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .beside = beside, .window = 7, .hd_v = hd_v}, n, 1e-12);
+      }
 }
 
 TEST(RingAttention, DropsWhatTheWholeDrops) {
@@ -193,18 +218,31 @@ TEST(RingAttention, RanksDoEqualWork) {
 }
 
 TEST(RingAttention, SendsWhatItsHeaderSays) {
-  constexpr int64_t B = 2, S = 48, H = 4, G = 2, hd = 5;
+  constexpr int64_t B = 2, S = 48, H = 4, G = 2, hd = 5, hd_v = 7;
   for (const int n : {1, 2, 3, 4})
     for (const bool with_ids : {false, true})
       for (const DType dtype : {DType::f32, DType::bf16}) {
-        const double elements = 2 * B * S * G * hd / n, ids = with_ids ? 4.0 * B * S / n : 0;
+        const double elements = B * S * G * (hd + hd_v) / n, ids = with_ids ? 4.0 * B * S / n : 0;
         const double keys = elements * static_cast<double>(size_of(dtype));
         const double expected = (n - 1) * (2 * (keys + ids) + elements * 4);
         on_ranks(n, [&](ThreadRank& rank) {
           const auto group = rank.everyone("context");
-          ring(rank, *group, {B, S, H, G, hd, with_ids ? std::vector<int64_t>{20, 28} : std::vector<int64_t>{}, dtype});
-          const double sent = n > 1 ? group->sent().at("send") : 0;
-          EXPECT_EQ(sent, expected) << n << " ranks";
+          const auto documents = with_ids ? std::vector<int64_t>{20, 28} : std::vector<int64_t>{};
+          for (const int64_t window : {0, 3}) {  // changes no call
+            const double before = n > 1 && window > 0 ? group->sent().at("send") : 0;
+            ring(rank, *group,
+                 {.B = B,
+                  .S = S,
+                  .H = H,
+                  .G = G,
+                  .hd = hd,
+                  .documents = documents,
+                  .dtype = dtype,
+                  .window = window,
+                  .hd_v = hd_v});
+            const double sent = n > 1 ? group->sent().at("send") - before : 0;
+            EXPECT_EQ(sent, expected) << n << " ranks";
+          }
         });
       }
 }

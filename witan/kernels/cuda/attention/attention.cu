@@ -21,28 +21,35 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(const AttentionCall<T> 
   const int64_t group = call.first_group + row / heads.rows;
   const int of_group = static_cast<int>(row % heads.rows);
   const int r = of_group % heads.S * heads.rep + of_group / heads.S;
-  const T *dy = call.dy + heads.query(group, r), *y = call.y + heads.query(group, r);
+  const T *dy = call.dy + heads.query(group, r, heads.hd_v), *y = call.y + heads.query(group, r, heads.hd_v);
   A sum = 0;
   if (call.packed) {
-    for (int d = lane * V; d < heads.hd; d += 32 * V) {
+    for (int d = lane * V; d < heads.hd_v; d += 32 * V) {
       const auto a = load_pack<T, V>(dy + d), b = load_pack<T, V>(y + d);
 #pragma unroll
       for (int e = 0; e < V; ++e) sum += convert<A>(a.at[e]) * convert<A>(b.at[e]);
     }
   } else {
-    for (int d = lane; d < heads.hd; d += 32) sum += convert<A>(dy[d]) * convert<A>(y[d]);
+    for (int d = lane; d < heads.hd_v; d += 32) sum += convert<A>(dy[d]) * convert<A>(y[d]);
   }
   sum = warp_sum(sum);
   if (lane == 0) call.delta[row] = sum;
+}
+
+void check_head_sizes(const Heads& heads) {
+  require<DeviceError>(std::max(heads.hd, heads.hd_v) <= kMostHeadSize, "attention: heads of ", heads.hd,
+                       " for queries and keys and of ", heads.hd_v, " for values; a GPU's kernels take at most ",
+                       kMostHeadSize);
 }
 
 template <class T>
 void forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   AttentionCall<T> call(in);
   if (call.heads.empty()) return;
+  check_head_sizes(call.heads);
   call.y = ptr<T>(y);
   call.lse = ptr<Acc<T>>(lse);
-  call.packed = call.packed && packs<T>(call.y, call.heads.hd);
+  call.packed = call.packed && packs<T>(call.y, call.heads.hd_v);
   launch_forward(stream, call);
 }
 
@@ -53,11 +60,13 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
   AttentionCall<T> call(in);
   const Heads& heads = call.heads;
   if (heads.empty()) return;
+  check_head_sizes(heads);
   call.y = ptr<T>(y), call.lse = ptr<A>(lse), call.dy = ptr<T>(dy);
   call.dq = ptr<T>(to.dq), call.dk = ptr<T>(to.dk), call.dv = ptr<T>(to.dv);
-  for (const T* tensor : {static_cast<const T*>(call.y), call.dy, static_cast<const T*>(call.dq),
-                          static_cast<const T*>(call.dk), static_cast<const T*>(call.dv)})
+  for (const T* tensor : {static_cast<const T*>(call.dq), static_cast<const T*>(call.dk)})
     call.packed = call.packed && packs<T>(tensor, heads.hd);
+  for (const T* tensor : {static_cast<const T*>(call.y), call.dy, static_cast<const T*>(call.dv)})
+    call.packed = call.packed && packs<T>(tensor, heads.hd_v);
   // Groups whose delta fits: all of them, but for batches of many millions of tokens.
   const int64_t group_bytes = std::max(heads.rows, 1) * static_cast<int64_t>(sizeof(A));
   const int64_t at_once = std::min(heads.groups(), Stream::kScratchBytes / group_bytes);
@@ -97,10 +106,10 @@ std::string attention_backend(Stream& stream, const AttentionInputs& in) {
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale) {
+                      int64_t past, double scale, int64_t window) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
   dispatch_device(y.dtype(), [&]<class T>() {
-    forward<T>(stream, y, Tensor(), {q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}});
+    forward<T>(stream, y, Tensor(), {q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window});
   });
 }
 

@@ -26,7 +26,10 @@ void launch_tiles(Stream& stream, void (*kernel)(AttentionCall<T>, int64_t, int)
       call, groups, static_cast<int>(tiles));
 }
 
-// body.template operator()<D, kDropout>(): D is the head size rounded up to 64, 128 or 256.
+constexpr int kMostHeadSize = 256;
+
+// body.template operator()<D, kDropout>(): D is the larger head size rounded up to 64, 128 or 256, the columns of all
+// tiles; those that a smaller one leaves hold zeros.
 template <class T, class Body>
 void dispatch_tile(const AttentionCall<T>& call, const Body& body) {
   const auto by_dropout = [&]<int D>() {
@@ -35,13 +38,14 @@ void dispatch_tile(const AttentionCall<T>& call, const Body& body) {
     else
       body.template operator()<D, false>();
   };
-  assert(call.heads.hd <= 256);
-  if (call.heads.hd <= 64)
+  const int widest = std::max(call.heads.hd, call.heads.hd_v);
+  assert(widest <= kMostHeadSize);
+  if (widest <= 64)
     by_dropout.template operator()<64>();
-  else if (call.heads.hd <= 128)
+  else if (widest <= 128)
     by_dropout.template operator()<128>();
   else
-    by_dropout.template operator()<256>();
+    by_dropout.template operator()<kMostHeadSize>();
 }
 
 }  // namespace witan::kernels::cuda

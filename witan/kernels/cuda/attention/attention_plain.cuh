@@ -8,7 +8,7 @@ namespace witan::kernels::cuda::plain {
 
 constexpr int kSide = 16, kThreads = kSide * kSide, kWarps = kThreads / 32;
 
-// D: head size rounded up, the columns of a tile; those beyond hd hold zeros.
+// D: the larger head size rounded up, the columns of a tile; those beyond a tensor's own hold zeros.
 template <class T, int D>
 struct Tile {
   static constexpr int R = D * sizeof(T) >= 1024 ? 16 : 32;
@@ -24,35 +24,36 @@ struct Tile {
 template <class T, int D>
 using Product = T[Tile<T, D>::kPer][Tile<T, D>::kPacks][Tile<T, D>::V];
 
-// Rows [0, R) of a tile; row r is at `row(r)`, or null: zeros.
+// Rows [0, R) of a tile, `width` columns each; row r is at `row(r)`, or null: zeros.
 template <class T, int D, class Row>
-__device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, const Row& row) {
+__device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, int width, const Row& row) {
   using Q = Tile<T, D>;
   constexpr int kPacksOfRow = D / Q::V;
   for (int i = threadIdx.x; i < Q::R * kPacksOfRow; i += kThreads) {
     const int r = i / kPacksOfRow, d = i % kPacksOfRow * Q::V;
     const T* from = row(r);
     Pack<T, Q::V> pack{};
-    if (from && call.packed && d < call.heads.hd) {
+    if (from && call.packed && d < width) {
       pack = load_pack<T, Q::V>(from + d);
     } else if (from) {
 #pragma unroll
       for (int e = 0; e < Q::V; ++e)
-        if (d + e < call.heads.hd) pack.at[e] = from[d + e];
+        if (d + e < width) pack.at[e] = from[d + e];
     }
     store_pack(to + r * Q::kStride + d, pack);
   }
 }
 template <class T, int D>
-__device__ __forceinline__ void load_keys(T* to, const AttentionCall<T>& call, const T* keys, int64_t group, int first,
-                                          int end) {
-  load_tile<T, D>(to, call, [&](int r) { return first + r < end ? keys + call.heads.key(group, first + r) : nullptr; });
+__device__ __forceinline__ void load_keys(T* to, const AttentionCall<T>& call, const T* keys, int width, int64_t group,
+                                          int first, int end) {
+  load_tile<T, D>(to, call, width,
+                  [&](int r) { return first + r < end ? keys + call.heads.key(group, first + r, width) : nullptr; });
 }
 template <class T, int D>
-__device__ __forceinline__ void load_queries(T* to, const AttentionCall<T>& call, const T* queries, int64_t group,
-                                             int first) {
-  load_tile<T, D>(to, call, [&](int r) {
-    return first + r < call.heads.rows ? queries + call.heads.query(group, first + r) : nullptr;
+__device__ __forceinline__ void load_queries(T* to, const AttentionCall<T>& call, const T* queries, int width,
+                                             int64_t group, int first) {
+  load_tile<T, D>(to, call, width, [&](int r) {
+    return first + r < call.heads.rows ? queries + call.heads.query(group, first + r, width) : nullptr;
   });
 }
 
@@ -103,7 +104,8 @@ __device__ __forceinline__ void add_product(Product<T, D>& out, const T* p, int 
 
 // Row i + 16 a of the product goes to `row(i + 16 a)`, unless null, times `factor(i + 16 a)`.
 template <class T, int D, class Row, class Factor>
-__device__ __forceinline__ void store_product(const Product<T, D>& out, int hd, const Row& row, const Factor& factor) {
+__device__ __forceinline__ void store_product(const Product<T, D>& out, int width, const Row& row,
+                                              const Factor& factor) {
   using Q = Tile<T, D>;
   const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
 #pragma unroll
@@ -116,7 +118,7 @@ __device__ __forceinline__ void store_product(const Product<T, D>& out, int hd, 
 #pragma unroll
       for (int e = 0; e < Q::V; ++e) {
         const int d = (j + kSide * c) * Q::V + e;
-        if (d < hd) to[d] = out[a][c][e] * by;
+        if (d < width) to[d] = out[a][c][e] * by;
       }
   }
 }
@@ -135,7 +137,7 @@ __device__ __forceinline__ T dropout_factor(const DropoutMask& mask, int64_t row
 template <class T, int R>
 struct RowState {
   T top[R], sum[R], rescale[R];
-  int keys[R], id[R];
+  int from[R], keys[R], id[R];
 };
 
 // Row by row, a warp each: s [R, R] becomes p = exp(s - top), times the mask; top, sum and rescale follow.
@@ -145,7 +147,7 @@ __device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const 
                                              const int32_t* key_ids) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, key = first_key + lane;
   for (int r = warp; r < R; r += kWarps) {
-    const RowSight sight{state.keys[r], state.id[r]};
+    const RowSight sight{state.from[r], state.keys[r], state.id[r]};
     const bool seen = lane < R && sight.sees(key, key_ids);
     const T score = seen ? s[r * (R + 1) + lane] * call.scale : -static_cast<T>(INFINITY);
     const T before = state.top[r], top = max(before, warp_max(score));
@@ -179,18 +181,18 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_queries<T, D>(q, call, call.q, group, first_row);
+  load_queries<T, D>(q, call, call.q, heads.hd, group, first_row);
   if (threadIdx.x < R) {
     const RowSight sight = row_sight(heads, ids, first_row + threadIdx.x);
-    state.keys[threadIdx.x] = sight.keys, state.id[threadIdx.x] = sight.id;
+    state.from[threadIdx.x] = sight.from, state.keys[threadIdx.x] = sight.keys, state.id[threadIdx.x] = sight.id;
     state.top[threadIdx.x] = -static_cast<T>(INFINITY), state.sum[threadIdx.x] = 0;
   }
   Product<T, D> y = {};
-  for (int n = next_key_tile(key_ids, queries, 0, key_tiles, R, keys); n < key_tiles;
+  for (int n = next_key_tile(key_ids, queries, heads.first_key_of(first_row) / R, key_tiles, R, keys); n < key_tiles;
        n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
     __syncthreads();  // the last tile has been used
-    load_keys<T, D>(k, call, call.k, group, n * R, keys);
-    load_keys<T, D>(v, call, call.v, group, n * R, keys);
+    load_keys<T, D>(k, call, call.k, heads.hd, group, n * R, keys);
+    load_keys<T, D>(v, call, call.v, heads.hd_v, group, n * R, keys);
     __syncthreads();
     const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
     T score[Q::kPer][Q::kPer];
@@ -212,8 +214,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   }
   __syncthreads();  // where no key is seen, the rows' states are as they began
   store_product<T, D>(
-      y, heads.hd,
-      [&](int r) { return first_row + r <= last_row ? call.y + heads.query(group, first_row + r) : nullptr; },
+      y, heads.hd_v,
+      [&](int r) {
+        return first_row + r <= last_row ? call.y + heads.query(group, first_row + r, heads.hd_v) : nullptr;
+      },
       [&](int r) { return state.sum[r] == 0 ? T(0) : T(1) / state.sum[r]; });
   if (call.lse && threadIdx.x < R && first_row + static_cast<int>(threadIdx.x) <= last_row)
     call.lse[heads.lse(group, first_row + threadIdx.x)] = state.top[threadIdx.x] + log(state.sum[threadIdx.x]);
@@ -225,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 template <class T, int R>
 struct PairState {
   T lse[R], delta[R];
-  int keys[R], id[R];
+  int from[R], keys[R], id[R];
   int64_t mask_row[R];
 };
 
@@ -237,6 +241,7 @@ __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const At
   const Heads& heads = call.heads;
   const RowSight sight = row_sight(heads, ids, first_row + r);
   const int64_t at = heads.lse(group, min(first_row + r, heads.rows - 1));
+  state.from[r] = sight.from;
   state.keys[r] = first_row + r < heads.rows ? sight.keys : 0;  // rows past the last see nothing
   state.id[r] = sight.id;
   state.lse[r] = call.lse[at];
@@ -258,7 +263,7 @@ __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy,
 #pragma unroll
     for (int b = 0; b < Q::kPer; ++b) {
       const int r = i + kSide * a, key = first_key + j + kSide * b, at = r * (Q::R + 1) + j + kSide * b;
-      const bool seen = RowSight{state.keys[r], state.id[r]}.sees(key, key_ids);
+      const bool seen = RowSight{state.from[r], state.keys[r], state.id[r]}.sees(key, key_ids);
       const T probability = seen ? exp(s[a][b] * call.scale - state.lse[r]) : T(0);
       T m = 1;
       if constexpr (kDropout) m = seen ? dropout_factor<T>(mask, state.mask_row[r], call.heads.keys.at(key)) : T(0);
@@ -286,15 +291,15 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_queries<T, D>(q, call, call.q, group, first_row);
-  load_queries<T, D>(dy, call, call.dy, group, first_row);
+  load_queries<T, D>(q, call, call.q, heads.hd, group, first_row);
+  load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, first_row);
   load_pair_state(state, call, group, first_row, ids);
   Product<T, D> dq = {};
-  for (int n = next_key_tile(key_ids, queries, 0, key_tiles, R, keys); n < key_tiles;
+  for (int n = next_key_tile(key_ids, queries, heads.first_key_of(first_row) / R, key_tiles, R, keys); n < key_tiles;
        n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
     __syncthreads();
-    load_keys<T, D>(k, call, call.k, group, n * R, keys);
-    load_keys<T, D>(v, call, call.v, group, n * R, keys);
+    load_keys<T, D>(k, call, call.k, heads.hd, group, n * R, keys);
+    load_keys<T, D>(v, call, call.v, heads.hd_v, group, n * R, keys);
     __syncthreads();
     pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, n * R, key_ids);
     __syncthreads();
@@ -302,7 +307,9 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   }
   store_product<T, D>(
       dq, heads.hd,
-      [&](int r) { return first_row + r <= last_row ? call.dq + heads.query(group, first_row + r) : nullptr; },
+      [&](int r) {
+        return first_row + r <= last_row ? call.dq + heads.query(group, first_row + r, heads.hd) : nullptr;
+      },
       [&](int) { return call.scale; });
 }
 
@@ -324,15 +331,16 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> ca
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_keys<T, D>(k, call, call.k, group, first_key, end_key);
-  load_keys<T, D>(v, call, call.v, group, first_key, end_key);
+  load_keys<T, D>(k, call, call.k, heads.hd, group, first_key, end_key);
+  load_keys<T, D>(v, call, call.v, heads.hd_v, group, first_key, end_key);
   Product<T, D> dk = {}, dv = {};
-  for (int row = heads.first_row_of(first_key) / R * R; row < heads.rows; row += R) {
+  const int rows = heads.rows_of(end_key - 1);
+  for (int row = heads.first_row_of(first_key) / R * R; row < rows; row += R) {
     const int last = min(row + R, heads.rows) - 1;
     if (!row_ids(heads, ids, row, last).meets(keys)) continue;
     __syncthreads();
-    load_queries<T, D>(q, call, call.q, group, row);
-    load_queries<T, D>(dy, call, call.dy, group, row);
+    load_queries<T, D>(q, call, call.q, heads.hd, group, row);
+    load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, row);
     load_pair_state(state, call, group, row, ids);
     __syncthreads();
     pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, key_ids);
@@ -342,11 +350,11 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> ca
   }
   store_product<T, D>(
       dk, heads.hd,
-      [&](int r) { return first_key + r < end_key ? call.dk + heads.key(group, first_key + r) : nullptr; },
+      [&](int r) { return first_key + r < end_key ? call.dk + heads.key(group, first_key + r, heads.hd) : nullptr; },
       [&](int) { return call.scale; });
   store_product<T, D>(
-      dv, heads.hd,
-      [&](int r) { return first_key + r < end_key ? call.dv + heads.key(group, first_key + r) : nullptr; },
+      dv, heads.hd_v,
+      [&](int r) { return first_key + r < end_key ? call.dv + heads.key(group, first_key + r, heads.hd_v) : nullptr; },
       [&](int) { return T(1); });
 }
 

@@ -31,41 +31,52 @@ struct Runs {
   }
 };
 
+constexpr int64_t kMostWindow = int64_t{1} << 30;  // more positions than a sequence has, and their sums are ints
+
 struct Heads {
-  int B, S, H, G, hd;  // S: queries of a row
-  int capacity;        // keys that a row has memory for
-  int rep, rows;       // query heads per key head; query rows of a group
+  int B, S, H, G, hd, hd_v;  // S: queries of a row
+  int capacity;              // keys that a row has memory for
+  int rep, rows;             // query heads per key head; query rows of a group
   Runs queries, keys;
   int length;      // of the whole sequence
+  int window;      // 0: none
   int first_head;  // of all heads, which dropout counts by,
   int all_heads;
 
-  Heads(const Tensor& q, const Tensor& k, const AttentionBlock& block, const Dropout& how)
-      : B(static_cast<int>(q.size(0))),
-        S(static_cast<int>(q.size(1))),
-        H(static_cast<int>(q.size(2))),
-        G(static_cast<int>(k.size(2))),
-        hd(static_cast<int>(q.size(3))),
-        capacity(static_cast<int>(k.size(1))),
+  explicit Heads(const AttentionInputs& in)
+      : B(static_cast<int>(in.q.size(0))),
+        S(static_cast<int>(in.q.size(1))),
+        H(static_cast<int>(in.q.size(2))),
+        G(static_cast<int>(in.k.size(2))),
+        hd(static_cast<int>(in.q.size(3))),
+        hd_v(static_cast<int>(in.v.size(3))),
+        capacity(static_cast<int>(in.k.size(1))),
         rep(H / G),
         rows(S * rep),
-        queries(block.queries),
-        keys(block.keys),
-        length(block.sequence_length > 0 ? static_cast<int>(block.sequence_length) : S),
-        first_head(static_cast<int>(how.first_head)),
-        all_heads(how.heads > 0 ? static_cast<int>(how.heads) : H) {}
+        queries(in.block.queries),
+        keys(in.block.keys),
+        length(in.block.sequence_length > 0 ? static_cast<int>(in.block.sequence_length) : S),
+        window(static_cast<int>(std::min<int64_t>(in.window, kMostWindow))),
+        first_head(static_cast<int>(in.dropout.first_head)),
+        all_heads(in.dropout.heads > 0 ? static_cast<int>(in.dropout.heads) : H) {}
 
   int64_t groups() const { return int64_t{B} * G; }
-  bool empty() const { return groups() * (rows + capacity) * hd == 0; }
+  bool empty() const { return groups() * (rows + capacity) * hd * hd_v == 0; }
 
   __device__ __forceinline__ int token(int r) const { return r / rep; }
-  // How many keys row r may see by position: its first ones.
+  // By position row r may see keys [first_key_of(r), keys_of(r)); neither falls from row to row.
+  __device__ __forceinline__ int first_key_of(int r) const {
+    return window > 0 ? keys.before(queries.at(token(r)) + 1 - window, capacity) : 0;
+  }
   __device__ __forceinline__ int keys_of(int r) const { return keys.before(queries.at(token(r)) + 1, capacity); }
-  // The first row that may see key j, or `rows`.
+  // By position rows [first_row_of(j), rows_of(j)) may see key j.
   __device__ __forceinline__ int first_row_of(int j) const { return queries.before(keys.at(j), S) * rep; }
-  // Of one group (b, g) = (group / G, group % G): row r in q, y, dq, dy [B, S, H, hd], and in lse [B, H, S].
-  __device__ __forceinline__ int64_t query(int64_t group, int r) const {
-    return ((group / G * S + r / rep) * H + group % G * rep + r % rep) * hd;
+  __device__ __forceinline__ int rows_of(int j) const {
+    return window > 0 ? queries.before(keys.at(j) + window, S) * rep : rows;
+  }
+  // Of one group (b, g) = (group / G, group % G): row r in q, dq or y, dy [B, S, H, width], and in lse [B, H, S].
+  __device__ __forceinline__ int64_t query(int64_t group, int r, int width) const {
+    return ((group / G * S + r / rep) * H + group % G * rep + r % rep) * width;
   }
   __device__ __forceinline__ int64_t lse(int64_t group, int r) const { return (group * rep + r % rep) * S + r / rep; }
   // The same in the lse of the whole sequence: where row r's probabilities begin in dropout's count, in blocks of 4.
@@ -73,9 +84,9 @@ struct Heads {
     const int64_t head = group / G * all_heads + first_head + group % G * rep + r % rep;
     return (head * length + queries.at(token(r))) * ((length + 3) / 4);
   }
-  // Key j in k, v, dk, dv [B, capacity, G, hd].
-  __device__ __forceinline__ int64_t key(int64_t group, int j) const {
-    return ((group / G * capacity + j) * G + group % G) * hd;
+  // Key j in k, dk or v, dv [B, capacity, G, width].
+  __device__ __forceinline__ int64_t key(int64_t group, int j, int width) const {
+    return ((group / G * capacity + j) * G + group % G) * width;
   }
 };
 
@@ -97,14 +108,14 @@ struct AttentionCall {
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;
 
   explicit AttentionCall(const AttentionInputs& in)
-      : heads(in.q, in.k, in.block, in.dropout),
+      : heads(in),
         q(ptr<T>(in.q)),
         k(ptr<T>(in.k)),
         v(ptr<T>(in.v)),
         ids(in.hints.one_sequence_per_row ? nullptr : ptr<int32_t>(in.sequence_ids)),
         key_ids(ids && in.block.key_ids.defined() ? ptr<int32_t>(in.block.key_ids) : ids),
         scale(static_cast<A>(in.scale)),
-        packed(packs<T>(q, heads.hd) && packs<T>(k, heads.hd) && packs<T>(v, heads.hd)) {
+        packed(packs<T>(q, heads.hd) && packs<T>(k, heads.hd) && packs<T>(v, heads.hd_v)) {
     if (in.dropout.on()) dropout = DropoutDraw(in.dropout);
     const PositionRuns& at = in.block.keys;
     assert(!in.dropout.on() || (at.first % 4 == 0 && (at.split >= heads.capacity || (at.split | at.second) % 4 == 0)));
@@ -152,14 +163,14 @@ __device__ __forceinline__ IdRange id_range(const int32_t* ids, int begin, int e
 
 // A query row as those who mask its scores know it. Rows past the last repeat it.
 struct RowSight {
-  int keys, id;  // by position it may see the keys before `keys`
+  int from, keys, id;  // by position it may see keys [from, keys)
   __device__ __forceinline__ bool sees(int key, const int32_t* key_ids) const {
-    return key < keys && (!key_ids || key_ids[key] == id);
+    return key >= from && key < keys && (!key_ids || key_ids[key] == id);
   }
 };
 __device__ __forceinline__ RowSight row_sight(const Heads& heads, const int32_t* ids, int row) {
   const int r = min(row, heads.rows - 1);
-  return {heads.keys_of(r), ids ? ids[heads.token(r)] : 0};
+  return {heads.first_key_of(r), heads.keys_of(r), ids ? ids[heads.token(r)] : 0};
 }
 // The ids of rows [first, last].
 __device__ __forceinline__ IdRange row_ids(const Heads& heads, const int32_t* ids, int first, int last) {

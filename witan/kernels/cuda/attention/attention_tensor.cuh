@@ -37,33 +37,35 @@ __device__ __forceinline__ void scale_scores(Sums<N>& s, float scale) {
     for (float& score : four) score *= scale;
 }
 
-// Rows [0, R) of a tile by kThreads threads; row r is at `row(r)`, or null: zeros.
+// Rows [0, R) of a tile, `width` columns each, by kThreads threads; row r is at `row(r)`, or null: zeros.
 template <int D, int R, int kThreads, class Row>
-__device__ __forceinline__ void load_tile(T* to, const Call& call, const Row& row) {
+__device__ __forceinline__ void load_tile(T* to, const Call& call, int width, const Row& row) {
   constexpr int kPacks = D / 8;
-  const int hd = call.heads.hd;
   for (int i = threadIdx.x; i < R * kPacks; i += kThreads) {
     const int r = i / kPacks, d = i % kPacks * 8;
     const T* from = row(r);
     T* at = to + r * kStride<D> + d;
     if (call.packed) {
-      const bool wanted = from && d < hd;
+      const bool wanted = from && d < width;
       copy_async(at, wanted ? from + d : call.q, wanted);
     } else {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) at[e] = from && d + e < hd ? from[d + e] : T(0.f);
+      for (int e = 0; e < 8; ++e) at[e] = from && d + e < width ? from[d + e] : T(0.f);
     }
   }
 }
 template <int D, int R, int kThreads>
-__device__ __forceinline__ void load_keys(T* to, const Call& call, const T* keys, int64_t group, int first, int end) {
-  load_tile<D, R, kThreads>(to, call,
-                            [&](int r) { return first + r < end ? keys + call.heads.key(group, first + r) : nullptr; });
+__device__ __forceinline__ void load_keys(T* to, const Call& call, const T* keys, int width, int64_t group, int first,
+                                          int end) {
+  load_tile<D, R, kThreads>(to, call, width, [&](int r) {
+    return first + r < end ? keys + call.heads.key(group, first + r, width) : nullptr;
+  });
 }
 template <int D, int R, int kThreads>
-__device__ __forceinline__ void load_queries(T* to, const Call& call, const T* queries, int64_t group, int first) {
-  load_tile<D, R, kThreads>(to, call, [&](int r) {
-    return first + r < call.heads.rows ? queries + call.heads.query(group, first + r) : nullptr;
+__device__ __forceinline__ void load_queries(T* to, const Call& call, const T* queries, int width, int64_t group,
+                                             int first) {
+  load_tile<D, R, kThreads>(to, call, width, [&](int r) {
+    return first + r < call.heads.rows ? queries + call.heads.query(group, first + r, width) : nullptr;
   });
 }
 
@@ -149,9 +151,9 @@ struct WarpRows {
   int first_row, last_row;  // of the block
   int row[2];
   RowSight sight[2];
-  int shared;   // by position every row of the warp sees the first so many keys,
-  int keys;     // and some row of the block these
-  IdRange ids;  // of the block
+  int shared_from, shared;  // by position every row of the warp sees keys [shared_from, shared),
+  int first_key, keys;      // and some row of the block [first_key, keys)
+  IdRange ids;              // of the block
 
   __device__ __forceinline__ WarpRows(const Heads& heads, const int32_t* id, int tile, int rows_per_tile)
       : first_row(tile * rows_per_tile), last_row(min(first_row + rows_per_tile, heads.rows) - 1) {
@@ -161,8 +163,9 @@ struct WarpRows {
       row[half] = first_row + warp * 16 + lane / 4 + 8 * half;
       sight[half] = row_sight(heads, id, row[half]);
     }
+    shared_from = heads.first_key_of(min(first_row + warp * 16 + 15, last_row));
     shared = heads.keys_of(min(first_row + warp * 16, last_row));
-    keys = heads.keys_of(last_row);
+    first_key = heads.first_key_of(first_row), keys = heads.keys_of(last_row);
     ids = row_ids(heads, id, first_row, last_row);
   }
   __device__ __forceinline__ bool busy() const {
@@ -173,7 +176,9 @@ struct WarpRows {
 // Minus infinity for keys from `first` on that their rows do not see.
 template <int N>
 __device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first) {
-  if (first + N <= rows.shared && (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids))) return;
+  if (first >= rows.shared_from && first + N <= rows.shared &&
+      (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids)))
+    return;
 #pragma unroll
   for (int n = 0; n < N / 8; ++n)
 #pragma unroll

@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
 
   const auto load = [&](int n, int buffer) {
     T* k = buffers + buffer * 2 * F::kKeyElements;
-    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, group, n * F::kKeys, rows.keys);
-    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, heads.hd_v, group, n * F::kKeys, rows.keys);
   };
-  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, group, rows.first_row);
-  load_queries<D, F::kRows, F::kThreads>(dy, call, call.dy, group, rows.first_row);
-  int n = next_key_tile(key_ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
+  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, heads.hd, group, rows.first_row);
+  load_queries<D, F::kRows, F::kThreads>(dy, call, call.dy, heads.hd_v, group, rows.first_row);
+  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
   Pipeline pipeline(load, n, key_tiles);
 
   const int at = static_cast<int>(threadIdx.x) / 32 * 16 * kStride<D>;
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     if (rows.row[half] <= rows.last_row)
-      store_row<D>(call.dq + heads.query(group, rows.row[half]), out, half, call.scale, 0, heads.hd, call.packed);
+      store_row<D>(call.dq + heads.query(group, rows.row[half], heads.hd), out, half, call.scale, 0, heads.hd,
+                   call.packed);
 }
 
 // ---- dk and dv ------------------------------------------------------------------------------------------------------
@@ -107,7 +108,8 @@ template <int R>
 struct TileRows {
   int64_t mask_row[R];
   float lse[R], delta[R];  // lse in units of log2
-  int keys[R], id[R];      // by position a row may see the keys before `keys`: none past the last row
+  int from[R], keys[R];    // by position a row may see keys [from, keys): none past the last row
+  int id[R];
 };
 
 template <int R>
@@ -122,6 +124,7 @@ __device__ __forceinline__ void load_rows(TileRows<R>& to, const Call& call, int
   to.mask_row[i] = heads.mask_row(group, min(row, heads.rows - 1));
   to.lse[i] = call.lse[at] * kLog2e;
   to.delta[i] = call.delta[at - call.first_group * heads.rows];
+  to.from[i] = sight.from;
   to.keys[i] = row < heads.rows ? sight.keys : 0;
   to.id[i] = sight.id;
 }
@@ -141,7 +144,7 @@ __device__ __forceinline__ void pair_gradients(Sums<R>& s, Sums<R>& dp, const Ti
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int r = n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2, key = keys.key[e / 2];
-      const bool seen = all_seen || (key < rows.keys[r] && keys.id[e / 2] == rows.id[r]);
+      const bool seen = all_seen || (key >= rows.from[r] && key < rows.keys[r] && keys.id[e / 2] == rows.id[r]);
       const float p = seen ? exp2_fast(s[n][e] * scale - rows.lse[r]) : 0.f;
       const float m = kDropout ? dropout_factor(mask, rows.mask_row[r], keys.mask_position[e / 2]) : 1.f;
       s[n][e] = m * p;
@@ -176,7 +179,7 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
   }
 
   const auto ids_of_tile = [&](int n) { return row_ids(heads, ids, n * R, min((n + 1) * R, heads.rows) - 1); };
-  const int row_tiles = (heads.rows + R - 1) / R;
+  const int row_tiles = (heads.rows_of(end_key - 1) + R - 1) / R;
   const auto next_tile = [&](int n) {
     if (ids)
       while (n < row_tiles && !ids_of_tile(n).meets(of_keys)) ++n;
@@ -184,12 +187,12 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
   };
   const auto load = [&](int n, int buffer) {
     T* q = buffers + buffer * 2 * F::kQueryElements;
-    load_queries<D, R, F::kThreads>(q, call, call.q, group, n * R);
-    load_queries<D, R, F::kThreads>(q + F::kQueryElements, call, call.dy, group, n * R);
+    load_queries<D, R, F::kThreads>(q, call, call.q, heads.hd, group, n * R);
+    load_queries<D, R, F::kThreads>(q + F::kQueryElements, call, call.dy, heads.hd_v, group, n * R);
     load_rows(tile_rows[buffer], call, group, n * R, ids);
   };
-  load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, group, first_key, end_key);
-  load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, group, first_key, end_key);
+  load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, first_key, end_key);
+  load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, heads.hd_v, group, first_key, end_key);
   int n = next_tile(heads.first_row_of(first_key) / R);  // the first that may see a key
   Pipeline pipeline(load, n, row_tiles);
 
@@ -201,7 +204,7 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
     const int buffer = pipeline.next(following);
     const T *q = buffers + buffer * 2 * F::kQueryElements, *dy = q + F::kQueryElements;
     const bool all_seen = heads.keys_of(n * R) >= first_key + F::kKeys && (n + 1) * R <= heads.rows &&
-                          (!ids || ids_of_tile(n).equals(of_keys));
+                          heads.first_key_of((n + 1) * R - 1) <= first_key && (!ids || ids_of_tile(n).equals(of_keys));
     Sums<R> s, dp;
     clear<R>(s);
     clear<R>(dp);
@@ -215,9 +218,11 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call ca
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     if (keys.key[half] < end_key) {
-      const int64_t at = heads.key(group, keys.key[half]);
-      store_row<F::kColumns>(call.dk + at, dk, half, call.scale, column, heads.hd, call.packed);
-      store_row<F::kColumns>(call.dv + at, dv, half, 1.f, column, heads.hd, call.packed);
+      const int key = keys.key[half];
+      store_row<F::kColumns>(call.dk + heads.key(group, key, heads.hd), dk, half, call.scale, column, heads.hd,
+                             call.packed);
+      store_row<F::kColumns>(call.dv + heads.key(group, key, heads.hd_v), dv, half, 1.f, column, heads.hd_v,
+                             call.packed);
     }
 }
 

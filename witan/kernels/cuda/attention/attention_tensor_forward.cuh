@@ -45,7 +45,8 @@ __device__ __forceinline__ void finish(const Call& call, int64_t group, const Wa
     const float total = row_sum(sum[half]);
     if (rows.row[half] > rows.last_row) continue;
     const float factor = total == 0 ? 0.f : 1 / total;  // no key was seen
-    store_row<D>(call.y + call.heads.query(group, rows.row[half]), out, half, factor, 0, call.heads.hd, call.packed);
+    store_row<D>(call.y + call.heads.query(group, rows.row[half], call.heads.hd_v), out, half, factor, 0,
+                 call.heads.hd_v, call.packed);
     if (call.lse && threadIdx.x % 4 == 0)
       call.lse[call.heads.lse(group, rows.row[half])] = top[half] * kLn2 + logf(total);
   }
@@ -71,11 +72,12 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads) forward_kernel(const
 
   const auto load = [&](int n, int buffer) {
     T* k = buffers + buffer * 2 * F::kKeyElements;
-    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, group, n * F::kKeys, rows.keys);
-    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, call.heads.hd, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, call.heads.hd_v, group, n * F::kKeys,
+                                        rows.keys);
   };
-  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, group, rows.first_row);
-  int n = next_key_tile(key_ids, rows.ids, 0, key_tiles, F::kKeys, rows.keys);
+  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, call.heads.hd, group, rows.first_row);
+  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
   Pipeline pipeline(load, n, key_tiles);
 
   const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;

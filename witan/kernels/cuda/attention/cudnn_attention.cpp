@@ -64,8 +64,10 @@ void check(cudnnStatus_t status, const char* what) {
 
 // Queries of a row from some token on, and its first keys.
 struct Problem {
-  bool backward, causal;          // causal by index, or all pairs
-  int64_t B, Sq, Sk, H, G, hd;    // of them
+  bool backward, causal;    // causal by index, or all pairs
+  int64_t B, Sq, Sk, H, G;  // of them
+  int64_t hd, hd_v;
+  int64_t window;                 // 0: none
   int64_t row_queries, row_keys;  // tokens of a row in their tensors
   float scale;
   auto operator<=>(const Problem&) const = default;
@@ -76,6 +78,10 @@ struct Problem {
 enum Operand : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
 bool is_of_keys(Operand operand) {
   return operand == kK || operand == kV || operand == kDk || operand == kDv;
+}
+
+bool is_of_values(Operand operand) {  // of hd_v columns
+  return operand == kV || operand == kY || operand == kDy || operand == kDv;
 }
 
 // A graph for `rows` rows of the batch and `groups` groups of heads; a call runs it for each such part in turn. Parts
@@ -114,8 +120,9 @@ class Describe {
   void place(fe::graph::Tensor_attributes& tensor, Operand id) const {
     const bool keys = is_of_keys(id);
     const int64_t heads = keys ? p_.G : p_.H, row = keys ? p_.row_keys : p_.row_queries;
-    tensor.set_dim({plan_.rows, heads / p_.G * plan_.groups, keys ? p_.Sk : p_.Sq, p_.hd})
-        .set_stride({row * heads * p_.hd, p_.hd, heads * p_.hd, 1})
+    const int64_t width = is_of_values(id) ? p_.hd_v : p_.hd;
+    tensor.set_dim({plan_.rows, heads / p_.G * plan_.groups, keys ? p_.Sk : p_.Sq, width})
+        .set_stride({row * heads * width, width, heads * width, 1})
         .set_data_type(fe::DataType_t::BFLOAT16);
   }
 
@@ -127,6 +134,7 @@ template <class Options>
 Options options_of(const Problem& p, const char* name) {
   auto options = Options().set_name(name).set_attn_scale(p.scale);
   if (p.causal) options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  if (p.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(p.window));  // query < key + bound
   return options;
 }
 
@@ -232,13 +240,22 @@ bool aligned(std::initializer_list<Tensor> tensors) {
 struct Pairs {
   bool causal = false;
   int64_t first_query = 0, keys = 0;  // queries from that one on, and so many keys
+  int64_t window = 0;                 // by index, of a square
 };
+
+// Whether `tokens` tokens stand at positions without a gap.
+bool consecutive(const PositionRuns& positions, int64_t tokens) {
+  return positions.at(tokens - 1) - positions.at(0) == tokens - 1;
+}
 
 std::optional<Pairs> pairs_of(const AttentionInputs& in) {
   const auto& [queries, keys, ids, length] = in.block;
   const int64_t Sq = in.q.size(1), Sk = in.k.size(1);
+  // A window that hides no pair of the block is none; one by position is one by index where positions have no gap.
+  const bool windowed = in.window > 0 && queries.at(Sq - 1) - keys.at(0) >= in.window;
+  if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
   // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
-  if (queries == keys && Sq == Sk) return Pairs{true, 0, Sk};
+  if (queries == keys && Sq == Sk) return Pairs{true, 0, Sk, windowed ? in.window : 0};
   const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) { return keys.before(queries.at(query) + 1, Sk); };
   // Of each run, which see more and more: all see the same if the first and the last do.
   const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
@@ -248,10 +265,17 @@ std::optional<Pairs> pairs_of(const AttentionInputs& in) {
   return Pairs{false, first == second ? 0 : split, second};
 }
 
+bool head_sizes_apply(int64_t hd, int64_t hd_v) {
+  const int64_t most = hd == hd_v ? 128 : 256;
+  return hd % 8 == 0 && hd_v % 8 == 0 && std::max(hd, hd_v) <= most;
+}
+
 bool applies(Stream& stream, const AttentionInputs& in) {
-  const int64_t hd = in.q.size(3);
-  if (in.q.dtype() != DType::bf16 || in.hints.repeatable || in.dropout.on() || hd % 8 != 0 || hd > 128) return false;
-  if (in.q.elements() == 0 || (!in.hints.one_sequence_per_row && in.sequence_ids.defined())) return false;
+  if (in.q.dtype() != DType::bf16 || in.hints.repeatable || in.dropout.on()) return false;
+  if (!head_sizes_apply(in.q.size(3), in.v.size(3))) return false;
+  if (in.q.elements() == 0 || in.k.elements() == 0 || in.v.elements() == 0 ||
+      (!in.hints.one_sequence_per_row && in.sequence_ids.defined()))
+    return false;
   const auto pairs = pairs_of(in);
   return pairs && in.q.size(1) - pairs->first_query >= kLeastSequence && pairs->keys >= kLeastSequence &&
          witan::cuda::properties(stream.device().index).major >= 8 && loaded().why_none.empty();
@@ -260,8 +284,19 @@ bool applies(Stream& stream, const AttentionInputs& in) {
 Problem problem_of(const AttentionInputs& in, bool backward) {
   const Pairs pairs = *pairs_of(in);
   const int64_t Sq = in.q.size(1);
-  return {backward,     pairs.causal, in.q.size(0), Sq - pairs.first_query,      pairs.keys, in.q.size(2), in.k.size(2),
-          in.q.size(3), Sq,           in.k.size(1), static_cast<float>(in.scale)};
+  return {.backward = backward,
+          .causal = pairs.causal,
+          .B = in.q.size(0),
+          .Sq = Sq - pairs.first_query,
+          .Sk = pairs.keys,
+          .H = in.q.size(2),
+          .G = in.k.size(2),
+          .hd = in.q.size(3),
+          .hd_v = in.v.size(3),
+          .window = pairs.window,
+          .row_queries = Sq,
+          .row_keys = in.k.size(1),
+          .scale = static_cast<float>(in.scale)};
 }
 
 using Places = std::map<Operand, Tensor>;
@@ -319,8 +354,9 @@ class Call {
   std::byte* part(Operand operand, const Tensor& tensor, int64_t row, int64_t group) const {
     const int64_t heads = is_of_keys(operand) ? 1 : p_.rep();  // of a group
     const int64_t first = is_of_keys(operand) ? 0 : p_.first_query();
+    const int64_t width = is_of_values(operand) ? p_.hd_v : p_.hd;
     const int64_t elements =
-        operand == kLse ? group * heads * p_.row_queries + first : (first * heads * p_.G + group * heads) * p_.hd;
+        operand == kLse ? group * heads * p_.row_queries + first : (first * heads * p_.G + group * heads) * width;
     return tensor.raw() + (row * (tensor.elements() / p_.B) + elements) * size_of(tensor.dtype());
   }
 

@@ -1,5 +1,6 @@
-// Attention by cuDNN, for what it does best: bfloat16, whole sequences, heads of a multiple of 8 up to 128, no dropout;
-// and blocks of them whose pairs are a square, causal, or a rectangle: those of a ring (comm/context.h).
+// Attention by cuDNN, for what it does best: bfloat16, whole sequences, no dropout, heads of a multiple of 8 up to 128,
+// or up to 256 where those of values are of another size; and blocks of them whose pairs are a square, causal and maybe
+// in a sliding window, or a rectangle: those of a ring (comm/context.h).
 // The library is loaded at the first call that could use it; plans are built once for each shape, which takes a second
 // or so, and kept. Its backward adds to dq in float32 with atomics, so that the last bits of dq may differ from call to
 // call.

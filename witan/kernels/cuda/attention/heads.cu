@@ -23,16 +23,22 @@ __global__ void __launch_bounds__(kThreads)
 
 struct Shape3 {
   int64_t tokens;
-  int queries, groups, hd, dims;
+  int queries, groups, hd, hd_v, dims;
   bool interleaved;
 };
 
-// Where N elements from channel c of a row's head `h` lie: in packed they are at h hd + c.
+// Where elements from channel c of a row's head `h` lie, among heads and in packed.
 template <class T>
 __device__ T* place(T* q, T* k, T* v, const Shape3& n, int64_t t, int h, int c) {
   if (h < n.queries) return q + (t * n.queries + h) * n.hd + c;
   if (h < n.queries + n.groups) return k + (t * n.groups + h - n.queries) * n.hd + c;
-  return v + (t * n.groups + h - n.queries - n.groups) * n.hd + c;
+  return v + (t * n.groups + h - n.queries - n.groups) * n.hd_v + c;
+}
+template <class T>
+__device__ T* place(T* packed, const Shape3& n, int64_t t, int h, int c) {
+  const int turning = n.queries + n.groups;
+  T* const row = packed + t * (turning * n.hd + n.groups * n.hd_v);
+  return row + (h < turning ? h * n.hd : turning * n.hd + (h - turning) * n.hd_v) + c;
 }
 
 // to = from turned; one of them is packed, the other heads. N channels for each thread: a pair's halves are two packs
@@ -41,9 +47,9 @@ template <class T, int N, bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     heads_kernel(T* packed, T* q, T* k, T* v, const Acc<T>* table, const __grid_constant__ Shape3 n) {
   using A = Acc<T>;
-  const int heads = n.queries + 2 * n.groups, pairs = n.dims / 2;
+  const int pairs = n.dims / 2;
   // Work items of a head: packs of the first halves (each with its partner), then packs of what is not rotated.
-  const int turned = n.interleaved ? n.dims / N : pairs / N, plain = (n.hd - n.dims) / N, still = n.hd / N;
+  const int turned = n.interleaved ? n.dims / N : pairs / N, plain = (n.hd - n.dims) / N, still = n.hd_v / N;
   const int per_turned = turned + plain;
   const int64_t per_token =
       static_cast<int64_t>(n.queries + n.groups) * per_turned + static_cast<int64_t>(n.groups) * still;
@@ -63,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
       head = n.queries + n.groups + item / still;
       c = item % still * N;
     }
-    T* in_packed = packed + (t * heads + head) * n.hd + c;
+    T* in_packed = place(packed, n, t, head, c);
     T* in_heads = place(q, k, v, n, t, head, c);
     const T* from = kSplit ? in_packed : in_heads;
     T* to = kSplit ? in_heads : in_packed;
@@ -76,6 +82,14 @@ __global__ void __launch_bounds__(kThreads)
     const A* sine = cosine + pairs;
     const A sign = kSplit ? A(1) : A(-1);
     Pack<T, N> out;
+    if (n.interleaved && N == 1) {  // a channel for each thread, which reads its neighbour too
+      const bool second = c % 2 != 0;
+      const A own = convert<A>(a.at[0]), other = convert<A>(second ? from[-1] : from[1]);
+      const A cs = cosine[c / 2], sn = sign * sine[c / 2];
+      out.at[0] = convert<T>(second ? other * sn + own * cs : own * cs - other * sn);
+      store_pack(to, out);
+      continue;
+    }
     if (n.interleaved) {
 #pragma unroll
       for (int j = 0; j + 1 < N; j += 2) {
@@ -105,11 +119,12 @@ template <bool kSplit>
 void run(Stream& stream, const Tensor& packed, const Heads& heads, const Tensor& table, const RopeArgs& args) {
   const int64_t tokens = packed.size(0);
   if (tokens == 0) return;
-  const int64_t hd = heads.q.shape().last();
+  const int64_t hd = heads.q.shape().last(), hd_v = heads.v.shape().last();
   const Shape3 n{tokens,
                  static_cast<int>(heads.q.elements() / (tokens * hd)),
                  static_cast<int>(heads.k.elements() / (tokens * hd)),
                  static_cast<int>(hd),
+                 static_cast<int>(hd_v),
                  static_cast<int>(args.dims),
                  args.interleaved};
   dispatch_device(packed.dtype(), [&]<class T>() {
@@ -117,11 +132,11 @@ void run(Stream& stream, const Tensor& packed, const Heads& heads, const Tensor&
     T *p = ptr<T>(packed), *q = ptr<T>(heads.q), *k = ptr<T>(heads.k), *v = ptr<T>(heads.v);
     // Every start of a pack must be a multiple of it: heads, their rotated part, and its half.
     const int64_t unit = args.interleaved ? args.dims : args.dims / 2;
-    const bool wide = packs<T>(p, hd) && packs<T>(q, hd) && packs<T>(k, hd) && packs<T>(v, hd) && unit % N == 0;
+    const bool wide = packs<T>(p, hd) && packs<T>(q, hd) && packs<T>(k, hd) && packs<T>(v, hd_v) && unit % N == 0;
     const unsigned blocks = blocks_for(stream, (packed.elements() / (wide ? N : 1) + kThreads - 1) / kThreads, 16);
     if (wide)
       heads_kernel<T, N, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
-    else if (args.interleaved && hd % 2 == 0)
+    else if (args.interleaved && hd % 2 == 0 && hd_v % 2 == 0)
       heads_kernel<T, 2, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
     else
       heads_kernel<T, 1, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
