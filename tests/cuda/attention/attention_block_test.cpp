@@ -22,12 +22,15 @@ constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
 struct Case {
   int64_t B, Sq, Sk, H, G, hd;
   PositionRuns queries, keys;
+  int64_t hd_v = hd;
+  int64_t window = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   const auto runs = [](const PositionRuns& p) { return cat(p.first, "..", p.second); };
   return out << "B=" << c.B << " Sq=" << c.Sq << " Sk=" << c.Sk << " H=" << c.H << " G=" << c.G << " hd=" << c.hd
-             << " queries at " << runs(c.queries) << " keys at " << runs(c.keys);
+             << " hd_v=" << c.hd_v << " window=" << c.window << " queries at " << runs(c.queries) << " keys at "
+             << runs(c.keys);
 }
 
 // Runs begin and end at multiples of 4, for dropout; tiles are 16 to 64 rows or keys.
@@ -61,12 +64,13 @@ class CudaAttentionBlock : public CudaTest {
     const Shape keys{c.B, c.Sk, c.G, c.hd};
     return {host.normal({c.B, c.Sq, c.H, c.hd}, dtype, "q"),
             host.normal(keys, dtype, "k"),
-            host.normal(keys, dtype, "v"),
+            host.normal(keys.with(3, c.hd_v), dtype, "v"),
             {},
             1 / std::sqrt(static_cast<double>(c.hd)),
             {},
             {},
-            {c.queries, c.keys, {}, 700}};
+            {c.queries, c.keys, {}, 700},
+            c.window};
   }
   // Documents of `length` positions of the whole sequence, numbered modulo `modulus`.
   Tensor ids(int64_t B, int64_t tokens, const PositionRuns& positions, int64_t length, int64_t modulus) {
@@ -82,18 +86,18 @@ class CudaAttentionBlock : public CudaTest {
     SCOPED_TRACE(::testing::Message() << c << " " << name_of(in.q.dtype()));
     const DType dtype = in.q.dtype(), wide = accumulator(dtype);
     const Shape lse_shape{c.B, c.H, c.Sq};
-    const Tensor dy = host.normal(in.q.shape(), dtype, "dy");
-    const Results cpu{host.poisoned(in.q.shape(), dtype), host.poisoned(lse_shape, wide),
-                      host.poisoned(in.q.shape(), dtype), host.poisoned(in.k.shape(), dtype),
-                      host.poisoned(in.k.shape(), dtype)};
+    const Shape of_y = in.q.shape().with(3, c.hd_v);
+    const Tensor dy = host.normal(of_y, dtype, "dy");
+    const Results cpu{host.poisoned(of_y, dtype), host.poisoned(lse_shape, wide), host.poisoned(in.q.shape(), dtype),
+                      host.poisoned(in.k.shape(), dtype), host.poisoned(in.v.shape(), dtype)};
     kernels::attention_forward(host.stream, cpu.y, cpu.lse, in);
     kernels::attention_backward(host.stream, {cpu.dq, cpu.dk, cpu.dv}, dy, cpu.y, cpu.lse, in);
 
     const kernels::AttentionInputs on_device = to_gpu(in);
     const Tensor dy_gpu = to_gpu(dy), y_gpu = to_gpu(cpu.y), lse_gpu = to_gpu(cpu.lse);
     const auto run = [&] {
-      const Results r{poisoned(in.q.shape(), dtype), poisoned(lse_shape, wide), poisoned(in.q.shape(), dtype),
-                      poisoned(in.k.shape(), dtype), poisoned(in.k.shape(), dtype)};
+      const Results r{poisoned(of_y, dtype), poisoned(lse_shape, wide), poisoned(in.q.shape(), dtype),
+                      poisoned(in.k.shape(), dtype), poisoned(in.v.shape(), dtype)};
       kernels::cuda::own::attention_forward(gpu(), r.y, r.lse, on_device);
       kernels::cuda::own::attention_backward(gpu(), {r.dq, r.dk, r.dv}, dy_gpu, y_gpu, lse_gpu, on_device);
       return r;
@@ -117,6 +121,24 @@ class CudaAttentionBlock : public CudaTest {
 TEST_F(CudaAttentionBlock, AgreesWithTheCpu) {
   for (const DType dtype : kTypes)
     for (const Case& c : kCases) check(c, inputs(c, dtype));
+}
+
+// By position, whatever the runs: of none, some and all pairs of a block.
+TEST_F(CudaAttentionBlock, WindowsAndSizesOfValuesAgreeWithTheCpu) {
+  for (const DType dtype : kTypes)
+    for (Case c : kCases)
+      for (const int64_t window : {1, 30, 200, 600}) {
+        c.window = window;
+        c.hd_v = window == 30    ? std::max<int64_t>(c.hd - 3, 1)
+                 : window == 200 ? std::min<int64_t>(c.hd + 8, 256)
+                                 : c.hd;
+        kernels::AttentionInputs in = inputs(c, dtype);
+        check(c, in);
+        in.dropout = dropout_of(host, 0.3);
+        in.sequence_ids = ids(c.B, c.Sq, c.queries, 210, 1000);
+        in.block.key_ids = ids(c.B, c.Sk, c.keys, 210, 1000);
+        check(c, in);
+      }
 }
 
 TEST_F(CudaAttentionBlock, DocumentsAreApart) {
@@ -166,7 +188,8 @@ class CudnnBlock : public CudaAttentionBlock {
     ASSERT_EQ(kernels::cuda::attention_backend(gpu(), in), cat("cudnn ", kernels::cuda::cudnn::version()));
     const auto results = [&] {
       const auto like = [&](const Tensor& t) { return poisoned(t.shape(), t.dtype()); };
-      return Results{like(in.q), poisoned({c.B, c.H, c.Sq}, DType::f32), like(in.q), like(in.k), like(in.v)};
+      return Results{poisoned(in.q.shape().with(3, c.hd_v), DType::bf16), poisoned({c.B, c.H, c.Sq}, DType::f32),
+                     like(in.q), like(in.k), like(in.v)};
     };
     const Results ours = results(), got = results();
     kernels::cuda::own::attention_forward(gpu(), ours.y, ours.lse, in);
@@ -181,8 +204,8 @@ class CudnnBlock : public CudaAttentionBlock {
     }
 
     const Tensor of_all = to_gpu(host.tensor<float>({c.B, c.H, c.Sq}, whole));
-    const Tensor y = to_gpu(host.normal(in.q.shape(), DType::bf16, "y"));
-    const Tensor dy = to_gpu(host.normal(in.q.shape(), DType::bf16, "dy"));
+    const Tensor y = to_gpu(host.normal(in.q.shape().with(3, c.hd_v), DType::bf16, "y"));
+    const Tensor dy = to_gpu(host.normal(in.q.shape().with(3, c.hd_v), DType::bf16, "dy"));
     kernels::cuda::own::attention_backward(gpu(), {ours.dq, ours.dk, ours.dv}, dy, y, of_all, in);
     kernels::attention_backward(gpu(), {got.dq, got.dk, got.dv}, dy, y, of_all, in);
     EXPECT_TRUE(agree(got.dq, to_host(ours.dq), 6e-2, 2e-2)) << "dq";
@@ -199,6 +222,13 @@ TEST_F(CudnnBlock, TakesSquaresAndRectangles) {
   expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}});                     // all is seen
 }
 
+TEST_F(CudnnBlock, TakesWindowsThatHideNothingOrAreOfOneRun) {
+  expect_as_ours({1, 128, 128, 2, 1, 64, {192}, {192}, 64, 50});                       // a run of its own
+  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}, 64, 900});    // all is in the window
+  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}, 128, 636});                      // just
+  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {128, 128, 768}, 64, 768});  // a rank's own keys
+}
+
 // A workspace too large for one call.
 TEST_F(CudnnBlock, RunsInParts) {
   expect_as_ours({16, 1024, 1024, 16, 4, 128, {0, 512, 3584}, {512, 512, 3072}});
@@ -210,6 +240,9 @@ TEST_F(CudnnBlock, LeavesTheRestToOurKernels) {
   EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {100}, {0}}), "witan") << "causal, but not from the first key on";
   EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {0}, {500}}), "witan") << "nothing is seen";
   EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {64, 64, 320}, {0, 32, 384}}), "witan") << "too few keys";
+  EXPECT_EQ(backend({2, 256, 256, 4, 2, 64, {128, 128, 768}, {128, 128, 768}, 64, 767}), "witan")
+      << "a window across a gap";
+  EXPECT_EQ(backend({3, 136, 200, 6, 1, 128, {500}, {0}, 128, 635}), "witan") << "a window in a rectangle";
 }
 
 TEST_F(CudaAttentionBlock, Merges) {

@@ -18,13 +18,23 @@ using testing::values;
 
 struct Size {
   int64_t B, S, H, G, hd;
+  int64_t hd_v = hd;
+  int64_t window = 0;
   Shape queries() const { return {B, S, H, hd}; }
   Shape keys() const { return {B, S, G, hd}; }
+  Shape values() const { return {B, S, G, hd_v}; }
+  Shape results() const { return {B, S, H, hd_v}; }
   Shape lse() const { return {B, H, S}; }
+  Size with_window(int64_t positions) const {
+    Size other = *this;
+    other.window = positions;
+    return other;
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const Size& s) {
-  return out << "B=" << s.B << " S=" << s.S << " H=" << s.H << " G=" << s.G << " hd=" << s.hd;
+  return out << "B=" << s.B << " S=" << s.S << " H=" << s.H << " G=" << s.G << " hd=" << s.hd << " hd_v=" << s.hd_v
+             << " window=" << s.window;
 }
 
 struct Results {
@@ -43,8 +53,12 @@ constexpr Backend kOwn{"own", kernels::cuda::own::attention_forward, kernels::cu
 class CudaAttention : public CudaTest {
  protected:
   kernels::AttentionInputs inputs(const Size& s, DType dtype, const Tensor& ids = {}) {
-    return {host.normal(s.queries(), dtype, "q"), host.normal(s.keys(), dtype, "k"), host.normal(s.keys(), dtype, "v"),
-            ids, 1 / std::sqrt(static_cast<double>(s.hd))};
+    return {.q = host.normal(s.queries(), dtype, "q"),
+            .k = host.normal(s.keys(), dtype, "k"),
+            .v = host.normal(s.values(), dtype, "v"),
+            .sequence_ids = ids,
+            .scale = 1 / std::sqrt(static_cast<double>(s.hd)),
+            .window = s.window};
   }
   kernels::AttentionInputs to_gpu(kernels::AttentionInputs in) {
     for (Tensor* tensor : {&in.q, &in.k, &in.v, &in.sequence_ids, &in.dropout.step})
@@ -55,16 +69,16 @@ class CudaAttention : public CudaTest {
 
   Results on_cpu(const Size& s, const kernels::AttentionInputs& in, const Tensor& dy) {
     const DType dtype = in.q.dtype();
-    Results r{host.poisoned(s.queries(), dtype), host.poisoned(s.lse(), accumulator(dtype)),
-              host.poisoned(s.queries(), dtype), host.poisoned(s.keys(), dtype), host.poisoned(s.keys(), dtype)};
+    Results r{host.poisoned(s.results(), dtype), host.poisoned(s.lse(), accumulator(dtype)),
+              host.poisoned(s.queries(), dtype), host.poisoned(s.keys(), dtype), host.poisoned(s.values(), dtype)};
     kDefault.forward(host.stream, r.y, r.lse, in);
     kDefault.backward(host.stream, {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
     return r;
   }
   Results on_gpu(const Backend& backend, const Size& s, const kernels::AttentionInputs& in, const Tensor& dy) {
     const DType dtype = in.q.dtype();
-    Results r{poisoned(s.queries(), dtype), poisoned(s.lse(), accumulator(dtype)), poisoned(s.queries(), dtype),
-              poisoned(s.keys(), dtype), poisoned(s.keys(), dtype)};
+    Results r{poisoned(s.results(), dtype), poisoned(s.lse(), accumulator(dtype)), poisoned(s.queries(), dtype),
+              poisoned(s.keys(), dtype), poisoned(s.values(), dtype)};
     backend.forward(gpu(), r.y, r.lse, in);
     backend.backward(gpu(), {r.dq, r.dk, r.dv}, dy, r.y, r.lse, in);
     return r;
@@ -85,7 +99,7 @@ class CudaAttention : public CudaTest {
   // Against the CPU, and our own kernels once more for the same bits.
   void check(const Size& s, const kernels::AttentionInputs& in) {
     SCOPED_TRACE(::testing::Message() << s << " " << name_of(in.q.dtype()));
-    const Tensor dy = host.normal(s.queries(), in.q.dtype(), "dy"), dy_gpu = to_gpu(dy);
+    const Tensor dy = host.normal(s.results(), in.q.dtype(), "dy"), dy_gpu = to_gpu(dy);
     const Results expected = on_cpu(s, in, dy);
     const kernels::AttentionInputs on_device = to_gpu(in);
     const Results once = on_gpu(kOwn, s, on_device, dy_gpu), again = on_gpu(kOwn, s, on_device, dy_gpu);
@@ -107,11 +121,63 @@ const std::vector<Size> kSizes = {{1, 1, 1, 1, 1},     {2, 1, 4, 2, 16},   {1, 5
                                   {1, 130, 6, 2, 64},  {1, 300, 2, 2, 32}, {3, 33, 5, 1, 65},  {1, 64, 8, 8, 48},
                                   {2, 150, 4, 1, 128}, {1, 70, 3, 3, 200}, {1, 129, 2, 1, 256}};
 
+const std::vector<int64_t> kWindows = {1, 2, 7, 33, 64, 100, 1000};  // in a tile, of a tile, across tiles, of all
+
+// Values narrower and wider than queries and keys, in a tile of the same width and in a wider one.
+const std::vector<Size> kSizesOfValues = {{2, 67, 4, 2, 20, 1},   {1, 5, 2, 1, 3, 8},    {1, 130, 6, 2, 96, 64},
+                                          {2, 70, 3, 1, 1, 33},   {1, 70, 4, 2, 64, 72}, {1, 129, 4, 4, 192, 128},
+                                          {1, 75, 3, 1, 128, 256}};
+
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
 
 TEST_F(CudaAttention, AgreesWithTheCpu) {
   for (const DType dtype : kTypes)
     for (const Size& size : kSizes) check(size, inputs(size, dtype));
+}
+
+TEST_F(CudaAttention, WindowsAgreeWithTheCpu) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : kSizes)
+      for (const int64_t window : kWindows) check(size.with_window(window), inputs(size.with_window(window), dtype));
+}
+
+TEST_F(CudaAttention, ValuesOfAnotherSizeAgreeWithTheCpu) {
+  for (const DType dtype : kTypes)
+    for (const Size& size : kSizesOfValues)
+      for (const int64_t window : {0, 40}) check(size.with_window(window), inputs(size.with_window(window), dtype));
+}
+
+// Both at once, with documents and dropout.
+TEST_F(CudaAttention, WindowsKeepDocumentsApart) {
+  for (const DType dtype : kTypes)
+    for (const int64_t window : kWindows)
+      for (const int64_t modulus : {1000, 3}) {
+        const Size size{2, 200, 4, 2, 24, 17, window};
+        kernels::AttentionInputs in = inputs(size, dtype, documents(size, 37, modulus));
+        check(size, in);
+        in.dropout = dropout_of(host, 0.3);
+        check(size, in);
+      }
+}
+
+TEST_F(CudaAttention, AWindowOfTheWholeSequenceIsNone) {
+  for (const DType dtype : kTypes) {
+    const Size size{2, 150, 4, 1, 64};
+    const Tensor dy = to_gpu(host.normal(size.results(), dtype, "dy"));
+    const Results expected = on_gpu(kOwn, size, to_gpu(inputs(size, dtype)), dy);
+    for (const int64_t window : {int64_t{150}, int64_t{1} << 40}) {
+      const Results got = on_gpu(kOwn, size, to_gpu(inputs(size.with_window(window), dtype)), dy);
+      for (const auto part : {&Results::y, &Results::lse, &Results::dq, &Results::dk, &Results::dv})
+        EXPECT_EQ(values(to_host(got.*part)), values(to_host(expected.*part)));
+    }
+  }
+}
+
+TEST_F(CudaAttention, HeadsTooWideAreRefused) {
+  for (const Size& size : {Size{1, 8, 2, 1, 264}, Size{1, 8, 2, 1, 64, 257}}) {
+    const auto in = to_gpu(inputs(size, DType::bf16));
+    EXPECT_THROW(on_gpu(kDefault, size, in, to_gpu(host.normal(size.results(), DType::bf16, "dy"))), DeviceError);
+  }
 }
 
 // What racecheck, which looks at every access to shared memory, can look at.
@@ -122,6 +188,8 @@ TEST_F(CudaAttention, AgreesOverFewTiles) {
     check(size, in);
     in.dropout = dropout_of(host, 0.3);
     check(size, in);
+    const Size windowed{1, 131, 2, 1, 48, 32, 45};
+    check(windowed, inputs(windowed, dtype));
   }
 }
 
@@ -154,16 +222,19 @@ TEST_F(CudaAttention, APromiseOfOneSequenceIsBelieved) {
 
 TEST_F(CudaAttention, Decodes) {
   for (const DType dtype : kTypes)
-    for (const Size& size : {Size{2, 150, 4, 2, 64}, Size{3, 40, 5, 1, 17}, Size{1, 90, 8, 1, 256}})
+    for (const Size& size :
+         {Size{2, 150, 4, 2, 64}, Size{3, 40, 5, 1, 17}, Size{1, 90, 8, 1, 256}, Size{2, 150, 4, 2, 64, 40, 20},
+          Size{1, 150, 4, 2, 24, 72}, Size{2, 150, 4, 2, 64, 64, 1}, Size{2, 150, 4, 2, 64, 64, 100}})
       for (const int64_t queries : {int64_t{1}, size.S / 3}) {
         SCOPED_TRACE(::testing::Message() << size << " " << name_of(dtype) << " " << queries);
         const Tensor q = host.normal({size.B, queries, size.H, size.hd}, dtype, "q");
-        const Tensor k = host.normal(size.keys(), dtype, "k"), v = host.normal(size.keys(), dtype, "v");
-        const Tensor expected = host.poisoned(q.shape(), dtype), y = poisoned(q.shape(), dtype);
+        const Tensor k = host.normal(size.keys(), dtype, "k"), v = host.normal(size.values(), dtype, "v");
+        const Shape results = q.shape().with(3, size.hd_v);
+        const Tensor expected = host.poisoned(results, dtype), y = poisoned(results, dtype);
         const int64_t past = size.S - queries - 3;  // three positions that must not be read
         const Tensor k_gpu = to_gpu(k), v_gpu = to_gpu(v), q_gpu = to_gpu(q);
-        kernels::attention_decode(host.stream, expected, q, k, v, past, 0.2);
-        kernels::attention_decode(gpu(), y, q_gpu, k_gpu, v_gpu, past, 0.2);
+        kernels::attention_decode(host.stream, expected, q, k, v, past, 0.2, size.window);
+        kernels::attention_decode(gpu(), y, q_gpu, k_gpu, v_gpu, past, 0.2, size.window);
         const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
         EXPECT_TRUE(agree(y, expected, a, a));
       }
@@ -191,6 +262,29 @@ TEST_F(Cudnn, AgreesWithTheCpu) {
     const auto in = inputs(size, DType::bf16), on_device = to_gpu(in);
     const Tensor dy = host.normal(size.queries(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
     EXPECT_EQ(kernels::cuda::attention_backend(gpu(), on_device), cat("cudnn ", kernels::cuda::cudnn::version()));
+    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+  }
+}
+
+// The window is cuDNN's left bound; that of the whole sequence is none.
+TEST_F(Cudnn, WindowsAgreeWithTheCpu) {
+  for (const Size& size : {Size{2, 256, 4, 1, 128}, Size{1, 192, 4, 4, 64}, Size{3, 130, 6, 2, 32}})
+    for (const int64_t window : {1, 2, 33, 64, 129, 1000}) {
+      SCOPED_TRACE(::testing::Message() << size.with_window(window));
+      const auto in = inputs(size.with_window(window), DType::bf16), on_device = to_gpu(in);
+      const Tensor dy = host.normal(size.results(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
+      EXPECT_EQ(kernels::cuda::attention_backend(gpu(), on_device), cat("cudnn ", kernels::cuda::cudnn::version()));
+      compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+    }
+}
+
+// Whoever computes them: which pairs of sizes cuDNN takes depends on its version and the GPU.
+TEST_F(Cudnn, ValuesOfAnotherSizeAgreeWithTheCpu) {
+  for (const Size& size : {Size{2, 256, 4, 2, 128, 64}, Size{1, 192, 4, 4, 64, 128}, Size{2, 256, 4, 4, 192, 128},
+                           Size{1, 130, 6, 2, 96, 32}, Size{1, 256, 4, 4, 256, 128}, Size{2, 256, 4, 2, 128, 64, 50}}) {
+    SCOPED_TRACE(::testing::Message() << size);
+    const auto in = inputs(size, DType::bf16), on_device = to_gpu(in);
+    const Tensor dy = host.normal(size.results(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
     compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
   }
 }
@@ -242,6 +336,8 @@ TEST_F(Cudnn, LeavesTheRestToOurKernels) {
   EXPECT_EQ(backend(in), "witan") << "dropout";
   EXPECT_EQ(backend(inputs(size, DType::f32)), "witan");
   EXPECT_EQ(backend(inputs({1, 128, 2, 1, 60}, DType::bf16)), "witan") << "a head size that is no multiple of 8";
+  EXPECT_EQ(backend(inputs({1, 128, 2, 1, 64, 60}, DType::bf16)), "witan") << "nor that of values";
+  EXPECT_EQ(backend(inputs({1, 128, 2, 1, 136}, DType::bf16)), "witan") << "a large head size";
 }
 
 }  // namespace

@@ -10,11 +10,14 @@ using HeadsOnGpu = testing::CudaTest;
 struct Case {
   int64_t tokens, queries, groups, hd, dims;
   bool interleaved;
+  int64_t hd_v = hd;
 };
 
 TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
   for (const Case& c : {Case{33, 4, 1, 128, 128, false}, Case{7, 4, 2, 64, 32, true}, Case{5, 3, 3, 6, 4, false},
-                        Case{5, 2, 1, 10, 6, true}, Case{9, 2, 2, 16, 0, false}, Case{0, 2, 1, 8, 8, false}})
+                        Case{5, 2, 1, 10, 6, true}, Case{9, 2, 2, 16, 0, false}, Case{0, 2, 1, 8, 8, false},
+                        Case{33, 4, 1, 192, 64, false, 128}, Case{9, 4, 2, 32, 32, true, 5},
+                        Case{7, 3, 1, 7, 6, true, 9}, Case{7, 3, 1, 7, 6, false, 4}})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
       const kernels::RopeArgs args{1e4, c.dims, c.interleaved, false};
       std::vector<int32_t> where;
@@ -28,11 +31,11 @@ TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
         kernels::rotary_table(gpu(), table_gpu, to_gpu(positions), args);
         EXPECT_TRUE(agree(table_gpu, table, testing::CudaTest::tolerance(DType::f64) * 1e3, 1e-6));
       }
-      const int64_t row = (c.queries + 2 * c.groups) * c.hd;
+      const int64_t row = (c.queries + c.groups) * c.hd + c.groups * c.hd_v;
       const Tensor packed = host.normal({c.tokens, row}, dtype, "packed");
       const auto heads_on = [&](const auto& make) {
         return kernels::Heads{make(Shape{c.tokens, c.queries, c.hd}), make(Shape{c.tokens, c.groups, c.hd}),
-                              make(Shape{c.tokens, c.groups, c.hd})};
+                              make(Shape{c.tokens, c.groups, c.hd_v})};
       };
       const auto on_cpu = heads_on([&](const Shape& shape) { return host.stream.empty(shape, dtype); });
       const auto on_gpu = heads_on([&](const Shape& shape) { return poisoned(shape, dtype); });

@@ -22,6 +22,8 @@ struct Case {
   DType dtype;
   std::vector<int64_t> documents = {};
   double dropout = 0;
+  int64_t window = 0;
+  int64_t hd_v = hd;
 };
 
 // y, dq, dk, dv
@@ -44,8 +46,8 @@ void expect_whole(int n, const Case& c, double tolerance) {
     const auto group = cuda::make_group(rank.everyone("context"), rank.gpu, cuda::watch(rank.gpu, *host), {});
     const Shape queries{c.B, c.S, c.H, c.hd}, keys{c.B, c.S, c.G, c.hd};
     std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
-                                  rank.normal(keys, c.dtype, "v")};
-    Tensor dy = rank.normal(queries, c.dtype, "dy"), ids;
+                                  rank.normal(keys.with(3, c.hd_v), c.dtype, "v")};
+    Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy"), ids;
     if (!c.documents.empty()) {
       std::vector<int32_t> of;
       for (int64_t b = 0; b < c.B; ++b)
@@ -55,7 +57,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     }
     kernels::Dropout how = testing::dropout_of(rank, c.dropout);
     const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
-      return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how});
+      return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how, {}, c.window});
     });
 
     const auto mine = [&](const Tensor& x) { return rank.to_gpu(share_of(rank, x, n, rank.rank)); };
@@ -66,7 +68,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     Stream side(rank.gpu.device(), rank.gpu.shared_arena(), rank.pool, int64_t{1} << 20);
     for (Stream* beside : {static_cast<Stream*>(nullptr), &side}) {
       const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
-        return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how}, beside);
+        return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how, {}, c.window}, beside);
       });
       const char* names[] = {"y", "dq", "dk", "dv"};
       for (size_t i = 0; i < got.size(); ++i)
@@ -81,6 +83,17 @@ TEST_P(RingAttentionOnGpus, IsAttentionOfTheWholeSequence) {
   expect_whole(GetParam(), {2, 240, 4, 2, 40, DType::f64}, 1e-12);
   expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::f32}, 3e-5);
   expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::bf16}, 6e-2);  // cuDNN has the square blocks
+}
+
+TEST_P(RingAttentionOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
+  for (const int64_t window : {1, 50, 130, 200}) {
+    expect_whole(GetParam(), {.B = 2, .S = 240, .H = 4, .G = 2, .hd = 40, .dtype = DType::f64, .window = window},
+                 1e-12);
+    expect_whole(GetParam(),
+                 {.B = 1, .S = 1024, .H = 4, .G = 1, .hd = 64, .dtype = DType::bf16, .window = window, .hd_v = 32},
+                 6e-2);
+  }
+  expect_whole(GetParam(), {.B = 1, .S = 240, .H = 4, .G = 2, .hd = 24, .dtype = DType::f64, .hd_v = 40}, 1e-12);
 }
 
 TEST_P(RingAttentionOnGpus, DocumentsAndDropoutAreThoseOfTheWhole) {
