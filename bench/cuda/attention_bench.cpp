@@ -1,7 +1,8 @@
 // Attention on a GPU, by cuDNN and by our own kernels: the reference model's, the published marks of cuDNN (H200, heads
 // of 128, 64 queries to 8 keys: 484 and 370 TFLOP/s forward and backward at 2k tokens, 591 and 474 at 4k, 644 and 541
-// at 8k), one with documents and one with dropout, which are our own kernels' alone; and rotary embeddings of the
-// reference model. FLOP/s count the causal half, as kernels/attention.cpp does.
+// at 8k), one with documents and one with dropout, which are our own kernels' alone, one with a sliding window and one
+// with the head sizes of latent attention; and rotary embeddings of the reference model. FLOP/s count the causal half,
+// or its part in the window, as kernels/attention.cpp does.
 //   cuda_attention_bench [text that names must contain]
 #include <cmath>
 #include <cstdio>
@@ -46,6 +47,8 @@ struct Setting {
   DType dtype = DType::bf16;
   int64_t document = 0;  // its length; 0: rows are whole sequences
   double dropout = 0;
+  int64_t window = 0;
+  int64_t hd_v = hd;
 };
 
 std::vector<Setting> settings() {
@@ -57,13 +60,16 @@ std::vector<Setting> settings() {
           {"4k", 4, 4096, 64, 8, 128},
           {"8k", 2, 8192, 64, 8, 128},
           {"2k, heads of 64", 8, 2048, 64, 8, 64},
-          {"2k, heads of 256", 8, 2048, 16, 4, 256}};
+          {"2k, heads of 256", 8, 2048, 16, 4, 256},
+          {.name = "8k, window of 1k", .B = 2, .S = 8192, .H = 64, .G = 8, .hd = 128, .window = 1024},
+          {.name = "4k, heads of 192 and 128", .B = 4, .S = 4096, .H = 16, .G = 16, .hd = 192, .hd_v = 128}};
 }
 
 kernels::AttentionInputs inputs_of(Stream& stream, const Setting& s) {
   kernels::AttentionInputs in{
       normal(stream, {s.B, s.S, s.H, s.hd}, s.dtype, 1), normal(stream, {s.B, s.S, s.G, s.hd}, s.dtype, 2),
-      normal(stream, {s.B, s.S, s.G, s.hd}, s.dtype, 3), Tensor(), 1 / std::sqrt(static_cast<double>(s.hd))};
+      normal(stream, {s.B, s.S, s.G, s.hd_v}, s.dtype, 3), Tensor(), 1 / std::sqrt(static_cast<double>(s.hd))};
+  in.window = s.window;
   if (s.document > 0) {
     std::vector<int32_t> ids(static_cast<size_t>(s.B * s.S));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(static_cast<int64_t>(i) % s.S / s.document);
@@ -83,12 +89,15 @@ void print(const std::string& name, const char* what, const std::string& by, dou
 void attention(Stream& stream, const Setting& s) {
   const kernels::AttentionInputs in = inputs_of(stream, s);
   const DType sums = accumulator(s.dtype);
-  const Tensor y = stream.empty_like(in.q), lse = stream.empty({s.B, s.H, s.S}, sums);
-  const Tensor dy = normal(stream, in.q.shape(), s.dtype, 4);
+  const Shape results = in.q.shape().with(3, s.hd_v);
+  const Tensor y = stream.empty(results, s.dtype), lse = stream.empty({s.B, s.H, s.S}, sums);
+  const Tensor dy = normal(stream, results, s.dtype, 4);
   const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
   const double length = static_cast<double>(s.document > 0 ? s.document : s.S);
-  const double pairs = static_cast<double>(s.B * s.H * s.S) * (length + 1) / 2;
-  const double forward = 4 * pairs * static_cast<double>(s.hd), backward = 2.5 * forward;
+  const double window = s.window > 0 ? std::min(static_cast<double>(s.window), length) : length;  // of each document
+  const double pairs = static_cast<double>(s.B * s.H * s.S) * (length * window - window * (window - 1) / 2) / length;
+  const double hd = static_cast<double>(s.hd), hd_v = static_cast<double>(s.hd_v);
+  const double forward = 2 * pairs * (hd + hd_v), backward = 2 * pairs * (3 * hd + 2 * hd_v);
   own::attention_forward(stream, y, lse, in);
   print(s.name, "forward", "witan", median_seconds(stream, 0.1, [&] { own::attention_forward(stream, y, lse, in); }),
         forward);

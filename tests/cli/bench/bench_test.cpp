@@ -54,6 +54,16 @@ TEST(BenchTest, AttentionMeasuresForwardAndBackward) {
   expect_line(result, 1, "backward", 10 * 8 * pairs);
 }
 
+TEST(BenchTest, AttentionTakesAWindowAndASizeOfValues) {
+  const TempFolder folder;
+  const Result result =
+      bench(folder, {"attention", "--batch", "2", "--sequence", "16", "--heads", "4", "--kv-heads", "2", "--head-size",
+                     "8", "--value-head-size", "6", "--window", "3", "--seconds", "0"});
+  const double pairs = 2 * 4 * (1 + 2 + 14 * 3);
+  expect_line(result, 0, "forward", 2 * (8 + 6) * pairs);
+  expect_line(result, 1, "backward", 2 * (3 * 8 + 2 * 6) * pairs);
+}
+
 TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
   const TempFolder folder;
   const Result result = bench(folder, {"moe-layer", "--tokens", "32", "--hidden", "8", "--ffn", "12", "--experts", "4",

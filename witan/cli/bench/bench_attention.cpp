@@ -14,7 +14,8 @@ namespace {
 struct State {
   BenchArgs args;
   int64_t batch = 0, sequence = 0, heads = 4, kv_heads = 1, head_size = 128;
-  int64_t documents = 1;
+  int64_t value_head_size = 0;  // 0: head_size
+  int64_t window = 0, documents = 1;
   std::string dtype;
 };
 
@@ -31,16 +32,18 @@ Tensor sequence_ids(Stream& stream, int64_t batch, int64_t sequence, int64_t doc
 
 void measure(Bench& bench, const State& s, DType dtype) {
   Stream& stream = bench.stream();
-  const Shape wide{s.batch, s.sequence, s.heads, s.head_size}, narrow{s.batch, s.sequence, s.kv_heads, s.head_size};
-  const kernels::AttentionInputs in{.q = bench.normal(wide, dtype),
-                                    .k = bench.normal(narrow, dtype),
-                                    .v = bench.normal(narrow, dtype),
+  const Shape queries{s.batch, s.sequence, s.heads, s.head_size}, keys = queries.with(2, s.kv_heads);
+  const Shape results = queries.with(3, s.value_head_size), values = keys.with(3, s.value_head_size);
+  const kernels::AttentionInputs in{.q = bench.normal(queries, dtype),
+                                    .k = bench.normal(keys, dtype),
+                                    .v = bench.normal(values, dtype),
                                     .sequence_ids = sequence_ids(stream, s.batch, s.sequence, s.documents),
-                                    .scale = 1 / std::sqrt(static_cast<double>(s.head_size))};
-  const Tensor y = stream.empty(wide, dtype), lse = stream.empty({s.batch, s.heads, s.sequence}, accumulator(dtype)),
-               dy = bench.normal(wide, dtype);
-  const kernels::AttentionGradients to{stream.empty(wide, dtype), stream.empty(narrow, dtype),
-                                       stream.empty(narrow, dtype)};
+                                    .scale = 1 / std::sqrt(static_cast<double>(s.head_size)),
+                                    .window = s.window};
+  const Tensor y = stream.empty(results, dtype), lse = stream.empty({s.batch, s.heads, s.sequence}, accumulator(dtype)),
+               dy = bench.normal(results, dtype);
+  const kernels::AttentionGradients to{stream.empty(queries, dtype), stream.empty(keys, dtype),
+                                       stream.empty(values, dtype)};
   const auto forward = [&] { kernels::attention_forward(stream, y, lse, in); };
   const auto backward = [&] { kernels::attention_backward(stream, to, dy, y, lse, in); };
   bench.measure("forward", forward);
@@ -51,13 +54,16 @@ ExitCode bench_attention(Context& context, State& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
   if (s.batch == 0) s.batch = on_gpu ? 8 : 2;
   if (s.sequence == 0) s.sequence = on_gpu ? 2048 : 256;
+  if (s.value_head_size == 0) s.value_head_size = s.head_size;
   require<UsageError>(s.heads % s.kv_heads == 0, "witan bench attention: --kv-heads ", s.kv_heads,
                       " does not divide --heads ", s.heads);
   require<UsageError>(s.documents <= s.sequence, "witan bench attention: --documents ", s.documents,
                       " do not fit into --sequence ", s.sequence);
   const DType dtype = bench_dtype(s.dtype, on_gpu);
-  const std::string title = fmt::format("attention, {} x {} positions, {}/{} heads of {}, {}", s.batch, s.sequence,
-                                        s.heads, s.kv_heads, s.head_size, name_of(dtype));
+  const std::string values = s.value_head_size == s.head_size ? "" : fmt::format(" and {}", s.value_head_size);
+  const std::string window = s.window == 0 ? "" : fmt::format(", window of {}", s.window);
+  const std::string title = fmt::format("attention, {} x {} positions, {}/{} heads of {}{}{}, {}", s.batch, s.sequence,
+                                        s.heads, s.kv_heads, s.head_size, values, window, name_of(dtype));
   finish_report(context, s.args.json, run_bench(title, s.args, [&](Bench& bench) { measure(bench, s, dtype); }));
   return ExitCode::done;
 }
@@ -69,9 +75,9 @@ void add_bench_attention(CLI::App& bench, Context& context) {
   CLI::App* command = add_command(
       bench, context,
       {"attention", "Causal attention, forward and backward, without its projections",
-       "FLOPs are those of the causal half of the scores, 2 products forward and 5 backward, as if there was one "
-       "document.",
-       "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8",
+       "FLOPs are those of the causal half of the scores, or of its part in the window, 2 products forward and 5 "
+       "backward, as if there was one document.",
+       "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8 --window 1024",
        Processes::one},
       [&context, state] { return bench_attention(context, *state); });
   add_size(*command, "--batch", state->batch, "sequences; 0: 8 on a GPU, 2 on a CPU", 0);
@@ -79,6 +85,8 @@ void add_bench_attention(CLI::App& bench, Context& context) {
   add_size(*command, "--heads", state->heads, "query heads", 1);
   add_size(*command, "--kv-heads", state->kv_heads, "key and value heads", 1);
   add_size(*command, "--head-size", state->head_size, "width of a head", 1);
+  add_size(*command, "--value-head-size", state->value_head_size, "width of a head of values; 0: --head-size", 0);
+  add_size(*command, "--window", state->window, "sliding window: positions that a query sees; 0: all up to its own", 0);
   add_size(*command, "--documents", state->documents, "documents of equal length in each sequence", 1);
   add_dtype(*command, state->dtype);
   add_bench_args(*command, state->args);
