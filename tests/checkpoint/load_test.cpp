@@ -148,6 +148,58 @@ TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
   });
 }
 
+// Of a pipeline's stages, each of which has buffers of its own.
+StateTensor buffer_of(Stream& stream, int rank, int salt) {
+  StateTensor buffer = counted<float>(stream, cat("layers.", rank, ".router.bias"), {4}, 0, 4, salt);
+  buffer.kind = StateTensor::Kind::buffer;
+  return buffer;
+}
+
+TEST(Load, BuffersThatACheckpointLacksStayAsTheyAre) {
+  const TempFolder folder;
+  const fs::path saved = save_model(folder.path(), 9, 2);
+  on_ranks(2, [&](Group& world, Stream& stream) {
+    const Checkpoint checkpoint = open_checkpoint(saved);
+    auto state = blank_state(stream, world.rank(), 2);
+    const StateTensor buffer = buffer_of(stream, world.rank(), 7);
+    const std::string before = bytes_of(buffer.local);
+    state.insert(state.begin() + 1, buffer);
+    const auto lacking = load_tensors(world, stream, checkpoint, state);
+    EXPECT_EQ(lacking, world.rank() == 0 ? (std::vector<std::string>{"layers.0.router.bias", "layers.1.router.bias"})
+                                         : std::vector<std::string>());
+    EXPECT_EQ(bytes_of(buffer.local), before);
+    state.erase(state.begin() + 1);
+    expect_equal(state, model_state(stream, world.rank(), 2, 9));
+    EXPECT_EQ(load_tensors(checkpoint, {buffer}, Extra::allow),
+              (std::vector<std::string>{cat("layers.", world.rank(), ".router.bias")}));
+  });
+}
+
+TEST(Load, BuffersThatTheModelLacksAreAnErrorThatNamesThem) {
+  const TempFolder folder;
+  on_ranks(2, [&](Group& world, Stream& stream) {
+    CheckpointContent content{1, model_state(stream, world.rank(), 2, 9), Json::object(), {}};
+    content.tensors.push_back(buffer_of(stream, world.rank(), 7));
+    const Checkpoint checkpoint = open_checkpoint(save_checkpoint(world, stream, folder.path(), content));
+
+    auto state = blank_state(stream, world.rank(), 2);
+    state.push_back(buffer_of(stream, world.rank(), 0));
+    EXPECT_EQ(load_tensors(world, stream, checkpoint, state), std::vector<std::string>());
+    expect_equal(state, content.tensors);
+
+    for (const Extra extra : {Extra::refuse, Extra::allow}) {
+      std::vector<StateTensor> one = state;
+      if (world.rank() == 1) one.pop_back();
+      EXPECT_THAT(
+          message_of<CheckpointError>([&] { load_tensors(world, stream, checkpoint, one, extra); }),
+          HasSubstr("step-1 holds buffers that this model does not have: \"layers.1.router.bias\"; load it with the"));
+      one.erase(one.begin() + 6, one.end());
+      EXPECT_THAT(message_of<CheckpointError>([&] { load_tensors(checkpoint, one, extra); }),
+                  HasSubstr("does not have: \"layers.0.router.bias\", \"layers.1.router.bias\"; load it"));
+    }
+  });
+}
+
 TEST(Load, OneRanksErrorIsEveryones) {
   const TempFolder folder;
   const fs::path saved = save_model(folder.path(), 9, 2);

@@ -27,6 +27,7 @@ Manifest small() {
   manifest.tensors["s"] = {DType::f64, {}, {{1, {0, 1}}}};
   manifest.tensors["columns"] = {DType::f32, {3, 4}, {{0, {0, 1, 3, 4}}, {1, {1, 3, 3, 4}}}};
   manifest.tensors["none"] = {DType::i32, {0, 3}, {}};
+  manifest.tensors["buffer"] = {DType::f64, {}, {{1, {0, 1}}}, true};
   manifest.scalars = {{"loss", 0.1}, {"name", "é"}};
   return manifest;
 }
@@ -51,6 +52,8 @@ TEST(ManifestTest, SurvivesItsText) {
   EXPECT_EQ(read.tensors.at("w").parts[1].region, Region(16, 12));
   EXPECT_EQ(read.tensors.at("columns").parts[1].region, Region(1, 3, 3, 4));
   EXPECT_EQ(read.tensors.at("s").shape, Shape{});
+  EXPECT_FALSE(read.tensors.at("s").buffer);
+  EXPECT_TRUE(read.tensors.at("buffer").buffer);
   EXPECT_EQ(read.scalars, small().scalars);
 }
 
@@ -257,6 +260,7 @@ TEST(ManifestTest, RefusesHostileContentUnderAGoodHash) {
   EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(1, 5, 3)), HasSubstr("a part of 5 x 1 elements from 0 on"));
   EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(2, 3, 1)), HasSubstr("\"distance\" must be a whole number"));
   EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(2, 3, 4)), HasSubstr("is not filled by parts"));
+  EXPECT_THAT(error_with("/tensors/buffer/buffer", 1), HasSubstr("buffer must be true or false, found number"));
   EXPECT_THAT(error_with("/tensors", {{std::string(1025, 'x'), content()["tensors"]["s"]}}),
               HasSubstr("a tensor's name has 1 to 1024 bytes"));
 }

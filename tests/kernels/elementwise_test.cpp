@@ -32,6 +32,16 @@ TEST(Add, AddsElementsAlsoInPlace) {
     }
 }
 
+TEST(Add, AddsCountsExactly) {
+  Rank rank;
+  const Tensor a = rank.stream.empty({3}, DType::i64), y = rank.stream.empty({3}, DType::i64);
+  std::ranges::copy(std::vector<int64_t>{int64_t{1} << 60, -5, 7}, a.data<int64_t>());
+  kernels::add(rank.stream, y, a, a);
+  kernels::add(rank.stream, y, y, a);
+  const auto sums = y.span<int64_t>();
+  EXPECT_EQ(std::vector(sums.begin(), sums.end()), (std::vector<int64_t>{3 * (int64_t{1} << 60), -15, 21}));
+}
+
 TEST(Scale, OverwritesOrAddsAcrossDTypes) {
   Rank rank;
   for (const DType from : kDTypes)

@@ -95,6 +95,28 @@ TEST(StateCheck, NamesTheRankOfAFlippedBit) {
       "rank(s) 1");
 }
 
+TEST(StateCheck, NamesTheRankOfABufferThatDiffers) {
+  const auto complaint_after = [&](bool update) {
+    return without_rank(test::message_of<CommError>([&] {
+      testing::on_ranks(4, [&](ThreadRank& rank) {
+        const Groups groups = make_groups(rank.world, layout_of(4, 2), rank.rank);
+        Buffer load(rank.stream, {.name = "router.load", .shape = {3}, .dtype = DType::i64});
+        Buffer bias(rank.stream, {.name = "router.bias", .shape = {3}});
+        const StateCheck check({}, groups, {&load, &bias});
+        const auto optimizer = make_optimizer({}, rank.stream, {});
+        if (update) check.after_init(rank.stream);
+        if (rank.rank == 2) flip_bit(bias.value(), 5);
+        if (update) return check.after_update(rank.stream, *optimizer);
+        check.after_init(rank.stream);
+      });
+    }));
+  };
+  const std::string rest =
+      ": the buffer router.bias must be the same on all 4 ranks of axis replicate, but differs on rank(s) 2";
+  EXPECT_EQ(complaint_after(false), "check_states after init" + rest);
+  EXPECT_EQ(complaint_after(true), "check_states after the update" + rest);
+}
+
 TEST(StateCheck, FindsEqualExperts) {
   EXPECT_EQ(without_rank(complaint([](Trained& on) {
               Tensor down = on.model.named("experts.down").value();  // [4, 7, 5]: 0 to 3, or 4 to 7

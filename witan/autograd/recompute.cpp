@@ -7,6 +7,7 @@ std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
   if (!tape.recording()) return segment(tape, inputs);
 
   Tape first(tape.stream(), Tape::Mode::off);
+  first.training_forward_ = tape.training_forward_;
   std::vector<Tensor> outputs;
   for (const Var& output : segment(first, inputs)) outputs.push_back(output.value());
   for (Leaf* leaf : first.leaves()) tape.parameter(*leaf);  // the outer tape knows them as used
@@ -16,6 +17,7 @@ std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
   auto backward = [segment, saved](Backward& b, const std::vector<Tensor>& gradients) {
     Tape again(b.stream());
     again.signals_ready_ = false;
+    again.training_forward_ = false;
     std::vector<Var> values;
     for (const Saved& input : saved) {
       const Tensor value = b.value(input);

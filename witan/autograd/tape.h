@@ -102,12 +102,16 @@ class Tape {
  public:
   enum class Mode : uint8_t { record, off };
 
-  explicit Tape(Stream& stream, Mode mode = Mode::record) : stream_(stream), mode_(mode) {}
+  explicit Tape(Stream& stream, Mode mode = Mode::record)
+      : stream_(stream), mode_(mode), training_forward_(mode == Mode::record) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   Stream& stream() { return stream_; }
   bool recording() const { return mode_ == Mode::record; }
+  // Whether this is the first forward of a pass whose backward follows: what a step counts is counted in it, neither in
+  // a forward without a backward nor in one that recomputes a segment.
+  bool training_forward() const { return training_forward_; }
 
   Var constant(Tensor value);  // no gradient
   Var input(Tensor value);     // its gradient can be asked for after backward()
@@ -165,6 +169,7 @@ class Tape {
 
   Stream& stream_;
   Mode mode_;
+  bool training_forward_;
   std::vector<Node> nodes_;
   std::vector<Tensor> gradients_;  // by slot
   std::vector<Leaf*> leaves_;

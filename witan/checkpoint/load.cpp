@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <unordered_map>
 
@@ -15,6 +16,19 @@ namespace witan {
 namespace {
 
 constexpr const char* kSameModel = "load it with the configuration that it was saved with";
+
+bool lacks(const Checkpoint& checkpoint, const StateTensor& state) {
+  return state.kind == StateTensor::Kind::buffer && !checkpoint.manifest.tensors.contains(state.name);
+}
+
+// Takes the buffers that the checkpoint lacks out of the tensors; returns their names.
+std::vector<std::string> leave_out_lacking(const Checkpoint& checkpoint, std::vector<StateTensor>& into) {
+  std::vector<std::string> lacking;
+  for (const StateTensor& state : into)
+    if (lacks(checkpoint, state)) lacking.push_back(state.name);
+  std::erase_if(into, [&](const StateTensor& state) { return lacks(checkpoint, state); });
+  return lacking;
+}
 
 // The manifest's entry for a tensor. Throws CheckpointError when there is none, or it is of another kind.
 const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& checkpoint, const StateTensor& state) {
@@ -40,9 +54,25 @@ std::vector<int32_t> asked_for(const Checkpoint& checkpoint, const std::vector<S
   return asked;
 }
 
-void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked) {
+// Without its buffers a model is not what was trained.
+void refuse_unknown_buffers(const Checkpoint& checkpoint, std::span<const int32_t> asked) {
+  constexpr size_t kNamed = 16;
+  std::vector<std::string> unknown;
+  auto is_asked = asked.begin();
+  for (const auto& [name, entry] : checkpoint.manifest.tensors)
+    if (*is_asked++ == 0 && entry.buffer) unknown.push_back(cat('"', clipped(name), '"'));
+  if (unknown.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min(unknown.size(), kNamed); ++i) names += (i == 0 ? "" : ", ") + unknown[i];
+  if (unknown.size() > kNamed) names += cat(" and ", unknown.size() - kNamed, " more");
+  throw CheckpointError(
+      cat(checkpoint.folder.string(), " holds buffers that this model does not have: ", names, "; ", kSameModel));
+}
+
+void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked, Extra extra) {
+  refuse_unknown_buffers(checkpoint, asked);
   const auto left = std::ranges::count(asked, 0);
-  if (left == 0) return;
+  if (left == 0 || extra == Extra::allow) return;
   const auto first = std::ranges::find(asked, 0) - asked.begin();
   const std::string& name = std::next(checkpoint.manifest.tensors.begin(), first)->first;
   throw CheckpointError(cat(checkpoint.folder.string(), " holds ", left, " tensors that this run has no use for, \"",
@@ -122,29 +152,41 @@ void fill(const Filling& filling) {
   for (const Source& source : filling.sources) release_pages(source.bytes);
 }
 
-}  // namespace
-
-void load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Extra extra) {
-  const std::vector<int32_t> asked = asked_for(checkpoint, into);
-  if (extra == Extra::refuse) refuse_extra(checkpoint, asked);
-  Shards shards(checkpoint.folder, checkpoint.manifest);
-  for (const Filling& filling : find_sources(checkpoint, into, shards)) fill(filling);
+// On rank 0, each name once, in the order of ranks.
+std::vector<std::string> lacking_of_all(Group& world, Stream& stream, const std::vector<std::string>& own) {
+  std::vector<std::string> all;
+  for (const std::string& text : gather_texts(world, stream, Json(own).dump()))
+    for (const Json& name : Json::parse(text))
+      if (std::ranges::find(all, name.get<std::string>()) == all.end()) all.push_back(name.get<std::string>());
+  return all;
 }
 
-void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, const std::vector<StateTensor>& into,
-                  Extra extra) {
+}  // namespace
+
+std::vector<std::string> load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Extra extra) {
+  std::vector<StateTensor> found = into;
+  std::vector<std::string> lacking = leave_out_lacking(checkpoint, found);
+  refuse_extra(checkpoint, asked_for(checkpoint, found), extra);
+  Shards shards(checkpoint.folder, checkpoint.manifest);
+  for (const Filling& filling : find_sources(checkpoint, found, shards)) fill(filling);
+  return lacking;
+}
+
+std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint,
+                                      const std::vector<StateTensor>& into, Extra extra) {
+  std::vector<StateTensor> found = into;
+  const std::vector<std::string> own_lacking = leave_out_lacking(checkpoint, found);
   std::vector<int32_t> asked;
-  together(world, stream, [&] { asked = asked_for(checkpoint, into); });
-  if (extra == Extra::refuse) {
-    const Tensor anyone = stream.empty({static_cast<int64_t>(asked.size())}, DType::i32, MemoryTag::communication);
-    std::ranges::copy(asked, anyone.data<int32_t>());
-    world.all_reduce(stream, anyone, Reduce::max);
-    together(world, stream, [&] { refuse_extra(checkpoint, anyone.span<int32_t>()); });
-  }
+  together(world, stream, [&] { asked = asked_for(checkpoint, found); });
+  const Tensor anyone = stream.empty({static_cast<int64_t>(asked.size())}, DType::i32, MemoryTag::communication);
+  std::ranges::copy(asked, anyone.data<int32_t>());
+  world.all_reduce(stream, anyone, Reduce::max);
+  together(world, stream, [&] { refuse_extra(checkpoint, anyone.span<int32_t>(), extra); });
   Shards shards(checkpoint.folder, checkpoint.manifest);
   std::vector<Filling> fillings;
-  together(world, stream, [&] { fillings = find_sources(checkpoint, into, shards); });
+  together(world, stream, [&] { fillings = find_sources(checkpoint, found, shards); });
   for (const Filling& filling : fillings) fill(filling);
+  return lacking_of_all(world, stream, own_lacking);
 }
 
 }  // namespace witan

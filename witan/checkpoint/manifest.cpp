@@ -44,7 +44,9 @@ Json json_of(const Manifest::Entry& entry) {
   Json shape = Json::array(), parts = Json::array();
   for (int i = 0; i < entry.shape.dims(); ++i) shape.push_back(entry.shape[i]);
   for (const auto& part : entry.parts) parts.push_back(json_of(part));
-  return {{"dtype", safetensors_name(entry.dtype)}, {"shape", std::move(shape)}, {"parts", std::move(parts)}};
+  Json json = {{"dtype", safetensors_name(entry.dtype)}, {"shape", std::move(shape)}, {"parts", std::move(parts)}};
+  if (entry.buffer) json["buffer"] = true;
+  return json;
 }
 
 std::vector<Manifest::File> parse_files(const Json& list, std::string_view where) {
@@ -76,6 +78,11 @@ Manifest::Entry parse_entry(const Json& value, int64_t version, std::string_view
     const Region region = version == kRowsVersion ? region_of_rows(part, entry.shape, where)
                                                   : region_member(part, entry.shape.elements(), where);
     if (region.elements() > 0) entry.parts.push_back({shard, region});
+  }
+  if (const auto buffer = value.find("buffer"); buffer != value.end()) {
+    require<CheckpointError>(buffer->is_boolean(), where, ": buffer must be true or false, found ",
+                             buffer->type_name());
+    entry.buffer = buffer->get<bool>();
   }
   return entry;
 }

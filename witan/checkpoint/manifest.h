@@ -30,6 +30,7 @@ struct Manifest {
     DType dtype = DType::f32;
     Shape shape;              // global
     std::vector<Part> parts;  // by their first element; together exactly the elements of the tensor
+    bool buffer = false;      // StateTensor::Kind::buffer
   };
 
   int64_t step = 0;

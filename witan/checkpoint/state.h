@@ -11,12 +11,20 @@ namespace witan {
 
 // A part of a global tensor.
 struct StateTensor {
+  enum class Kind : uint8_t {
+    value,      // of a parameter
+    buffer,     // nn/buffer.h; a checkpoint may lack it: it keeps the value that it begins with
+    master,     // the float32 that a parameter's value is the rounding of
+    optimizer,  // what an optimizer would begin again without
+  };
+
   std::string name;  // "layers.0.attention.q_proj.weight", "adam.m/layers.0.attention.q_proj.weight"
   Tensor local;      // contiguous, of any shape: the elements of the region, in its order
   Shape global_shape;
   Region region;
   bool writes = true;     // exactly one rank of the world writes each element; the others hold replicas
   Tensor remainder = {};  // of a float32 that is kept in halves, of which `local` is the upper one: the lower one
+  Kind kind = Kind::value;
 
   // Of the global tensor, as files hold it.
   DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }

@@ -47,15 +47,19 @@ void verify_checkpoint(const Checkpoint& checkpoint);
 // A small file, verified. Throws CheckpointError.
 std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name);
 
-// Whether the checkpoint may hold tensors that nobody asks for: weights alone are loaded with `allow`.
+// Whether the checkpoint may hold tensors that nobody asks for: weights alone are loaded with `allow`. Buffers are no
+// extra: what a model computes depends on them.
 enum class Extra : bool { refuse, allow };
 
 // Fills this rank's tensors in their order, after the shards they come from are verified: after an error they are as
-// before. Throws CheckpointError for a tensor that is missing, of another shape or dtype, or left over.
-void load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Extra extra = Extra::refuse);
-// The same, collective: a tensor is left over when no rank asks for it, and all ranks throw the error of any.
-void load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint, const std::vector<StateTensor>& into,
-                  Extra extra = Extra::refuse);
+// before. Throws CheckpointError for a tensor that is missing, of another shape or dtype, or left over. Buffers that
+// the checkpoint lacks stay as they are; their names are returned, in order.
+std::vector<std::string> load_tensors(const Checkpoint& checkpoint, const std::vector<StateTensor>& into,
+                                      Extra extra = Extra::refuse);
+// The same, collective: a tensor is left over when no rank asks for it, all ranks throw the error of any, and rank 0 is
+// told all ranks' missing buffers (others: nothing).
+std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint,
+                                      const std::vector<StateTensor>& into, Extra extra = Extra::refuse);
 
 // The newest step-N of `folder` that is whole, or nothing. Hashes are compared too if all its files together have at
 // most kCheapBytes. Adds a sentence to `warnings` for every damaged one that it passes over.

@@ -5,7 +5,7 @@
 
 namespace witan::kernels {
 
-// y = a + b;  one dtype.  y may be a or b.
+// y = a + b;  one dtype, floating or int64.  y may be a or b.
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b);
 WITAN_KERNEL_TWINS(add)
 

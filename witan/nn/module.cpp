@@ -12,6 +12,16 @@ std::vector<Parameter*> Module::parameters() const {
   return all;
 }
 
+std::vector<Buffer*> Module::buffers() const {
+  std::vector<Buffer*> all;
+  for (const auto& buffer : own_buffers_) all.push_back(buffer.get());
+  for (const Module* child : children_) {
+    const auto theirs = child->buffers();
+    all.insert(all.end(), theirs.begin(), theirs.end());
+  }
+  return all;
+}
+
 void Module::visit(const std::function<void(Module&)>& visitor) {
   visitor(*this);
   for (Module* child : children_) child->visit(visitor);
@@ -38,6 +48,15 @@ Parameter& Module::add_expert_parameter(const Builder& builder, const std::strin
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
   return add(builder, std::move(spec), part, false);
 }
+
+Buffer& Module::add_buffer(const Builder& builder, const std::string& name, const Shape& shape, DType dtype,
+                           double initial, BufferSpec::Rule rule, Placement::Uses uses) {
+  BufferSpec spec{(builder / name).path, shape, dtype, initial, rule, uses, builder.chunk, builder.copy};
+  own_buffers_.push_back(std::make_unique<Buffer>(builder.stream, std::move(spec)));
+  return *own_buffers_.back();
+}
+
+void Module::after_update(Stream&, const Tensor&) {}
 
 // `placed`: where the builder says.
 Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {

@@ -1,4 +1,4 @@
-// Modules own parameters and children, and are visited in one deterministic order: the order of construction.
+// Modules own parameters, buffers and children, and are visited in one deterministic order: the order of construction.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/nn/buffer.h"
 #include "witan/nn/parameter.h"
 #include "witan/nn/tensor_parallel.h"
 #include "witan/tensor/trail.h"
@@ -109,8 +110,16 @@ class Module {
 
   // This module's parameters, then its children's.
   std::vector<Parameter*> parameters() const;
+  // The same of buffers.
+  std::vector<Buffer*> buffers() const;
   // This module, then its children, depth first.
   void visit(const std::function<void(Module&)>& visitor);
+
+  // The end of a training step, behind the optimizer's update and the sums of summed buffers: where a module writes its
+  // replicated buffers. Queued on the stream like all of a step, which may be recorded as a graph: no host read, no
+  // decision of the host's. `step` (kernels/step_value.h) says to kernels whether the step is skipped, in which case
+  // everything must stay as it is. Not called on modules of an evaluation or a generation.
+  virtual void after_update(Stream& stream, const Tensor& step);
 
   ModuleHooks hooks;
 
@@ -122,6 +131,9 @@ class Module {
   // A stack of experts along dim 0, of which this rank holds its share, and its piece of each.
   Parameter& add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                   Initialization init, Cut cut = {});
+  // State without a gradient, named like a parameter. `initial`: of every element.
+  Buffer& add_buffer(const Builder& builder, const std::string& name, const Shape& shape, DType dtype, double initial,
+                     BufferSpec::Rule rule, Placement::Uses uses = Placement::Uses::same);
   void add_child(Module& child) { children_.push_back(&child); }
 
  private:
@@ -129,6 +141,7 @@ class Module {
 
   std::string path_;
   std::vector<std::unique_ptr<Parameter>> own_;
+  std::vector<std::unique_ptr<Buffer>> own_buffers_;
   std::vector<Module*> children_;
 };
 

@@ -35,8 +35,20 @@ Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
       heads_apart_(config.sums_in_tree(num_experts) || config.pipeline_model_parallel_size > 1),
       sharding_(config.sharding()) {}
 
-std::vector<std::pair<Axis, Placement>> Layout::placements(const ParameterSpec& spec) const {
-  constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
+namespace {
+
+constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
+
+}  // namespace
+
+Layout::Placements Layout::placements(const BufferSpec& spec) const {
+  return {{Axis::replicate, replicas},
+          {Axis::shard, replicas},
+          {Axis::context, replicas},
+          {Axis::tensor, Placement::replicate(spec.uses)}};
+}
+
+Layout::Placements Layout::placements(const ParameterSpec& spec) const {
   const Placement of_tensor = spec.cut.any() ? Placement::shard(spec.cut.dim) : Placement::replicate(spec.uses);
   if (spec.expert)
     return {{Axis::expert_replicate, replicas},
@@ -124,14 +136,31 @@ std::vector<Axes> Layout::group_axes() const {
 }
 
 Axes Layout::gradient_axes(const ParameterSpec& spec) const {
+  return partial_axes(placements(spec));
+}
+
+// What a rank adds is placed as the gradient of what it adds it to would be.
+Axes Layout::share_axes(const BufferSpec& spec) const {
+  return partial_axes(placements(spec));
+}
+
+Axes Layout::partial_axes(const Placements& placements) const {
   Axes axes;
-  for (const auto& [axis, placement] : placements(spec))
+  for (const auto& [axis, placement] : placements)
     if (placement.of_gradient() == Placement::partial()) axes.push_back(axis);
   return mesh_.effective(axes);
 }
 
 bool Layout::holds_first(const ParameterSpec& spec, int rank, const Axes& but) const {
-  return std::ranges::all_of(placements(spec), [&](const auto& placed) {
+  return holds_first(placements(spec), rank, but);
+}
+
+bool Layout::holds_first(const BufferSpec& spec, int rank) const {
+  return holds_first(placements(spec), rank, {});
+}
+
+bool Layout::holds_first(const Placements& placements, int rank, const Axes& but) const {
+  return std::ranges::all_of(placements, [&](const auto& placed) {
     const auto& [axis, placement] = placed;
     return placement.kind != Placement::Kind::replicate || std::ranges::find(but, axis) != but.end() ||
            mesh_.coordinate(rank, axis) == 0;

@@ -6,6 +6,7 @@
 
 #include "witan/comm/mesh.h"
 #include "witan/comm/placement.h"
+#include "witan/nn/buffer.h"
 #include "witan/nn/parameter.h"
 #include "witan/parallel/config.h"
 
@@ -46,16 +47,24 @@ class Layout {
   std::vector<Axes> group_axes() const;
 
   // One placement for each axis of the parameter's view of the mesh that this layout uses, outermost first.
-  std::vector<std::pair<Axis, Placement>> placements(const ParameterSpec& spec) const;
+  using Placements = std::vector<std::pair<Axis, Placement>>;
+  Placements placements(const ParameterSpec& spec) const;
+  Placements placements(const BufferSpec& spec) const;
   // The axes on which each rank finds a summand of the parameter's gradient: over which it must be reduced.
   Axes gradient_axes(const ParameterSpec& spec) const;
+  // The axes on which each rank has a share of its own of a summed buffer: over which shares are summed.
+  Axes share_axes(const BufferSpec& spec) const;
   // Whether the rank is the first of those that hold the same part of the parameter; `but`: of those that share its
   // coordinate on that axis.
   bool holds_first(const ParameterSpec& spec, int rank, const Axes& but = {}) const;
+  bool holds_first(const BufferSpec& spec, int rank) const;
   // What a rank holds of a parameter.
   ParameterSpec::Part part(const ParameterSpec& spec, int rank) const;
 
  private:
+  Axes partial_axes(const Placements& placements) const;
+  bool holds_first(const Placements& placements, int rank, const Axes& but) const;
+
   Mesh mesh_;
   bool heads_apart_;
   Sharding sharding_;

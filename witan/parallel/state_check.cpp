@@ -11,6 +11,7 @@ namespace witan {
 void StateCheck::after_init(Stream& stream, const std::function<void()>& looked) const {
   check_places("init");
   check_copies(stream, "init");
+  check_buffers(stream, "init");
   for (const Parameter* parameter : parameters_) {
     check_value(stream, *parameter, "init");
     if (!parameter->spec().expert || !parameter->spec().init.random()) continue;
@@ -35,6 +36,7 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
   check_places("the update");
   check_copies(stream, "the update");
   for (const Parameter* parameter : parameters_) check_value(stream, *parameter, "the update");
+  check_buffers(stream, "the update");
   optimizer.visit([&](const OptimizerTensor& state) {
     const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
     check_identical(stream, state.parameter, own, Among::owners_of_it, "the update: " + state.name);
@@ -62,8 +64,19 @@ void StateCheck::check_places(const char* stage) const {
 void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                                  const std::string& what) const {
   const Axes owners = among == Among::owners_of_it ? groups_.layout().owner_axes(spec.expert) : Axes{};
-  for (const auto& [axis, placement] : groups_.layout().placements(spec)) {
-    if (placement.kind != Placement::Kind::replicate || std::ranges::find(owners, axis) != owners.end()) continue;
+  check_replicas(stream, groups_.layout().placements(spec), owners, tensor, what);
+}
+
+void StateCheck::check_buffers(Stream& stream, const std::string& stage) const {
+  for (const Buffer* buffer : buffers_)
+    check_replicas(stream, groups_.layout().placements(buffer->spec()), {}, buffer->value(),
+                   stage + ": the buffer " + buffer->name());
+}
+
+void StateCheck::check_replicas(Stream& stream, const Layout::Placements& placements, const Axes& but,
+                                const Tensor& tensor, const std::string& what) const {
+  for (const auto& [axis, placement] : placements) {
+    if (placement.kind != Placement::Kind::replicate || std::ranges::find(but, axis) != but.end()) continue;
     const std::vector<int> world_ranks = groups_.layout().mesh().ranks(groups_.rank(), axis);
     std::string list;
     for (const int rank : ranks_that_differ(stream, groups_.of(axis), tensor))

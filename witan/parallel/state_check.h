@@ -13,9 +13,9 @@ namespace witan {
 
 class StateCheck {
  public:
-  // Parameters and groups must outlive it.
-  StateCheck(std::vector<Parameter*> parameters, const Groups& groups)
-      : parameters_(std::move(parameters)), groups_(groups) {}
+  // Parameters, groups and buffers must outlive it.
+  StateCheck(std::vector<Parameter*> parameters, const Groups& groups, std::vector<Buffer*> buffers = {})
+      : parameters_(std::move(parameters)), buffers_(std::move(buffers)), groups_(groups) {}
 
   // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
   // stage, the tensor, and the ranks of the world that differ from the others.
@@ -31,11 +31,15 @@ class StateCheck {
   enum class Among : uint8_t { replicas, owners_of_it };
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;
+  void check_replicas(Stream& stream, const Layout::Placements& placements, const Axes& but, const Tensor& tensor,
+                      const std::string& what) const;
+  void check_buffers(Stream& stream, const std::string& stage) const;
   void check_copies(Stream& stream, const char* stage) const;
   void check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const;
   void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
 
   std::vector<Parameter*> parameters_;
+  std::vector<Buffer*> buffers_;
   const Groups& groups_;
 };
 

@@ -46,6 +46,20 @@ TEST_F(Elementwise, AddsAlsoInPlace) {
     }
 }
 
+TEST_F(Elementwise, AddsCountsExactly) {
+  for (const int64_t n : kSizes) {
+    const Tensor a = host.stream.empty({n}, DType::i64), b = host.stream.empty({n}, DType::i64),
+                 expected = host.stream.empty({n}, DType::i64), y = poisoned({n}, DType::i64);
+    for (int64_t i = 0; i < n; ++i) {
+      a.data<int64_t>()[i] = (int64_t{1} << 55) + i;  // which no float64 holds
+      b.data<int64_t>()[i] = -3 * i;
+    }
+    kernels::add(host.stream, expected, a, b);
+    kernels::add(gpu(), y, shifted(a), to_gpu(b));
+    EXPECT_TRUE(std::ranges::equal(to_host(y).span<int64_t>(), expected.span<int64_t>())) << n;
+  }
+}
+
 TEST_F(Elementwise, ScalesCastsAndAccumulatesAcrossDTypes) {
   for (const DType from : kDTypes)
     for (const DType to : kDTypes)

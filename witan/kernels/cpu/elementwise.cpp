@@ -1,11 +1,18 @@
 #include "witan/kernels/elementwise.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "witan/kernels/cpu/rows.h"
 #include "witan/kernels/cpu/store.h"
 
 namespace witan::kernels::cpu {
 
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  if (y.dtype() == DType::i64) {
+    std::ranges::transform(a.span<int64_t>(), b.span<int64_t>(), y.span<int64_t>().begin(), std::plus());
+    return;
+  }
   dispatch_floating(y.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {

@@ -92,6 +92,12 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())
     weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
+  for (const Buffer* buffer : model_.buffers())
+    weights.push_back({.name = buffer->name(),
+                       .local = buffer->value(),
+                       .global_shape = buffer->spec().shape,
+                       .region = {0, buffer->spec().shape.elements()},
+                       .kind = StateTensor::Kind::buffer});
   load_tensors(run.checkpoint, weights, Extra::allow);
 }
 

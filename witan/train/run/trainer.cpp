@@ -42,11 +42,6 @@ struct Run {
   Recorder* recorder;     // in rank 0's process; null in others
 };
 
-// What an optimizer would begin again without: all that is neither a value nor its float32 master.
-bool is_optimizer_state(const StateTensor& tensor) {
-  return tensor.name.find('/') != std::string::npos && !tensor.name.starts_with("master/");
-}
-
 // bytes [1 + kMemoryTags]: the peak, then each tag's.
 std::vector<int64_t> measured_memory(const Arena& arena) {
   std::vector<int64_t> bytes = {arena.high_water()};
@@ -170,9 +165,13 @@ class RankTrainer {
     const TrailScope trail(saving_.stream(), Trail::Phase::loading);
     const bool anew = run_.config.load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
-    if (anew) std::erase_if(tensors, is_optimizer_state);
+    if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
     stream_.wait();  // for zeros that the engine began with
-    load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
+    const std::vector<std::string> lacking =
+        load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
+    if (leads() && !lacking.empty())
+      run_.recorder->warn(fmt::format("{} has no buffers {}: they begin with their initial values",
+                                      from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(

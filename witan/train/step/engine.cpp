@@ -48,6 +48,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel),
              stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
+      buffers_(model_.buffers()),
       divided_values_(divide_values()),
       ownership_(parameters_, groups.layout(), groups.rank()),
       gradients_(stream, parameters_, groups,
@@ -56,11 +57,12 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
                                                                                           : Summation::in_place,
                   .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
                   .overlap = config.parallel.overlap_grad_reduce}),
+      buffer_sums_(stream, buffers_, groups),
       owned_values_(stream, ownership_, groups),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
-      state_check_(parameters_, groups),
+      state_check_(parameters_, groups, buffers_),
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
   charge_parts(model_, stream);
   if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
@@ -169,6 +171,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
   if (mode == Mode::recorded && config_.parallel.overlap_param_gather) owned_values_.updated();
   tokens().all_reduce(stream_, inputs_->target_count());
+  buffer_sums_.begin_step(stream_);
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
@@ -198,10 +201,12 @@ Tensor Engine::update() {
   const TrailScope trail(stream_, Trail::Phase::optimizer);
   stream_.set_part("optimizer");
   const Stopwatch optimizer;
+  buffer_sums_.finish_step(stream_);
   const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_.optimizer.clip_grad);
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
+  model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
   owned_values_.updated();
   if (!config_.parallel.overlap_param_gather) owned_values_.gather();
@@ -338,11 +343,20 @@ std::vector<StateTensor> Engine::state() {
       done += region.elements();
     }
   }
+  for (const Buffer* buffer : buffers_) {
+    const BufferSpec& spec = buffer->spec();
+    tensors.push_back({.name = buffer->name(),
+                       .local = buffer->value(),
+                       .global_shape = spec.shape,
+                       .region = {0, spec.shape.elements()},
+                       .writes = !spec.copy && layout.holds_first(spec, groups_.rank()),
+                       .kind = StateTensor::Kind::buffer});
+  }
   optimizer_->visit([&](const OptimizerTensor& piece) {
     const Axes owners = layout.owner_axes(piece.parameter.expert);
-    tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region,
-                       !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners),
-                       piece.remainder});
+    const bool writes = !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners);
+    tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region, writes, piece.remainder,
+                       piece.remainder.defined() ? StateTensor::Kind::master : StateTensor::Kind::optimizer});
   });
   return tensors;
 }

@@ -15,6 +15,7 @@
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/buffer_sums.h"
 #include "witan/parallel/divided_values.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
@@ -79,9 +80,9 @@ class Engine {
   // them anyhow; a plan counts what is sent for them apart.
   void gather_values();
 
-  // Collective. What a checkpoint holds of this rank: values, then optimizer state. It changes in the update of a step
-  // alone. A bfloat16 value stands there twice, alone and as the upper half of its master, which comes later and so has
-  // the last word when both are loaded.
+  // Collective. What a checkpoint holds of this rank: values, buffers, then optimizer state. It changes in the update
+  // of a step alone. A bfloat16 value stands there twice, alone and as the upper half of its master, which comes later
+  // and so has the last word when both are loaded.
   std::vector<StateTensor> state();
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
@@ -119,9 +120,11 @@ class Engine {
   Stages stages_;
   Transformer model_;
   std::vector<Parameter*> parameters_;
+  std::vector<Buffer*> buffers_;
   std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
   Ownership ownership_;
   GradientBuckets gradients_;
+  BufferSums buffer_sums_;
   OwnedValues owned_values_;  // where they are no divided_values_
   GlobalNorm norm_;
   StepState step_state_;

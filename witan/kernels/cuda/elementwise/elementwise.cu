@@ -22,6 +22,10 @@ struct Plus {
   }
 };
 
+struct PlusIntegers {
+  __device__ int64_t operator()(int64_t a, int64_t b) const { return a + b; }
+};
+
 template <class Y>
 struct Scale {
   Acc<Y> factor;
@@ -107,6 +111,7 @@ __global__ void __launch_bounds__(kThreads) sum_partials_kernel(A* y, const doub
 }  // namespace
 
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  if (y.dtype() == DType::i64) return map<int64_t, int64_t, int64_t>(stream, y, a, b, PlusIntegers());
   dispatch_device(y.dtype(), [&]<class T>() { map<T, T, T>(stream, y, a, b, Plus<T>()); });
 }
 

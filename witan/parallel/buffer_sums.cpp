@@ -1,0 +1,45 @@
+#include "witan/parallel/buffer_sums.h"
+
+#include <algorithm>
+
+namespace witan {
+
+BufferSums::BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups) {
+  for (Buffer* buffer : buffers) {
+    const BufferSpec& spec = buffer->spec();
+    if (spec.rule != BufferSpec::Rule::summed) continue;
+    Group* const group = &groups.over(groups.layout().share_axes(spec));
+    auto shares =
+        std::ranges::find_if(all_, [&](const Shares& one) { return one.group == group && one.dtype == spec.dtype; });
+    if (shares == all_.end()) shares = all_.insert(shares, {group, spec.dtype});
+    shares->buffers.push_back(buffer);
+  }
+  for (Shares& shares : all_) {
+    int64_t elements = 0, begin = 0;
+    for (const Buffer* buffer : shares.buffers) elements += buffer->value().elements();
+    shares.flat = stream.empty({elements}, shares.dtype, MemoryTag::communication);
+    for (Buffer* buffer : shares.buffers) {
+      const Tensor& value = buffer->value();
+      buffer->bind_share(shares.flat.narrow(0, begin, value.elements()).reshape(value.shape()));
+      begin += value.elements();
+    }
+  }
+}
+
+BufferSums::~BufferSums() {
+  for (const Shares& shares : all_)
+    for (Buffer* buffer : shares.buffers) buffer->bind_share({});
+}
+
+void BufferSums::begin_step(Stream& stream) const {
+  for (const Shares& shares : all_) stream.zero(shares.flat);
+}
+
+void BufferSums::finish_step(Stream& stream) const {
+  for (const Shares& shares : all_) {
+    shares.group->all_reduce(stream, shares.flat);
+    for (const Buffer* buffer : shares.buffers) stream.copy(buffer->value(), buffer->share());
+  }
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// Sums of summed buffers (nn/buffer.h) over the ranks that find shares of them: one all-reduce a step for all buffers
+// of one dtype that the same ranks sum, however many modules have one.
+#pragma once
+
+#include <vector>
+
+#include "witan/parallel/groups.h"
+
+namespace witan {
+
+class BufferSums {
+ public:
+  // Allocates the shares and binds them to the summed ones of these buffers until it is destroyed. Buffers and groups
+  // must outlive it.
+  BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups);
+  ~BufferSums();
+  BufferSums(const BufferSums&) = delete;
+  BufferSums& operator=(const BufferSums&) = delete;
+
+  // Before the first forward of a step: shares are zeros.
+  void begin_step(Stream& stream) const;
+  // After its last backward, a call of all ranks: the buffers' values are the sums of all ranks' shares.
+  void finish_step(Stream& stream) const;
+
+ private:
+  struct Shares {
+    Group* group;
+    DType dtype;
+    std::vector<Buffer*> buffers = {};
+    Tensor flat = {};  // their shares, one after the other
+  };
+  std::vector<Shares> all_;
+};
+
+}  // namespace witan
