@@ -1,4 +1,4 @@
-# The commands of the house. `make` lists them. Each installs the Debian packages it needs, when some are missing.
+# The commands for building and testing. `make` lists them. Each installs missing Debian packages that it needs.
 .NOTPARALLEL:
 .PHONY: help train build build-cuda test test-long test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
 
@@ -26,12 +26,12 @@ test-long:  ## Run tests of many steps and layouts in their long form (ten minut
 	@scripts/build.sh test
 	@scripts/test_long.sh
 
-test-cuda:  ## Build for NVIDIA GPUs, and run the tests that need one where there is one
+test-cuda:  ## Build for NVIDIA GPUs, and run the GPU tests if there is a GPU
 	@scripts/setup.sh run test cuda
 	@scripts/build.sh cuda witan test_cuda cuda_bench
 	@scripts/test_cuda.sh
 
-sanitize-cuda:  ## Run the tests of CUDA kernels under compute-sanitizer, where there is a GPU (minutes)
+sanitize-cuda:  ## Run the tests of CUDA kernels under compute-sanitizer (needs a GPU, minutes)
 	@scripts/setup.sh run test cuda
 	@scripts/build.sh cuda witan test_cuda
 	@scripts/sanitize_cuda.sh
@@ -41,7 +41,7 @@ lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
 	@scripts/configure.sh test
 	@scripts/lint.sh
 
-format:  ## Lay out the changed files with clang-format
+format:  ## Format the changed files with clang-format
 	@scripts/setup.sh lint
 	@scripts/changed.sh '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -r clang-format -i
 
@@ -55,7 +55,7 @@ tsan:  ## Run the tests under the thread sanitizer
 	@scripts/fixed_addresses.sh scripts/build.sh tsan
 	@scripts/fixed_addresses.sh scripts/test.sh tsan
 
-reliability:  ## Kill, fill up and damage small runs in every way (minutes)
+reliability:  ## Kill small runs, fill their disks and damage their files in every way (minutes)
 	@scripts/setup.sh run test reliability
 	@scripts/build.sh test witan test_reliability test_checkpoint
 	@scripts/reliability/all.sh build/test
@@ -65,7 +65,7 @@ bench:  ## Build and run the benchmarks
 	@scripts/build.sh bench
 	@set -e; for program in build/bench/bench/*_bench; do [ ! -x "$$program" ] || "$$program"; done
 
-fuzz:  ## Feed every parser hostile bytes for a minute each (make fuzz SECONDS=600)
+fuzz:  ## Fuzz every parser for a minute each (make fuzz SECONDS=600)
 	@scripts/setup.sh run fuzz
 	@scripts/build.sh fuzz
 	@scripts/fuzz.sh $(or $(SECONDS),60)

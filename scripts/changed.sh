@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the files that differ from origin/main (without one: from the last commit; without any: all), new ones too.
-# Arguments are patterns as git takes them: scripts/changed.sh '*.h' '*.cpp'
+# Prints the files that differ from origin/main (without one: from the last commit; without any: all), including new ones.
+# Arguments are git pathspecs: scripts/changed.sh '*.h' '*.cpp'
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures a preset of CMakePresets.json in build/PRESET, in silence unless it fails: scripts/configure.sh PRESET
+# Configures a preset of CMakePresets.json in build/PRESET, silently unless it fails: scripts/configure.sh PRESET
 # WITAN_CMAKE has more arguments for cmake, as .ci/run does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,6 @@ mkdir -p "$folder"
 read -r -a more <<<"${WITAN_CMAKE:-}"
 if ! cmake --preset "$1" "${more[@]}" >"$folder/configure.log" 2>&1; then
   cat "$folder/configure.log" >&2
-  echo "build: $folder cannot be configured (see above). If the compiler or the folder's place changed: make clean" >&2
+  echo "build: $folder cannot be configured (see above). If the compiler or the path of the folder has changed, run make clean" >&2
   exit 1
 fi

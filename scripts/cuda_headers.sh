@@ -16,8 +16,8 @@ stamp=$out/.complete-$frontend
 wheel() {
   local folder
   if ! python3 -m pip --version >/dev/null 2>&1; then
-    echo "cuda_headers: the headers of $1 come from PyPI, which takes python3 with pip (Debian: python3-pip), or a" >&2
-    echo "              copy of $out from another machine" >&2
+    echo "cuda_headers: the headers of $1 are downloaded from PyPI, which needs python3 with pip (Debian: python3-pip), or" >&2
+    echo "              can be copied from another machine as $out" >&2
     exit 1
   fi
   folder=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for SECONDS from its committed corpus: scripts/fuzz.sh SECONDS [TARGET...]
-# New inputs that reach new code are kept in build/fuzz/corpus/TARGET; what fails, in build/fuzz/findings/TARGET-*.
+# New inputs that reach new code are stored in build/fuzz/corpus/TARGET; failing inputs in build/fuzz/findings/TARGET-*.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ for target in "${targets[@]}"; do
       END { printf "%-16s %12d inputs, %d a second: nothing found\n", target, n, rate }' "$log"
   else
     tail -n 40 "$log" >&2
-    echo "$target: a finding, see above and build/fuzz/findings; run it again with" >&2
+    echo "$target: found a failure, see above and build/fuzz/findings; reproduce it with" >&2
     echo "  build/fuzz/fuzz/${target}_fuzz FILE" >&2
     failed+=("$target")
   fi

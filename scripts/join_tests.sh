@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes one source that stands for several tests: scripts/join_tests.sh OUT FILE...
-# Most of a test's compiling is its headers', which files that are joined read once. Each keeps its names to itself: its
-# anonymous namespace becomes one within a namespace of the file's own name.
+# Writes one source that contains several tests: scripts/join_tests.sh OUT FILE...
+# Most of a test's compile time is spent on headers, which joined files read only once. Their names stay separate: each
+# file's anonymous namespace is put into a namespace named after the file.
 set -euo pipefail
 
 out=$1

@@ -25,7 +25,7 @@ if ((${#shell[@]} > 0)); then
 fi
 
 if ((failed)); then
-  echo "lint: see above; make format repairs the layout" >&2
+  echo "lint: see above; `make format` fixes the formatting" >&2
   exit 1
 fi
 echo "lint: ${#cpp[@]} C++ files and ${#shell[@]} scripts are clean"

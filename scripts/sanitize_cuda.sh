@@ -12,11 +12,11 @@ cd "$(dirname "$0")/.."
 program=${WITAN_TEST_CUDA:-build/cuda/tests/test_cuda}
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 if [[ ! -x $sanitizer ]]; then
-  echo "sanitize-cuda: compute-sanitizer, of CUDA's toolkit, is not here: nothing was checked" >&2
+  echo "sanitize-cuda: compute-sanitizer of the CUDA toolkit is not installed: nothing was checked" >&2
   exit 1
 fi
 if "$program" --gtest_filter=Blocks.AreSwapped 2>&1 | grep -q SKIPPED; then
-  echo "sanitize-cuda: no GPU can be used here: nothing was checked"
+  echo "sanitize-cuda: no usable GPU: nothing was checked"
   exit 0
 fi
 
@@ -40,7 +40,7 @@ for tool in "${tools[@]}"; do
   if ! timeout "${WITAN_SANITIZE_SECONDS:-1800}" "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 \
     "$program" --gtest_brief=1 --gtest_filter="$filter" >"$log" 2>&1; then
     cat "$log" >&2
-    echo "sanitize-cuda: $tool found errors, a test failed, or the time was over" >&2
+    echo "sanitize-cuda: $tool found errors, a test failed, or it timed out" >&2
     exit 1
   fi
   echo "sanitize-cuda: $tool: $(grep -Eo '[0-9]+ tests? ran|PASSED.*|SUMMARY: .*' "$log" | tr '\n' ' ')"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz|cuda ...
-# Touches the network only when something is missing. Without root it prints the line to run, and stops.
+# Touches the network only when something is missing. Without root it prints the command to run, and stops.
 # cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it
 # lacks are fetched (cuda_headers.sh).
 set -euo pipefail
@@ -23,14 +23,14 @@ require_cuda() {
   local nvcc release
   nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
   if [[ -z $nvcc ]]; then
-    echo "setup: nvcc is not there. Install the CUDA toolkit 13 (https://developer.nvidia.com/cuda-downloads, package" >&2
+    echo "setup: nvcc was not found. Install the CUDA toolkit 13 (https://developer.nvidia.com/cuda-downloads, package" >&2
     echo "       cuda-toolkit-13-0 of NVIDIA's repository; no driver is needed to build), in /usr/local/cuda or with" >&2
     echo "       CUDA_HOME naming its folder" >&2
     exit 1
   fi
   release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
   if ((${release:-0} < 13)); then
-    echo "setup: $nvcc is of CUDA ${release:-(unknown)}; 13 or newer is needed" >&2
+    echo "setup: $nvcc belongs to CUDA ${release:-(unknown)}; CUDA 13 or newer is needed" >&2
     exit 1
   fi
   # "$nvcc" may be a link; the toolkit's headers lie beside what it links to.
@@ -40,7 +40,7 @@ require_cuda() {
 wanted=()
 for set in "$@"; do
   if [[ -z ${packages[$set]:-} ]]; then
-    echo "setup: there is no set \"$set\": choose from ${!packages[*]}" >&2
+    echo "setup: unknown set \"$set\": choose from ${!packages[*]}" >&2
     exit 2
   fi
   read -r -d '' -a names <<<"${packages[$set]}" || true
@@ -49,7 +49,7 @@ for set in "$@"; do
 done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "setup: this is not a Debian-like system. Install what these Debian packages hold, then use cmake itself" >&2
+  echo "setup: this is not a Debian-like system. Install the equivalents of these Debian packages, then run cmake" >&2
   echo "       (cmake --preset release && cmake --build --preset release): ${wanted[*]}" >&2
   exit 1
 fi
@@ -68,7 +68,7 @@ if ((${#needed[@]} == 0)); then exit 0; fi
 
 install="apt-get update && apt-get install -y --no-install-recommends ${needed[*]}"
 if ((EUID != 0)); then
-  echo "setup: ${#needed[@]} Debian packages are missing. Run this line as root, then the same command again:" >&2
+  echo "setup: ${#needed[@]} Debian packages are missing. Run this command as root, then repeat this one:" >&2
   echo "$install" >&2
   exit 1
 fi
@@ -79,11 +79,11 @@ trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
 if ! { apt-get update && apt-get install -y --no-install-recommends "${needed[@]}"; } >"$log" 2>&1 </dev/null; then
   cat "$log" >&2
-  echo "setup: the packages could not be installed (see above). The line to repeat as root: $install" >&2
+  echo "setup: the packages could not be installed (see above). Repeat as root: $install" >&2
   exit 1
 fi
 mapfile -t needed < <(missing)
 if ((${#needed[@]} > 0)); then
-  echo "setup: apt-get reported success, yet these are not installed: ${needed[*]}" >&2
+  echo "setup: apt-get reported success, but these are not installed: ${needed[*]}" >&2
   exit 1
 fi

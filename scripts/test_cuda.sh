@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of build/cuda that need a GPU, in one process. Where none can be used it says how many were skipped, and
-# why.
+# Runs the tests of build/cuda that need a GPU, in one process. Without a usable GPU it prints how many were
+# skipped, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every way in which a run is tried to be made to lose something (docs/reliability.md): all.sh BUILD_FOLDER [SEED]
+# Runs all fault-injection tests (docs/reliability.md): all.sh BUILD_FOLDER [SEED]
 # Takes minutes. Works in memory where it can: a process that dies leaves its files to the system, wherever they lie.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,7 +8,7 @@ build=$1
 seed=${2:-$(date +%s)}
 if [[ -z ${TMPDIR:-} && -w /dev/shm ]]; then export TMPDIR=/dev/shm; fi
 
-echo "reliability: killed, and failed, at every call of a save"
+echo "reliability: kills and failures at every call of a save"
 WITAN_RELIABILITY=all "$build/tests/test_reliability" --gtest_brief=1
 echo "reliability: truncation at every byte, 10,000 flipped bits, every layout to every other, full disks"
 "$build/tests/test_checkpoint" --gtest_brief=1 --gtest_filter='Store.Every*:*Layouts*:Save.*'

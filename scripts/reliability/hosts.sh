@@ -2,10 +2,10 @@
 # A job on four hosts: network namespaces with an address and a host name each, joined by a switch, on one machine.
 #   scripts/reliability/hosts.sh WITAN
 # 1. It computes what threads of one process compute, to the bit.
-# 2. Whoever does not know the job's secret, or speaks no word of its language, changes nothing.
+# 2. Processes that do not know the job's secret, or send noise, have no effect.
 # 3. The ranks of a step send what `witan plan` says: bytes counted at the hosts' network interfaces.
-# 4. A host that is cut off, a network that falls in two, a process that is stopped or killed: all others end within 5 s
-#    of the deadline, none with exit code 0, and the job goes on from its last checkpoint to the same end.
+# 4. After a host is disconnected, the network is split, or a process is stopped or killed, all others end within 5 s of
+#    the timeout, none with exit code 0, and the job resumes from its last checkpoint to the same end.
 # Needs root (skipped otherwise). Nothing leaves the machine: the namespaces have no way out.
 # shellcheck disable=SC2016  # what inner shells expand
 set -euo pipefail

@@ -2,7 +2,7 @@
 # Kills a run of four ranks at random times (SIGKILL), starts it again each time, and compares its end with that of a
 # run that was never disturbed: every shard of the last checkpoint, every loss and gradient norm of metrics.jsonl.
 #   scripts/reliability/kill_run.sh WITAN [KILLS [SEED]]
-# Runs that come to their end before all kills are made are compared, and begun anew.
+# Runs that finish before all kills are made are compared, and a new one is started.
 set -euo pipefail
 
 witan=$(realpath "$1")
@@ -44,14 +44,14 @@ while ((made < kills)); do
   elif ((code == 0)); then
     trajectory killed >"$work/killed"
     if ! cmp "$work/whole" "$work/killed"; then
-      echo "kill_run: after $made kills (seed $seed) a run ended otherwise than the undisturbed one" >&2
+      echo "kill_run: after $made kills (seed $seed) the results of a run differ from the undisturbed one" >&2
       exit 1
     fi
     runs=$((runs + 1))
     rm -rf "$work/runs/killed"
   else
     cat "$work/said" >&2
-    echo "kill_run: after $made kills (seed $seed) the run did not go on: exit code $code" >&2
+    echo "kill_run: after $made kills (seed $seed) the run did not resume: exit code $code" >&2
     exit 1
   fi
 done
@@ -61,5 +61,5 @@ if [[ -d $work/runs/killed ]]; then
   cmp "$work/whole" "$work/killed"
   runs=$((runs + 1))
 fi
-echo "kill_run: $made kills in $starts starts ($idle of them before a step was made), $(($(date +%s) - begun)) s;" \
+echo "kill_run: $made kills in $starts starts ($idle of them before the first step), $(($(date +%s) - begun)) s;" \
   "$runs runs ended bit for bit as the undisturbed one"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Loses a rank of a job of four processes at random times: killed (SIGKILL) or stopped (SIGSTOP). All others must end
-# within 5 s of the deadline, none of them with exit code 0, all with the lost rank as the cause; and started again, the
-# job must go on from its last checkpoint to the end of one that was never disturbed.
+# Kills (SIGKILL) or stops (SIGSTOP) a rank of a job of four processes at random times. All others must end within 5 s
+# of the timeout, none of them with exit code 0, all with the failed rank as the cause; when started again, the job must
+# resume from its last checkpoint to the end of one that was never disturbed.
 #   scripts/reliability/lose_ranks.sh WITAN [TIMES [SEED [FLAGS...]]]
-# FLAGS: the layout; experts divided by 2 and replicated twice, if there are none.
+# FLAGS: the layout; by default expert parallelism 2 and two replicas.
 set -euo pipefail
 
 witan=$(realpath "$1")
@@ -80,7 +80,7 @@ while ((killed + stopped < times)); do
     if [[ -z $cause ]]; then give_up "rank $rank does not name rank $victim, which was lost ($signal)"; fi
     causes+="$cause"$'\n'
   done
-  if (((killed + stopped) % 25 == 0)); then echo "lose_ranks: $((killed + stopped)) losses"; fi
+  if (((killed + stopped) % 25 == 0)); then echo "lose_ranks: $((killed + stopped)) failures"; fi
 done
 if [[ -d $work/runs/lost ]]; then
   whole_job lost

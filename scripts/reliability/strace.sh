@@ -3,7 +3,7 @@
 #   scripts/reliability/strace.sh WITAN TEST_RELIABILITY
 # 1. The calls at which tests/reliability kills and fails a save are all the calls that change files there.
 # 2. The real program is killed at the n-th mkdir, fsync, rename, unlink …  of every thread, for every n, and fails there
-#    with ENOSPC and EIO; its run always goes on, to the end of the run that was never disturbed.
+#    with ENOSPC and EIO; its run always resumes, to the end of a run that was never disturbed.
 set -euo pipefail
 
 if ! command -v strace >/dev/null || ! strace -o /dev/null true 2>/dev/null; then
@@ -28,7 +28,7 @@ grep '^call ' "$work/listed" | awk '{ print $2 }' | counted >"$work/seen"
 awk '/"begin/ { on = 1 } /"call / { on = 0 } on && /\/now\/run\/checkpoints/ && !/resumed>/' "$work/trace" |
   sed -E 's/^[0-9]+ +([a-z0-9]+)\(.*/\1/' | counted >"$work/kernel"
 if ! diff "$work/kernel" "$work/seen" >&2; then
-  echo "strace: the kernel (<) saw other calls than those at which the tests kill and fail (>)" >&2
+  echo "strace: the kernel (<) saw other calls than those at which the tests inject faults (>)" >&2
   exit 1
 fi
 echo "strace: the tests see every call of a save that changes files: $(paste -sd ' ' "$work/seen")"
@@ -76,16 +76,16 @@ while read -r name most; do
       codes+="$fault:$code"$'\n'
       if ! "${train[@]}" --runs-folder "$work/runs" --train-iters 6 >"$work/said" 2>&1; then
         cat "$work/said" >&2
-        echo "strace: after $fault in $name $i the run does not go on" >&2
+        echo "strace: after $fault in $name $i the run does not resume" >&2
         exit 1
       fi
       if ! shards "$work/runs" | cmp - "$work/whole"; then
-        echo "strace: after $fault in $name $i the run ended otherwise than the undisturbed one" >&2
+        echo "strace: after $fault in $name $i the results of the run differ from the undisturbed one" >&2
         exit 1
       fi
       hits=$((hits + 1))
     done
   done
 done <"$work/most"
-echo "strace: $hits faults of $(paste -sd ';' "$work/most"); every run went on to the undisturbed end"
+echo "strace: $hits faults of $(paste -sd ';' "$work/most"); every run resumed to the undisturbed end"
 echo -n "$codes" | sort | uniq -c | awk '{ print "strace:   " $2 ", " $1 " times" }'
