@@ -55,7 +55,8 @@ TEST(Cluster, CeilingsAreThoseThatKernelsReach) {
   EXPECT_DOUBLE_EQ(c.copy_bytes, 0.9 * 3.35e12);
   EXPECT_DOUBLE_EQ(cluster().ceilings({"float32", 1, 1}).fma_flops, 0.8 * 67e12);
   const auto refused = message_of<ConfigError>([] { cluster().ceilings({"float64", 1, 1}); });
-  EXPECT_NE(refused.find("no time is known for dtype = float64; take float32 or bfloat16"), std::string::npos);
+  EXPECT_NE(refused.find("the data sheet has no speed for dtype = float64; use float32 or bfloat16"),
+            std::string::npos);
 }
 
 TEST(Cluster, KnowsGpusByName) {

@@ -98,8 +98,8 @@ TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
                                   HasSubstr("299 MiB are free"), HasSubstr("Free 1.00 MiB"), HasSubstr("--keep-last 1"),
                                   HasSubstr("--runs-folder")));
   EXPECT_THAT(refusal(150), AllOf(HasSubstr("Free 150 MiB"), Not(HasSubstr("--keep-last")))) << "two at the least";
-  EXPECT_THAT(refusal(99), AllOf(HasSubstr("not one could be saved"), HasSubstr("Free 1.00 MiB")));
-  EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("not one could be saved"));
+  EXPECT_THAT(refusal(99), AllOf(HasSubstr("so that none could be saved"), HasSubstr("Free 1.00 MiB")));
+  EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("so that none could be saved"));
   EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {400, 2}, "runs/mine", 100 * kMiB));
   config.keep_last = 5;
   EXPECT_THAT(refusal(250, {400, 2}), AllOf(HasSubstr("300 MiB more"), HasSubstr("--keep-last 3)")))

@@ -34,18 +34,18 @@ std::string text_of(const RunConfig& config) {
 TEST(DivisionText, NamesWhatIsDividedOverWhichAxes) {
   EXPECT_EQ(text_of(config_of({"no_shard"})), "");
   EXPECT_EQ(text_of(config_of({"optim"})),
-            "ZeRO-1 (optim): the optimizer is divided over shard (8 ranks), those of experts over expert_shard (4)");
+            "ZeRO-1 (optim): the optimizer is sharded over shard (8 ranks), those of experts over expert_shard (4)");
   EXPECT_EQ(text_of(config_of({"optim_grads", 8, 1, 2})),
-            "ZeRO-2 (optim_grads): gradients and optimizer are divided over shard (4 ranks), those of experts over "
+            "ZeRO-2 (optim_grads): gradients and optimizer are sharded over shard (4 ranks), those of experts over "
             "expert_shard (4)");
   EXPECT_EQ(text_of(config_of({.strategy = "optim_grads_params", .expert = 8})),
-            "FSDP (optim_grads_params): values, gradients and optimizer are divided over shard (8 ranks); experts are "
-            "whole, as expert_shard has one rank");
+            "FSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (8 ranks); experts are "
+            "not sharded, since expert_shard has one rank");
   EXPECT_EQ(text_of(config_of({"optim_grads_params", 8, 2})),
-            "HSDP (optim_grads_params): values, gradients and optimizer are divided over shard (4 ranks), those of "
-            "experts over expert_shard (2); each of 2 replicas holds all of it");
+            "HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (4 ranks), those of "
+            "experts over expert_shard (2); each of 2 replicas holds all shards");
   EXPECT_EQ(text_of(config_of({.strategy = "optim_grads_params", .ranks = 2, .tensor = 2})),
-            "FSDP (optim_grads_params): nothing is divided, as the shard axes have one rank each");
+            "FSDP (optim_grads_params): nothing is sharded, since the shard axes have one rank each");
 }
 
 // All ranks are alike, so that a rank keeps its share of what it computes with, give or take the chunks of a cut.
@@ -75,7 +75,7 @@ TEST(LayoutJson, SaysWhatThePageSays) {
   EXPECT_EQ(json["mesh"]["replicate"], 2);
   EXPECT_EQ(json["mesh"]["shard"], 4);
   EXPECT_EQ(json["mesh_of_experts"]["expert_shard"], 2);
-  EXPECT_EQ(json["divided"], text_of(config));
+  EXPECT_EQ(json["sharded"], text_of(config));
   const auto& experts = json["parameters"].back()["name"] == "final_norm.weight" ? *(json["parameters"].end() - 2)
                                                                                  : json["parameters"].back();
   EXPECT_EQ(experts["name"], "layers.1.moe.experts.down_proj");
@@ -83,8 +83,8 @@ TEST(LayoutJson, SaysWhatThePageSays) {
   EXPECT_EQ(experts["local_shape"], nlohmann::json({4, 32, 24}));
   EXPECT_EQ(experts["placements"],
             nlohmann::json({{"expert_replicate", "Replicate(own uses)"}, {"expert", "Shard(0)"}}));
-  EXPECT_EQ(experts["divided"], nlohmann::json({"values", "gradients", "optimizer"}));
-  EXPECT_EQ(experts["divided_over"], nlohmann::json({"expert_shard"}));
+  EXPECT_EQ(experts["sharded"], nlohmann::json({"values", "gradients", "optimizer"}));
+  EXPECT_EQ(experts["sharded_over"], nlohmann::json({"expert_shard"}));
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
   config.parallel.num_distributed_optimizer_instances = 2;
   EXPECT_EQ(format_layout(config), R"(Layout of 8 ranks
   mesh           replicate 2 x shard 4
-  of experts     expert_replicate 2 x expert_shard 2 x expert 2
-  divided        ZeRO-1 (optim): the optimizer is divided over shard (4 ranks), those of experts over expert_shard (2); each of 2 replicas holds all of it
-                 rank 0 keeps 11.2 K of the 27.2 K elements that it divides with others
+  expert mesh    expert_replicate 2 x expert_shard 2 x expert 2
+  sharded        ZeRO-1 (optim): the optimizer is sharded over shard (4 ranks), those of experts over expert_shard (2); each of 2 replicas holds all shards
+                 rank 0 holds 11.2 K of the 27.2 K elements that it shards with other ranks
 
 Groups of rank 0
   replicate x shard                0 1 2 3 4 5 6 7
@@ -30,34 +30,34 @@ Groups of rank 0
 
 Parameters -> what rank 0 has of them, and how ranks hold them
   embedding
-    weight                    [61, 32]                           Replicate on replicate, shard; optimizer divided over shard
+    weight                    [61, 32]                           Replicate on replicate, shard; optimizer sharded over shard
   layers
     0 … 1
       attention_norm
-        weight                [32]                               Replicate on replicate, shard; optimizer divided over shard
+        weight                [32]                               Replicate on replicate, shard; optimizer sharded over shard
       attention
         q_proj
-          weight              [32, 32]                           Replicate on replicate, shard; optimizer divided over shard
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer sharded over shard
         k_proj, v_proj
-          weight              [16, 32]                           Replicate on replicate, shard; optimizer divided over shard
+          weight              [16, 32]                           Replicate on replicate, shard; optimizer sharded over shard
         o_proj
-          weight              [32, 32]                           Replicate on replicate, shard; optimizer divided over shard
+          weight              [32, 32]                           Replicate on replicate, shard; optimizer sharded over shard
       mlp_norm
-        weight                [32]                               Replicate on replicate, shard; optimizer divided over shard
+        weight                [32]                               Replicate on replicate, shard; optimizer sharded over shard
       moe
         router
-          weight              [8, 32]                            Replicate on replicate, shard; optimizer divided over shard
+          weight              [8, 32]                            Replicate on replicate, shard; optimizer sharded over shard
         experts
-          gate_up_proj        [8, 48, 32] -> [4, 48, 32]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer divided over expert_shard
-          down_proj           [8, 32, 24] -> [4, 32, 24]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer divided over expert_shard
+          gate_up_proj        [8, 48, 32] -> [4, 48, 32]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer sharded over expert_shard
+          down_proj           [8, 32, 24] -> [4, 32, 24]         Replicate on expert_replicate, expert_shard; Shard(0) on expert; optimizer sharded over expert_shard
   final_norm
-    weight                    [32]                               Replicate on replicate, shard; optimizer divided over shard
+    weight                    [32]                               Replicate on replicate, shard; optimizer sharded over shard
 
-In words
-  Replicate on an axis: each of its ranks holds all that is shown
-  Shard(d) on an axis: each of its ranks holds an equal part of dim d, counted from 0
-  divided over axes: laid end to end with others in one buffer, which is cut into a part for each rank, as equal as
-    can be, wherever in a matrix that falls. Values that are divided are gathered while their block computes
+Legend
+  Replicate on an axis: each of its ranks holds a full copy of what is shown
+  Shard(d) on an axis: each of its ranks holds an equal slice of dim d, counted from 0
+  sharded over axes: concatenated with others into one flat buffer, which is split into one shard per rank, as evenly
+    as possible and regardless of row boundaries. Sharded values are all-gathered while their block computes
 )");
 }
 
@@ -74,8 +74,8 @@ TEST(LayoutPage, DividedValuesAreShards) {
   config.parallel.use_distributed_optimizer = false;
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
   const std::string page = format_layout(config);
-  EXPECT_NE(page.find(" values, gradients, optimizer divided over shard\n"), std::string::npos) << page;
-  EXPECT_NE(page.find("Shard(0) on expert; values, gradients, optimizer divided over expert_shard\n"),
+  EXPECT_NE(page.find(" values, gradients, optimizer sharded over shard\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("Shard(0) on expert; values, gradients, optimizer sharded over expert_shard\n"),
             std::string::npos)
       << page;
 }

@@ -234,10 +234,10 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);
   EXPECT_EQ(processes.ranks[0].sent.at("expert").count("push_rows"), 0u);
   const std::string page = format_plan(processes, 0, std::nullopt);
-  for (const char* words : {"a step is eager, because rows of experts are exchanged over NCCL",
-                            "processes do not reach each other's memory", "No time is predicted"})
+  for (const char* words : {"the step is eager, because rows of experts are exchanged over NCCL",
+                            "processes cannot access each other's memory", "No time is predicted"})
     EXPECT_NE(page.find(words), std::string::npos) << words << " is missing in\n" << page;
-  EXPECT_NE(format_plan(threads, 0, std::nullopt).find("a step is recorded as one graph\n"), std::string::npos);
+  EXPECT_NE(format_plan(threads, 0, std::nullopt).find("the step is captured as one CUDA graph\n"), std::string::npos);
   EXPECT_NE(plan_json(processes, 0, std::nullopt).find("\"exchange\": \"NCCL\""), std::string::npos);
 }
 
@@ -278,7 +278,7 @@ TEST(Plan, PrintsCountsPartsMemoryAndTraffic) {
   const std::string page = format_plan(plan, 2 * plan.resident_bytes(), std::nullopt);
   for (const char* word :
        {"exact", "active for one token", "as Megatron-LM counts", "experts", "attention", "router", "optimizer",
-        "weights", "arena", "all_to_all", "all_reduce", "reserve for all else", "usable"})
+        "weights", "arena", "all_to_all", "all_reduce", "reserve for everything else", "usable"})
     EXPECT_NE(page.find(word), std::string::npos) << word << " is missing in\n" << page;
   EXPECT_EQ(page.find("IT DOES NOT FIT"), std::string::npos);
   EXPECT_NE(format_memory(plan, plan.resident_bytes() - 1).find("IT DOES NOT FIT"), std::string::npos);

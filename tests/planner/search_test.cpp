@@ -133,8 +133,8 @@ TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
   const std::string page = page_of(result, options);
   for (const std::string& piece : {std::string("4 GPUs of h100, 3.00 GiB a GPU"), mesh_text(result.best.front().config),
                                    cat(result.considered), std::string("considered"), std::string("impossible ("),
-                                   std::string("tokens/s/GPU"), std::string("beside the flags of this call"),
-                                   std::string("witan train --ranks 4"), std::string("they are no measurement")})
+                                   std::string("tokens/s/GPU"), std::string("as flags to add to this command"),
+                                   std::string("witan train --ranks 4"), std::string("not measurements")})
     EXPECT_NE(page.find(piece), std::string::npos) << piece << " is missing in\n" << page;
   const auto json = nlohmann::json::parse(search_json(result, moe_config(), options));
   EXPECT_EQ(json["best"].size(), result.best.size());
@@ -149,8 +149,7 @@ TEST(Search, SaysWhatComesNearestWhereNothingFits) {
   ASSERT_FALSE(result.near.empty());
   EXPECT_TRUE(std::ranges::is_sorted(result.near, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); }));
   const std::string page = page_of(result, options);
-  for (const char* piece :
-       {"Nothing fits into 1.27 GiB a GPU. What comes nearest needs", "What does not fit, but nearly"})
+  for (const char* piece : {"No layout fits in 1.27 GiB per GPU. The nearest layout needs", "Layouts that nearly fit"})
     EXPECT_NE(page.find(piece), std::string::npos) << page;
 }
 

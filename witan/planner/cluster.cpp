@@ -48,8 +48,9 @@ const GpuModel& find_gpu(std::string_view name) {
 }
 
 Ceilings Cluster::ceilings(const Load& load) const {
-  require<ConfigError>(load.dtype != "float64", "--gpu ", gpu.name,
-                       ": no time is known for dtype = float64; take float32 or bfloat16, or leave --gpu out");
+  require<ConfigError>(
+      load.dtype != "float64", "--gpu ", gpu.name,
+      ": the data sheet has no speed for dtype = float64; use float32 or bfloat16, or leave --gpu out");
   Ceilings ceilings;
   ceilings.load = load;
   ceilings.load.gpu = gpu.name;

@@ -50,9 +50,9 @@ void require_disk(const TrainConfig& config, int64_t bytes, const DiskState& sta
                   uint64_t free) {
   const auto size = [](double count) { return format_bytes(count); };
   const auto each = static_cast<double>(bytes), have = static_cast<double>(free);
-  const char* elsewhere = "let runs live on another disk (--runs-folder FOLDER)";
+  const char* elsewhere = "store runs on another disk (--runs-folder FOLDER)";
   require<DiskFullError>(have >= each, folder.string(), ": a checkpoint of this run takes ", size(each), ", and ",
-                         size(have), " are free on that disk: not one could be saved. Free ", size(each - have),
+                         size(have), " are free on that disk, so that none could be saved. Free ", size(each - have),
                          ", or ", elsewhere);
   const int64_t more = more_checkpoints(config, state);
   const double needed = static_cast<double>(more) * each;
@@ -60,12 +60,12 @@ void require_disk(const TrainConfig& config, int64_t bytes, const DiskState& sta
   TrainConfig fewer = config;  // the most that fit
   fewer.keep_last = std::max<int64_t>(static_cast<int64_t>(have / each) + state.checkpoints - 1, 1);
   const bool fits = static_cast<double>(more_checkpoints(fewer, state)) * each <= have;
-  throw DiskFullError(
-      cat(folder.string(), ": the run keeps ", counted(config.keep_last, "checkpoint"), " of ", size(each),
-          " and writes the next one beside them: ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ",
-          size(have), " are free on that disk. Free ", size(needed - have),
-          fits && fewer.keep_last < config.keep_last ? cat(", keep fewer (--keep-last ", fewer.keep_last, ")") : "",
-          ", or ", elsewhere));
+  throw DiskFullError(cat(
+      folder.string(), ": the run keeps ", counted(config.keep_last, "checkpoint"), " of ", size(each),
+      " and writes the next one before it deletes the oldest: it needs ", size(needed),
+      state.checkpoints > 0 ? " more" : "", ", and ", size(have), " are free on that disk. Free ", size(needed - have),
+      fits && fewer.keep_last < config.keep_last ? cat(", keep fewer (--keep-last ", fewer.keep_last, ")") : "",
+      ", or ", elsewhere));
 }
 
 uint64_t free_bytes_for(const fs::path& folder) {

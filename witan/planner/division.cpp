@@ -59,13 +59,13 @@ std::string division_text(const RunConfig& config, const Layout& layout) {
   const bool moe = config.model.moe.num_experts > 0, dense = layout.owners(false) > 1,
              experts = moe && layout.owners(true) > 1;
   std::string text = name_of(layout) + ": ";
-  if (!dense && !experts) return text + "nothing is divided, as the shard axes have one rank each";
+  if (!dense && !experts) return text + "nothing is sharded, since the shard axes have one rank each";
   text += subject(things_of(layout.sharding()));
-  if (dense) text += cat(" divided ", over(false), " ranks)", experts ? ", those of experts " + over(true) + ")" : "");
-  if (!dense) text += cat(" divided of experts alone, ", over(true), " ranks)");
-  if (dense && moe && !experts) text += "; experts are whole, as expert_shard has one rank";
+  if (dense) text += cat(" sharded ", over(false), " ranks)", experts ? ", those of experts " + over(true) + ")" : "");
+  if (!dense) text += cat(" sharded for experts only, ", over(true), " ranks)");
+  if (dense && moe && !experts) text += "; experts are not sharded, since expert_shard has one rank";
   if (const int replicas = layout.mesh().size(Axis::replicate); replicas > 1)
-    text += cat("; each of ", replicas, " replicas holds all of it");
+    text += cat("; each of ", replicas, " replicas holds all shards");
   return text;
 }
 

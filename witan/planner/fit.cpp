@@ -152,15 +152,15 @@ void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes, cons
   const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
   std::string message = cat("the run does not fit: it needs ", bytes_text(needed),
                             plan.on_gpu ? " of each GPU (arena " : " (arenas ", bytes_text(needed - reserve),
-                            ", all else ", bytes_text(reserve), "), and ", bytes_text(bytes), " are usable. ");
+                            ", reserve ", bytes_text(reserve), "), but only ", bytes_text(bytes), " are usable. ");
   if (const auto nearest = nearest_fitting(config, bytes, options))
-    message +=
-        cat(nearest->same_result ? "The same training fits with " : "What fits trains otherwise: ", nearest->flags(),
-            " (", bytes_text(nearest->needed_bytes), ")");
+    message += cat(nearest->same_result ? "The same training fits with "
+                                        : "The nearest configuration that fits trains differently: ",
+                   nearest->flags(), " (", bytes_text(nearest->needed_bytes), ")");
   else
     message +=
-        cat("No layout, recomputation or smaller batch makes it fit: fewer num_layers or num_experts, or a "
-            "smaller hidden_size or ffn_hidden_size, need less; `witan plan` shows what takes how much");
+        cat("No layout, recomputation or smaller batch makes it fit: reduce num_layers, num_experts, hidden_size or "
+            "ffn_hidden_size; `witan plan` shows what needs how much memory");
   throw OutOfMemoryError(message);
 }
 

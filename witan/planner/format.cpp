@@ -72,8 +72,8 @@ std::string sent_section(const Plan& plan) {
         sum.all += bytes * static_cast<double>(rank.ranks.size());
       }
   if (sums.empty()) return "";
-  std::string out = fmt::format("\nSent in one step\n  {:<32} {:<22} {:>14} {:>14}\n", "axis", "operation",
-                                "most of a rank", "of all ranks");
+  std::string out = fmt::format("\nCommunication in one step\n  {:<32} {:<22} {:>14} {:>14}\n", "axis", "operation",
+                                "busiest rank", "all ranks");
   for (const auto& [what, sum] : sums)
     out += fmt::format("  {:<32} {:<22} {:>14} {:>14}\n", what.first, what.second, format_bytes(sum.most),
                        format_bytes(sum.all));
@@ -82,15 +82,15 @@ std::string sent_section(const Plan& plan) {
 
 std::string pipeline_section(const Plan& plan) {
   if (plan.stages.size() == 1) return "";
-  return fmt::format("\nPipeline of {} stages, {} micro-batches: they wait for {:.1f} % of their work\n",
+  return fmt::format("\nPipeline of {} stages, {} micro-batches: bubble {:.1f} % of the computation\n",
                      plan.stages.size(), plan.micro_batches, 100 * plan.bubble) +
          format_stages(plan.stages);
 }
 
 std::string gpu_section(const Plan& plan) {
   if (!plan.on_gpu) return "";
-  std::string out = cat("\nOn GPUs\n  a step is ", format_recording(plan), "\n");
-  if (plan.exchanges_rows) out += cat("  rows of experts ", format_exchange(plan), "\n");
+  std::string out = cat("\nOn GPUs\n  the step is ", format_recording(plan), "\n");
+  if (plan.exchanges_rows) out += cat("  tokens for experts ", format_exchange(plan), "\n");
   return out;
 }
 
@@ -98,19 +98,19 @@ std::string pools_note(const Plan& plan) {
   if (!worth_a_note(plan)) return "";
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
-      "  activations are the worst case of dropless routing, {}: rows spread evenly\n"
-      "  would take {} of {}. --moe-expert-capacity-factor bounds them, --recompute-granularity keeps\n"
-      "  one layer's at a time\n",
-      plan.on_gpu ? "which a GPU holds for good" : "of which a CPU touches what rows reach",
+      "  activations are planned for the worst case of dropless routing, {}:\n  with balanced experts they would take "
+      "{} of {}. --moe-expert-capacity-factor bounds them, and\n  --recompute-granularity full stores those of one "
+      "layer at a time\n",
+      plan.on_gpu ? "which a GPU always reserves" : "of which a CPU only touches what is used",
       bytes(*plan.balanced_activations), bytes(plan.ranks.front().tags.at("activations")));
 }
 
 std::string time_section(const Plan& plan, const Timing& timing) {
   const StepTime& step = timing.step;
-  std::string out = fmt::format(
-      "\nTime, predicted\n  a step {}, {} tokens/s; {} steps and the looks at held-out text: {}\n  of a step:",
-      format_duration(step.seconds), format_count(static_cast<double>(plan.tokens_per_step) / step.seconds),
-      timing.steps, format_duration(timing.run_seconds));
+  std::string out =
+      fmt::format("\nPredicted time\n  a step {}, {} tokens/s; {} steps with their evaluations: {}\n  of a step:",
+                  format_duration(step.seconds), format_count(static_cast<double>(plan.tokens_per_step) / step.seconds),
+                  timing.steps, format_duration(timing.run_seconds));
   std::vector<std::pair<std::string, double>> sorted(step.parts.begin(), step.parts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   const char* separator = " ";
@@ -126,7 +126,7 @@ std::string time_section(const Plan& plan, const Timing& timing) {
 }
 
 std::string disk_section(const Plan& plan) {
-  return fmt::format("\nDisk\n  a checkpoint {}; those that are kept and the one being written {}\n",
+  return fmt::format("\nDisk\n  a checkpoint {}; the checkpoints that are kept and the one being written {}\n",
                      format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes));
 }
 
@@ -145,7 +145,7 @@ std::string text_of(const StageLayers& stage) {
 }  // namespace
 
 std::string format_assumption(int64_t vocabulary) {
-  return fmt::format("vocabulary: {} entries are assumed, as no tokenizer is there yet (--tokenizer-vocab-size)",
+  return fmt::format("vocabulary: {} tokens are assumed, since there is no tokenizer yet (--tokenizer-vocab-size)",
                      fmt::group_digits(vocabulary));
 }
 
@@ -158,13 +158,13 @@ std::string format_stages(const std::vector<StageLayers>& stages) {
 
 std::string format_recording(const Plan& plan) {
   const std::string why = plan.why_eager();
-  return why.empty() ? "recorded as one graph" : "eager, because " + why;
+  return why.empty() ? "captured as one CUDA graph" : "eager, because " + why;
 }
 
 std::string format_exchange(const Plan& plan) {
-  if (plan.peers) return "go straight into the memory of the GPU that has the expert";
-  return cat("go over NCCL: ", plan.processes ? "ranks that are processes" : "these GPUs",
-             " do not reach each other's memory");
+  if (plan.peers) return "are written directly into the memory of the expert's GPU";
+  return cat("are exchanged with NCCL: ", plan.processes ? "ranks in different processes" : "these GPUs",
+             " cannot access each other's memory");
 }
 
 namespace {
@@ -205,7 +205,7 @@ std::vector<Row> rows_of(const Plan& plan) {
 }  // namespace
 
 std::string format_memory(const Plan& plan, int64_t usable) {
-  std::string out = "\nMemory of each rank: the most that each kind takes, and the arena that holds them\n";
+  std::string out = "\nMemory of each rank: peak by kind, and the arena that holds all of them\n";
   std::vector<Row> rows = rows_of(plan);
   size_t width = 6;
   for (const Row& row : rows) width = std::max(width, row.label.size());
@@ -218,25 +218,26 @@ std::string format_memory(const Plan& plan, int64_t usable) {
     out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank->arena_bytes)));
   }
   if (!std::ranges::all_of(plan.ranks, &RankPlan::exact))
-    out += "  of ranks that share a line the one that owns most was planned; the others need no more\n";
+    out += "  of ranks that share a row the one with the largest shard was planned; the others need no more\n";
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;
-  out += fmt::format("  {} {} + reserve for all else {} = {}",
-                     plan.on_gpu   ? "of each GPU: arena"
-                     : plan.spread ? "of each rank: arena"
+  out += fmt::format("  {} {} + reserve for everything else {} = {}",
+                     plan.on_gpu   ? "each GPU: arena"
+                     : plan.spread ? "each rank: arena"
                                    : "arenas",
                      bytes(plan.needed_bytes() - reserve), bytes(reserve), bytes(plan.needed_bytes()));
   if (usable > 0)
     out += fmt::format(" of {} usable{}", bytes(usable), plan.needed_bytes() > usable ? ": IT DOES NOT FIT" : "");
-  return out + (plan.on_gpu && !plan.spread ? cat("\n  of the host: ", bytes(plan.resident_bytes()), "\n") : "\n");
+  return out + (plan.on_gpu && !plan.spread ? cat("\n  host memory: ", bytes(plan.resident_bytes()), "\n") : "\n");
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
   return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + pools_note(plan) +
          disk_section(plan) + pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
-         (timing        ? time_section(plan, *timing)
-          : plan.on_gpu ? "\nNo time is predicted: it comes from ceilings of the GPUs themselves, and fewer are here\n"
-                        : "");
+         (timing ? time_section(plan, *timing)
+          : plan.on_gpu
+              ? "\nNo time is predicted: that needs ceilings measured on the GPUs, and this machine has fewer of them\n"
+              : "");
 }
 
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {

@@ -68,7 +68,7 @@ std::string text_of(const std::vector<Node>& nodes, int depth) {
   return text;
 }
 
-// "Replicate on replicate; Shard(0) on tensor; values, gradient and optimizer divided over shard"
+// "Replicate on replicate; Shard(0) on tensor; values, gradient and optimizer sharded over shard"
 std::string text_of(const HeldParameter& held, const Layout& layout) {
   std::vector<std::pair<std::string, std::string>> kinds;  // placement, axes
   for (const auto& [axis, placement] : held.placements) {
@@ -84,27 +84,26 @@ std::string text_of(const HeldParameter& held, const Layout& layout) {
   const auto things = divided_things(layout, held.expert);
   if (!things.empty())
     text +=
-        fmt::format("{}{} divided over {}", text.empty() ? "" : "; ", fmt::join(things, ", "), describe(held.owners));
+        fmt::format("{}{} sharded over {}", text.empty() ? "" : "; ", fmt::join(things, ", "), describe(held.owners));
   return text;
 }
 
-// What the words of the lines above it mean, of those that they use.
+// Explains the terms that `lines` use.
 std::string legend(const std::string& lines) {
   const std::pair<const char*, const char*> kWords[] = {
-      {"Replicate on ", "  Replicate on an axis: each of its ranks holds all that is shown\n"},
-      {"Shard(", "  Shard(d) on an axis: each of its ranks holds an equal part of dim d, counted from 0\n"},
-      {"divided over ",
-       "  divided over axes: laid end to end with others in one buffer, which is cut into a part for each rank, as "
-       "equal as\n"
-       "    can be, wherever in a matrix that falls. Values that are divided are gathered while their block "
+      {"Replicate on ", "  Replicate on an axis: each of its ranks holds a full copy of what is shown\n"},
+      {"Shard(", "  Shard(d) on an axis: each of its ranks holds an equal slice of dim d, counted from 0\n"},
+      {"sharded over ",
+       "  sharded over axes: concatenated with others into one flat buffer, which is split into one shard per rank, as "
+       "evenly\n    as possible and regardless of row boundaries. Sharded values are all-gathered while their block "
        "computes\n"}};
   std::string text;
   for (const auto& [word, meaning] : kWords)
     if (lines.find(word) != std::string::npos) text += meaning;
-  return text.empty() ? "" : "\nIn words\n" + text;
+  return text.empty() ? "" : "\nLegend\n" + text;
 }
 
-// "rank 0 keeps 12.1 K of the 48.6 K elements that are divided"
+// "rank 0 holds 12.1 K of the 48.6 K elements that it shards with other ranks"
 std::string kept_text(const std::vector<HeldParameter>& parameters) {
   int64_t kept = 0, all = 0;
   for (const HeldParameter& one : parameters) {
@@ -112,7 +111,7 @@ std::string kept_text(const std::vector<HeldParameter>& parameters) {
     kept += one.kept;
     all += one.local.elements();
   }
-  return fmt::format("rank 0 keeps {} of the {} elements that it divides with others",
+  return fmt::format("rank 0 holds {} of the {} elements that it shards with other ranks",
                      format_count(static_cast<double>(kept)), format_count(static_cast<double>(all)));
 }
 
@@ -134,9 +133,9 @@ std::string format_layout(const RunConfig& config, std::optional<int64_t> assume
   const Mesh& mesh = layout.mesh();
   std::string text = fmt::format("Layout of {} rank{}\n  mesh           {}\n", layout.world_size(),
                                  layout.world_size() == 1 ? "" : "s", sizes_of(mesh, kDenseAxes));
-  if (config.model.moe.num_experts > 0) text += fmt::format("  of experts     {}\n", sizes_of(mesh, kExpertAxes));
+  if (config.model.moe.num_experts > 0) text += fmt::format("  expert mesh    {}\n", sizes_of(mesh, kExpertAxes));
   if (const std::string divided = division_text(config, layout); !divided.empty())
-    text += cat("  divided        ", divided, "\n");
+    text += cat("  sharded        ", divided, "\n");
   const std::vector<HeldParameter> parameters = held_parameters(config, layout);
   if (std::ranges::any_of(parameters, [](const HeldParameter& one) { return !one.owners.empty(); }))
     text += cat("                 ", kept_text(parameters), "\n");
@@ -156,7 +155,7 @@ std::string format_layout(const RunConfig& config, std::optional<int64_t> assume
                     text_of(one, layout)));
   const std::string lines = text_of(root.children, 1);
   return text +
-         fmt::format("\nParameters -> what rank 0{} has of them, and how ranks hold them\n",
+         fmt::format("\nParameters: shape -> local shape on rank 0{}, and placement on the mesh\n",
                      stages.size() > 1 ? " of their stage" : "") +
          lines + (assumed_vocabulary ? cat("  ", format_assumption(*assumed_vocabulary), "\n") : "") + legend(lines);
 }
@@ -180,7 +179,7 @@ std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_
   for (const Axis axis : kDenseAxes) json["mesh"][name_of(axis)] = mesh.size(axis);
   if (config.model.moe.num_experts > 0)
     for (const Axis axis : kExpertAxes) json["mesh_of_experts"][name_of(axis)] = mesh.size(axis);
-  json["divided"] = division_text(config, layout);
+  json["sharded"] = division_text(config, layout);
   json["groups_of_rank_0"] = nlohmann::ordered_json::array();
   for (const Axes& axes : layout.group_axes())
     if (!axes.empty()) json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
@@ -191,9 +190,9 @@ std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_
                                   {"shape", sizes(one.global)},
                                   {"local_shape", sizes(one.local)},
                                   {"placements", placements},
-                                  {"divided", divided_things(layout, one.expert)},
-                                  {"divided_over", names(one.owners)},
-                                  {"kept_elements", one.kept}});
+                                  {"sharded", divided_things(layout, one.expert)},
+                                  {"sharded_over", names(one.owners)},
+                                  {"local_elements", one.kept}});
   }
   return json.dump(2) + "\n";
 }

@@ -36,7 +36,7 @@ std::string sent_text(const Plan& plan) {
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kShown) && sorted[i].second >= kLeast; ++i)
     text += cat(text.empty() ? "" : ", ", sorted[i].first, " ", format_bytes(sorted[i].second));
-  return text.empty() ? "next to nothing" : text;
+  return text.empty() ? "almost nothing" : text;
 }
 
 double tokens_per_gpu(const FoundLayout& one) {
@@ -46,7 +46,7 @@ double tokens_per_gpu(const FoundLayout& one) {
 
 std::string rows(const std::vector<FoundLayout>& layouts, size_t first_number) {
   std::string out = fmt::format("  {:>2} {:>10} {:>11} {:>13} {:>7}  {}\n", "", "memory", "a step", "tokens/s/GPU",
-                                "bubble", "layout, and what a rank sends in a step");
+                                "bubble", "layout, and bytes that a rank sends in a step");
   for (size_t i = 0; i < layouts.size(); ++i) {
     const FoundLayout& one = layouts[i];
     out += fmt::format(
@@ -70,18 +70,19 @@ std::string dropped(const SearchResult& result, const SearchOptions& options) {
   const auto line = [](int64_t count, const std::string& what) { return fmt::format("  {:>7}  {}\n", count, what); };
   return "\nLayouts\n" + line(result.considered, "considered") +
          line(refused, "impossible" + (keys.empty() ? "" : keys + ")")) +
-         line(result.too_large, "whose values, gradients and optimizer alone do not fit") +
-         line(result.estimated_too_large, "that do not fit with activations, by an estimate") +
-         line(result.slower, "that are slower, by an estimate, than those planned") +
-         line(result.planned,
-              cat("planned, of which ", result.fit, " fit; the fastest ", options.shown, " of them to the byte"));
+         line(result.too_large, "too large: parameters, gradients and optimizer state alone do not fit") +
+         line(result.estimated_too_large, "estimated not to fit with activations") +
+         line(result.slower, "estimated to be slower than those planned") +
+         line(result.planned, cat("planned, of which ", result.fit, " fit; the fastest ", options.shown,
+                                  " of them exactly, to the byte"));
 }
 
 std::string assumptions(const Cluster& cluster) {
   return fmt::format(
-      "\nTimes are those of {} by its data sheet, kernels of any size at 64 % of its FLOP/s or 72 % of its bytes/s; "
-      "links\n{:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; reductions of gradients beside the "
-      "backward, and\ngathers of divided parameters beside all kernels. They rank layouts; they are no measurement.\n",
+      "\nTimes are estimates from the data sheet of {}: kernels of any size reach 64 % of its FLOP/s or 72 % of its "
+      "bytes/s;\nlinks {:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; reductions of gradients "
+      "overlap with the backward, and\nall-gathers of sharded parameters with all kernels. They are for ranking "
+      "layouts, not measurements.\n",
       cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
 }
 
@@ -94,25 +95,24 @@ std::string impossible(const SearchResult& result, const SearchOptions& options)
   constexpr size_t kShown = 5;
   std::vector<std::pair<std::string, int64_t>> reasons(result.refused.begin(), result.refused.end());
   std::ranges::stable_sort(reasons, std::greater(), &std::pair<std::string, int64_t>::second);
-  std::string out = fmt::format("\nNo layout of {} GPUs divides this model and its batches. Why not, for one each:\n",
-                                options.limits.gpus);
+  std::string out = fmt::format(
+      "\nNo layout of {} GPUs is compatible with this model and its batch sizes. Reasons, with one example each:\n",
+      options.limits.gpus);
   for (size_t i = 0; i < std::min(reasons.size(), kShown); ++i) out += cat("  ", result.why.at(reasons[i].first), "\n");
-  return out + cat("Of other numbers, ", nearest_gpus_text(result), ".\n");
+  return out + cat("Other numbers of GPUs: ", nearest_gpus_text(result), ".\n");
 }
 
 std::string ways_out(const SearchResult& result, const SearchOptions& options) {
   if (result.possible == 0) return impossible(result, options);
-  std::string out = fmt::format("\nNothing fits into {} a GPU.", format_bytes(static_cast<double>(options.memory)));
-  if (result.near.empty())
-    return out + " More GPUs, or GPUs with more memory, could hold it; so could fewer num_layers or num_experts.\n";
+  std::string out = fmt::format("\nNo layout fits in {} per GPU.", format_bytes(static_cast<double>(options.memory)));
+  if (result.near.empty()) return out + " Use more GPUs, GPUs with more memory, or fewer num_layers or num_experts.\n";
   const FoundLayout& one = result.near.front();
   return out + fmt::format(
-                   " What comes nearest needs {} more: GPUs with {} would do, or more of them; or {}a shorter "
-                   "--seq-length.\n",
+                   " The nearest layout needs {} more: use GPUs with {}, or more GPUs, or {}a shorter --seq-length.\n",
                    format_bytes(static_cast<double>(one.plan.needed_bytes() - options.memory)),
                    format_bytes(static_cast<double>(one.plan.needed_bytes())),
                    one.config.model.moe.num_experts > 0 && one.config.model.moe.moe_expert_capacity_factor == 0
-                       ? "--moe-expert-capacity-factor, which bounds experts' rows, or "
+                       ? "--moe-expert-capacity-factor, which bounds the tokens of an expert, or "
                        : "");
 }
 
@@ -130,17 +130,17 @@ std::string format_search(const SearchResult& result, const RunConfig& base, con
   std::string out = fmt::format("{} GPUs of {}, {} a GPU\n", options.limits.gpus, cluster.gpu.name,
                                 format_bytes(static_cast<double>(options.memory)));
   if (options.assumed_vocabulary) out += format_assumption(*options.assumed_vocabulary) + "\n";
-  if (!result.best.empty()) out += "\nWhat fits, the fastest first\n" + rows(result.best, 1);
-  if (!result.near.empty()) out += "\nWhat does not fit, but nearly\n" + rows(result.near, 0);
+  if (!result.best.empty()) out += "\nLayouts that fit, the fastest first\n" + rows(result.best, 1);
+  if (!result.near.empty()) out += "\nLayouts that nearly fit\n" + rows(result.near, 0);
   out += dropped(result, options) + assumptions(cluster);
   if (result.best.empty()) return out + ways_out(result, options);
   const FoundLayout& best = result.best.front();
-  out += fmt::format("\nThe first of them, beside the flags of this call\n    {}\nand in full\n    {}\n",
+  out += fmt::format("\nThe first one, as flags to add to this command\n    {}\nand as a complete command\n    {}\n",
                      flags_for(base, best), command(best.asked));
   if (best.config.train.micro_batch_size != base.train.micro_batch_size)
     out += fmt::format(
-        "Its micro_batch_size is not the {} that was asked for: losses of routers are means over other "
-        "micro-batches;\n--keep-micro-batch-size searches with that alone.\n",
+        "Its micro_batch_size is not the {} of this command: router losses are then means over other "
+        "micro-batches;\n--keep-micro-batch-size searches with that size only.\n",
         base.train.micro_batch_size);
   return out;
 }
