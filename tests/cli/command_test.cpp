@@ -32,21 +32,21 @@ TEST_F(CommandTest, IsDoneOnceByRankZero) {
                                           "300",       "--output", tokenizer};
   EXPECT_EQ(run(train, 1), 0);
   EXPECT_FALSE(fs::exists(tokenizer));
-  EXPECT_EQ(said(), "witan tokenizer train: rank 0 does this alone; nothing is left to do for process 1 of 2\n");
+  EXPECT_EQ(said(), "witan tokenizer train: only rank 0 does this; process 1 of 2 has nothing to do\n");
   EXPECT_EQ(run(train, 0), 0) << said();
   EXPECT_TRUE(fs::exists(tokenizer));
   for (const char* command : {"data", "plan", "eval", "generate", "report", "doctor", "help"}) {
     EXPECT_EQ(run({command}, 1), 0) << said();
-    EXPECT_EQ(said(),
-              std::string("witan ") + command + ": rank 0 does this alone; nothing is left to do for process 1 of 2\n");
+    EXPECT_EQ(said(), std::string("witan ") + command + ": only rank 0 does this; process 1 of 2 has nothing to do\n");
   }
 }
 
 TEST_F(CommandTest, ThatMeasuresOneProcessIsRefused) {
   for (const char* bench : {"gemm", "attention", "moe-layer", "collectives", "exchange"}) {
     EXPECT_EQ(run({"bench", bench}, 0), 2) << said();
-    EXPECT_TRUE(contains(said(), std::string("witan bench ") + bench +
-                                     " runs in one process, and a launcher started 2: start it without the launcher"))
+    EXPECT_TRUE(
+        contains(said(), std::string("witan bench ") + bench +
+                             " runs in a single process, but a launcher started 2: run it without the launcher"))
         << said();
     EXPECT_EQ(run({"bench", bench}, 1), 2) << bench;
     EXPECT_EQ(said(), "") << "rank 0 says it for all";

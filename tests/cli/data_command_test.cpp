@@ -19,19 +19,19 @@ TEST_F(DataCommandTest, MakesShardsWithATokenizerOfTheirOwn) {
   const Said said = witan(command);
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "documents     20\n")) << said.out;
-  EXPECT_TRUE(contains(said.out, "held out  ")) << said.out;
+  EXPECT_TRUE(contains(said.out, "validation  ")) << said.out;
   EXPECT_TRUE(contains(said.err, "witan train --data-path " + at("out/my"))) << said.err;
   for (const char* name : {"out/my.bin", "out/my.idx", "out/my.json", "out/my.tokenizer.json"})
     EXPECT_TRUE(std::filesystem::exists(at(name))) << name;
   const std::string tokenizer = read_text(at("out/my.tokenizer.json"));
   const auto written = std::filesystem::last_write_time(at("out/my.tokenizer.json"));
   const Said again = witan(command);
-  EXPECT_TRUE(contains(again.out, "(made before)"));
+  EXPECT_TRUE(contains(again.out, "(reused)"));
   EXPECT_TRUE(contains(again.err, "my.tokenizer.json (trained before)")) << again.err;
   EXPECT_EQ(std::filesystem::last_write_time(at("out/my.tokenizer.json")), written);
   write_text(at("text/0.txt"), some_text(300));
   const Said changed = witan(command);
-  EXPECT_FALSE(contains(changed.out, "(made before)"));
+  EXPECT_FALSE(contains(changed.out, "(reused)"));
   EXPECT_TRUE(contains(changed.err, "trained anew")) << changed.err;
   EXPECT_NE(read_text(at("out/my.tokenizer.json")), tokenizer);
 }
@@ -41,7 +41,7 @@ TEST_F(DataCommandTest, HoldsOutWhatARunDoes) {
   write_text(at("text/large.txt"), some_text(4000));
   const Said shards = witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300"});
   const auto held_out = [](const std::string& out) {
-    const size_t begin = out.find("held out      ") + 14;
+    const size_t begin = out.find("validation    ") + 14;
     return std::stod(out.substr(begin, out.find(' ', begin) - begin));
   };
   const double tokens = std::stod(shards.out.substr(shards.out.find("tokens        ") + 14));
@@ -95,7 +95,7 @@ TEST_F(DataCommandTest, TellsWhatAFolderHasThatIsNoText) {
   std::filesystem::create_symlink("nowhere", at("text/link"));
   const Said said = witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300"});
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.err, "warning: left out: 1 binary file (" + at("text/picture.png") + "), 1 broken link (" +
+  EXPECT_TRUE(contains(said.err, "warning: skipped: 1 binary file (" + at("text/picture.png") + "), 1 broken link (" +
                                      at("text/link") + ")"))
       << said.err;
 }
@@ -115,7 +115,7 @@ TEST_F(DataCommandTest, UsesAGivenTokenizer) {
   ASSERT_EQ(witan({"tokenizer", "train", at("text"), "--output", at("tok.json"), "--vocab-size", "280"}).code, 0);
   const Said said = witan({"data", at("text"), "--output", at("my"), "--tokenizer", at("tok.json")});
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, "of a vocabulary of 280")) << said.out;
+  EXPECT_TRUE(contains(said.out, "vocabulary of 280")) << said.out;
   EXPECT_FALSE(std::filesystem::exists(at("my.tokenizer.json")));
   EXPECT_FALSE(contains(witan({"data", "--inspect", at("my")}).out, "first text"));
   EXPECT_TRUE(contains(witan({"data", "--inspect", at("my"), "--tokenizer", at("tok.json")}).out, "first text"));
@@ -128,7 +128,7 @@ TEST_F(DataCommandTest, CountsBrokenRows) {
   const Said said =
       witan({"data", at("rows.jsonl"), "--json-key", "content", "--output", at("rows"), "--vocab-size", "280"});
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, "broken rows   1 of 61")) << said.out;
+  EXPECT_TRUE(contains(said.out, "unusable rows 1 of 61")) << said.out;
   expect_refusal({"data", at("rows.jsonl"), "--output", at("other"), "--vocab-size", "280"}, 4, {"rows.jsonl"});
 }
 

@@ -85,7 +85,7 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   };
   const Said page = with({"--gpus", "64", "--gpu", "h100"});
   ASSERT_EQ(page.code, 0) << page.err;
-  for (const char* piece : {"  0-63 ", "of 74.5 GiB usable", "go straight into the memory", "Time, predicted",
+  for (const char* piece : {"  0-63 ", "of 74.5 GiB usable", "are written directly into the memory", "Predicted time",
                             "h100's data sheet", "hosts of 8 GPUs, network 50 GB/s a GPU"})
     EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
   const auto seconds = [&](const std::vector<std::string>& more) {
@@ -98,25 +98,25 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   EXPECT_LT(seconds({"--network-bandwidth", "5", "--gpus-per-host", "64"}), slow) << "links instead of the network";
   EXPECT_GT(seconds({"--link-bandwidth", "5"}), seconds({}));
   const Said apart = with({"--gpus", "64", "--processes"});
-  EXPECT_TRUE(contains(apart.out, "rows of experts go over NCCL")) << apart.out;
+  EXPECT_TRUE(contains(apart.out, "tokens for experts are exchanged with NCCL")) << apart.out;
 }
 
 TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
   refuses({"--gpus", "8", "--world-size", "8"}, 2, {"--gpus", "--world-size"});
   refuses({"--gpu", "h100"}, 2, {"--gpus"});
   refuses({"--gpus", "8", "--gpu", "h10"}, 3, {"--gpu h10 is not known (did you mean h100?); there are"});
-  refuses({"--gpus", "8", "--ranks", "4"}, 3, {"--gpus 8 and ranks = 4 differ: leave one of them out"});
+  refuses({"--gpus", "8", "--ranks", "4"}, 3, {"--gpus 8 and ranks = 4 differ: remove one of them"});
   refuses({"--world-size", "8", "--mesh", "replicate=4"}, 3, {"--world-size 8 and ranks = 4 differ"});
-  refuses({"--gpus", "8", "--device", "cpu"}, 3, {"--gpus 8 and device = cpu differ"});
+  refuses({"--gpus", "8", "--device", "cpu"}, 3, {"--gpus 8 plans for GPUs, but device = cpu is set"});
   refuses({"--gpus", "4", "--gpu", "h100", "--dtype", "float64", "--micro-batch-size", "2"}, 3,
-          {"no time is known for dtype = float64"});
+          {"the data sheet has no speed for dtype = float64"});
 }
 
 TEST_F(PlanCommandTest, OffersSizesThatDivide) {
   refuses({"--mesh", "tensor=3", "--ffn-hidden-size", "768"}, 3,
           {"tensor_model_parallel_size = 3: num_attention_heads = 4 cannot be divided among so many ranks evenly; the "
            "nearest that work are 2 and 4"});
-  refuses({"--tp", "2"}, 2, {"there is no flag --tp (did you mean --tensor-model-parallel-size?)"});
+  refuses({"--tp", "2"}, 2, {"unknown flag --tp (did you mean --tensor-model-parallel-size?)"});
   refuses({"--data-parallel-sharding-strategy", "fsdp"}, 3, {"(did you mean optim_grads_params?)"});
   refuses({"--data-parallel-sharding-strategy", "zero2"}, 3, {"(did you mean optim_grads?)"});
 }
@@ -129,7 +129,7 @@ TEST_F(PlanCommandTest, SaysThatAVocabularyIsAssumed) {
     more.insert(more.begin(), small.begin(), small.end());
     return witan(more).out;
   };
-  const std::string words = "vocabulary: 4,096 entries are assumed, as no tokenizer is there yet";
+  const std::string words = "vocabulary: 4,096 tokens are assumed, since there is no tokenizer yet";
   EXPECT_TRUE(contains(with({}), words));
   EXPECT_TRUE(contains(with({"--print-layout"}), words));
   EXPECT_TRUE(contains(with({"--search", "--gpus", "2", "--dtype", "bfloat16"}), words));
@@ -169,7 +169,7 @@ TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
   };
   const Said page = with({"--search", "--gpus", "64", "--memory", "80GB"});
   ASSERT_EQ(page.code, 0) << page.err;
-  for (const char* piece : {"64 GPUs of h100, 74.5 GiB a GPU", "What fits, the fastest first", "considered",
+  for (const char* piece : {"64 GPUs of h100, 74.5 GiB a GPU", "Layouts that fit, the fastest first", "considered",
                             "impossible", "witan train ", "--num-query-groups 4"})
     EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
   const Said said = with({"--search", "--gpus", "64", "--memory", "80GB", "--json"});
@@ -190,7 +190,8 @@ TEST_F(PlanCommandTest, ASearchOfANumberThatDividesNothingSaysWhichDo) {
       "--search", "--gpus", "63", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
   const Said said = plan(asked);
   EXPECT_EQ(said.code, 3) << said.err;
-  EXPECT_TRUE(contains(said.out, "No layout of 63 GPUs divides this model and its batches. Why not")) << said.out;
+  EXPECT_TRUE(contains(said.out, "No layout of 63 GPUs is compatible with this model and its batch sizes. Reasons"))
+      << said.out;
   EXPECT_TRUE(contains(said.out, "\n  global_batch_size / micro_batch_size = 64 micro-batches cannot be shared evenly"))
       << said.out;
   EXPECT_TRUE(contains(said.err, "the nearest that work are 48 and 64 GPUs")) << said.err;
@@ -209,8 +210,8 @@ TEST_F(PlanCommandTest, TheCallInFullSaysNothingOfLoading) {
 TEST_F(PlanCommandTest, ASearchThatFindsNothingEndsLikeARunThatDoesNotFit) {
   const Said said = plan({"--search", "--gpus", "8", "--memory", "1.2GB"});
   EXPECT_EQ(said.code, 8) << said.err;
-  EXPECT_TRUE(contains(said.out, "Nothing fits into 1.12 GiB a GPU")) << said.out;
-  EXPECT_TRUE(contains(said.err, "no layout of 8 GPUs was found that fits into 1.12 GiB of each")) << said.err;
+  EXPECT_TRUE(contains(said.out, "No layout fits in 1.12 GiB per GPU")) << said.out;
+  EXPECT_TRUE(contains(said.err, "no layout of 8 GPUs was found that fits in 1.12 GiB per GPU")) << said.err;
   refuses({"--search"}, 2, {"--gpus"});
   refuses({"--search", "--world-size", "8"}, 2, {"--gpus"});
 }

@@ -148,7 +148,7 @@ TEST_F(PromiseTest, PlansForAnotherMachineAndRefuses) {
 TEST_F(PromiseTest, SaysHowLongItTakesAndWhereThatComesFrom) {
   const Said said = witan({"plan", "--runs-folder", own_ / "runs", "--memory", "64GB"});
   EXPECT_EQ(said.code, 0) << said.err;
-  for (const char* words : {"Time, predicted", "a step ", "tokens/s", "of a step: experts", "from ceilings of"})
+  for (const char* words : {"Predicted time", "a step ", "tokens/s", "of a step: experts", "from ceilings of"})
     EXPECT_TRUE(contains(said.out, words)) << words << " in\n" << said.out;
   const auto json = nlohmann::json::parse(witan({"plan", "--runs-folder", own_ / "runs", "--json"}).out);
   EXPECT_GT(json["step_seconds"].get<double>(), 0);

@@ -52,13 +52,13 @@ TEST(ResponseFile, WhatAShellWouldRunIsRefused) {
 }
 
 TEST(ResponseFile, HostileBytesAreRefused) {
-  EXPECT_TRUE(contains(refused("--a 'open\n\n"), "x.args:3: a quote (') that does not end; it began in line 1"));
-  EXPECT_TRUE(contains(refused(std::string("--a\n\0", 5)), "x.args:2: byte 0 is no text"));
-  EXPECT_TRUE(contains(refused("--a \x1b[0m"), "byte 27 is no text"));
+  EXPECT_TRUE(contains(refused("--a 'open\n\n"), "x.args:3: a quote (') opened in line 1 is never closed"));
+  EXPECT_TRUE(contains(refused(std::string("--a\n\0", 5)), "x.args:2: byte 0 is not text"));
+  EXPECT_TRUE(contains(refused("--a \x1b[0m"), "byte 27 is not text"));
   EXPECT_TRUE(contains(refused("--a \xff"), "x.args: byte 4 is not valid UTF-8"));
   std::string many;
   for (int i = 0; i < 65537; ++i) many += "a ";
-  EXPECT_TRUE(contains(refused(many), "more than 65536 words"));
+  EXPECT_TRUE(contains(refused(many), "more than 65536 arguments"));
   EXPECT_EQ(words(many.substr(2)).size(), 65536u);
 }
 
@@ -101,10 +101,11 @@ TEST_F(ResponseFileTest, ListsStandWhereTheyAreNamed) {
 }
 
 TEST_F(ResponseFileTest, WhatCannotBeReadIsRefused) {
-  EXPECT_TRUE(contains(expansion_refused({"@"}), "@ names no file"));
+  EXPECT_TRUE(contains(expansion_refused({"@"}), "@ without a file name"));
   EXPECT_TRUE(contains(expansion_refused({"@" + (folder_ / "no.args").string()}), "no.args"));
   EXPECT_TRUE(contains(expansion_refused({"@" + folder_.path().string()}), "@/"));
-  EXPECT_TRUE(contains(expansion_refused({list("c.args", "--a\n@other.args")}), ":2: @other.args: a list cannot name"));
+  EXPECT_TRUE(contains(expansion_refused({list("c.args", "--a\n@other.args")}),
+                       ":2: @other.args: a list of flags cannot include"));
   EXPECT_TRUE(contains(expansion_refused({list("big.args", std::string((1 << 20) + 1, 'a'))}), "limit"));
 }
 

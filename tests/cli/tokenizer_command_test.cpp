@@ -47,7 +47,7 @@ TEST_F(TokenizerCommandTest, DecodesIdsFromArguments) {
 TEST_F(TokenizerCommandTest, Inspects) {
   const Said said = witan({"tokenizer", "inspect", json(), "--text", folder_ / "text.txt"});
   EXPECT_EQ(said.code, 0);
-  for (const char* piece : {"entries       300\n", "299 <|endoftext|>", "pattern  ", "hash  ", "bytes/token"})
+  for (const char* piece : {"vocabulary    300\n", "299 <|endoftext|>", "pattern  ", "hash  ", "bytes/token"})
     EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
 }
 

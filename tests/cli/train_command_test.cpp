@@ -178,8 +178,8 @@ TEST_F(TrainCommandTest, SaysItsLayoutAndWhatIsDivided) {
   EXPECT_TRUE(contains(said.err, "\nlayout       replicate=2,shard=2,expert=2\n")) << said.err;
   EXPECT_TRUE(
       contains(said.err,
-               "\ndivided      HSDP (optim_grads_params): values, gradients and optimizer are divided over shard "
-               "(2 ranks); experts are whole, as expert_shard has one rank; each of 2 replicas"))
+               "\ndivided      HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard "
+               "(2 ranks); experts are not sharded, since expert_shard has one rank; each of 2 replicas"))
       << said.err;
 }
 
@@ -437,7 +437,7 @@ TEST_F(TrainCommandTest, RefusesAnotherEncodingBeforeAnyWork) {
   EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run that is there was not archived";
   const Said replaced = train({"--fresh", "--replace-invalid-utf8"});
   EXPECT_EQ(replaced.code, 0) << replaced.err;
-  EXPECT_NE(replaced.err.find("warning: U+FFFD stands for 1 sequence of bytes that is not UTF-8"), std::string::npos);
+  EXPECT_NE(replaced.err.find("warning: U+FFFD replaces 1 byte sequence that is not UTF-8"), std::string::npos);
 }
 
 TEST_F(TrainCommandTest, TellsWhatAFolderHasThatIsNoText) {

@@ -94,8 +94,8 @@ TEST_F(TrainedRunTest, GeneratesTheSampleThatTrainingShowed) {
 TEST_F(TrainedRunTest, TextLongerThanTheSamplesIsWarnedOf) {
   const Said said = run({"generate", "the king", "--max-tokens", "3000"});
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.err, "warning: prompt and text may reach 300")) << said.err;
-  EXPECT_TRUE(contains(said.err, "of the samples that the model was trained on (seq_length)")) << said.err;
+  EXPECT_TRUE(contains(said.err, "warning: the output may reach 300")) << said.err;
+  EXPECT_TRUE(contains(said.err, "(seq_length): later text may be incoherent")) << said.err;
 }
 
 // Several batches take no more than one, whatever scratch so many threads have; a shorter last one has its own share.
@@ -235,7 +235,7 @@ TEST_F(TrainedRunTest, EvalNamesWhatItLeavesOut) {
   const Said said = run({"eval", "--data", folder, "--replace-invalid-utf8", "--bad-row-share", "0.6"});
   EXPECT_EQ(said.code, 0) << said.err;
   for (const char* words :
-       {"1 binary file (", "1 broken link (", "1 of 2 rows is broken", "U+FFFD stands for 1 sequence"})
+       {"1 binary file (", "1 broken link (", "1 of 2 rows is unusable", "U+FFFD replaces 1 byte sequence"})
     EXPECT_TRUE(contains(said.err, words)) << words << "\n" << said.err;
 }
 

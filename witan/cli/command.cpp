@@ -14,7 +14,7 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
   const std::string details = text.details.empty() ? "" : "\n\n" + text.details;
   CLI::App* command = app.add_subcommand(text.name, text.summary + details);
   command->group("commands");
-  command->get_help_ptr()->description("show this help")->group("general");
+  command->get_help_ptr()->description("Show this help")->group("general");
   std::string examples;
   for (size_t begin = 0; begin < text.examples.size();) {
     const size_t end = std::min(text.examples.find('\n', begin), text.examples.size());
@@ -32,17 +32,17 @@ bool runs_here(Context& context, const CLI::App& command, Processes processes) {
   if (!process) return true;
   const std::string path = path_of(command);
   if (processes == Processes::one) {
-    require<UsageError>(process->rank != 0, path, " runs in one process, and a launcher started ", process->size,
-                        ": start it without the launcher, or measure steps of all these processes by `witan bench "
-                        "step`");
+    require<UsageError>(
+        process->rank != 0, path, " runs in a single process, but a launcher started ", process->size,
+        ": run it without the launcher, or use `witan bench step` to measure steps of all these processes");
     context.code = ExitCode::usage;
     return false;
   }
   if (process->rank == 0) return true;
-  std::fputs(cat(path, ": rank 0 does this alone; nothing is left to do for process ", process->rank, " of ",
-                 process->size, "\n")
-                 .c_str(),
-             context.err);
+  std::fputs(
+      cat(path, ": only rank 0 does this; process ", process->rank, " of ", process->size, " has nothing to do\n")
+          .c_str(),
+      context.err);
   return false;
 }
 
@@ -62,7 +62,7 @@ CLI::App* add_group(CLI::App& app, const CommandText& text) {
   group->callback([group] {
     if (!group->get_subcommands().empty()) return;
     throw UsageError(
-        fmt::format("witan {}: say which: {}", group->get_name(), fmt::join(names_of_commands(*group), ", ")));
+        fmt::format("witan {}: give a subcommand: {}", group->get_name(), fmt::join(names_of_commands(*group), ", ")));
   });
   return group;
 }

@@ -25,7 +25,7 @@ std::string list_of(const std::vector<std::string>& values) {
 }
 
 ConfigArgs::ConfigArgs(CLI::App& command, Fields fields) : fields_(std::move(fields)) {
-  file_ = command.add_option("--config", CLI::callback_t(), "a TOML file of the keys below (num_layers = 4 …)");
+  file_ = command.add_option("--config", CLI::callback_t(), "TOML file with the keys below (num_layers = 4 …)");
   file_->type_name("FILE")->group("configuration");
   for (const Field& field : fields_) add_flag(command, field);
 }

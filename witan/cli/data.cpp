@@ -42,29 +42,31 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Args& args, const Sources&
 void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEncoder& encoder) {
   const CorpusStatistics& corpus = data.corpus;
   const auto bytes = static_cast<double>(corpus.text_bytes), tokens = static_cast<double>(data.tokens);
-  fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (made before)" : "");
+  fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (reused)" : "");
   fmt::print(out, "documents     {}{}\n", corpus.documents,
-             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty left out") : "");
+             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones skipped") : "");
   fmt::print(out, "text          {}\n", format_bytes(bytes));
-  fmt::print(out, "tokens        {} of a vocabulary of {}, {:.3f} bytes each\n", data.tokens, encoder.vocab_size,
+  fmt::print(out, "tokens        {} (vocabulary of {}, {:.3f} bytes per token)\n", data.tokens, encoder.vocab_size,
              bytes / std::max(tokens, 1.0));
   const auto print_part = [&](const char* name, const PartSize& part) {
     fmt::print(out, "{:<13} {} in {}\n", name, counted(part.tokens, "token"), counted(part.documents, "document"));
   };
-  print_part("to train on", data.train);
-  print_part("held out", data.held_out);
+  print_part("training", data.train);
+  print_part("validation", data.held_out);
   if (corpus.bad_rows > 0)
-    fmt::print(out, "broken rows   {} of {}: see {}.quarantine.jsonl\n", corpus.bad_rows, corpus.rows,
+    fmt::print(out, "unusable rows {} of {}: see {}.quarantine.jsonl\n", corpus.bad_rows, corpus.rows,
                data.prefix.string());
-  if (corpus.replaced > 0) fmt::print(out, "invalid UTF-8 {} became U+FFFD\n", counted(corpus.replaced, "sequence"));
+  if (corpus.replaced > 0)
+    fmt::print(out, "invalid UTF-8 {} replaced by U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
 ExitCode prepare(Context& context, const Args& args) {
-  require<UsageError>(!args.output.empty(), "witan data: say where the shards go: --output PREFIX");
+  require<UsageError>(!args.output.empty(),
+                      "witan data: give the prefix of the token shards to write: --output PREFIX");
   if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.inputs));
-  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
+  if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.prepare.corpus);
   const auto tokenizer = make_tokenizer(args, sources, progress);
   const TextEncoder encoder = text_encoder(tokenizer);
@@ -79,7 +81,7 @@ ExitCode prepare(Context& context, const Args& args) {
   progress.clear();
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
-  fmt::print(context.err, "train on it: {} train --data-path {} --tokenizer {}\n", context.program,
+  fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}\n", context.program,
              shell_word(args.output), shell_word(with));
   return ExitCode::done;
 }
@@ -116,17 +118,17 @@ ExitCode inspect(Context& context, const Args& args) {
     longest = std::max(longest, data->length(document));
   fmt::print(context.out, "file          {}\nformat        {}\n", data->name(), type_of(*data));
   fmt::print(context.out, "documents     {}\ntokens        {}\n", data->documents(), data->tokens());
-  fmt::print(context.out, "per document  {:.1f} tokens, {} at most\n",
+  fmt::print(context.out, "per document  {:.1f} tokens on average, {} at most\n",
              static_cast<double>(data->tokens()) / static_cast<double>(std::max<int64_t>(data->documents(), 1)),
              longest);
   print_first_tokens(context.out, *data, tokenizer);
-  if (!tokenizer) fmt::print(context.err, "--tokenizer FILE shows the first text, too\n");
+  if (!tokenizer) fmt::print(context.err, "give --tokenizer FILE to see the first text, too\n");
   return ExitCode::done;
 }
 
 ExitCode act(Context& context, const Args& args) {
   require<UsageError>(args.inputs.empty() != args.inspect.empty(),
-                      "witan data: give files of text to tokenize, or --inspect PREFIX to look into token shards");
+                      "witan data: give files of text to tokenize, or --inspect PREFIX to inspect token shards");
   return args.inspect.empty() ? prepare(context, args) : inspect(context, args);
 }
 
@@ -136,26 +138,26 @@ void add_data(CLI::App& app, Context& context) {
   const auto args = std::make_shared<Args>();
   CLI::App* command = add_command(
       app, context,
-      {"data", "Turn text into token shards (.bin/.idx), or look into them",
+      {"data", "Turn text into token shards (.bin/.idx), or inspect them",
        "Reads plain text and jsonl, also .gz and .zst, and folders of them. Writes Megatron-LM's format.\n"
-       "Shards of the same text, tokenizer and options are not made twice, nor is their tokenizer trained twice.",
+       "Shards (and their tokenizer) that already exist for the same text, tokenizer and options are reused.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
-  command->add_option("inputs", args->inputs, "files and folders of text or jsonl, separated by blanks or commas")
+  command->add_option("inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
       ->type_name("");
-  command->add_option("--output", args->output, "the shards are PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
-  CLI::Option* tokenizer =
-      command
-          ->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; else one is trained: PREFIX.tokenizer.json")
-          ->type_name("FILE");
-  command->add_option("--vocab-size", args->bpe.vocab_size, "entries of the tokenizer that is trained")
+  command->add_option("--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
+  CLI::Option* tokenizer = command
+                               ->add_option("--tokenizer", args->tokenizer,
+                                            "Use this tokenizer.json instead of training PREFIX.tokenizer.json")
+                               ->type_name("FILE");
+  command->add_option("--vocab-size", args->bpe.vocab_size, "Vocabulary size of the tokenizer that is trained")
       ->type_name("N")
       ->excludes(tokenizer)
       ->capture_default_str();
   add_text_args(*command, args->prepare.corpus);
-  command->add_option("--inspect", args->inspect, "shards to look into: PREFIX, PREFIX.bin or PREFIX.idx")
+  command->add_option("--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
       ->type_name("PREFIX");
 }
 

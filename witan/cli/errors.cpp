@@ -20,8 +20,7 @@ std::string with_program(std::string message, std::string_view program) {
 ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
   std::fputs(fmt::format("witan: error: {}\n", message).c_str(), err);  // unlike fmt::print, it does not throw
   if (code == ExitCode::internal)
-    std::fputs("witan: this is a bug in Witan, not a fault of yours: please report the command and this message\n",
-               err);
+    std::fputs("witan: this is a bug in Witan: please report the command and this message\n", err);
   return code;
 }
 
@@ -41,7 +40,7 @@ ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body, st
   } catch (const std::exception& e) {
     return say(err, ExitCode::internal, e.what());
   } catch (...) {
-    return say(err, ExitCode::internal, "an unknown error");
+    return say(err, ExitCode::internal, "unknown error");
   }
 }
 

@@ -48,7 +48,7 @@ TextBatches held_out(const Args& args, const TrainedRun& run) {
 
 TextBatches given_text(const Args& args, const TrainedRun& run, Progress& progress) {
   const Sources sources = find_sources(paths_of(args.data));
-  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
+  if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.corpus);
   TextBatches text = batch_text(sources.files, args.corpus, *run.tokenizer, run.config.data.seq_length,
                                 batch_options(run.config.data, *run.tokenizer));
@@ -66,7 +66,7 @@ Score score(Context& context, const Args& args, const TrainedRun& run) {
       if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch);
   });
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
-  Score score{args.data.empty() ? "held-out" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
+  Score score{args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
   for (const Batch& batch : text.batches) {
     const Evaluation part = evaluate(model.stream(), model.model(), batch);
     score.evaluation.nats += part.nats;
@@ -112,7 +112,7 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"eval", "Measure a trained model's loss, perplexity and bits per byte",
-                   "Without --data: on the same part of the run's held-out text that training evaluates on.",
+                   "Without --data: on the part of the run's validation split that training evaluates on.",
                    "witan eval\n"
                    "witan eval --run my-run --all\n"
                    "witan eval --data other.txt --json"},
@@ -121,11 +121,11 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::Option* data =
       command
           ->add_option("--data", args->data,
-                       "files and folders of text or jsonl, separated by blanks or commas, instead of held-out text")
+                       "Evaluate these files and folders of text or JSON Lines instead of the validation split")
           ->type_name("FILE");
   add_text_args(*command, args->corpus);
-  command->add_flag("--all", args->all, "all of the held-out text")->excludes(data);
-  command->add_flag("--json", args->json, "print JSON");
+  command->add_flag("--all", args->all, "Evaluate on the whole validation split")->excludes(data);
+  command->add_flag("--json", args->json, "Print JSON");
   add_threads(*command, args->run);
 }
 

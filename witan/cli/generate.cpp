@@ -31,7 +31,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   // What follows an end of text is the beginning of another.
   const auto end_of_text = tokenizer.end_of_text();
   require<UsageError>(end_of_text.has_value(),
-                      "witan generate: this run's tokenizer has no end of text to begin after: give a prompt");
+                      "witan generate: this run's tokenizer has no end-of-text token to start from: give a prompt");
   return {*end_of_text};
 }
 
@@ -57,11 +57,10 @@ void warn_of_length(Context& context, const Args& args, const TrainedRun& run, s
   const int64_t trained = run.config.data.seq_length;
   const int64_t wanted = static_cast<int64_t>(prompt_tokens) + args.options.max_tokens;
   if (wanted > trained)
-    fmt::print(
-        context.err,
-        "warning: prompt and text may reach {} tokens, more than the {} of the samples that the model was trained on "
-        "(seq_length): what comes after them may lose its thread\n",
-        wanted, trained);
+    fmt::print(context.err,
+               "warning: the output may reach {} tokens, but the model was trained on {} (seq_length): later text may "
+               "be incoherent\n",
+               wanted, trained);
 }
 
 ExitCode generate_text(Context& context, Args& args) {
@@ -95,32 +94,36 @@ void add_generate(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"generate", "Continue a prompt with a trained model",
-                   "Prints the prompt and its continuation, as it comes. The same command gives the same text.",
+                   "Prints the prompt and, token by token, its continuation. The same command gives the same text.",
                    "witan generate \"The \"\n"
                    "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
                    "witan generate - --greedy < prompt.txt > continued.txt"},
                   [&context, args] { return generate_text(context, *args); });
   command->add_option("prompt", args->prompt,
-                      "text to continue; `-` reads it from the standard input; empty: a new text");
+                      "Text to continue; `-` reads it from standard input; empty: start a new text");
   add_run_args(*command, args->run);
-  command->add_option("--max-tokens", args->options.max_tokens, "tokens at most; an end of text ends it earlier")
+  command
+      ->add_option("--max-tokens", args->options.max_tokens,
+                   "Generate at most N tokens; an end-of-text token ends the text earlier")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24).description(""))
       ->capture_default_str();
   SamplerOptions& sampler = args->options.sampler;
   CLI::Option* temperature =
-      command->add_option("--temperature", sampler.temperature, "below 1: safer, above: bolder; 0: the likeliest token")
+      command->add_option("--temperature", sampler.temperature, "Sampling temperature (0: greedy decoding)")
           ->type_name("T")
           ->capture_default_str();
-  command->add_option("--top-k", sampler.top_k, "choose among the K likeliest tokens; 0: all")
+  command->add_option("--top-k", sampler.top_k, "Sample from the K most likely tokens (0: all)")
       ->type_name("K")
       ->capture_default_str();
-  command->add_option("--top-p", sampler.top_p, "choose among the likeliest tokens that share P of the probability")
+  command
+      ->add_option("--top-p", sampler.top_p,
+                   "Sample from the smallest set of tokens with total probability P (nucleus sampling)")
       ->type_name("P")
       ->capture_default_str();
-  command->add_option("--seed", sampler.seed, "another seed, another text")->type_name("N")->capture_default_str();
-  command->add_flag("--greedy", args->greedy, "always the likeliest token")->excludes(temperature);
-  command->add_flag("--verbose", args->verbose, "say how fast it was, also when stderr is no terminal");
+  command->add_option("--seed", sampler.seed, "Random seed of sampling")->type_name("N")->capture_default_str();
+  command->add_flag("--greedy", args->greedy, "Always take the most likely token")->excludes(temperature);
+  command->add_flag("--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
   add_threads(*command, args->run);
 }
 

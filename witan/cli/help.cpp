@@ -82,8 +82,8 @@ ExitCode show_help(const CLI::App& app, const Context& context, const std::vecto
   const CLI::App* at = &app;
   for (const std::string& name : path) {
     const auto names = names_of_commands(*at);
-    require<UsageError>(std::find(names.begin(), names.end(), name) != names.end(), "there is no command ",
-                        clipped(name), suggestion(name, names), "; `witan help` lists them");
+    require<UsageError>(std::find(names.begin(), names.end(), name) != names.end(), "unknown command ", clipped(name),
+                        suggestion(name, names), "; `witan help` lists them");
     at = at->get_subcommand(name);
   }
   // Asked of the formatter: App::help() would show the help of `witan help`, the command that was parsed.
@@ -113,12 +113,12 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
 
 void add_help(CLI::App& app, Context& context) {
   const auto path = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = add_command(
-      app, context,
-      {"help", "Show the help of a command", "`witan help megatron` shows what becomes of Megatron-LM's flags.",
-       "witan help train\nwitan help tokenizer encode\nwitan help megatron"},
-      [&app, &context, path] { return show_help(app, context, *path); });
-  command->add_option("command", *path, "the command");
+  CLI::App* command = add_command(app, context,
+                                  {"help", "Show the help of a command",
+                                   "`witan help megatron` lists Megatron-LM's flags and their effect in Witan.",
+                                   "witan help train\nwitan help tokenizer encode\nwitan help megatron"},
+                                  [&app, &context, path] { return show_help(app, context, *path); });
+  command->add_option("command", *path, "Name of the command");
 }
 
 }  // namespace witan::cli

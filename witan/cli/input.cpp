@@ -12,9 +12,9 @@ std::string read_all(std::FILE* in) {
     text.resize(before + kPiece);
     got = std::fread(text.data() + before, 1, kPiece, in);
     text.resize(before + got);
-    require<DataError>(text.size() <= kMost, "the standard input holds more than 256 MiB: give files instead");
+    require<DataError>(text.size() <= kMost, "standard input holds more than 256 MiB: give files instead");
   }
-  require<IoError>(!std::ferror(in), "cannot read the standard input");
+  require<IoError>(!std::ferror(in), "cannot read standard input");
   return text;
 }
 

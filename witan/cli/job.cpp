@@ -52,8 +52,8 @@ int64_t ranks_of_process(const RunConfig& config, const Launch& launch) {
   auto& parallel = alone.parallel;
   require<ConfigError>(parallel.ranks % launch.size == 0, "ranks = ", parallel.ranks, ", but the launcher started ",
                        launch.size,
-                       " processes, which cannot have equally many of them: leave --ranks out for a "
-                       "rank each, or give a multiple of ",
+                       " processes: ranks must be a multiple of that; leave --ranks out for one rank per process, or "
+                       "give a multiple of ",
                        launch.size);
   const int64_t here = std::max<int64_t>(parallel.ranks / launch.size, 1);
   parallel.ranks = launch.size * here;

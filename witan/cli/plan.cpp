@@ -63,9 +63,9 @@ void move_to(RunConfig& config, const Elsewhere& elsewhere, const std::set<std::
   const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
   require<ConfigError>(!flags.contains("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
                        gpus ? "--gpus " : "--world-size ", ranks, " and ranks = ", parallel.ranks,
-                       " differ: leave one of them out");
+                       " differ: remove one of them");
   require<ConfigError>(!gpus || !flags.contains("device") || parallel.device != "cpu", "--gpus ", ranks,
-                       " and device = cpu differ: --world-size plans ranks on CPUs");
+                       " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
   parallel.ranks = ranks;
   if (gpus) parallel.device = "cuda";
   if (parallel.ranks_per_process > 0) return;
@@ -79,7 +79,8 @@ int64_t memory_of(const State& state, const std::optional<Cluster>& cluster) {
   if (!state.memory.empty()) {
     const uint64_t asked = parse_bytes(state.memory);
     require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
-                         format_bytes(static_cast<double>(asked)), ": say a machine's, with its unit, as in 8GB");
+                         format_bytes(static_cast<double>(asked)),
+                         ": give the memory of a machine with its unit, as in 8GB");
     return static_cast<int64_t>(asked);
   }
   if (cluster) return static_cast<int64_t>(cluster->gpu.memory_bytes);
@@ -116,11 +117,10 @@ ExitCode search(Context& context, const State& state, const Cluster& cluster, in
                                       : format_search(result, state.config, cluster, options, command);
   std::fputs(page.c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
-  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus, " GPUs divides this model and its ",
-                       "batches; ", nearest_gpus_text(result));
-  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus,
-                            " GPUs was found that fits into ", format_bytes(static_cast<double>(options.memory)),
-                            " of each");
+  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus,
+                       " GPUs is compatible with this model and its ", "batch sizes; ", nearest_gpus_text(result));
+  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus, " GPUs was found that fits in ",
+                            format_bytes(static_cast<double>(options.memory)), " per GPU");
   return ExitCode::done;
 }
 
@@ -129,7 +129,7 @@ ExitCode plan(Context& context, State& state, const ConfigSources& sources) {
   std::optional<Tokenizer> tokenizer;
   if (sources.before) {
     tokenizer = run_tokenizer(config);
-    std::fputs(cat("planned for the run ", sources.run.string(), ", where this call says nothing else\n").c_str(),
+    std::fputs(cat("planned for the run ", sources.run.string(), ", whose configuration sets all other keys\n").c_str(),
                context.err);
   }
   if (state.processes) config.parallel.ranks_per_process = 1;
@@ -167,9 +167,9 @@ void add_plan(CLI::App& app, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       app, context,
-      {"plan", "What a run would need: parameters, FLOPs, memory, traffic and time",
-       cat("Runs the very step that trains on a device that computes nothing. Memory is told to the byte; "
-           "a run that does not fit ends with exit code 8 and the nearest configuration that does. ",
+      {"plan", "Plan a run before it starts: parameters, FLOPs, memory, communication and time",
+       cat("Runs the real training step on a meta device, which computes nothing. Memory is exact to the byte; if the "
+           "run does not fit, the exit code is 8 and the nearest configuration that fits is shown. ",
            kListsHelp),
        "witan plan\n"
        "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 2 --memory 24GB\n"
@@ -184,34 +184,35 @@ void add_plan(CLI::App& app, Context& context) {
         const ConfigSources sources = read_run_config(context, state->config, *state->args, OtherRun::leave);
         return telling_sources(sources, [&] { return plan(context, *state, sources); });
       });
-  command->add_option("--memory", state->memory, "plan for a machine, or GPUs, with this much memory: 8GB, 8GiB, 800MB")
+  command->add_option("--memory", state->memory, "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
   command->add_flag("--processes", state->processes,
-                    "plan ranks that are processes, as a launcher starts them, instead of threads of one");
+                    "Plan each rank as a process of its own, as started by a launcher, not as a thread");
   Elsewhere& elsewhere = state->elsewhere;
   CLI::Option* world =
       command
-          ->add_option(
-              "--world-size", elsewhere.ranks,
-              "plan for so many ranks, each a process, on hosts that need not be here; --memory is a rank's then")
+          ->add_option("--world-size", elsewhere.ranks,
+                       "Plan for N ranks, each a process, on other hosts; --memory is then the memory of one rank")
           ->type_name("N")
           ->check(CLI::Range(1, 1 << 16).description(""));
-  CLI::Option* gpus = command
-                          ->add_option("--gpus", elsewhere.gpus,
-                                       "the same with a GPU for each; those of one host are threads of one process")
-                          ->type_name("N")
-                          ->check(CLI::Range(1, 1 << 16).description(""))
-                          ->excludes(world);
+  CLI::Option* gpus =
+      command
+          ->add_option("--gpus", elsewhere.gpus,
+                       "Plan for N GPUs on other hosts, one rank per GPU; ranks of one host are threads of one process")
+          ->type_name("N")
+          ->check(CLI::Range(1, 1 << 16).description(""))
+          ->excludes(world);
   command
-      ->add_option("--gpu", elsewhere.gpu,
-                   "their kind, whose data sheet says how much memory they have and how fast they are: " + gpu_names())
+      ->add_option("--gpu", elsewhere.gpu, "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
       ->type_name("NAME")
       ->needs(gpus);
-  command->add_option("--gpus-per-host", elsewhere.gpus_per_host, "GPUs that are linked to each other [8]")
+  command->add_option("--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 16).description(""))
       ->needs(gpus);
-  command->add_option("--link-bandwidth", elsewhere.link, "GB/s from a GPU to others of its host [by the data sheet]")
+  command
+      ->add_option("--link-bandwidth", elsewhere.link,
+                   "GB/s from a GPU to the others of its host [from the data sheet]")
       ->type_name("GB/S")
       ->check(CLI::Range(0.01, 1e5).description(""))
       ->needs(gpus);
@@ -219,18 +220,18 @@ void add_plan(CLI::App& app, Context& context) {
       ->type_name("GB/S")
       ->check(CLI::Range(0.01, 1e5).description(""))
       ->needs(gpus);
-  command->add_flag("--json", state->json, "print JSON");
+  command->add_flag("--json", state->json, "Print JSON");
   CLI::Option* layout =
       command->add_flag("--print-layout", state->layout,
-                        "print mesh, groups, what is divided and how each parameter is held, and nothing else");
+                        "Print only the layout: mesh, groups, sharding and the placement of each parameter");
   CLI::Option* search = command
                             ->add_flag("--search", state->search,
-                                       "rank the layouts of --gpus that fit by the time of a step [--gpu h100]")
+                                       "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]")
                             ->needs(gpus)
                             ->excludes(layout);
   command
       ->add_flag("--keep-micro-batch-size", state->keep_micro_batch_size,
-                 "search with the micro-batches asked for, and not with their halves too")
+                 "Search only with the given micro-batch size, not with smaller ones")
       ->needs(search);
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());

@@ -16,7 +16,7 @@ namespace {
 // The standing of a run, a line per figure; figures that a young run does not have yet are left out.
 void print_figures(std::FILE* out, const Metrics& metrics) {
   if (metrics.run)
-    fmt::print(out, "model         {} parameters, {} used by a token\n",
+    fmt::print(out, "model         {} parameters, {} active per token\n",
                format_count(static_cast<double>(metrics.run->parameters)),
                format_count(static_cast<double>(metrics.run->active_parameters)));
   if (!metrics.steps.empty()) {
@@ -30,13 +30,14 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
     fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,
                metrics.evals.back().bits_per_byte, metrics.evals.back().step);
   for (const BaselineEvent& baseline : metrics.baselines)
-    fmt::print(out, "to compare    {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);
+    fmt::print(out, "baseline      {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);
   if (!metrics.saves.empty()) {
     double seconds = 0, paused = 0;
     for (const SaveEvent& save : metrics.saves) seconds += save.seconds, paused += save.paused_s;
-    fmt::print(out, "saves         {} in {:.2f} s, training paused {:.2f} s\n", metrics.saves.size(), seconds, paused);
+    fmt::print(out, "checkpoints   {} saved in {:.2f} s, training paused {:.2f} s\n", metrics.saves.size(), seconds,
+               paused);
   }
-  fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress, or killed");
+  fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress or killed");
 }
 
 ExitCode write(Context& context, const RunArgs& args) {
@@ -56,8 +57,8 @@ void add_report(CLI::App& app, Context& context) {
       {"report", "Write a run's report.html and show its key figures",
        "The report is one file that needs no network: open it in a browser.", "witan report\nwitan report my-run"},
       [&context, args] { return write(context, *args); });
-  command->add_option("run", args->run, "name of the run; else the latest")->type_name("");
-  command->add_option("--runs-folder", args->runs_folder, "where runs live")
+  command->add_option("run", args->run, "Name of the run (default: the latest)")->type_name("");
+  command->add_option("--runs-folder", args->runs_folder, "Folder of all runs")
       ->type_name("FOLDER")
       ->capture_default_str();
 }

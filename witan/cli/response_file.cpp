@@ -16,7 +16,7 @@ class Splitter {
 
   std::vector<Word> split() {
     while (at_ < text_.size()) step();
-    refuse_if(quote_ != 0, cat("a quote (", quote_, ") that does not end; it began in line ", quote_line_));
+    refuse_if(quote_ != 0, cat("a quote (", quote_, ") opened in line ", quote_line_, " is never closed"));
     end_word();
     return std::move(words_);
   }
@@ -27,7 +27,7 @@ class Splitter {
 
   void end_word() {
     if (!open_) return;
-    refuse_if(words_.size() >= kMostWords, cat("more than ", kMostWords, " words"));
+    refuse_if(words_.size() >= kMostWords, cat("more than ", kMostWords, " arguments"));
     words_.push_back({std::move(word_), word_origin_});
     word_.clear();
     open_ = false;
@@ -41,15 +41,17 @@ class Splitter {
 
   // What a shell would put in place of `$NAME` is not known here, and running it would be wrong.
   void refuse_expansion(char c) const {
-    refuse_if(c == '$' || c == '`', cat("a shell would expand ", clipped(text_.substr(at_, 24)),
-                                        "; a list is not run by one: write the value itself, or quote it with '...'"));
+    refuse_if(
+        c == '$' || c == '`',
+        cat("a shell would expand ", clipped(text_.substr(at_, 24)),
+            ", but flags are read from this file without a shell: write the value itself, or quote it with '...'"));
   }
 
   void step() {
     const char c = text_[at_];
     const auto byte = static_cast<unsigned char>(c);
     refuse_if((byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7F,
-              cat("byte ", static_cast<int>(byte), " is no text: is this a list of flags?"));
+              cat("byte ", static_cast<int>(byte), " is not text: is this a list of flags?"));
     if (quote_ != 0)
       in_quotes(c);
     else
@@ -138,11 +140,11 @@ std::vector<Word> expand_response_files(const std::vector<std::string>& words, s
       continue;
     }
     const std::string path = word.substr(1);
-    require<UsageError>(!path.empty(), "command line: @ names no file: write @FILE, a list of flags");
+    require<UsageError>(!path.empty(), "command line: @ without a file name: write @FILE, where FILE lists flags");
     lists.push_back(path);
     for (Word& inner : split_words(read_list(path), clipped(path))) {
       require<UsageError>(!inner.text.starts_with('@'), inner.origin, ": ", clipped(inner.text),
-                          ": a list cannot name another one: name both on the command line");
+                          ": a list of flags cannot include another one: give both on the command line");
       out.push_back(std::move(inner));
     }
   }

@@ -87,7 +87,7 @@ std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& 
 // What is wrong with a command line that CLI11 refused. An unknown word is a better reason than what is missing for it.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = reached(app);
-  const std::string path = path_of(command), more = cat("; `", path, " --help` lists what there is");
+  const std::string path = path_of(command), more = cat("; `", path, " --help` lists commands and flags");
   const auto unknown = command.remaining();
   if (unknown.empty()) {
     const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error);
@@ -95,9 +95,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
-    return cat(path, ": there is no flag ", clipped(word), suggestion(word, flags_of(command), kOtherFlags), more);
+    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flags_of(command), kOtherFlags), more);
   const auto names = names_of_commands(command);
-  if (!names.empty()) return cat(path, ": there is no command ", clipped(word), suggestion(word, names), more);
+  if (!names.empty()) return cat(path, ": unknown command ", clipped(word), suggestion(word, names), more);
   return cat(path, ": unexpected argument ", clipped(word), more);
 }
 
@@ -128,12 +128,12 @@ void finish_output(const Context& context) {
 
 int run(int argc, const char* const* argv, Context& context) {
   CLI::App app(
-      "Witan trains Mixture-of-Experts language models: text to tokens, tokens to a model, the model to samples.",
+      "Witan trains Mixture-of-Experts language models: from text to tokens, to a trained model, to generated text.",
       "witan");
   app.formatter(help_formatter());
   app.option_defaults()->group("options");
-  app.get_help_ptr()->description("show this help")->group("general");
-  app.set_version_flag("--version", WITAN_VERSION, "show the version")->group("general");
+  app.get_help_ptr()->description("Show this help")->group("general");
+  app.set_version_flag("--version", WITAN_VERSION, "Show the version")->group("general");
   app.require_subcommand(0, 1);
   app.footer("Start with `witan train`; `witan help COMMAND` shows a command's flags and examples.\n");
   add_all(app, context);

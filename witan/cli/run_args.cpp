@@ -7,12 +7,14 @@
 namespace witan::cli {
 
 void add_run_args(CLI::App& command, RunArgs& args) {
-  command.add_option("--run", args.run, "name of the run; else the latest")->type_name("NAME");
-  command.add_option("--runs-folder", args.runs_folder, "where runs live")->type_name("FOLDER")->capture_default_str();
+  command.add_option("--run", args.run, "Name of the run (default: the latest)")->type_name("NAME");
+  command.add_option("--runs-folder", args.runs_folder, "Folder of all runs")
+      ->type_name("FOLDER")
+      ->capture_default_str();
 }
 
 void add_threads(CLI::App& command, RunArgs& args) {
-  command.add_option("--threads", args.threads, "threads that compute; 0: one per core")
+  command.add_option("--threads", args.threads, "Compute threads (0: one per core)")
       ->type_name("N")
       ->check(CLI::Range(0, 4096).description(""))
       ->capture_default_str();

@@ -39,7 +39,7 @@ TextBatches batch_text(const std::vector<Source>& sources, const CorpusOptions& 
     tokenizer.encode_to(document.text, ids);
     if (end_of_text) ids.push_back(*end_of_text);
   });
-  require<DataError>(ids.size() >= 2, "the text is too short: it has fewer than two tokens");
+  require<DataError>(ids.size() >= 2, "the text is too short to evaluate: it has fewer than two tokens");
   TextBatches text{{}, 0, corpus};
   for (size_t begin = 0; begin + 1 < ids.size(); begin += static_cast<size_t>(sequence_length))
     text.batches.push_back(

@@ -29,7 +29,7 @@ ExitCode train(Context& context, const TrainArgs& args) {
   const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.files));
-  if (!sources.skipped.empty()) progress.note("warning: left out: " + describe_skipped(sources.skipped));
+  if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.corpus);
   const Tokenizer tokenizer = train_tokenizer(args.bpe, sources.files, args.corpus, progress);
   tokenizer.save(args.output);
@@ -45,17 +45,19 @@ void add_train_command(CLI::App& group, Context& context) {
        "witan tokenizer train my.txt --output tokenizer.json\n"
        "witan tokenizer train corpus/ rows.jsonl.gz --vocab-size 32000 --pattern gpt2 --output tokenizer.json"},
       [&context, args] { return train(context, *args); });
-  command->add_option("files", args->files, "files and folders of text or jsonl, also .gz and .zst")
+  command->add_option("files", args->files, "Files and folders of text or JSON Lines, also .gz and .zst")
       ->required()
       ->type_name("");
-  command->add_option("--output", args->output, "the tokenizer.json to write")->required()->type_name("FILE");
-  command->add_option("--vocab-size", args->bpe.vocab_size, "entries, with 256 bytes and an end of text")
+  command->add_option("--output", args->output, "Write the tokenizer to this file")->required()->type_name("FILE");
+  command
+      ->add_option("--vocab-size", args->bpe.vocab_size,
+                   "Vocabulary size, including the 256 bytes and the end-of-text token")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--pattern", args->bpe.pattern, "how text is cut into words: llama3, gpt2 or qwen2")
+  command->add_option("--pattern", args->bpe.pattern, "Pattern that splits text into pre-tokens: llama3, gpt2 or qwen2")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--min-frequency", args->bpe.min_frequency, "pairs seen less often are not merged")
+  command->add_option("--min-frequency", args->bpe.min_frequency, "Merge only pairs that occur at least N times")
       ->type_name("N")
       ->capture_default_str();
   add_text_args(*command, args->corpus);
@@ -75,7 +77,8 @@ Tokenizer load(const UseArgs& args) {
 }
 
 void add_use_args(CLI::App& command, UseArgs& args) {
-  command.add_option("--tokenizer", args.file, "a tokenizer.json; else the run's")->type_name("FILE");
+  command.add_option("--tokenizer", args.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+      ->type_name("FILE");
   add_run_args(command, args.run);
 }
 
@@ -89,13 +92,14 @@ ExitCode encode(Context& context, const UseArgs& args) {
 void add_tokenizer_encode(CLI::App& group, Context& context) {
   const auto args = std::make_shared<UseArgs>();
   CLI::App* command = add_command(group, context,
-                                  {"encode", "Text to token ids", "",
+                                  {"encode", "Convert text to token ids", "",
                                    "witan tokenizer encode \"Hello there\"\n"
                                    "witan tokenizer encode --tokenizer tokenizer.json < my.txt"},
                                   [&context, args] { return encode(context, *args); });
-  command->add_option("text", args->words, "the text; else the standard input is read")->expected(0, 1)->type_name("");
+  command->add_option("text", args->words, "Text to encode (default: standard input)")->expected(0, 1)->type_name("");
   add_use_args(*command, *args);
-  command->add_flag("--special", args->special, "text that spells a special token, like <|endoftext|>, becomes it");
+  command->add_flag("--special", args->special,
+                    "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
 }
 
 int32_t parse_id(std::string_view word) {
@@ -103,7 +107,7 @@ int32_t parse_id(std::string_view word) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
   require<UsageError>(error == std::errc() && end == word.data() + word.size(),
                       "witan tokenizer decode: ", clipped(word),
-                      " is not a token id: give whole numbers, separated by blanks");
+                      " is not a token id: give whole numbers, separated by spaces");
   return id;
 }
 
@@ -131,11 +135,11 @@ ExitCode decode(Context& context, const UseArgs& args) {
 void add_tokenizer_decode(CLI::App& group, Context& context) {
   const auto args = std::make_shared<UseArgs>();
   CLI::App* command = add_command(group, context,
-                                  {"decode", "Token ids to text", "",
+                                  {"decode", "Convert token ids to text", "",
                                    "witan tokenizer decode 39 68 75\n"
                                    "witan tokenizer encode < my.txt | witan tokenizer decode"},
                                   [&context, args] { return decode(context, *args); });
-  command->add_option("ids", args->words, "token ids; else the standard input is read")->type_name("");
+  command->add_option("ids", args->words, "Token ids to decode (default: standard input)")->type_name("");
   add_use_args(*command, *args);
 }
 
@@ -160,14 +164,14 @@ ExitCode inspect(Context& context, const InspectArgs& args) {
   const TokenizerSpec& spec = tokenizer.spec();
   size_t longest = 0;
   for (const std::string& token : spec.tokens) longest = std::max(longest, token.size());
-  fmt::print(context.out, "entries       {}\nmerges        {}\n", tokenizer.vocab_size(), spec.merges.size());
-  fmt::print(context.out, "longest       {} bytes\n", longest);
+  fmt::print(context.out, "vocabulary    {}\nmerges        {}\n", tokenizer.vocab_size(), spec.merges.size());
+  fmt::print(context.out, "longest token {} bytes\n", longest);
   for (const AddedToken& added : spec.added)
     fmt::print(context.out, "{} {:>6} {}\n", added.special ? "special      " : "added        ", added.id,
                clipped(added.text));
   if (const auto end = tokenizer.end_of_text()) fmt::print(context.out, "end of text   {}\n", *end);
   for (const std::string& pattern : spec.patterns) fmt::print(context.out, "pattern       {}\n", pattern);
-  fmt::print(context.out, "normalises    {}\nhash          {}\n", spec.nfc ? "to NFC" : "nothing", tokenizer.hash());
+  fmt::print(context.out, "normalizer    {}\nhash          {}\n", spec.nfc ? "NFC" : "none", tokenizer.hash());
   if (!args.text.empty()) print_efficiency(context, tokenizer, args);
   return ExitCode::done;
 }
@@ -175,14 +179,15 @@ ExitCode inspect(Context& context, const InspectArgs& args) {
 void add_tokenizer_inspect(CLI::App& group, Context& context) {
   const auto args = std::make_shared<InspectArgs>();
   CLI::App* command = add_command(group, context,
-                                  {"inspect", "Sizes, special tokens and split pattern of a tokenizer",
-                                   "With --text: how many bytes of it a token holds.",
+                                  {"inspect", "Show sizes, special tokens and split pattern of a tokenizer",
+                                   "With --text also its compression: bytes per token.",
                                    "witan tokenizer inspect tokenizer.json\n"
                                    "witan tokenizer inspect tokenizer.json --text my.txt"},
                                   [&context, args] { return inspect(context, *args); });
-  command->add_option("tokenizer", args->use.file, "a tokenizer.json; else the run's")->type_name("");
+  command->add_option("tokenizer", args->use.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+      ->type_name("");
   add_run_args(*command, args->use.run);
-  command->add_option("--text,--data", args->text, "files and folders of text, separated by blanks or commas")
+  command->add_option("--text,--data", args->text, "Files and folders of text, separated by spaces or commas")
       ->type_name("FILE");
   add_text_args(*command, args->corpus);
 }

@@ -182,10 +182,10 @@ TEST(BenchTest, ExchangeMovesARowAtLeast) {
 }
 
 TEST(BenchTest, RefusesWhatCannotBe) {
-  expect_refusal({"bench"}, 2, {"say which: step, moe-layer, attention, gemm, collectives, exchange"});
-  expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "as in 512x768"});
-  expect_refusal({"bench", "attention", "--kv-heads", "3"}, 2, {"--kv-heads 3 does not divide --heads 4"});
-  expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 is more than --experts 2"});
+  expect_refusal({"bench"}, 2, {"give a subcommand: step, moe-layer, attention, gemm, collectives, exchange"});
+  expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "for example 512x768"});
+  expect_refusal({"bench", "attention", "--kv-heads", "3"}, 2, {"--kv-heads 3 must divide --heads 4"});
+  expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 exceeds --experts 2"});
   expect_refusal({"bench", "collectives", "--ranks", "1", "--device", "cpu"}, 2, {"--ranks 2 or more"});
   expect_refusal({"bench", "gemm", "--device", "tpu"}, 2, {"--device", "tpu"});
   if (cuda::devices() == 0) {

@@ -42,7 +42,7 @@ TEST(MegatronFlags, RowsSetKeysThatExist) {
 TEST(MegatronFlags, RowsAreWhole) {
   std::set<std::string> names;
   for_all([&](const MegatronFlag& flag) {
-    EXPECT_TRUE(names.insert(flag.name).second) << flag.name << " stands twice";
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name << " appears twice";
     EXPECT_TRUE(flag.name.starts_with("--")) << flag.name;
     EXPECT_TRUE(flag.kind == FlagKind::honoured ? !flag.key.empty() || flag.rule : !flag.why.empty()) << flag.name;
     EXPECT_EQ(cli::find_megatron_flag(flag.name), &flag);

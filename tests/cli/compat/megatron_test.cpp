@@ -95,7 +95,7 @@ TEST(Megatron, ARunOnDiskKeepsItsOwnConfiguration) {
              "num_layers = 5\nadam_beta2 = 0.9\nhidden_size = 64\ndtype = \"bfloat16\"\n");
   const Said said = witan({"plan", "--bf16", "--hidden-size", "64", "--runs-folder", folder.path().string()});
   EXPECT_TRUE(contains(said.err, "megatron goes on: its configuration holds where the command line says nothing"));
-  EXPECT_FALSE(contains(said.err, "must also say")) << said.err;
+  EXPECT_FALSE(contains(said.err, "must also set")) << said.err;
   EXPECT_FALSE(contains(said.err, "defaults apply")) << said.err;
 }
 
@@ -121,7 +121,7 @@ TEST(Megatron, LaterBeatsEarlier) {
 TEST(Megatron, SizesThatMustBeGivenAreNamed) {
   const std::string said = message_of<ConfigError>([] { read_words({"--bf16", "--num-layers", "2"}); });
   EXPECT_TRUE(contains(said,
-                       "--bf16 makes this a command line of Megatron-LM, which must also say --hidden-size, "
+                       "--bf16 makes this a Megatron-LM command line, which must also set --hidden-size, "
                        "--num-attention-heads, --seq-length, --micro-batch-size, --train-iters, --lr. "))
       << said;
 }
@@ -135,7 +135,7 @@ TEST(Megatron, FlagsOfEveryKind) {
                        "accepted without effect: --timing-log-option minmax, --use-flash-attn (attention "
                        "never stores its scores), --tp-comm-overlap ("))
       << read.said;
-  EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: half precision is not built: use `--bf16`");
+  EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: fp16 is not supported: use `--bf16`");
   EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
   EXPECT_TRUE(contains(config_refused({"--recompute-modules", "core_attn", "mla_up_proj"}),
                        "--recompute-modules core_attn mla_up_proj: "));
@@ -161,9 +161,9 @@ TEST(Megatron, SamplesBecomeIterations) {
   EXPECT_EQ(config.optimizer.lr_decay_iters, 1000);
   EXPECT_EQ(config.optimizer.lr_warmup_iters, 10);
   EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--lr-warmup-samples", "42"}),
-                       "--lr-warmup-samples 42: is no multiple of --global-batch-size 4, and schedules count whole "
-                       "iterations: 40 and 44 are"));
-  EXPECT_TRUE(contains(config_refused({"--train-samples", "42"}), "needs --global-batch-size beside it"));
+                       "--lr-warmup-samples 42: is not a multiple of --global-batch-size 4, and schedules count whole "
+                       "iterations: use 40 or 44"));
+  EXPECT_TRUE(contains(config_refused({"--train-samples", "42"}), "needs --global-batch-size as well"));
   EXPECT_TRUE(contains(config_refused({"--global-batch-size", "0", "--train-samples", "42"}), "from 1 on, not 0"));
   EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
 }
@@ -200,14 +200,14 @@ TEST(Megatron, ExpertsMayHaveAnInnerSizeOfTheirOwn) {
   EXPECT_EQ(config_of(all).model.mlp.ffn_hidden_size, 96);
   Words some = all;
   some.insert(some.end(), {"--moe-layer-freq", "[0,1]"});
-  EXPECT_TRUE(contains(config_refused(some), "experts and dense layers have one inner size here"));
-  EXPECT_TRUE(contains(config_refused({"--moe-ffn-hidden-size", "96"}), "one inner size"));
+  EXPECT_TRUE(contains(config_refused(some), "experts and dense layers have the same FFN size here"));
+  EXPECT_TRUE(contains(config_refused({"--moe-ffn-hidden-size", "96"}), "the same FFN size"));
 }
 
 TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-query-groups", "2"}),
                        "Megatron-LM ignores it without --group-query-attention"));
-  EXPECT_TRUE(contains(config_refused({"--no-position-embedding"}), "say --position-embedding-type rope"));
+  EXPECT_TRUE(contains(config_refused({"--no-position-embedding"}), "use --position-embedding-type rope"));
   EXPECT_EQ(config_of({"--no-position-embedding", "--use-rotary-position-embeddings"})
                 .model.attention.position_embedding_type,
             "rope");
@@ -216,9 +216,9 @@ TEST(Megatron, FlagsThatGoTogether) {
     words.insert(words.end(), types.begin(), types.end());
     return config_refused(words);
   };
-  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "aux_loss or seq_aux_loss, or not at all (none)"));
-  EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; load is balanced by aux_loss"));
-  EXPECT_TRUE(contains(balanced_by({"aux_loss", "seq_aux_loss"}), "by one of them at a time"));
+  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "the types are aux_loss, seq_aux_loss and none"));
+  EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; the types are aux_loss"));
+  EXPECT_TRUE(contains(balanced_by({"aux_loss", "seq_aux_loss"}), "and none, one at a time"));
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 
@@ -247,7 +247,7 @@ TEST(Megatron, DataIsOnePrefix) {
   EXPECT_EQ(config_of({"--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
   EXPECT_EQ(config_of({"--split", "90, 10"}).data.held_out_fraction, 0.1);
   EXPECT_TRUE(contains(config_refused({"--bf16", "--data-path", "0.7", "a", "0.3", "b"}),
-                       "--data-path 0.7 a 0.3 b: a blend of datasets is not built"));
+                       "--data-path 0.7 a 0.3 b: blending datasets is not supported"));
   EXPECT_TRUE(contains(config_refused({"--split", "100,0,0"}), "at least a millionth"));
   for (const char* bad : {"", "a", "1,2,3,4", "1,-2", "0,0,0", "nan,1", "1,,2"})
     EXPECT_TRUE(contains(config_refused({"--split", bad}), "--split")) << bad;
@@ -293,7 +293,7 @@ TEST(Megatron, WordsOutOfPlaceAreNamed) {
   TempFolder folder;
   write_text(folder / "script.args", "torchrun pretrain_gpt.py --bf16");
   EXPECT_TRUE(contains(usage_refused({"@" + (folder / "script.args").string()}),
-                       "script.args:1: unexpected argument torchrun: give the flags alone"));
+                       "script.args:1: unexpected argument torchrun: give only the flags"));
   EXPECT_EQ(usage_refused({"--bf16", "yes"}),
             "command line: unexpected argument yes after --bf16, which takes no value");
   EXPECT_EQ(usage_refused({"--bf16", "--lr"}), "command line: --lr needs a value");
@@ -303,10 +303,9 @@ TEST(Megatron, WordsOutOfPlaceAreNamed) {
 }
 
 TEST(Megatron, MisspeltFlagsFindTheirNeighbours) {
-  expect_refusal({"plan", "--use-flash-atn"}, 2,
-                 {"there is no flag --use-flash-atn", "did you mean --use-flash-attn?"});
+  expect_refusal({"plan", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn", "did you mean --use-flash-attn?"});
   expect_refusal({"train", "--bf16", "--overlap-grad-reduc"}, 2, {"did you mean --overlap-grad-reduce?"});
-  expect_refusal({"generate", "--use-flash-atn"}, 2, {"there is no flag --use-flash-atn;"});
+  expect_refusal({"generate", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn;"});
 }
 
 TEST(Megatron, AValueOfAnotherTypeEndsWithAMessage) {

@@ -92,7 +92,7 @@ TEST(DoctorTest, LooksAtGpus) {
   } else {
     EXPECT_EQ(said.code, 10);
     EXPECT_TRUE(contains(said.out, "problem       " + cuda::why_none() + "\n")) << said.out;
-    EXPECT_TRUE(contains(said.out, "\n\nno GPU can be used; see above\n")) << said.out;
+    EXPECT_TRUE(contains(said.out, "\n\nno usable GPU; see above\n")) << said.out;
   }
 }
 
@@ -119,7 +119,7 @@ TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
   const Said said = witan({"doctor"});
   std::filesystem::current_path(before);
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, "problem       /proc cannot be written to")) << said.out;
+  EXPECT_TRUE(contains(said.out, "problem       /proc is not writable")) << said.out;
   EXPECT_TRUE(contains(said.out, "not ready")) << said.out;
 }
 

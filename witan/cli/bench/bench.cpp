@@ -112,11 +112,11 @@ namespace {
 
 void print_report(std::FILE* out, const BenchReport& report) {
   const auto& [flops, bytes] = report.ceilings;
-  fmt::print(out, "{}: at most {} TFLOP/s, {} GB/s {}\n\n", report.device, rate_text(flops * 1e-12),
+  fmt::print(out, "{}: measured peak {} TFLOP/s, {} GB/s {}\n\n", report.device, rate_text(flops * 1e-12),
              rate_text(bytes * 1e-9), report.traffic);
   size_t widest = report.title.size();
   for (const BenchLine& line : report.lines) widest = std::max(widest, line.name.size());
-  fmt::print(out, "{:<{}}  {:>9}  TFLOP/s  of most    GB/s  of most\n", report.title, widest, "time");
+  fmt::print(out, "{:<{}}  {:>9}  TFLOP/s  of peak    GB/s  of peak\n", report.title, widest, "time");
   for (const BenchLine& line : report.lines) {
     const double arithmetic = line.flops / line.seconds, traffic = line.bytes / line.seconds;
     std::string row = fmt::format("{:<{}}  {:>9}  {:>7}  {:>7}  {:>6}  {:>7}", line.name, widest,
@@ -168,7 +168,7 @@ void add_size(CLI::App& command, const std::string& flag, int64_t& size, const s
 }
 
 void add_dtype(CLI::App& command, std::string& dtype) {
-  command.add_option("--dtype", dtype, "bfloat16 | float32 | float64; else bfloat16 on a GPU, float32 on a CPU")
+  command.add_option("--dtype", dtype, "bfloat16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
       ->check(CLI::IsMember({"bfloat16", "float32", "float64"}).description(""))
       ->type_name("DTYPE")
       ->group("shapes");
@@ -184,26 +184,25 @@ void add_bench_args(CLI::App& command, BenchArgs& args) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}).description(""))
       ->type_name("DEVICE")
       ->capture_default_str();
-  command.add_option("--threads", args.threads, "threads that a CPU computes with; 0: one per core")
+  command.add_option("--threads", args.threads, "Compute threads on a CPU (0: one per core)")
       ->type_name("N")
       ->check(CLI::Range(0, 4096).description(""))
       ->capture_default_str();
-  command.add_option("--seconds", args.seconds, "how long each line is measured")
+  command.add_option("--seconds", args.seconds, "Time to measure each line for")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->capture_default_str();
-  command.add_option("--json", args.json, "also write the figures to this file")->type_name("FILE");
+  command.add_option("--json", args.json, "Also write the figures to this file")->type_name("FILE");
 }
 
 void add_bench(CLI::App& app, Context& context) {
   CLI::App* group = add_group(
-      app,
-      {"bench", "Measure the parts of training here, against what the device does at most",
-       "Times are medians by the device's own clock, on random values. The ceilings are measured in the same call: "
-       "on a GPU a bfloat16 product of 8192 x 8192 matrices and a copy of 1 GiB, on a CPU multiply-adds between "
-       "registers and a copy beyond its caches.",
-       "witan bench gemm\nwitan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
-       "witan bench step --config recipes/default.toml --steps 20 --json step.json"});
+      app, {"bench", "Measure the parts of training against the measured peak of the device",
+            "Times are medians by the device's own clock, on random values. The peaks are measured in the same run: on "
+            "a GPU a bfloat16 product of 8192 x 8192 matrices and a copy of 1 GiB, on a CPU multiply-adds between "
+            "registers and a copy beyond its caches.",
+            "witan bench gemm\nwitan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
+            "witan bench step --config recipes/default.toml --steps 20 --json step.json"});
   add_bench_step(*group, context);
   add_bench_moe_layer(*group, context);
   add_bench_attention(*group, context);

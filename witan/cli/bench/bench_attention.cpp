@@ -56,9 +56,9 @@ ExitCode bench_attention(Context& context, State& s) {
   if (s.sequence == 0) s.sequence = on_gpu ? 2048 : 256;
   if (s.value_head_size == 0) s.value_head_size = s.head_size;
   require<UsageError>(s.heads % s.kv_heads == 0, "witan bench attention: --kv-heads ", s.kv_heads,
-                      " does not divide --heads ", s.heads);
+                      " must divide --heads ", s.heads);
   require<UsageError>(s.documents <= s.sequence, "witan bench attention: --documents ", s.documents,
-                      " do not fit into --sequence ", s.sequence);
+                      " exceeds --sequence ", s.sequence);
   const DType dtype = bench_dtype(s.dtype, on_gpu);
   const std::string values = s.value_head_size == s.head_size ? "" : fmt::format(" and {}", s.value_head_size);
   const std::string window = s.window == 0 ? "" : fmt::format(", window of {}", s.window);
@@ -75,19 +75,19 @@ void add_bench_attention(CLI::App& bench, Context& context) {
   CLI::App* command = add_command(
       bench, context,
       {"attention", "Causal attention, forward and backward, without its projections",
-       "FLOPs are those of the causal half of the scores, or of its part in the window, 2 products forward and 5 "
-       "backward, as if there was one document.",
+       "FLOPs count the causal half of the scores, or its part in the window, 2 products forward and 5 backward, as if "
+       "there were one document.",
        "witan bench attention\nwitan bench attention --batch 4 --sequence 8192 --heads 64 --kv-heads 8 --window 1024",
        Processes::one},
       [&context, state] { return bench_attention(context, *state); });
-  add_size(*command, "--batch", state->batch, "sequences; 0: 8 on a GPU, 2 on a CPU", 0);
-  add_size(*command, "--sequence", state->sequence, "positions; 0: 2048 on a GPU, 256 on a CPU", 0);
-  add_size(*command, "--heads", state->heads, "query heads", 1);
-  add_size(*command, "--kv-heads", state->kv_heads, "key and value heads", 1);
-  add_size(*command, "--head-size", state->head_size, "width of a head", 1);
-  add_size(*command, "--value-head-size", state->value_head_size, "width of a head of values; 0: --head-size", 0);
-  add_size(*command, "--window", state->window, "sliding window: positions that a query sees; 0: all up to its own", 0);
-  add_size(*command, "--documents", state->documents, "documents of equal length in each sequence", 1);
+  add_size(*command, "--batch", state->batch, "Sequences (0: 8 on a GPU, 2 on a CPU)", 0);
+  add_size(*command, "--sequence", state->sequence, "Tokens per sequence (0: 2048 on a GPU, 256 on a CPU)", 0);
+  add_size(*command, "--heads", state->heads, "Query heads", 1);
+  add_size(*command, "--kv-heads", state->kv_heads, "Key and value heads", 1);
+  add_size(*command, "--head-size", state->head_size, "Size of a head", 1);
+  add_size(*command, "--value-head-size", state->value_head_size, "Size of a head of values (0: --head-size)", 0);
+  add_size(*command, "--window", state->window, "Sliding window: positions that a query sees (0: all up to its own)", 0);
+  add_size(*command, "--documents", state->documents, "Documents of equal length in each sequence", 1);
   add_dtype(*command, state->dtype);
   add_bench_args(*command, state->args);
 }

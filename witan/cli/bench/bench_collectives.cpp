@@ -64,13 +64,13 @@ void add_bench_collectives(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       bench, context,
-      {"collectives", "Sums, gathers and exchanges between ranks, float32",
-       "A size is that of the whole tensor on each rank. GB/s are those that leave each rank, as rings and pairs send "
-       "them: of B bytes 2 B (n-1)/n for an all-reduce, B (n-1)/n for the others.",
+      {"collectives", "Measure all-reduce, reduce-scatter, all-gather and all-to-all between ranks, float32",
+       "A size is that of the whole tensor on each rank. GB/s count the bytes that each rank sends (NCCL's bus "
+       "bandwidth): of B bytes 2 B (n-1)/n for an all-reduce, B (n-1)/n for the others.",
        "witan bench collectives\nwitan bench collectives --ranks 4 --sizes 4MiB,256MiB", Processes::one},
       [&context, state] { return bench_collectives(context, *state); });
   add_ranks(*command, state->ranks);
-  add_sizes(*command, state->sizes, "bytes of a rank's tensor");
+  add_sizes(*command, state->sizes, "Bytes of each rank's tensor");
   add_bench_args(*command, state->args);
 }
 

@@ -79,9 +79,10 @@ std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const 
 }
 
 ExitCode bench_exchange(Context& context, const State& s) {
-  require<UsageError>(s.row % 2 == 0, "witan bench exchange: --row ", s.row, " is no row of bfloat16: 2 bytes each");
+  require<UsageError>(s.row % 2 == 0, "witan bench exchange: --row ", s.row,
+                      " is not a whole number of bfloat16 elements of 2 bytes");
   const auto sizes = parse_sizes(s.sizes);
-  require<UsageError>(std::ranges::min(sizes) > 0, "witan bench exchange: --sizes: 0 bytes are no rows");
+  require<UsageError>(std::ranges::min(sizes) > 0, "witan bench exchange: --sizes: 0 bytes hold no rows");
   const int64_t least = s.row * std::max({s.ranks, cuda::devices(), 2});  // a row for each rank
   const int64_t largest = std::max(std::ranges::max(sizes), least),
                 arena = 2 * largest + 16 * (largest / s.row) + (int64_t{64} << 20);
@@ -102,14 +103,14 @@ void add_bench_exchange(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       bench, context,
-      {"exchange", "Rows of tokens on their way to experts on other ranks, and back",
-       "Between GPUs that reach each other's memory rows are pushed to random places and pulled from them; beside it "
-       "stands an all-to-all of as many bytes that lie together. GB/s are those that leave each rank.",
+      {"exchange", "Measure the exchange of token rows with experts on other ranks",
+       "GPUs with peer access push rows to random places of each other's memory and pull them from there; an "
+       "all-to-all of as many contiguous bytes is shown for comparison. GB/s count the bytes that each rank sends.",
        "witan bench exchange\nwitan bench exchange --ranks 4 --row 4096 --sizes 16MiB,256MiB", Processes::one},
       [&context, state] { return bench_exchange(context, *state); });
   add_ranks(*command, state->ranks);
-  add_size(*command, "--row", state->row, "bytes of a row, of bfloat16", 2);
-  add_sizes(*command, state->sizes, "bytes that each rank has");
+  add_size(*command, "--row", state->row, "Bytes of a row of bfloat16", 2);
+  add_sizes(*command, state->sizes, "Bytes on each rank");
   add_bench_args(*command, state->args);
 }
 

@@ -35,7 +35,7 @@ std::vector<Layer> layers_of(const State& state, bool on_gpu) {
     char rest = 0;
     const int read = std::sscanf(text.c_str(), "%ldx%ld%c", &layer.in, &layer.out, &rest);
     require<UsageError>(read == 2 && layer.in > 0 && layer.out > 0, "witan bench gemm: --layers ", text,
-                        ": a layer is its widths, as in 512x768");
+                        ": give a layer as INxOUT, for example 512x768");
     layers.push_back(layer);
   }
   return layers;
@@ -100,15 +100,15 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       bench, context,
-      {"gemm", "Matrix products: the forward and both gradients of linear layers",
-       "Without --layers: those of the reference MoE on a GPU, of the default recipe on a CPU.",
+      {"gemm", "Measure matrix products: the forward and both gradients of linear layers",
+       "Without --layers: the layers of the reference MoE on a GPU, of the default recipe on a CPU.",
        "witan bench gemm\nwitan bench gemm --tokens 4096 --layers 1024x4096,4096x1024 --dtype float32", Processes::one},
       [&context, state] { return bench_gemm(context, *state); });
-  command->add_option("--layers", state->layers, "widths in and out: 512x768,512x512")
+  command->add_option("--layers", state->layers, "Input and output sizes: 512x768,512x512")
       ->delimiter(',')
       ->type_name("INxOUT")
       ->group("shapes");
-  add_size(*command, "--tokens", state->tokens, "rows; 0: 16384 on a GPU, 1024 on a CPU", 0);
+  add_size(*command, "--tokens", state->tokens, "Rows (0: 16384 on a GPU, 1024 on a CPU)", 0);
   add_dtype(*command, state->dtype);
   add_bench_args(*command, state->args);
 }

@@ -29,8 +29,7 @@ void set_defaults(State& s, bool on_gpu) {
   set(s.ffn, 1792, 512);
   set(s.experts, 64, 8);
   set(s.topk, 1, 2);
-  require<UsageError>(s.topk <= s.experts, "witan bench moe-layer: --topk ", s.topk, " is more than --experts ",
-                      s.experts);
+  require<UsageError>(s.topk <= s.experts, "witan bench moe-layer: --topk ", s.topk, " exceeds --experts ", s.experts);
 }
 
 // K different experts for each token, drawn evenly, with random weights.
@@ -144,21 +143,24 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       bench, context,
-      {"moe-layer", "A Mixture-of-Experts layer of SwiGLU experts: dispatch, experts, combine, and their gradients",
-       "FLOPs are those of the experts' products, 6 T K d n forward and 18 T K d n with the backward, whatever else is "
-       "computed. Sizes that are 0 are those of the reference MoE on a GPU, of the default recipe on a CPU.",
+      {"moe-layer",
+       "Measure a Mixture-of-Experts layer of SwiGLU experts: dispatch, experts, combine, and their gradients",
+       "FLOPs count the experts' products only, 6 T K d n forward and 18 T K d n with the backward. A size of 0 stands "
+       "for that of the reference MoE on a GPU, of the default recipe on a CPU.",
        "witan bench moe-layer\n"
        "witan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
        "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2",
        Processes::one},
       [&context, state] { return bench_moe_layer(context, *state); });
-  add_size(*command, "--tokens", state->tokens, "T; 0: 16384 or 1024", 0);
-  add_size(*command, "--hidden", state->hidden, "d, the width of a token; 0: 512 or 256", 0);
-  add_size(*command, "--ffn", state->ffn, "n, the width inside an expert; 0: 1792 or 512", 0);
-  add_size(*command, "--experts", state->experts, "E; 0: 64 or 8", 0);
-  add_size(*command, "--topk", state->topk, "K, experts for each token; 0: 1 or 2", 0);
+  add_size(*command, "--tokens", state->tokens, "Tokens T (0: 16384 or 1024)", 0);
+  add_size(*command, "--hidden", state->hidden, "Hidden size d (0: 512 or 256)", 0);
+  add_size(*command, "--ffn", state->ffn, "FFN hidden size n of an expert (0: 1792 or 512)", 0);
+  add_size(*command, "--experts", state->experts, "Number of experts E (0: 64 or 8)", 0);
+  add_size(*command, "--topk", state->topk, "Experts per token K (0: 1 or 2)", 0);
   add_dtype(*command, state->dtype);
-  command->add_option("--gradient-dtype", state->gradient_dtype, "of the experts' weights: float32 | bfloat16")
+  command
+      ->add_option("--gradient-dtype", state->gradient_dtype,
+                   "Dtype of the experts' weight gradients: float32 | bfloat16")
       ->check(CLI::IsMember({"bfloat16", "float32"}).description(""))
       ->type_name("DTYPE")
       ->capture_default_str()

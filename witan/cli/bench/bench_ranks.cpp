@@ -21,10 +21,10 @@ constexpr int kWarmUps = 3, kSamples = 20, kCalls = 10;  // calls of a sample
 
 int resolved(int ranks, bool on_gpu) {
   if (ranks == 0) ranks = on_gpu ? cuda::devices() : 2;
-  require<UsageError>(ranks >= 2, "witan bench: one rank has nobody to exchange with: ",
-                      on_gpu ? "--device cpu measures ranks that are threads of the CPU" : "say --ranks 2 or more");
+  require<UsageError>(ranks >= 2, "witan bench: one rank has no peer to communicate with: ",
+                      on_gpu ? "--device cpu measures ranks that are CPU threads" : "use --ranks 2 or more");
   require<UsageError>(!on_gpu || ranks <= cuda::devices(), "witan bench: --ranks ", ranks,
-                      ", but a rank needs a GPU of its own and ", cuda::devices(), " can be used");
+                      ", but each rank needs its own GPU and ", cuda::devices(), " can be used");
   return ranks;
 }
 
@@ -91,7 +91,7 @@ BenchLine measure_exchange(Group& group, Stream& stream, const std::string& name
 }
 
 void add_ranks(CLI::App& command, int& ranks) {
-  command.add_option("--ranks", ranks, "0: one per GPU, or two on a CPU")
+  command.add_option("--ranks", ranks, "Number of ranks (0: one per GPU, or two on a CPU)")
       ->type_name("N")
       ->check(CLI::Range(0, 4096).description(""))
       ->capture_default_str();

@@ -182,34 +182,34 @@ ExitCode bench_step(Context& context, State& state, const std::optional<Launch>&
 
 void add_bench_step(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
-  CLI::App* command = add_command(
-      bench, context,
-      {"step", "Whole training steps on random tokens: forward, backward, clipping, optimizer",
-       "Takes the flags of `witan train` and needs no text. The time of a step is the host's, from its tokens to its "
-       "loss; the first three steps are not counted. FLOPs are those that the kernels count, recomputation's "
-       "included. " +
-           std::string(kListsHelp),
-       "witan bench step\n"
-       "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
-       "witan bench step --config recipes/reference/moe.toml --kernels\n"
-       "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
-       "mpirun -n 2 witan bench step",
-       Processes::together},
-      [&context, state] {
-        const auto launch = find_launch();
-        return run_process(context, launch, [&](Context& own) {
-          const ConfigSources sources = read_run_config(own, state->config, *state->args);
-          return telling_sources(sources, [&] { return bench_step(own, *state, launch); });
-        });
-      });
-  command->add_option("--steps", state->steps, "steps that are measured")
+  CLI::App* command =
+      add_command(bench, context,
+                  {"step", "Measure whole training steps on random tokens: forward, backward, clipping, optimizer",
+                   "Takes the flags of `witan train` and needs no text. The time of a step is measured by the host, "
+                   "from its tokens to its loss; the first three steps are not counted. FLOPs are those that the "
+                   "kernels count, including recomputation. " +
+                       std::string(kListsHelp),
+                   "witan bench step\n"
+                   "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
+                   "witan bench step --config recipes/reference/moe.toml --kernels\n"
+                   "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
+                   "mpirun -n 2 witan bench step",
+                   Processes::together},
+                  [&context, state] {
+                    const auto launch = find_launch();
+                    return run_process(context, launch, [&](Context& own) {
+                      const ConfigSources sources = read_run_config(own, state->config, *state->args);
+                      return telling_sources(sources, [&] { return bench_step(own, *state, launch); });
+                    });
+                  });
+  command->add_option("--steps", state->steps, "Number of steps to measure")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
       ->capture_default_str();
-  command->add_flag("--kernels", state->kernels,
-                    "also what each kernel takes of one more step, waited for one by one: longer than in a step as a "
-                    "whole");
-  command->add_option("--json", state->json, "also write the figures to this file")->type_name("FILE");
+  command->add_flag(
+      "--kernels", state->kernels,
+      "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
+  command->add_option("--json", state->json, "Also write the figures to this file")->type_name("FILE");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->config.fields());
 }

@@ -87,8 +87,9 @@ class LineReader {
         ours = false;
       } else {
         require<UsageError>(is_flag(word.text) || ours, word.origin, ": unexpected argument ", clipped(word.text),
-                            after_.empty() ? std::string(": give the flags alone, without what starts the script")
-                                           : cat(" after ", after_));
+                            after_.empty()
+                                ? std::string(": give only the flags, without the command that starts the script")
+                                : cat(" after ", after_));
         rest.push_back(word.text);
         ours = true;
       }
@@ -307,24 +308,24 @@ void require_megatron_sizes(const std::set<std::string>& given, const MegatronLi
        {"num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size", "train_iters", "lr"})
     if (!given.contains(key)) missing.push_back(flag_name(key));
   require<ConfigError>(
-      missing.empty(), line.why, " makes this a command line of Megatron-LM, which must also say ",
+      missing.empty(), line.why, " makes this a Megatron-LM command line, which must also set ",
       fmt::format("{}", fmt::join(missing, ", ")),
-      ". `witan help megatron` shows what its flags are in Witan; --no-megatron keeps Witan's defaults");
+      ". `witan help megatron` lists its flags and their effect in Witan; --no-megatron keeps Witan's defaults");
 }
 
 std::string megatron_reference() {
   std::string out =
       "## Defaults\n"
-      "What a command line of Megatron-LM leaves open is what Megatron-LM makes of it:\n\n"
+      "Keys that a Megatron-LM command line does not set get Megatron-LM's defaults:\n\n"
       "| key | default |\n|---|---|\n";
   for (const auto& [key, text] : megatron_defaults()) out += fmt::format("| `{}` | {} |\n", key, text);
   out +=
       "| `ffn_hidden_size` | 4 `hidden_size`; with `swiglu` 8/3 of it, down to a multiple of 64 |\n"
       "| `num_query_groups` | `num_attention_heads`; 1 with `--group-query-attention` |\n"
       "| `norm_bias` | true for LayerNorm, false for RMSNorm |\n"
-      "| `gelu_tanh` | `add_bias_linear`: the kernel that adds the bias approximates |\n"
+      "| `gelu_tanh` | `add_bias_linear`: the fused bias kernel uses the tanh approximation |\n"
       "| `global_batch_size` | one micro-batch for each rank |\n"
-      "| `held_out_fraction` | 0.031 beside `--data-path` (`--split 969,30,1`); otherwise Witan's |\n\n"
+      "| `held_out_fraction` | 0.031 with `--data-path` (`--split 969,30,1`); otherwise Witan's |\n\n"
       "Other keys keep Witan's defaults: they change neither the model nor its training.\n\n"
       "## Flags\n";
   return out + megatron_table();

@@ -101,7 +101,7 @@ std::vector<std::string> megatron_flag_names() {
 std::string megatron_table() {
   std::string out;
   for (const MegatronSection& section : megatron_sections()) {
-    out += fmt::format("{}### {}\n| flag | kind | what it comes to |\n|---|---|---|\n", out.empty() ? "" : "\n",
+    out += fmt::format("{}### {}\n| flag | kind | effect in Witan |\n|---|---|---|\n", out.empty() ? "" : "\n",
                        section.title);
     for (const MegatronFlag& flag : section.flags)
       out += fmt::format("| `{}` | {} | {} |\n", flag.name, kind_text(flag), meaning(flag));

@@ -5,9 +5,9 @@
 namespace witan::cli {
 
 MegatronSection megatron_data_flags() {
-  const std::string parts = "one dataset is divided: `--data-path` and `--split`";
+  const std::string parts = "the splits are taken from one dataset: `--data-path` and `--split`";
   const std::string files = "give the tokenizer as a tokenizer.json: `--tokenizer FILE`";
-  const std::string reading = "how files are read changes no sample";
+  const std::string reading = "how files are read does not change the samples";
   return {"Data and tokenizer",
           {
               ruled("--data-path", Takes::some, rules::data_path,
@@ -18,12 +18,12 @@ MegatronSection megatron_data_flags() {
               refused("--data-args-path", parts, Takes::one),
               ruled("--split", Takes::one, rules::split,
                     "`held_out_fraction`: the shares of validation and test together, 969,30,1 unless given beside "
-                    "`--data-path`; the documents are drawn, not the last ones taken"),
+                    "`--data-path`; documents are drawn at random, not taken from the end"),
               harmless("--mock-data", "without data the default text is read"),
               ruled("--tokenizer-type", Takes::one, rules::tokenizer_type,
                     "nothing for `HuggingFaceTokenizer` and `NullTokenizer`; others are refused: " + files),
               ruled("--tokenizer-model", Takes::one, rules::tokenizer_model,
-                    "`tokenizer`: a tokenizer.json, or the folder that holds it"),
+                    "`tokenizer`: a tokenizer.json, or the folder that contains it"),
               refused("--vocab-file", files, Takes::one),
               refused("--merge-file", files, Takes::one),
               refused("--tiktoken-pattern", files, Takes::one),
@@ -34,30 +34,31 @@ MegatronSection megatron_data_flags() {
               same_truth("--reset-position-ids"),
               same_truth("--reset-attention-mask"),
               same_truth("--eod-mask-loss"),
-              only("--dataloader-type", {"single"}, "samples are drawn epoch by epoch, and each epoch is whole"),
+              only("--dataloader-type", {"single"}, "samples are drawn epoch by epoch, and every epoch is complete"),
               harmless("--num-workers", reading, Takes::one),
               harmless("--num-dataset-builder-threads", reading, Takes::one),
               harmless("--data-cache-path", reading, Takes::one),
               harmless("--no-mmap-bin-files", reading),
-              harmless("--no-create-attention-mask-in-dataloader", "masks are never stored"),
+              harmless("--no-create-attention-mask-in-dataloader", "masks are never materialised"),
               harmless("--dataloader-fast-cache-load", reading),
-              refused("--fim-data", "samples are texts as they are; leave it out"),
+              refused("--fim-data", "samples are the text itself; leave it out"),
               refused("--renormalize-blend-weights", "there is one dataset; leave it out"),
           }};
 }
 
 MegatronSection megatron_checkpoint_flags() {
-  const std::string ours = "checkpoints have Witan's own format";
-  const std::string whole = "checkpoints are whole, so that a run goes on to the bit; leave it out";
-  const std::string other = "a run resumes from its own folder, from its newest checkpoint; leave it out";
+  const std::string ours = "checkpoints are in Witan's own format";
+  const std::string whole = "checkpoints are complete, so that a run resumes bit for bit; leave it out";
+  const std::string other = "a run resumes from the newest checkpoint in its own folder; leave it out";
   return {
       "Checkpoints",
       {
           ruled("--save", Takes::one, rules::save,
-                "`runs_folder` and `run`: its last part is the run's name; refused over checkpoints of Megatron-LM"),
+                "`runs_folder` and `run`: the last part of the path is the run's name; refused if it holds checkpoints "
+                "of Megatron-LM"),
           same("--save-interval"),
           renamed("--persistent-save-interval", "save_interval"),
-          ruled("--load", Takes::one, rules::load, "nothing, where `--save` names the same folder; else refused"),
+          ruled("--load", Takes::one, rules::load, "no effect if `--save` names the same folder; otherwise refused"),
           same_truth("--no-load-optim"),
           same_truth("--no-load-rng"),
           refused("--no-save-optim", whole),
@@ -66,8 +67,8 @@ MegatronSection megatron_checkpoint_flags() {
           refused("--pretrained-checkpoint", other, Takes::one),
           refused("--ckpt-step", other, Takes::one),
           refused("--exit-on-missing-checkpoint", other),
-          harmless("--use-checkpoint-args", "a run's own configuration is always read"),
-          harmless("--no-initialization", "what is loaded replaces initial weights"),
+          harmless("--use-checkpoint-args", "the run's own configuration is always read"),
+          harmless("--no-initialization", "the loaded weights replace the initial ones"),
           harmless("--ckpt-format", ours, Takes::one),
           harmless("--dist-ckpt-format", ours, Takes::one),
           harmless("--use-dist-ckpt", ours),
@@ -77,9 +78,9 @@ MegatronSection megatron_checkpoint_flags() {
           harmless("--ckpt-fully-parallel-load", ours),
           harmless("--ckpt-assume-constant-structure", ours),
           harmless("--dist-ckpt-strictness", ours, Takes::one),
-          harmless("--async-save", "how a checkpoint is written changes nothing in it"),
-          harmless("--non-persistent-save-interval", "`--save-interval` is what is kept", Takes::one),
-          harmless("--non-persistent-ckpt-type", "`--save-interval` is what is kept", Takes::one),
+          harmless("--async-save", "how a checkpoint is written does not change its contents"),
+          harmless("--non-persistent-save-interval", "only checkpoints of `--save-interval` are written", Takes::one),
+          harmless("--non-persistent-ckpt-type", "only checkpoints of `--save-interval` are written", Takes::one),
           refused("--ckpt-convert-format", "checkpoints are not converted; leave it out", Takes::one),
           refused("--ckpt-convert-save", "checkpoints are not converted; leave it out", Takes::one),
       }};
@@ -87,9 +88,9 @@ MegatronSection megatron_checkpoint_flags() {
 
 MegatronSection megatron_logging_flags() {
   const std::string wandb = "Weights & Biases reads the folder of `--tensorboard-dir` itself";
-  const std::string boards = "TensorBoard's files hold all series";
-  const std::string profiler = "there is no profiler in it";
-  const std::string watcher = "there is no such watcher";
+  const std::string boards = "TensorBoard's files contain all series";
+  const std::string profiler = "there is no built-in profiler";
+  const std::string watcher = "there is no such monitoring";
   return {"Logging",
           {
               same("--log-interval"),
@@ -98,9 +99,9 @@ MegatronSection megatron_logging_flags() {
               same_truth("--log-num-zeros-in-grad"),
               same_truth("--log-progress"),
               same("--timing-log-level"),
-              only("--timing-log-option", {"minmax"}, "times are the least and the most over all ranks"),
-              harmless("--no-barrier-with-level-1-timing", "measuring needs no barrier"),
-              harmless("--logging-level", "what is said does not change what is done", Takes::one),
+              only("--timing-log-option", {"minmax"}, "times are the minimum and maximum over all ranks"),
+              harmless("--no-barrier-with-level-1-timing", "timing needs no barrier"),
+              harmless("--logging-level", "logging does not change the training", Takes::one),
               same("--tensorboard-dir"),
               harmless("--tensorboard-log-interval", boards, Takes::one),
               harmless("--tensorboard-queue-size", boards, Takes::one),
@@ -126,19 +127,19 @@ MegatronSection megatron_logging_flags() {
               harmless("--one-logger-project", watcher, Takes::one),
               harmless("--one-logger-run-name", watcher, Takes::one),
               harmless("--enable-ft-package", watcher),
-              harmless("--adlr-autoresume", "a signal saves and ends the run"),
-              harmless("--adlr-autoresume-interval", "a signal saves and ends the run", Takes::one),
+              harmless("--adlr-autoresume", "a signal saves the run and exits"),
+              harmless("--adlr-autoresume-interval", "a signal saves the run and exits", Takes::one),
           }};
 }
 
 MegatronSection megatron_launcher_flags() {
   const std::string threads =
-      "this program starts the ranks, as threads of one process; torchrun itself starts processes";
+      "this program starts the ranks as threads of one process; use torchrun itself to start processes";
   return {"torchrun",
           {
               renamed("--nproc-per-node", "ranks"),
-              only("--nnodes", {"1"}, "ranks on several hosts are processes, which torchrun itself starts"),
-              only("--node-rank", {"0"}, "ranks on several hosts are processes, which torchrun itself starts"),
+              only("--nnodes", {"1"}, "ranks on several hosts are processes: start them with torchrun itself"),
+              only("--node-rank", {"0"}, "ranks on several hosts are processes: start them with torchrun itself"),
               harmless("--master-addr", threads, Takes::one),
               harmless("--master-port", threads, Takes::one),
               harmless("--rdzv-backend", threads, Takes::one),

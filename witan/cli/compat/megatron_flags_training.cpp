@@ -5,18 +5,18 @@
 namespace witan::cli {
 
 MegatronSection megatron_training_flags() {
-  const std::string whole = "blocks are computed again one by one: `--recompute-granularity full` alone";
-  const std::string stop = "the run ends at train_iters, or saved by a signal (`timeout -s TERM`)";
-  const std::string gone = "Megatron-LM has given it up: ";
+  const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
+  const std::string stop = "the run ends at train_iters, or is saved and ended by a signal (`timeout -s TERM`)";
+  const std::string gone = "Megatron-LM has deprecated it: ";
   return {
       "Training",
       {
           same("--micro-batch-size"),
           same("--global-batch-size"),
           refused("--batch-size", gone + "use `--micro-batch-size`", Takes::one),
-          refused("--rampup-batch-size", "the global batch keeps its size; leave it out", Takes::some),
-          refused("--step-batch-size-schedule", "the global batch keeps its size; leave it out", Takes::some),
-          refused("--decrease-batch-size-if-needed", "the global batch keeps its size; leave it out"),
+          refused("--rampup-batch-size", "the global batch size is constant; leave it out", Takes::some),
+          refused("--step-batch-size-schedule", "the global batch size is constant; leave it out", Takes::some),
+          refused("--decrease-batch-size-if-needed", "the global batch size is constant; leave it out"),
           same("--train-iters"),
           ruled("--train-samples", Takes::one, rules::train_samples, "`train_iters`: divided by `global_batch_size`"),
           same("--seq-length"),
@@ -24,21 +24,22 @@ MegatronSection megatron_training_flags() {
           refused("--decoder-seq-length", "use `--seq-length`", Takes::one),
           refused("--exit-interval", stop, Takes::one),
           refused("--exit-duration-in-mins", stop, Takes::one),
-          harmless("--exit-signal-handler", "SIGTERM always saves and ends the run"),
+          harmless("--exit-signal-handler", "SIGTERM always saves the run and exits"),
           harmless("--calculate-per-token-loss", "losses are means over all tokens of the global batch"),
           harmless("--no-check-for-nan-in-loss-and-grad", "steps with non-finite gradients are skipped and counted"),
           same("--recompute-granularity"),
           sets("--recompute-activations", "recompute_granularity", "selective"),
           ruled("--recompute-method", Takes::one, rules::recompute_method,
-                "nothing for `uniform` by one layer, which is what `full` is; others are refused"),
-          only("--recompute-num-layers", {"1"}, "blocks are computed again one by one"),
+                "no effect for `uniform` with one layer, which is what `full` does; others are refused"),
+          only("--recompute-num-layers", {"1"}, "blocks are recomputed one by one"),
           only("--recompute-modules", {"core_attn", "layernorm", "moe_act"},
-               "`selective` computes norms and activations again, and attention never stores its scores"),
+               "`selective` recomputes norms and activations, and attention never stores its scores"),
           refused("--checkpoint-activations", gone + "use `--recompute-granularity`"),
-          refused("--distribute-saved-activations", "`--sequence-parallel` divides them; leave it out"),
-          harmless("--fine-grained-activation-offloading", "all memory is the host's"),
-          harmless("--offload-modules", "all memory is the host's", Takes::some),
-          harmless("--deterministic-mode", "every run repeats to the bit; `--deterministic`: in every layout, too"),
+          refused("--distribute-saved-activations", "`--sequence-parallel` shards them; leave it out"),
+          harmless("--fine-grained-activation-offloading", "there is no offloading"),
+          harmless("--offload-modules", "there is no offloading", Takes::some),
+          harmless("--deterministic-mode",
+                   "every run is reproducible bit for bit; with `--deterministic` in every layout"),
           same("--eval-interval"),
           same("--eval-iters"),
           refused("--skip-train", "use `witan eval`"),
@@ -62,23 +63,23 @@ MegatronSection megatron_learning_rate_flags() {
               ruled("--lr-warmup-samples", Takes::one, rules::lr_warmup_samples,
                     "`lr_warmup_iters`: divided by `global_batch_size`; refused with a remainder"),
               ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
-                    "`lr_warmup_iters`: this share of `lr_decay_iters`; refused where it is no whole number"),
-              refused("--warmup", "Megatron-LM has given it up: use `--lr-warmup-fraction`", Takes::one),
+                    "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number"),
+              refused("--warmup", "Megatron-LM has deprecated it: use `--lr-warmup-fraction`", Takes::one),
               only("--lr-warmup-init", {"0"}, "the learning rate rises from 0"),
               refused("--lr-wsd-decay-style", wsd, Takes::one),
               refused("--lr-wsd-decay-iters", wsd, Takes::one),
               refused("--lr-wsd-decay-samples", wsd, Takes::one),
               refused("--decoupled-lr", one, Takes::one),
               refused("--decoupled-min-lr", one, Takes::one),
-              harmless("--override-opt-param-scheduler", "flags beat the run on disk, and a change is announced"),
+              harmless("--override-opt-param-scheduler", "flags override the run on disk, and changes are reported"),
               same_truth("--use-checkpoint-opt-param-scheduler"),
           }};
 }
 
 MegatronSection megatron_precision_flags() {
-  const std::string fp8 = "8-bit floats are not built: use `--bf16`";
-  const std::string fp16 = "half precision is not built: use `--bf16`";
-  const std::string scale = "there is no loss scale: bfloat16 needs none";
+  const std::string fp8 = "fp8 is not supported: use `--bf16`";
+  const std::string fp16 = "fp16 is not supported: use `--bf16`";
+  const std::string scale = "there is no loss scaling: bfloat16 needs none";
   return {"Precision",
           {
               sets("--bf16", "dtype", "bfloat16"),
@@ -103,23 +104,23 @@ MegatronSection megatron_precision_flags() {
                       "the residual stream has the model's dtype; leave it out, or train "
                       "in float32"),
               ruled("--accumulate-allreduce-grads-in-fp32", Takes::nothing, rules::accumulate_in_fp32,
-                    "`gradient_dtype` float32; refused beside a flag that makes it bfloat16"),
-              only("--grad-reduce-in-fp32", {"true"}, "ranks' gradients are summed in float32, whatever their dtype"),
+                    "`gradient_dtype` float32; refused together with a flag that makes it bfloat16"),
+              only("--grad-reduce-in-fp32", {"true"}, "gradients are reduced in float32, whatever their dtype"),
               sets("--grad-reduce-in-bf16", "gradient_dtype", "bfloat16"),
               harmless("--attention-softmax-in-fp32", "it is float32"),
-              harmless("--apply-query-key-layer-scaling", "scores are float32, and the scale is undone there"),
+              harmless("--apply-query-key-layer-scaling", "scores are float32, so that the scaling cancels out"),
           }};
 }
 
 MegatronSection megatron_distributed_flags() {
   const std::string pipeline =
-      "layers are dealt out to stages by their number: `--decoder-first-pipeline-num-layers` and its like";
+      "layers are assigned to stages by these counts: `--decoder-first-pipeline-num-layers` and its like";
   const std::string tensor = "an overlap of tensor parallelism";
-  const std::string threads = "how ranks meet is decided by the launcher's environment";
+  const std::string threads = "the launcher's environment sets how ranks connect";
   return {"Ranks",
           {
               same("--tensor-model-parallel-size"),
-              refused("--model-parallel-size", "Megatron-LM has given it up: use `--tensor-model-parallel-size`",
+              refused("--model-parallel-size", "Megatron-LM has deprecated it: use `--tensor-model-parallel-size`",
                       Takes::one),
               same("--pipeline-model-parallel-size"),
               refused("--pipeline-model-parallel-layout", pipeline, Takes::one),
@@ -143,13 +144,13 @@ MegatronSection megatron_distributed_flags() {
               harmless("--overlap-param-gather-with-optimizer-step", "an overlap"),
               harmless("--no-align-grad-reduce", "an overlap"),
               harmless("--no-align-param-gather", "an overlap"),
-              harmless("--ddp-bucket-size", "buckets only say when gradients are reduced", Takes::one),
-              harmless("--ddp-num-buckets", "buckets only say when gradients are reduced", Takes::one),
-              harmless("--ddp-average-in-collective", "losses carry the mean, and gradients are summed"),
+              harmless("--ddp-bucket-size", "buckets only determine when gradients are reduced", Takes::one),
+              harmless("--ddp-num-buckets", "buckets only determine when gradients are reduced", Takes::one),
+              harmless("--ddp-average-in-collective", "the loss is scaled by the mean, and gradients are summed"),
               harmless("--defer-embedding-wgrad-compute", "an overlap"),
               harmless("--wgrad-deferral-limit", "an overlap", Takes::one),
               sets("--use-torch-fsdp2", "data_parallel_sharding_strategy", "optim_grads_params"),
-              harmless("--use-megatron-fsdp", "`--data-parallel-sharding-strategy` alone says what is divided"),
+              harmless("--use-megatron-fsdp", "only `--data-parallel-sharding-strategy` sets what is sharded"),
               same("--data-parallel-sharding-strategy"),
               harmless("--tp-comm-overlap", tensor),
               harmless("--tp-comm-overlap-cfg", tensor, Takes::one),
@@ -162,7 +163,7 @@ MegatronSection megatron_distributed_flags() {
               harmless("--disable-tp-comm-split-rs", tensor),
               harmless("--tp-comm-bootstrap-backend", tensor, Takes::one),
               harmless("--no-async-tensor-model-parallel-allreduce", tensor),
-              harmless("--use-tp-pp-dp-mapping", "an order of axes of which one is used"),
+              harmless("--use-tp-pp-dp-mapping", "the order of the axes is fixed"),
               harmless("--distributed-backend", threads, Takes::one),
               same("--distributed-timeout-minutes"),
               harmless("--nccl-communicator-config-path", threads, Takes::one),
@@ -174,12 +175,12 @@ MegatronSection megatron_distributed_flags() {
 
 MegatronSection megatron_kernel_flags() {
   const std::string kernels = "a choice of kernels";
-  const std::string graphs = "a GPU records the whole step as one graph";
+  const std::string graphs = "a GPU captures the whole step as one CUDA graph";
   const std::string python = "there is no Python";
   return {"Kernels and the process",
           {
               harmless("--use-mcore-models", "there is one kind of model"),
-              refused("--use-legacy-models", "legacy models compute otherwise; leave it out"),
+              refused("--use-legacy-models", "legacy models compute differently; leave it out"),
               harmless("--transformer-impl", kernels, Takes::one),
               harmless("--use-flash-attn", "attention never stores its scores"),
               harmless("--attention-backend", "attention never stores its scores", Takes::one),
@@ -197,13 +198,13 @@ MegatronSection megatron_kernel_flags() {
               harmless("--enable-cuda-graph", graphs),
               harmless("--external-cuda-graph", graphs),
               ruled("--cuda-graph-impl", Takes::one, rules::cuda_graph_impl,
-                    "none: `cuda_graph` false; else the whole step is one graph, where that can be"),
+                    "none: `cuda_graph` false; otherwise the whole step is captured as one CUDA graph where possible"),
               harmless("--cuda-graph-scope", graphs, Takes::some),
               harmless("--cuda-graph-modules", graphs, Takes::some),
               harmless("--cuda-graph-warmup-steps", graphs, Takes::one),
               harmless("--inference-cuda-graph-scope", graphs, Takes::one),
-              harmless("--use-cpu-initialization", "weights do not depend on where they are made"),
-              harmless("--empty-unused-memory-level", "memory is reserved once", Takes::one),
+              harmless("--use-cpu-initialization", "initial weights do not depend on the device"),
+              harmless("--empty-unused-memory-level", "memory is reserved only once", Takes::one),
               harmless("--manual-gc", python),
               harmless("--manual-gc-interval", python, Takes::one),
               harmless("--no-manual-gc-eval", python),

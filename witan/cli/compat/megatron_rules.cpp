@@ -33,8 +33,7 @@ std::string iterations(const GivenFlag& given, const MegatronSettings& settings,
   const int64_t samples = count(given), batch = settings.count_of("--global-batch-size", given);
   if (exact && samples % batch != 0)
     given.refuse(
-        fmt::format("is no multiple of --global-batch-size {}, and schedules count whole iterations: "
-                    "{} and {} are",
+        fmt::format("is not a multiple of --global-batch-size {}, and schedules count whole iterations: use {} or {}",
                     batch, samples / batch * batch, (samples / batch + 1) * batch));
   return std::to_string(samples / batch);
 }
@@ -138,7 +137,7 @@ const std::string* MegatronSettings::value_of(const std::string& flag) const {
 
 int64_t MegatronSettings::count_of(const std::string& flag, const GivenFlag& user) const {
   const std::string* text = value_of(flag);
-  if (!text) user.refuse(cat("needs ", flag, " beside it"));
+  if (!text) user.refuse(cat("needs ", flag, " as well"));
   const auto value = number<int64_t>(*text);
   if (!value || *value < 1) user.refuse(cat("needs ", flag, " to be a whole number from 1 on, not ", clipped(*text)));
   return *value;
@@ -172,12 +171,14 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string ways = "load is balanced by aux_loss or seq_aux_loss, or not at all (none)";
-  if (given.values.size() != 1) given.refuse(ways + ", by one of them at a time");
+  const std::string ways = "the types are aux_loss, seq_aux_loss and none";
+  if (given.values.size() != 1) given.refuse(ways + ", one at a time");
   const std::string& type = given.value();
   if (type == "global_aux_loss")
     given.refuse(
-        "it weighs a micro-batch by those computed before it, so that the result would depend on the layout; " + ways);
+        "it weights a micro-batch by the counts of those computed before it, so that the result would depend on the "
+        "layout; " +
+        ways);
   if (type != "aux_loss" && type != "seq_aux_loss" && type != "none") given.refuse(ways);
   settings.set("moe_router_load_balancing_type", given.value(), given);
 }
@@ -199,7 +200,7 @@ void moe_ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings) {
   const std::string pattern = freq ? expand_layer_pattern(*freq) : "";
   const bool all = !freq || *freq == "1" || (!pattern.empty() && pattern.find('0') == std::string::npos);
   if ((!all || !settings.has("--num-experts")) && (!ffn || *ffn != given.value()))
-    given.refuse("experts and dense layers have one inner size here: give --ffn-hidden-size alone");
+    given.refuse("experts and dense layers have the same FFN size here: give only --ffn-hidden-size");
   settings.set("ffn_hidden_size", given.value(), given);
 }
 
@@ -217,12 +218,12 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* type = settings.value_of("--position-embedding-type");
   const bool other = type && (*type == "rope" || *type == "none");
   if (!other && !settings.has("--use-rotary-position-embeddings"))
-    given.refuse("does not go with learned positions: say --position-embedding-type rope or none");
+    given.refuse("does not work with learned positions: use --position-embedding-type rope or none");
 }
 
 void recompute_method(const GivenFlag& given, MegatronSettings&) {
   if (given.value() != "uniform")
-    given.refuse("blocks are computed again one by one: leave it out, or say uniform with --recompute-num-layers 1");
+    given.refuse("blocks are recomputed one by one: leave it out, or use uniform with --recompute-num-layers 1");
 }
 
 void train_samples(const GivenFlag& given, MegatronSettings& settings) {
@@ -247,11 +248,11 @@ void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   else if (settings.has("--train-iters"))
     steps = static_cast<double>(settings.count_of("--train-iters", given));
   else
-    given.refuse("needs --lr-decay-iters or --train-iters beside it; with samples, give --lr-warmup-samples");
+    given.refuse("needs --lr-decay-iters or --train-iters as well; with samples, give --lr-warmup-samples");
   const double warmup = *share * steps, whole = std::round(warmup);
   if (std::abs(warmup - whole) > 1e-6 * std::max(warmup, 1.0))
     given.refuse(
-        fmt::format("is {:.6g} of {:.0f} iterations, and schedules count whole ones: say --lr-warmup-iters "
+        fmt::format("is {:.6g} of {:.0f} iterations, and schedules count whole ones: use --lr-warmup-iters "
                     "{:.0f} instead",
                     warmup, steps, whole));
   settings.set("lr_warmup_iters", fmt::format("{:.0f}", whole), given);
@@ -260,7 +261,7 @@ void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
 void data_path(const GivenFlag& given, MegatronSettings& settings) {
   const bool weighted = given.values.size() == 2 && number<double>(given.values.front()).has_value();
   if (given.values.size() != 1 && !weighted)
-    given.refuse("a blend of datasets is not built: give one prefix, or join them into one with `witan data`");
+    given.refuse("blending datasets is not supported: give one prefix, or join them into one with `witan data`");
   settings.set("data_path", given.values.back(), given);
 }
 
@@ -289,7 +290,7 @@ void split(const GivenFlag& given, MegatronSettings& settings) {
 void tokenizer_type(const GivenFlag& given, MegatronSettings&) {
   if (given.value() != "HuggingFaceTokenizer" && given.value() != "NullTokenizer")
     given.refuse(
-        "tokenizers are read from a tokenizer.json: leave the type and its files out, and give that file with "
+        "tokenizers are read from a tokenizer.json: remove the type and its files, and give that file with "
         "--tokenizer");
 }
 
@@ -308,7 +309,8 @@ void save(const GivenFlag& given, MegatronSettings& settings) {
   fs::path folder = fs::path(given.value()).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // a/b/ is a/b
   const std::string name = folder.filename().string();
-  if (name.empty() || name == "." || name == "..") given.refuse("must end in a name, which becomes the run's");
+  if (name.empty() || name == "." || name == "..")
+    given.refuse("must end in a name, which becomes the name of the run");
   std::error_code unreadable;
   if (fs::exists(folder / "latest_checkpointed_iteration.txt", unreadable))
     given.refuse("holds checkpoints of Megatron-LM, which Witan does not read: give another folder");
@@ -320,7 +322,7 @@ void load(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* saved = settings.value_of("--save");
   const auto plain = [](const std::string& path) { return (fs::path(path) / "").lexically_normal(); };
   if (!saved || plain(*saved) != plain(given.value()))
-    given.refuse("a run resumes from its own folder: give --save the same one, or leave --load out");
+    given.refuse("a run resumes from its own folder: give --save the same path, or remove --load");
 }
 
 }  // namespace rules

@@ -90,18 +90,17 @@ std::vector<std::string> find_problems(const Findings& found) {
   if (found.memory.usable() < kLeastMemory)
     problems.push_back(
         cat("only ", format_bytes(static_cast<double>(found.memory.usable())),
-            " of memory are free: close programs, or train a smaller model (`witan plan` says what it needs)"));
+            " of memory are free: close other programs, or train a smaller model (`witan plan` shows what it needs)"));
   if (!found.disk)
-    problems.push_back(
-        cat(found.folder, " cannot be written to: work in another folder, or point --runs-folder elsewhere"));
+    problems.push_back(cat(found.folder, " is not writable: work in another folder, or set --runs-folder"));
   else if (found.disk->free < kLeastDisk)
     problems.push_back(cat("only ", format_bytes(static_cast<double>(found.disk->free)), " of disk are free in ",
-                           found.folder, ": make room, or point --runs-folder elsewhere"));
+                           found.folder, ": free some space, or set --runs-folder to another disk"));
   if (found.corpus_files == 0)
     problems.emplace_back(
         "the default corpus is missing: apt-get install perl-doc, or train on your own text with --data");
   if (!found.exchange.ok())
-    problems.emplace_back("two thread-ranks exchanged wrong rows: this build is broken; rebuild it and run the tests");
+    problems.emplace_back("two ranks exchanged wrong rows: this build is broken; rebuild it and run the tests");
   return problems;
 }
 
@@ -165,11 +164,11 @@ void print_kernels(std::FILE* out, const Findings& found) {
   }
   if (is_busy(found))
     fmt::print(out,
-               "              other programs used the cores meanwhile: these figures are too low\n"
+               "              other programs were using the cores: these figures are too low\n"
                "              (`witan plan` measures again when the machine is idle)\n");
   fmt::print(out, "              {}\n",
-             found.kept_in.empty() ? "kept nowhere: no folder for caches can be written to"
-                                   : "kept for `plan` and `train` in " + found.kept_in);
+             found.kept_in.empty() ? "not saved: no cache folder is writable"
+                                   : "saved for `plan` and `train` in " + found.kept_in);
 }
 
 nlohmann::ordered_json kernels_json(const std::vector<Ceilings>& all) {
@@ -190,7 +189,7 @@ nlohmann::ordered_json kernels_json(const std::vector<Ceilings>& all) {
 
 std::string verdict(const Findings& found) {
   if (!found.problems.empty()) return "not ready for a bare `witan train` yet; see above";
-  return fmt::format("ready: `witan train` will use {} of CPU; `witan plan` says what a run needs",
+  return fmt::format("ready: `witan train` will use {} of CPU; `witan plan` shows what a run needs",
                      found.cores == 1 ? "one core" : fmt::format("{} cores", found.cores));
 }
 
@@ -199,7 +198,7 @@ void print_text(std::FILE* out, const Findings& found) {
   fmt::print(out, "processor     {}\n", found.processor.model);
   fmt::print(out, "cores         {} usable, of {} hardware threads\n", found.cores, found.processor.threads);
   fmt::print(out, "instructions  {}\n",
-             found.processor.instructions.empty() ? "none that help"
+             found.processor.instructions.empty() ? "no SIMD instructions that Witan uses"
                                                   : fmt::format("{}", fmt::join(found.processor.instructions, ", ")));
   fmt::print(out, "memory        {} free of {}{}\n", bytes(found.memory.available), bytes(found.memory.total),
              found.memory.limit ? ", control group's limit " + bytes(*found.memory.limit) : "");
@@ -215,11 +214,11 @@ void print_text(std::FILE* out, const Findings& found) {
   for (const PackageSet& set : found.packages)
     fmt::print(out, "{}for {}: {}\n", &set == &found.packages.front() ? "packages      " : "              ",
                set.purpose,
-               set.missing.empty() ? "all there" : fmt::format("apt-get install {}", fmt::join(set.missing, " ")));
+               set.missing.empty() ? "installed" : fmt::format("apt-get install {}", fmt::join(set.missing, " ")));
   fmt::print(out, "GPUs          {}\n",
              found.gpus.empty() ? "none"
                                 : fmt::format("{}: {}", fmt::join(found.gpus, ", "),
-                                              cuda::built() ? "`witan doctor --gpu` looks at them"
+                                              cuda::built() ? "`witan doctor --gpu` checks them"
                                                             : "unused, as this build has no CUDA"));
   print_exchange(out, found.exchange);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
@@ -261,12 +260,11 @@ void add_doctor(CLI::App& app, Context& context) {
   const auto state = std::make_shared<State>();
   CLI::App* command = add_command(
       app, context,
-      {"doctor", "Say what this machine can do, and what is missing",
-       "Reads the hardware, measures disk, arithmetic and the kernels of a step, and lets two thread-ranks talk: some "
-       "seconds "
-       "on an idle machine, up to a minute on a busy one, where the figures are too low. With --gpu it looks at the "
-       "GPUs instead: devices, links, driver and libraries, and what "
-       "copies and matrix products reach; without a GPU that can be used it says why and ends with exit code 10.",
+      {"doctor", "Check what this machine can do and what is missing",
+       "Reads the hardware, measures disk, arithmetic and the kernels of a step, and lets two ranks (threads) "
+       "communicate. It takes a few seconds on an idle machine and up to a minute on a busy one, where the figures are "
+       "too low. With --gpu it checks the GPUs instead: devices, links, driver and libraries, and the speed of copies "
+       "and matrix products; without a usable GPU it prints the reason and exits with code 10.",
        "witan doctor\nwitan doctor --gpu\nwitan doctor --json"},
       [&context, state] {
         if (state->gpu) return doctor_gpu(context, state->json);
@@ -277,8 +275,8 @@ void add_doctor(CLI::App& app, Context& context) {
         (state->json ? print_json : print_text)(context.out, found);
         return ExitCode::done;
       });
-  command->add_flag("--gpu", state->gpu, "look at the GPUs");
-  command->add_flag("--json", state->json, "print JSON");
+  command->add_flag("--gpu", state->gpu, "Check the GPUs");
+  command->add_flag("--json", state->json, "Print JSON");
 }
 
 }  // namespace witan::cli

@@ -131,9 +131,9 @@ void print_links(std::FILE* out, const Findings& found) {
     all_atomic &= link.atomics;
   }
   fmt::print(out, "links         GB/s one way; {}\n",
-             !all_direct  ? "some pairs copy through the host's memory (*): their GPUs see no peer memory"
-             : all_atomic ? "every GPU reaches every other's memory, with atomics (NVLink)"
-                          : "every GPU reaches every other's memory, without atomics (PCI Express)");
+             !all_direct  ? "some pairs copy through host memory (*): their GPUs have no peer access"
+             : all_atomic ? "every GPU has peer access to every other, with atomics (NVLink)"
+                          : "every GPU has peer access to every other, without atomics (PCI Express)");
   fmt::print(out, "              from \\ to");
   for (size_t to = 0; to < devices; ++to) fmt::print(out, "{:>7}", to);
   auto link = found.links.begin();
@@ -154,7 +154,7 @@ void print_links(std::FILE* out, const Findings& found) {
 void print_collectives(std::FILE* out, const std::vector<BenchLine>& collectives) {
   const char* label = "collectives";
   for (const BenchLine& line : collectives) {
-    fmt::print(out, "{:<14}{} of 64 MiB: {:.0f} GB/s leave each GPU\n", label, line.name,
+    fmt::print(out, "{:<14}{} of 64 MiB: each GPU sends {:.0f} GB/s\n", label, line.name,
                line.bytes / line.seconds * 1e-9);
     label = "";
   }
@@ -178,7 +178,7 @@ void print_software(std::FILE* out, const Findings& found) {
 }
 
 std::string verdict(const Findings& found) {
-  if (found.gpus.empty()) return "no GPU can be used; see above";
+  if (found.gpus.empty()) return "no usable GPU; see above";
   const std::string gpus = found.gpus.size() == 1 ? "one GPU" : fmt::format("{} GPUs", found.gpus.size());
   return fmt::format("{} can be used{}", gpus, found.problems.empty() ? "" : "; see the problems above");
 }
@@ -187,7 +187,7 @@ void print_text(std::FILE* out, const Findings& found) {
   if (!found.gpus.empty()) print_gpus(out, found.gpus);
   if (found.gpus.empty())
     fmt::print(out, "GPUs          {}\n",
-               found.driver_sees.empty() ? "the driver shows none"
+               found.driver_sees.empty() ? "the driver reports none"
                                          : fmt::format("{}: unused", fmt::join(found.driver_sees, ", ")));
   print_links(out, found);
   print_collectives(out, found.collectives);
