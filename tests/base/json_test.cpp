@@ -72,8 +72,8 @@ TEST(ParseJson, RefusesInvalidUtf8AndSaysSoInValidUtf8) {
 }
 
 TEST(ParseJson, RefusesDuplicateKeys) {
-  EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 2}, "a": 3})"), R"(x.json: the key "a" stands twice in one object)");
-  EXPECT_EQ(refusal(R"({"\u0061": 1, "a": 3})"), R"(x.json: the key "a" stands twice in one object)");
+  EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 2}, "a": 3})"), R"(x.json: the key "a" appears twice in one object)");
+  EXPECT_EQ(refusal(R"({"\u0061": 1, "a": 3})"), R"(x.json: the key "a" appears twice in one object)");
   EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": 2}])", "x.json"));
 }
 

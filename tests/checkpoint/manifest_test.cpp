@@ -199,8 +199,8 @@ TEST(ManifestTest, HugePartsAreProvenWithoutCounting) {
   constexpr int64_t huge = int64_t{1} << 60;
   EXPECT_EQ(gap_or_overlap({{0, 1, huge, 4}, {1, 3, huge, 4}}, 4 * huge), "");
   EXPECT_EQ(gap_or_overlap({{0, 1, huge, 4}, {1, 2, huge, 4}}, 4 * huge),
-            "what lies between the runs of the part (0 + i * 4, 1) x 1152921504606846976 is not filled by parts that "
-            "are cut alike");
+            "the gaps between the runs of the part (0 + i * 4, 1) x 1152921504606846976 are not filled by parts of "
+            "the same runs");
 }
 
 TEST(ManifestTest, EveryTruncationAndEveryFlippedBitShows) {
@@ -232,9 +232,9 @@ TEST(ManifestTest, RefusesHostileContentUnderAGoodHash) {
   EXPECT_THAT(error_with("/scalars", Json::array()), HasSubstr("\"scalars\" must be an object"));
   EXPECT_THAT(error_with("/tensors", 3), HasSubstr("\"tensors\" must be an object, found 3"));
   for (const char* name : {"../config.toml", "/etc/passwd", "a/b", "..", ".hidden", "", "a b", "a\\b"})
-    EXPECT_THAT(error_with("/files/0/file", name), HasSubstr("cannot be a file of a checkpoint")) << name;
-  EXPECT_THAT(error_with("/shards/0/file", std::string("a\0b", 3)), HasSubstr("cannot be a file"));
-  EXPECT_THAT(error_with("/shards/0/file", std::string(256, 'a')), HasSubstr("cannot be a file"));
+    EXPECT_THAT(error_with("/files/0/file", name), HasSubstr("is not a valid name of a checkpoint file")) << name;
+  EXPECT_THAT(error_with("/shards/0/file", std::string("a\0b", 3)), HasSubstr("is not a valid name"));
+  EXPECT_THAT(error_with("/shards/0/file", std::string(256, 'a')), HasSubstr("is not a valid name"));
   EXPECT_THAT(error_with("/shards/0/file", "config.toml"), HasSubstr("two files are named \"config.toml\""));
   EXPECT_THAT(error_with("/files/0/file", "manifest.json"), HasSubstr("two files are named \"manifest.json\""));
   EXPECT_THAT(error_with("/shards/0/bytes", -1), HasSubstr("\"bytes\" must be a whole number"));
@@ -244,7 +244,7 @@ TEST(ManifestTest, RefusesHostileContentUnderAGoodHash) {
   EXPECT_THAT(error_with("/tensors/w/shape", {7, int64_t{1} << 62}), HasSubstr("larger than any memory"));
   EXPECT_THAT(error_with("/tensors/w/shape", {8, 4}), HasSubstr("tensor \"w\": elements 28 to 32 are in no part"));
   EXPECT_THAT(error_with("/tensors/w/shape", {6, 4}),
-              HasSubstr("a part of 1 x 12 elements from 16 on passes the end, 24"));
+              HasSubstr("a part of 1 x 12 elements from 16 on exceeds the tensor's end, 24"));
   EXPECT_THAT(error_with("/tensors/w/parts/1", part(1, 20, 8)), HasSubstr("elements 16 to 20 (of 28) are in no part"));
   EXPECT_THAT(error_with("/tensors/w/parts/1", part(1, 12, 16)), HasSubstr("the element 12 is in two parts"));
   EXPECT_THAT(error_with("/tensors/w/parts/1", part(2, 16, 12)), HasSubstr("shard 2 is not one of the 2"));
@@ -255,11 +255,12 @@ TEST(ManifestTest, RefusesHostileContentUnderAGoodHash) {
   EXPECT_THAT(error_with("/tensors/w/parts/1", part(1, -1, 12)), HasSubstr("\"first\" must be a whole number from 0"));
   EXPECT_THAT(error_with("/tensors/w/parts/1", 5), HasSubstr("a part must be an object"));
   EXPECT_THAT(error_with("/tensors/w/parts", Json::array()), HasSubstr("elements 0 to 28 are in no part"));
-  EXPECT_THAT(error_with("/tensors/none/parts/0", part(0, 0, 1)), HasSubstr("a tensor without elements has no parts"));
-  EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(1, 2, 4)), HasSubstr("is not filled by parts"));
+  EXPECT_THAT(error_with("/tensors/none/parts/0", part(0, 0, 1)),
+              HasSubstr("a tensor without elements cannot list parts"));
+  EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(1, 2, 4)), HasSubstr("are not filled by parts"));
   EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(1, 5, 3)), HasSubstr("a part of 5 x 1 elements from 0 on"));
   EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(2, 3, 1)), HasSubstr("\"distance\" must be a whole number"));
-  EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(2, 3, 4)), HasSubstr("is not filled by parts"));
+  EXPECT_THAT(error_with("/tensors/columns/parts/0", runs(2, 3, 4)), HasSubstr("are not filled by parts"));
   EXPECT_THAT(error_with("/tensors/buffer/buffer", 1), HasSubstr("buffer must be true or false, found number"));
   EXPECT_THAT(error_with("/tensors", {{std::string(1025, 'x'), content()["tensors"]["s"]}}),
               HasSubstr("a tensor's name has 1 to 1024 bytes"));
@@ -275,7 +276,7 @@ TEST(ManifestTest, RefusesMissingKeysAndDuplicates) {
   body.replace(body.find("\"step\""), 6, "\"step\": 1, \"step\"");
   body.resize(body.size() - 2);
   const std::string text = cat(body, ",\n \"xxh3_128\": \"", hash_hex(body.data(), body.size()), "\"\n}\n");
-  EXPECT_THAT(error_of(text), HasSubstr("the key \"step\" stands twice"));
+  EXPECT_THAT(error_of(text), HasSubstr("the key \"step\" appears twice"));
 }
 
 }  // namespace

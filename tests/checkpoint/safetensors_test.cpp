@@ -124,7 +124,7 @@ TEST_F(Safetensors, TruncationAtEveryByteIsAnError) {
   for (size_t size = 0; size < golden.size(); ++size) error_of(golden.substr(0, size));
   EXPECT_THAT(error_of(golden.substr(0, golden.size() - 1)),
               HasSubstr("describes 78 bytes of data, the file holds 77: it is truncated"));
-  EXPECT_THAT(error_of(golden + "x"), HasSubstr("bytes that no tensor owns"));
+  EXPECT_THAT(error_of(golden + "x"), HasSubstr("bytes that belong to no tensor"));
 }
 
 TEST_F(Safetensors, RefusesHostileHeaders) {
@@ -151,13 +151,13 @@ TEST_F(Safetensors, RefusesHostileHeaders) {
       {entry("F32", "7", "[0,4]"), "1234", "\"shape\" must be a list, found 7"},
       {entry("F32", "[[[[1]]]]", "[0,4]"), "1234", "nested deeper than 4"},
       {R"({"x":{"shape":[1],"data_offsets":[0,4]}})", "1234", "\"dtype\" is missing"},
-      {R"({"x":{"dtype":3,"shape":[1],"data_offsets":[0,4]}})", "1234", "\"dtype\" must be a text"},
+      {R"({"x":{"dtype":3,"shape":[1],"data_offsets":[0,4]}})", "1234", "\"dtype\" must be a string"},
       {R"({"__metadata__":3})", "", "\"__metadata__\" must be an object"},
-      {R"({"__metadata__":{"a":3}})", "", "\"a\" must be a text"},
+      {R"({"__metadata__":{"a":3}})", "", "\"a\" must be a string"},
       {R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
        "123456", "tensor \"y\" begins at byte 2 of the data, expected 4: there is an overlap"},
       {R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
-       "", "stands twice"},
+       "", "appears twice"},
   };
   for (const auto& [header, data, expected] : cases)
     EXPECT_THAT(error_of(file_of(header, data)), HasSubstr(expected)) << header;

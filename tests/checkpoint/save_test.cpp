@@ -187,16 +187,16 @@ TEST(Save, SaysBeforeItWritesThatThereIsNoRoom) {
   const std::string message = save_error<DiskFullError>(disk.path(), 2, [](CheckpointContent& content, int rank) {
     if (rank == 0) content.files = {{"large.bin", std::string(100'000, 'x')}};
   });
-  EXPECT_THAT(message,
-              AllOf(HasSubstr("cannot save step 5"), HasSubstr("it needs 1"), HasSubstr("are free on that disk"),
-                    HasSubstr("the checkpoint of step 1 is as it was"), HasSubstr("the same command resumes from it")));
+  EXPECT_THAT(message, AllOf(HasSubstr("cannot save step 5"), HasSubstr("it needs 1"),
+                             HasSubstr("are free on that disk"), HasSubstr("the checkpoint of step 1 is intact"),
+                             HasSubstr("the same command then resumes from it")));
   EXPECT_THAT(names_in(disk.path()), ElementsAre("step-1"));
   verify_checkpoint(open_checkpoint(kept));
   EXPECT_THAT(save_error<DiskFullError>(disk.path() / "none yet", 2,
                                         [](CheckpointContent& content, int rank) {
                                           if (rank == 0) content.files = {{"large.bin", std::string(100'000, 'x')}};
                                         }),
-              HasSubstr("nothing was saved yet. Free some space, and the same command begins the run again"));
+              HasSubstr("no checkpoint was saved yet. Free some space; the same command then starts the run again"));
 }
 
 TEST(Save, ADiskThatFillsUpWhileWritingLosesNothing) {

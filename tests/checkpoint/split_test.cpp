@@ -105,7 +105,7 @@ TEST(Split, RefusesHalvesThatDoNotFit) {
   };
   const auto of = [&](int64_t n, DType dtype) { return rank.stream.empty({n}, dtype); };
   check_state({"m", of(2, DType::bf16), {2}, {0, 2}, true, of(2, DType::bf16)});
-  const std::string start = "checkpoint: \"m\" must be two halves of 16 bits and of one shape, got ";
+  const std::string start = "checkpoint: \"m\" must be two tensors of 16-bit halves with one shape, got ";
   EXPECT_EQ(refusal(of(2, DType::bf16), of(2, DType::f32)), start + "bfloat16 [2] and float32 [2]");
   EXPECT_EQ(refusal(of(2, DType::bf16), of(3, DType::bf16)), start + "bfloat16 [2] and bfloat16 [3]");
   EXPECT_EQ(refusal(of(2, DType::f32), of(2, DType::bf16)), start + "float32 [2] and bfloat16 [2]");

@@ -47,7 +47,7 @@ TEST_F(Store, OpensWhatWasSaved) {
 
 TEST_F(Store, SaysWhatIsMissing) {
   EXPECT_THAT(message_of<CheckpointError>([&] { open_checkpoint(folder_ / "step-3"); }),
-              AllOf(HasSubstr("no whole checkpoint"), HasSubstr("step-3/manifest.json")));
+              AllOf(HasSubstr("no complete checkpoint"), HasSubstr("step-3/manifest.json")));
   const fs::path saved = save_model(folder_.path(), 40, 2);
   fs::remove(saved / "shard-00001.safetensors");
   EXPECT_THAT(message_of<CheckpointError>([&] { open_checkpoint(saved); }),
@@ -66,7 +66,7 @@ TEST_F(Store, LatestIsTheNewestWholeOne) {
   fs::create_directory(folder_ / "step-200");  // as a copy that was interrupted before the manifest
   EXPECT_EQ(latest(), 100);
   EXPECT_THAT(warnings_,
-              ElementsAre(AllOf(HasSubstr("step 200 is damaged and passed over"), HasSubstr("manifest.json"))));
+              ElementsAre(AllOf(HasSubstr("step 200 is damaged and is skipped"), HasSubstr("manifest.json"))));
   fs::remove(folder_ / "step-200");
   fs::rename(folder_ / "step-100", folder_ / "step-200");
   EXPECT_EQ(latest(), 20);

@@ -122,7 +122,7 @@ TEST_F(Indexed, ReportsTruncationAtEveryByte) {
     }
     for (size_t n = 0; n < bin_.size(); ++n)
       EXPECT_THAT(error_of(idx_, bin_.substr(0, n)), HasSubstr("truncated")) << n;
-    EXPECT_THAT(error_of(idx_, bin_ + "x"), HasSubstr("one pair"));
+    EXPECT_THAT(error_of(idx_, bin_ + "x"), HasSubstr("the same pair"));
     EXPECT_THAT(error_of(idx_ + "x", bin_), HasSubstr("must have"));
   }
 }

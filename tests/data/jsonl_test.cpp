@@ -44,7 +44,7 @@ TEST(Jsonl, SaysWhatIsWrong) {
       {R"({"text": 5})", "a number, not a string"},
       {R"({"text": null})", "null, not a string"},
       {R"({"text": ["x"]})", "an array, not a string"},
-      {R"({"text": "x", "text": "y"})", "stands twice"},
+      {R"({"text": "x", "text": "y"})", "appears twice"},
       {R"({"text": "x", "deep": )" + std::string(100, '[') + std::string(100, ']') + "}", "nested deeper than 64"},
   };
   for (const auto& [row, why] : rows) {

@@ -187,11 +187,11 @@ TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {
     return test::message_of<ConfigError>([&] { generate(rank.stream, model, prompt, options_of(most)); });
   };
   EXPECT_EQ(refusal(kPrompt, 16),
-            "generate: a prompt of 5 tokens and max_tokens = 16 do not fit into max_position_embeddings = 20, all that "
-            "the model has learned positions for: set max_tokens to at most 15");
+            "generate: a prompt of 5 tokens and max_tokens = 16 do not fit into max_position_embeddings = 20, the "
+            "number of positions that the model has learned: set max_tokens to at most 15");
   EXPECT_EQ(refusal(Tokens(20, 1), 1),
-            "generate: a prompt of 20 tokens and max_tokens = 1 do not fit into max_position_embeddings = 20, all that "
-            "the model has learned positions for: shorten the prompt");
+            "generate: a prompt of 20 tokens and max_tokens = 1 do not fit into max_position_embeddings = 20, the "
+            "number of positions that the model has learned: shorten the prompt");
   EXPECT_EQ(tokens_that_fit(model, 5, 100), 15);
   EXPECT_EQ(tokens_that_fit(model, 5, 3), 3);
   EXPECT_EQ(tokens_that_fit(model, 30, 3), 0);

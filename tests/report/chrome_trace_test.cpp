@@ -50,7 +50,7 @@ TEST(ChromeTrace, SeveralBecomeOne) {
 
   write_file_atomically(files[1], "{\"traceEvents\":[]}");
   EXPECT_EQ(test::message_of<CorruptionError>([&] { merge_chrome_traces(files, folder / "all"); }),
-            files[1].string() + ": this is no trace that Witan has written");
+            files[1].string() + ": this is not a trace written by Witan");
 }
 
 // Names come from files and paths, which may hold any bytes.

@@ -107,7 +107,7 @@ TEST(Events, ErrorsNameThePlaceAndTheKey) {
   expect_corrupt("[1]", "must be a JSON object");
   expect_corrupt("{", "not valid JSON");
   expect_corrupt("{}", "\"kind\" is missing");
-  expect_corrupt(R"({"kind":3})", "\"kind\" must be text");
+  expect_corrupt(R"({"kind":3})", "\"kind\" must be a string");
   expect_corrupt(R"({"kind":"end"})", "\"reason\" is missing");
   expect_corrupt(R"({"kind":"eval","step":-1,"loss":1,"bits_per_byte":1})", "\"step\" must be a whole number");
   expect_corrupt(R"({"kind":"eval","step":18446744073709551615,"loss":1,"bits_per_byte":1})", "\"step\" must be");

@@ -105,7 +105,7 @@ TEST(Report, HostileTextsStayTexts) {
   EXPECT_EQ(data_of(page)["charts"][1]["series"][1]["name"], evil);
 }
 
-// The most of each kind of memory need not come at once: a rank's figure is its arena's, as in the key figures.
+// The peak by kind of memory need not come at once: a rank's figure is its arena's, as in the key figures.
 TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
   Metrics m = synthetic::run(3, 1, 2);
   m.run->world_size = 2;
@@ -116,7 +116,7 @@ TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
   EXPECT_NE(page.find("</span><span>800 KiB</span>"), std::string::npos);
   EXPECT_EQ(page.find("1.27 MiB"), std::string::npos) << "the sum of both";
   EXPECT_NE(page.find("<td>600 KiB</td>"), std::string::npos);
-  EXPECT_NE(page.find("<td>all at once, at most</td><td>800 KiB</td>"), std::string::npos);
+  EXPECT_NE(page.find("<td>peak of all together</td><td>800 KiB</td>"), std::string::npos);
 }
 
 TEST(Report, PlaceholdersInTextsAreNotFilled) {
@@ -130,7 +130,7 @@ TEST(Report, WorksWithTheLeast) {
   one.steps.push_back(synthetic::step(1, 1, false));
   const std::string page = render_report(one, "");
   expect_balanced(page);
-  for (const char* text : {"Experts", "Memory", "Configuration", "What it writes"})
+  for (const char* text : {"Experts", "Memory", "Configuration", "Generated samples"})
     EXPECT_EQ(markup_of(page).find(text), std::string::npos) << text;
   Metrics evals;
   evals.evals.push_back({0, NAN, NAN});

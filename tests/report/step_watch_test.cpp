@@ -89,12 +89,12 @@ TEST(StepWatch, SaysThatTheRunStopsThen) {
   stopping = true;
   screen.now += 10;
   watch.look();
-  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  then stops");
+  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  then exits");
   watch.finished({.step = 1, .total_steps = 10});
   watch.begin(Doing::saving, 1);
   screen.now += 2;
   watch.look();
-  EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then stops)  ")) << screen.line();
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then exits)  ")) << screen.line();
 }
 
 TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {

@@ -111,12 +111,12 @@ TEST(Region, OverlapsAreWhatBothHold) {
 
 TEST(Region, RefusesWhatIsNoPart) {
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 4, 2, 3); }),
-            "region: 2 runs of 4 elements, 3 apart from 0 on, are no part of a tensor");
+            "region: 2 runs of 4 elements, 3 apart from 0 on, do not describe a part of a tensor");
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 12).divided(4, 3, 0); }),
-            "region: every 4 of 12 elements cannot be cut into 3 equal pieces");
-  EXPECT_EQ(message_of<ShapeError>([] { Region(0, 12).divided(4, 2, 2); }), "region: no piece 2 of 2");
+            "region: every 4 of 12 elements cannot be split into 3 equal shards");
+  EXPECT_EQ(message_of<ShapeError>([] { Region(0, 12).divided(4, 2, 2); }), "region: there is no shard 2 of 2");
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 2, 3, 4).divided(2, 2, 0); }),
-            "region: (0 + i * 4, 2) x 3 is cut already");
+            "region: (0 + i * 4, 2) x 3 is already split");
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 4).slice(1, 5); }), "region: no elements [1, 5) among 4");
 }
 

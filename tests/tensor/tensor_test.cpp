@@ -69,9 +69,9 @@ TEST(Tensor, ReshapeSeesTheSameElements) {
   EXPECT_EQ(y.raw(), x.raw());
   EXPECT_EQ(y.stride(0), 4);
   EXPECT_EQ(y.to_vector<int32_t>(), x.to_vector<int32_t>());
-  EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({5}); }), "cannot see [2, 6] as [5]");
+  EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({5}); }), "cannot view [2, 6] as [5]");
   EXPECT_EQ(message_of<ShapeError>([&] { x.transpose(0, 1).reshape({12}); }),
-            "cannot see [6, 2] as [12]: it is not contiguous");
+            "cannot view [6, 2] as [12]: it is not contiguous");
 }
 
 TEST(Tensor, NarrowTakesARange) {

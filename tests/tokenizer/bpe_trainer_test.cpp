@@ -134,7 +134,8 @@ TEST(BpeTrainer, RefusesImpossibleConfigurations) {
   EXPECT_EQ(test::message_of<ConfigError>([] { BpeTrainer(config_of(300, {"\xFF"})); }),
             "a special token is not valid UTF-8");
   EXPECT_EQ(test::message_of<ConfigError>([] { train_on(config_of(300, {"a"}), {}); }),
-            "the special token \"a\" is also a piece of ordinary text; choose one that is not, as <|endoftext|>");
+            "the special token \"a\" could also be a pre-token of ordinary text; choose one that cannot, such as "
+            "<|endoftext|>");
   BpeTrainerConfig config;
   config.pattern = "word";
   EXPECT_EQ(test::message_of<ConfigError>([&] { BpeTrainer{config}; }),

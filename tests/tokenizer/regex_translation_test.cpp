@@ -52,14 +52,14 @@ TEST(RegexTranslation, NamesWhatItRefusesAndTheWayOut) {
   expect_refusal("[[:letter:]]", "[: that begins no POSIX bracket", "write \\[ or \\:");
   expect_refusal("[a-\\w]", "a range that starts or ends with a class", "write \\-");
   expect_refusal("[\\w-z]", "a range that starts or ends with a class", "write \\-");
-  expect_refusal("(?i:[\\p{Lu}])", "upper- or lower-case letters where case does not count", "outside of (?i)");
-  expect_refusal("(?i)é", "characters beyond ASCII where case does not count", "without (?i)");
+  expect_refusal("(?i:[\\p{Lu}])", "upper- or lower-case letters in a case-insensitive group", "outside of (?i)");
+  expect_refusal("(?i)é", "non-ASCII characters in a case-insensitive group", "without (?i)");
   expect_refusal("\\ca", "control and meta characters", "write \\x{");
   expect_refusal("\xFF", "invalid UTF-8", "write it as UTF-8");
   expect_refusal(std::string(70 << 10, 'a'), "more than 64 KiB", "shorter");
   std::string many;
   for (int i = 0; i < 5000; ++i) many += "\\p{L}";
-  expect_refusal(many, "spell out to more than 8 MiB", "shorter");
+  expect_refusal(many, "expands to more than 8 MiB", "shorter");
   expect_refusal(std::string(300, '['), "200 deep", "flatter");
   EXPECT_NE(refusal("\\X").find("in the tokenizer.json"), std::string::npos);
 }

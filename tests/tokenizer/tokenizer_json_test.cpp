@@ -142,7 +142,7 @@ TEST(TokenizerJson, NamesWhatIsBroken) {
   expect_corrupt("/model/merges", nullptr, "model.merges must be an array");
   expect_corrupt("/model/merges/0", "ab", "model.merges[0] must be two tokens with one space between them, not \"ab\"");
   expect_corrupt("/model/merges/0", {"a"}, "model.merges[0] must be a pair");
-  expect_corrupt("/model/merges/0", {"a", 1}, "model.merges[0][1] must be a text");
+  expect_corrupt("/model/merges/0", {"a", 1}, "model.merges[0][1] must be a string");
   expect_corrupt("/model/merges/0", "a zz", "model.merges[0] needs the token \"zz\", which is not in the vocabulary");
   expect_corrupt("/model/merges/0", "b a", "model.merges[0] needs the token \"ba\", which is not in the vocabulary");
   expect_corrupt("/model/ignore_merges", 1, "model.ignore_merges must be true or false");
@@ -151,7 +151,7 @@ TEST(TokenizerJson, NamesWhatIsBroken) {
   expect_corrupt("/added_tokens/0/content", "ab", "added_tokens[0].id is 257, but model.vocab says 256");
   Json twice = small_file()["added_tokens"][0];
   twice["id"] = 258;
-  expect_corrupt("/added_tokens/1", twice, "added_tokens[1].content \"<|endoftext|>\" stands twice");
+  expect_corrupt("/added_tokens/1", twice, "added_tokens[1].content \"<|endoftext|>\" appears twice");
 }
 
 TEST(TokenizerJson, EveryTruncationIsCorrupt) {

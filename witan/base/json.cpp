@@ -28,7 +28,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
     require<CorruptionError>(!open_.back()->contains(key), source_, ": the key \"", clipped(key),
-                             "\" stands twice in one object");
+                             "\" appears twice in one object");
     key_ = std::move(key);
     return true;
   }

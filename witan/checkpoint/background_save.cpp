@@ -36,7 +36,7 @@ void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, in
   try {
     under_way_ = std::async(std::launch::async, save);
   } catch (const std::system_error& e) {
-    throw DeviceError(cat("cannot start the thread that saves: ", e.what()));
+    throw DeviceError(cat("cannot start the checkpoint-saving thread: ", e.what()));
   }
 }
 

@@ -46,7 +46,7 @@ const Json& array_member(const Json& object, const char* key, std::string_view w
 
 const std::string& text_member(const Json& object, const char* key, std::string_view where) {
   const Json& value = member(object, key, where);
-  require<CheckpointError>(value.is_string(), where, ": \"", key, "\" must be a text, found ", shown(value));
+  require<CheckpointError>(value.is_string(), where, ": \"", key, "\" must be a string, found ", shown(value));
   return value.get_ref<const std::string&>();
 }
 

@@ -35,8 +35,8 @@ const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& 
   check_state(state);
   const auto found = checkpoint.manifest.tensors.find(state.name);
   require<CheckpointError>(found != checkpoint.manifest.tensors.end(), checkpoint.folder.string(),
-                           " holds no tensor \"", clipped(state.name), "\": it is of another model or optimizer; ",
-                           kSameModel, ", or its weights alone, with no_load_optim");
+                           " holds no tensor \"", clipped(state.name), "\": it belongs to another model or optimizer; ",
+                           kSameModel, ", or load only its weights with --no-load-optim");
   const Manifest::Entry& entry = found->second;
   require<CheckpointError>(entry.dtype == state.dtype() && entry.shape == state.global_shape,
                            checkpoint.folder.string(), ": \"", clipped(state.name), "\" is ", entry.dtype, " ",
@@ -75,8 +75,9 @@ void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked, 
   if (left == 0 || extra == Extra::allow) return;
   const auto first = std::ranges::find(asked, 0) - asked.begin();
   const std::string& name = std::next(checkpoint.manifest.tensors.begin(), first)->first;
-  throw CheckpointError(cat(checkpoint.folder.string(), " holds ", left, " tensors that this run has no use for, \"",
-                            clipped(name), "\" first: it is of another model or optimizer; ", kSameModel));
+  throw CheckpointError(cat(checkpoint.folder.string(), " holds ", left,
+                            " tensors that this run does not use (the first is \"", clipped(name),
+                            "\"): it belongs to another model or optimizer; ", kSameModel));
 }
 
 // A part of a file that a tensor has elements in.

@@ -92,8 +92,8 @@ void check_files(const Manifest& manifest, std::string_view where) {
   for (const auto* list : {&manifest.shards, &manifest.files}) {
     for (const auto& file : *list) {
       require<CheckpointError>(is_file_name(file.name), where, ": \"", clipped(file.name),
-                               "\" cannot be a file of a checkpoint: letters, digits, '.', '_' and '-' alone may stand "
-                               "in its name, and no '.' at its beginning");
+                               "\" is not a valid name of a checkpoint file: use only letters, digits, '.', '_' and "
+                               "'-', and no '.' at the start");
       require<CheckpointError>(names.insert(file.name).second, where, ": two files are named \"", file.name, '"');
     }
   }
@@ -135,7 +135,7 @@ Json json_of(const Manifest::Part& part) {
 }
 
 Region region_member(const Json& part, int64_t elements, std::string_view where) {
-  require<CheckpointError>(elements > 0, where, ": a tensor without elements has no parts");
+  require<CheckpointError>(elements > 0, where, ": a tensor without elements cannot list parts");
   const auto number = [&](const char* key, int64_t least) { return integer_member(part, key, where, least, elements); };
   const int64_t first = number("first", 0), length = number("length", 1);
   const bool one = !part.contains("runs");
@@ -143,7 +143,7 @@ Region region_member(const Json& part, int64_t elements, std::string_view where)
   // Neither sum nor product passes 63 bits.
   const bool fits = length <= elements - first && (runs == 1 || runs - 1 <= (elements - first - length) / distance);
   require<CheckpointError>(fits, where, ": a part of ", runs, " x ", length, " elements from ", first,
-                           " on passes the end, ", elements);
+                           " on exceeds the tensor's end, ", elements);
   return {first, length, runs, distance};
 }
 
@@ -180,7 +180,7 @@ std::string gap_or_overlap(std::vector<Region> regions, int64_t elements) {
           regions[i].first() != one.first() + filled)
         break;
     if (filled != one.distance())
-      return cat("what lies between the runs of the part ", one, " is not filled by parts that are cut alike");
+      return cat("the gaps between the runs of the part ", one, " are not filled by parts of the same runs");
     pieces.emplace_back(one.first(), one.distance() * one.runs());
   }
   std::ranges::sort(pieces, {}, &Region::first);

@@ -100,7 +100,7 @@ SafetensorsWriter::Metadata parse_metadata(const Json& value, std::string_view f
   require<CheckpointError>(value.is_object(), file, ": \"", kMetadata, "\" must be an object");
   SafetensorsWriter::Metadata metadata;
   for (const auto& [key, text] : value.items()) {
-    require<CheckpointError>(text.is_string(), file, ": \"", kMetadata, "\": \"", clipped(key), "\" must be a text");
+    require<CheckpointError>(text.is_string(), file, ": \"", kMetadata, "\": \"", clipped(key), "\" must be a string");
     metadata.emplace(key, text.get<std::string>());
   }
   return metadata;
@@ -116,7 +116,7 @@ void check_cover(const std::vector<Placed>& placed, uint64_t data, std::string_v
     at = tensor.end;
   }
   require<CheckpointError>(at == data, file, ": the header describes ", at, " bytes of data, the file holds ", data,
-                           data < at ? ": it is truncated; copy it again" : ": it has bytes that no tensor owns");
+                           data < at ? ": it is truncated; copy it again" : ": it has bytes that belong to no tensor");
 }
 
 std::string_view header_text(std::span<const std::byte> bytes, std::string_view file) {

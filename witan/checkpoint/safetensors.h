@@ -44,7 +44,7 @@ class SafetensorsWriter {
  public:
   using Metadata = std::map<std::string, std::string>;
 
-  // Throws CheckpointError for a name that stands twice, or a header over 100 MB; IoError and DiskFullError here and
+  // Throws CheckpointError for a name that appears twice, or a header over 100 MB; IoError and DiskFullError here and
   // below. {"format": "pt"} joins the metadata.
   SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors, Metadata metadata = {});
 

@@ -105,12 +105,12 @@ uint64_t disk_bytes(const Manifest& manifest) {
 // What a run that could not save is told of the checkpoints that it has.
 std::string what_is_there(const fs::path& folder) {
   const auto steps = step_folders(folder);
-  if (steps.empty()) return "nothing was saved yet. Free some space, and the same command begins the run again";
+  if (steps.empty()) return "no checkpoint was saved yet. Free some space; the same command then starts the run again";
   std::string older;
   for (size_t i = 1; i < steps.size(); ++i) older += cat(i == 1 ? "" : ", ", steps[i].second.filename().string());
-  return cat("the checkpoint of step ", steps[0].first, " is as it was. Free some space",
-             older.empty() ? "" : cat(" (older checkpoints there may go: ", older, ")"),
-             ", and the same command resumes from it");
+  return cat("the checkpoint of step ", steps[0].first, " is intact. Free some space",
+             older.empty() ? "" : cat(" (these older checkpoints may be deleted: ", older, ")"),
+             "; the same command then resumes from it");
 }
 
 // Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.
@@ -123,13 +123,13 @@ fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
                          " are free on that disk; ", what_is_there(folder));
   const fs::path temporary = folder / cat(kUnfinished, manifest.step, '.', ::getpid());
   require<CheckpointError>(fs::create_directory(temporary), "cannot save to ", temporary.string(),
-                           ": it exists; does another run save there?");
+                           ": it already exists; is another run saving there?");
   return temporary;
 }
 
 // Writes this rank's shard; the digest of nothing when it has none.
 FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& shard) {
-  require<CheckpointError>(fs::is_directory(temporary), "cannot see the folder ", temporary.string(),
+  require<CheckpointError>(fs::is_directory(temporary), "cannot find the folder ", temporary.string(),
                            ", which rank 0 made: all hosts must share the run's folder");
   if (shard.infos.empty()) return {};
   SafetensorsWriter writer(temporary / shard_name(rank), shard.infos);

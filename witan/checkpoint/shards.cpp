@@ -62,7 +62,7 @@ std::span<const std::byte> Shards::bytes_of(const std::string& name, const Manif
   const Shape shape = part_shape(entry.shape, part.region);
   require<CheckpointError>(found && found->info.dtype == entry.dtype && found->info.shape == shape,
                            (folder_ / manifest_.shards[part.shard].name).string(), ": the manifest expects \"",
-                           clipped(key), "\", ", entry.dtype, " ", shape, ", in it, and it is not");
+                           clipped(key), "\", ", entry.dtype, " ", shape, " in it, but it has no such tensor");
   return found->bytes;
 }
 

@@ -11,7 +11,7 @@ void check_state(const StateTensor& state) {
   const Tensor& rest = state.remainder;
   require<ShapeError>(!rest.defined() || (rest.contiguous() && rest.shape() == local.shape() &&
                                           rest.dtype() == kRemainder && local.dtype() == DType::bf16),
-                      "checkpoint: \"", state.name, "\" must be two halves of 16 bits and of one shape, got ",
+                      "checkpoint: \"", state.name, "\" must be two tensors of 16-bit halves with one shape, got ",
                       local.dtype(), " ", local.shape(), " and ", rest.dtype(), " ", rest.shape());
   require<ShapeError>(
       state.region.elements() == local.elements() && state.region.end() <= state.global_shape.elements(),

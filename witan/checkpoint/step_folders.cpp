@@ -29,7 +29,7 @@ void for_names(const fs::path& folder, const Action& action) try {
   if (!fs::exists(folder)) return;
   for (const auto& item : fs::directory_iterator(folder)) action(item.path(), item.path().filename().string());
 } catch (const fs::filesystem_error& e) {
-  throw_failed(cat("cannot look through ", folder.string()), e.code());
+  throw_failed(cat("cannot list ", folder.string()), e.code());
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ void remove_left_overs(const fs::path& folder) {
 
 fs::path rename_away(const fs::path& step_folder) {
   const auto step = step_of(step_folder.filename().string());
-  require<CheckpointError>(step.has_value(), step_folder.string(), " is not the folder of a checkpoint");
+  require<CheckpointError>(step.has_value(), step_folder.string(), " is not a checkpoint folder");
   const fs::path hidden = step_folder.parent_path() / cat(kRenamedAway, *step, '.', ::getpid());
   std::error_code error;
   fs::rename(step_folder, hidden, error);

@@ -18,7 +18,7 @@ constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
 std::string read_manifest(const fs::path& path) try {
   return read_file(path, kMostManifestBytes);
 } catch (const IoError& e) {
-  throw CheckpointError(cat("no whole checkpoint: ", e.what()));
+  throw CheckpointError(cat("no complete checkpoint: ", e.what()));
 }
 
 void check_size(const fs::path& folder, const Manifest::File& file) {
@@ -81,7 +81,7 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<
     try {
       return open_whole(step, path);
     } catch (const CheckpointError& e) {
-      warnings.push_back(cat("the checkpoint of step ", step, " is damaged and passed over: ", e.what()));
+      warnings.push_back(cat("the checkpoint of step ", step, " is damaged and is skipped: ", e.what()));
     }
   }
   return std::nullopt;

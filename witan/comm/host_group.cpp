@@ -15,7 +15,7 @@ int rank_in_group(int rank, const std::vector<int>& ranks, int world_size, const
   for (auto at = ranks.begin(); at != ranks.end(); ++at) {
     require<ConfigError>(*at >= 0 && *at < world_size, "axis ", name, ": no rank ", *at, " in a world of ", world_size);
     require<ConfigError>(std::find(ranks.begin(), at, *at) == at, "axis ", name, ": rank ", *at,
-                         " stands twice in the group [", list(), "]");
+                         " appears twice in the group [", list(), "]");
   }
   const auto here = std::find(ranks.begin(), ranks.end(), rank);
   require<ConfigError>(here != ranks.end(), "axis ", name, ": rank ", rank, " is not in the group [", list(), "]");

@@ -89,11 +89,11 @@ class CorpusReader {
     const std::string kept = quarantine_.kept() > 0 ? cat("; see ", quarantine_.path().string()) : "";
     require<DataError>(static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
                            (s.rows == 0 || s.bad_rows < s.rows),
-                       s.bad_rows, " of ", s.rows, " rows are broken, more than the share of ", options_.bad_row_share,
-                       " that --bad-row-share lets pass (--json-key names the key of a row's text, now ",
-                       clipped(options_.json_key), "); the first is ", quarantine_.first(), kept);
-    require<DataError>(s.documents > 0, "no document with any text in ", counted(static_cast<int64_t>(sources), "file"),
-                       " (", s.empty_documents, " empty)");
+                       s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
+                       " %, see --bad-row-share; the text is read from the key ", clipped(options_.json_key),
+                       ", see --json-key); the first is ", quarantine_.first(), kept);
+    require<DataError>(s.documents > 0, "found no document with text in ",
+                       counted(static_cast<int64_t>(sources), "file"), " (", s.empty_documents, " empty)");
     return s;
   }
 
@@ -218,9 +218,9 @@ std::vector<std::string> describe_losses(const CorpusStatistics& corpus) {
   std::vector<std::string> losses;
   if (corpus.bad_rows > 0)
     losses.push_back(cat(corpus.bad_rows, " of ", counted(corpus.rows, "row"), corpus.bad_rows == 1 ? " is" : " are",
-                         " broken, and left out"));
+                         " unusable and skipped"));
   if (corpus.replaced > 0)
-    losses.push_back(cat("U+FFFD stands for ", counted(corpus.replaced, "sequence"), " of bytes that ",
+    losses.push_back(cat("U+FFFD replaces ", counted(corpus.replaced, "byte sequence"), " that ",
                          corpus.replaced == 1 ? "is" : "are", " not UTF-8"));
   return losses;
 }

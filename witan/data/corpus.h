@@ -48,7 +48,7 @@ struct Document {
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 
-// "2 of 9 rows are broken, and left out", first, and "U+FFFD stands for 1 sequence of bytes that is not UTF-8", where
+// "2 of 9 rows are unusable and skipped", first, and "U+FFFD replaces 1 byte sequence that is not UTF-8", where
 // it is so.
 std::vector<std::string> describe_losses(const CorpusStatistics& corpus);
 

@@ -60,10 +60,10 @@ Encoding guess_encoding(std::string_view text, size_t at) {
 }
 
 std::string explain_invalid_utf8(const fs::path& path, std::string_view text, size_t at) {
-  const char* flag = "--replace-invalid-utf8 (U+FFFD stands for each such sequence then)";
+  const char* flag = "--replace-invalid-utf8 (replaces each such sequence by U+FFFD)";
   const auto convert = [&](const char* what, const char* from) {
     return cat("the text looks like ", what, ": convert it (`", convert_command(path, from),
-               "`), or take it as it is with ", flag);
+               "`), or read it as it is with ", flag);
   };
   switch (guess_encoding(text, at)) {
     case Encoding::latin1:
@@ -73,7 +73,7 @@ std::string explain_invalid_utf8(const fs::path& path, std::string_view text, si
     case Encoding::several_bytes:
       return convert("another script's encoding (GB18030, Shift_JIS, Big5, EUC-KR, KOI8-R ...)", "ENCODING");
     case Encoding::damaged_utf8:
-      return cat("the rest looks like UTF-8, so that the file may be damaged: restore it, or take it as it is with ",
+      return cat("the rest looks like UTF-8, so that the file may be damaged: restore it, or read it as it is with ",
                  flag);
   }
   return {};

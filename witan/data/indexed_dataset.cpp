@@ -134,7 +134,7 @@ void IndexedDataset::check_sequences() {
           ", which has ", bin_bytes, "; is it truncated?");
   }
   check(end == bin_bytes, bin_, static_cast<uint64_t>(end), "the index ends here, but the file has ", bin_bytes,
-        " bytes; are both files of one pair?");
+        " bytes; do both files belong to the same pair?");
   tokens_ = end / width_;
 }
 
@@ -145,7 +145,8 @@ void IndexedDataset::check_documents() const {
     const auto index = load<int64_t>(at);
     const bool good = d == 0 ? index == 0 : index >= previous && index <= sequences_;
     check(good && (d < documents_ || index == sequences_), idx_, static_cast<uint64_t>(at - idx_.bytes().data()),
-          "document boundary ", d, " is sequence ", index, " of ", sequences_, "; they must rise from 0 to that");
+          "document boundary ", d, " is sequence ", index, " of ", sequences_,
+          "; boundaries must rise from 0 to the number of sequences");
     previous = index;
   }
 }

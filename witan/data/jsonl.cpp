@@ -63,7 +63,7 @@ struct JsonlParser::State {
     for (const auto field : object)
       if (field.key == key && ++found == 1) value = field.value;
     if (found == 0) return bad(cat("no key \"", key, "\""));
-    if (found > 1) return bad(cat("the key \"", key, "\" stands twice"));
+    if (found > 1) return bad(cat("the key \"", key, "\" appears twice"));
     std::string_view text;
     if (value.get(text) != simdjson::SUCCESS)
       return bad(cat("\"", key, "\" is ", type_name(value.type()), ", not a string"));

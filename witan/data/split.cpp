@@ -49,10 +49,11 @@ class Part final : public TokenDataset {
 
 Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOptions& options) {
   require<ConfigError>(options.held_out_fraction > 0 && options.held_out_fraction < 1 && options.least_tokens >= 1,
-                       "held_out_fraction must lie between 0 and 1, least_tokens be at least 1");
+                       "held_out_fraction must be between 0 and 1 and least_tokens at least 1");
   const int64_t total = dataset->tokens(), least = options.least_tokens;
   require<DataError>(total >= 2 * least, dataset->name(), " has ", total, " tokens in ",
-                     counted(dataset->documents(), "document"), "; training and held-out text need at least ", least,
+                     counted(dataset->documents(), "document"),
+                     "; the training and the validation split need at least ", least,
                      " each: give more text, or choose a smaller seq_length");
   const int64_t wanted =
       std::clamp(static_cast<int64_t>(options.held_out_fraction * static_cast<double>(total)), least, total - least);
@@ -63,13 +64,13 @@ Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOp
   const int64_t last = dataset->length(order(count));  // reaches what is wanted
   if (const int64_t all = taken + last; all <= 2 * wanted && total - all >= least) {
     const int64_t end = count + 1;
-    return {std::make_shared<Part>(dataset, order, Range{end, dataset->documents(), -1, 0, 0, total - all}, "train"),
-            std::make_shared<Part>(dataset, order, Range{0, end, -1, 0, 0, all}, "held out")};
+    return {std::make_shared<Part>(dataset, order, Range{end, dataset->documents(), -1, 0, 0, total - all}, "training"),
+            std::make_shared<Part>(dataset, order, Range{0, end, -1, 0, 0, all}, "validation")};
   }
   const int64_t cut = last - (wanted - taken);  // tokens before it are trained on
   return {std::make_shared<Part>(dataset, order, Range{count, dataset->documents(), count, 0, cut, total - wanted},
-                                 "train"),
-          std::make_shared<Part>(dataset, order, Range{0, count + 1, count, cut, last, wanted}, "held out")};
+                                 "training"),
+          std::make_shared<Part>(dataset, order, Range{0, count + 1, count, cut, last, wanted}, "validation")};
 }
 
 }  // namespace witan

@@ -36,7 +36,7 @@ void check_length(const Transformer& model, int64_t prompt_tokens, int64_t max_t
   require<ConfigError>(fit == max_tokens, "generate: a prompt of ", prompt_tokens,
                        " tokens and max_tokens = ", max_tokens,
                        " do not fit into max_position_embeddings = ", *model.most_positions(),
-                       ", all that the model has learned positions for: ",
+                       ", the number of positions that the model has learned: ",
                        fit > 0 ? cat("set max_tokens to at most ", fit) : "shorten the prompt");
 }
 

@@ -118,7 +118,7 @@ void add_speed(Charts& charts, const Metrics& m) {
   }
   charts.open(Section::speed, "Time per step", "milliseconds", true);
   charts.add("step", Style::line, 1, curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.step_s; }));
-  charts.add("of it waiting for data", Style::line, 2,
+  charts.add("of which waiting for data", Style::line, 2,
              curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.data_wait_s; }));
 }
 

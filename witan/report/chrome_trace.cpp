@@ -63,7 +63,7 @@ void merge_chrome_traces(const std::vector<fs::path>& from, const fs::path& to) 
   for (const fs::path& path : from) {
     const std::string text = read_file(path);
     require<CorruptionError>(text.starts_with(kHead) && text.ends_with(kTail), path.string(),
-                             ": this is no trace that Witan has written");
+                             ": this is not a trace written by Witan");
     const std::string_view events =
         std::string_view(text).substr(kHead.size(), text.size() - kHead.size() - kTail.size());
     if (events.empty()) continue;

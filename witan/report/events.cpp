@@ -129,7 +129,7 @@ class Input {
 
   void operator()(const char* key, std::string& out) const {
     const Json& value = find(key);
-    require<CorruptionError>(value.is_string(), where_, ": \"", key, "\" must be text");
+    require<CorruptionError>(value.is_string(), where_, ": \"", key, "\" must be a string");
     out = value.get<std::string>();
   }
   void operator()(const char* key, bool& out) const {

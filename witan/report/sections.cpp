@@ -104,12 +104,12 @@ std::string key_figures(const Metrics& m) {
   if (m.run)
     out += figure("Parameters", format_count(static_cast<double>(m.run->parameters)),
                   m.run->active_parameters == m.run->parameters
-                      ? "all used by every token"
+                      ? "all active for every token"
                       : format_count(static_cast<double>(m.run->active_parameters)) + " active per token");
   if (!m.memory.empty()) {
     int64_t peak = 0;
     for (const MemoryEvent& e : m.memory) peak = std::max(peak, e.peak);
-    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "of the fullest rank");
+    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "on the rank with the highest peak");
   }
   return out + "</dl>\n";
 }
@@ -193,7 +193,7 @@ std::string memory_bar(const MemoryEvent& rank, const std::vector<std::string>& 
 
 std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vector<std::string>& names) {
   const auto cell = [](double bytes) { return fmt::format("<td>{}</td>", format_bytes(bytes)); };
-  std::string out = "<div class=\"scroll\"><table><thead><tr><th>most of each kind</th>";
+  std::string out = "<div class=\"scroll\"><table><thead><tr><th>peak by kind</th>";
   for (const MemoryEvent& rank : memory) out += fmt::format("<th>Rank {}</th>", rank.rank);
   out += "</tr></thead><tbody>\n";
   for (size_t i = 0; i < names.size(); ++i) {
@@ -201,7 +201,7 @@ std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vect
     for (const MemoryEvent& rank : memory) out += cell(tag_bytes(rank, names[i]));
     out += "</tr>\n";
   }
-  out += "<tr><td>all at once, at most</td>";
+  out += "<tr><td>peak of all together</td>";
   for (const MemoryEvent& rank : memory) out += cell(static_cast<double>(rank.peak));
   return out + "</tr>\n</tbody></table></div>\n";
 }
@@ -221,11 +221,11 @@ std::string memory_section(const std::vector<MemoryEvent>& memory) {
 std::string sample_section(const std::vector<SampleEvent>& samples) {
   if (samples.empty()) return "";
   constexpr ptrdiff_t kLatest = 3;
-  std::string out = "<section>\n<h2>What it writes</h2>\n";
+  std::string out = "<section>\n<h2>Generated samples</h2>\n";
   const auto shown = std::min<ptrdiff_t>(kLatest, std::ssize(samples));
   for (auto s = samples.rbegin(); s != samples.rbegin() + shown; ++s) {
     out += fmt::format(
-        "<div class=\"card\"><p class=\"when\">Step {}, continuing the bold words</p><blockquote><span "
+        "<div class=\"card\"><p class=\"when\">Step {}, continuing the prompt in bold</p><blockquote><span "
         "class=\"prompt\">{}</span>{}"
         "</blockquote></div>\n",
         s->step, escape_html(s->prompt), escape_html(s->text));

@@ -112,7 +112,7 @@ std::string StepWatch::under_way(double elapsed) const {
       text = "saving for " + format_duration(elapsed);
       break;
   }
-  if (options_.stopping && options_.stopping()) text += ", then stops";
+  if (options_.stopping && options_.stopping()) text += ", then exits";
   return text;
 }
 
@@ -123,7 +123,7 @@ std::string StepWatch::first_line(double elapsed) const {
   text += "running for " + format_duration(elapsed);
   if (options_.step_seconds > 0) text += fmt::format(" of {} expected", format_duration(options_.step_seconds));
   if (share_ > 0) text += fmt::format("  {:.0f} % done", std::min(100 * share_, 99.0));
-  if (options_.stopping && options_.stopping()) return text + "  then stops";
+  if (options_.stopping && options_.stopping()) return text + "  then exits";
   if (const auto step = step_seconds(elapsed)) {
     const double left = *step * static_cast<double>(options_.total_steps - step_ + 1) - elapsed;
     if (left > 0) text += "  ETA " + format_duration(left);

@@ -46,8 +46,9 @@ std::shared_ptr<Arena> Arena::reserve(int64_t bytes) {
   arena->reserved_ = rounded(bytes);
   void* base = ::mmap(nullptr, static_cast<size_t>(arena->reserved_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require<OutOfMemoryError>(base != MAP_FAILED, "cannot reserve ", format_bytes(static_cast<double>(bytes)),
-                            " of memory: this machine does not have it; `witan plan` shows what a smaller model needs");
+  require<OutOfMemoryError>(
+      base != MAP_FAILED, "cannot reserve ", format_bytes(static_cast<double>(bytes)),
+      " of memory: this machine does not have that much; `witan plan` shows what a smaller model needs");
   arena->base_ = static_cast<std::byte*>(base);
   ::madvise(base, static_cast<size_t>(arena->reserved_), MADV_HUGEPAGE);  // fewer TLB misses; a refusal costs nothing
   set_poison(arena->base_, arena->reserved_, true);

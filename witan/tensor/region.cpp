@@ -23,7 +23,7 @@ Region::Region(int64_t first, int64_t length, int64_t runs, int64_t distance)
     : first_(first), length_(length), runs_(runs), distance_(distance) {
   require<ShapeError>(first >= 0 && length >= 0 && runs >= 0 && (runs <= 1 || distance >= length), "region: ", runs,
                       " runs of ", length, " elements, ", distance, " apart from ", first,
-                      " on, are no part of a tensor");
+                      " on, do not describe a part of a tensor");
   if (runs_ > 1 && distance_ == length_) {
     length_ *= runs_;
     runs_ = 1;
@@ -33,11 +33,11 @@ Region::Region(int64_t first, int64_t length, int64_t runs, int64_t distance)
 }
 
 Region Region::divided(int64_t block, int64_t ranks, int64_t rank) const {
-  require<ShapeError>(contiguous(), "region: ", *this, " is cut already");
-  require<ShapeError>(ranks >= 1 && rank >= 0 && rank < ranks, "region: no piece ", rank, " of ", ranks);
+  require<ShapeError>(contiguous(), "region: ", *this, " is already split");
+  require<ShapeError>(ranks >= 1 && rank >= 0 && rank < ranks, "region: there is no shard ", rank, " of ", ranks);
   if (elements() == 0) return *this;
   require<ShapeError>(block > 0 && length_ % block == 0 && block % ranks == 0, "region: every ", block, " of ", length_,
-                      " elements cannot be cut into ", ranks, " equal pieces");
+                      " elements cannot be split into ", ranks, " equal shards");
   const int64_t piece = block / ranks;
   return {first_ + rank * piece, piece, length_ / block, block};
 }

@@ -49,7 +49,7 @@ std::byte* Tensor::raw() const {
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  require<ShapeError>(contiguous() && shape.elements() == elements(), "cannot see ", shape_, " as ", shape,
+  require<ShapeError>(contiguous() && shape.elements() == elements(), "cannot view ", shape_, " as ", shape,
                       contiguous() ? "" : ": it is not contiguous");
   Tensor view = *this;
   view.shape_ = shape;

@@ -106,7 +106,7 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& out) const {
 // symbol's. The heap's entries are eight bytes, rank and position: on a long word its misses of the cache are what
 // takes the time.
 void Bpe::merge_long(std::string_view word, std::vector<int32_t>& out) const {
-  require<DataError>(word.size() < INT32_MAX, "a word of ", word.size(),
+  require<DataError>(word.size() < INT32_MAX, "a pre-token of ", word.size(),
                      " bytes is too long to encode; the limit is 2 GiB: break the text into shorter documents");
   struct Symbol {
     int32_t id, previous, next;         // next is the word's length at the end

@@ -64,11 +64,14 @@ class Vocabulary {
 
 Fields BpeTrainerConfig::fields() {
   return {
-      Field{"tokenizer_vocab_size", &vocab_size, "entries of the tokenizer's vocabulary, special tokens included"}
+      Field{"tokenizer_vocab_size", &vocab_size,
+            "Vocabulary size of the tokenizer that is trained, special tokens included"}
           .between(kByteTokens + 1, static_cast<double>(kLargestVocabulary)),
-      Field{"tokenizer_pattern", &pattern, "how text is cut into words before merging"}.one_of(
+      Field{"tokenizer_pattern", &pattern, "Pattern that splits text into pre-tokens"}.one_of(
           {"llama3", "gpt2", "qwen2"}),
-      Field{"tokenizer_min_frequency", &min_frequency, "how often a pair must occur to become a token"}.at_least(1),
+      Field{"tokenizer_min_frequency", &min_frequency,
+            "Least number of occurrences for a pair to be merged into a token"}
+          .at_least(1),
   };
 }
 
@@ -108,8 +111,9 @@ Tokenizer BpeTrainer::train(const Progress& progress) const {
 
   for (const std::string& text : config_.special_tokens) {
     const auto bytes = from_byte_alphabet(text);
-    require<ConfigError>(!bytes || !vocabulary.contains(*bytes), "the special token \"", text,
-                         "\" is also a piece of ordinary text; choose one that is not, as <|endoftext|>");
+    require<ConfigError>(
+        !bytes || !vocabulary.contains(*bytes), "the special token \"", text,
+        "\" could also be a pre-token of ordinary text; choose one that cannot, such as <|endoftext|>");
   }
   spec.tokens = std::move(vocabulary).take();
   for (const std::string& text : config_.special_tokens) {

@@ -9,9 +9,10 @@ namespace witan {
 
 void PairCounts::add_word(std::string_view word, const std::array<int32_t, 256>& byte_id, int64_t count) {
   if (word.size() < 2) return;
-  require<DataError>(symbols_.size() + word.size() < INT32_MAX,
-                     "the distinct words of this text hold 2 GiB or more, which is too much to train a tokenizer on; "
-                     "train it on a part of the text");
+  require<DataError>(
+      symbols_.size() + word.size() < INT32_MAX,
+      "the distinct pre-tokens of this text take 2 GiB or more, which is too much to train a tokenizer on; "
+      "train it on a part of the text");
   const auto begin = static_cast<int32_t>(symbols_.size());
   const auto length = static_cast<int32_t>(word.size());
   for (int32_t i = 0; i < length; ++i)

@@ -64,16 +64,17 @@ class Translation {
     while (at_ < in_.size()) {
       step();
       if (out_.size() > kTranslatedLimit)
-        refuse("so many properties that they spell out to more than 8 MiB", "write a shorter one");
+        refuse("so many properties that it expands to more than 8 MiB", "write a shorter one");
     }
     return std::move(out_);
   }
 
  private:
   [[noreturn]] void refuse(std::string_view what, std::string_view way_out) const {
-    throw DataError(cat("the split pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
-                        ", which may not mean here what it means to Hugging Face tokenizers and is not supported: ",
-                        way_out, " in the tokenizer.json"));
+    throw DataError(
+        cat("the split pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
+            ", which is not supported because it may not mean the same here as in Hugging Face tokenizers: ", way_out,
+            " in the tokenizer.json"));
   }
 
   char peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
@@ -89,7 +90,7 @@ class Translation {
     const char c = peek();
     if (c == '\\') return escape();
     if (folded() && (c & 0x80))
-      refuse("characters beyond ASCII where case does not count", "spell out both cases without (?i)");
+      refuse("non-ASCII characters in a case-insensitive group", "spell out both cases without (?i)");
     if (in_brackets()) return bracket_step(c);
     if (c == '[') return open_bracket();
     if (c == '(') return open_group();
@@ -114,7 +115,7 @@ class Translation {
     copy(1);
     if (peek() == '^') copy(1);
     if (peek() == ']') refuse("a bracket that starts with ]", "write \\]");
-    if (brackets_.size() == 200) refuse("brackets inside brackets 200 deep", "write a flatter one");
+    if (brackets_.size() == 200) refuse("brackets nested 200 deep", "write a flatter one");
     brackets_.push_back(at_);
   }
 
@@ -196,13 +197,13 @@ class Translation {
       case 'x':
       case 'u':
       case 'o':
-        if (folded()) refuse(cat("\\", c, " where case does not count"), "write the character itself");
+        if (folded()) refuse(cat("\\", c, " in a case-insensitive group"), "write the character itself");
         break;
       default:
         break;
     }
     if (folded() && (c & 0x80))
-      refuse("characters beyond ASCII where case does not count", "spell out both cases without (?i)");
+      refuse("non-ASCII characters in a case-insensitive group", "spell out both cases without (?i)");
     copy(2);
   }
 
@@ -246,7 +247,7 @@ class Translation {
       const bool before_range = end + 1 < in_.size() && in_[end] == '-' && in_[end + 1] != ']';
       if (behind_range || before_range) refuse("a range that starts or ends with a class of characters", "write \\-");
       if (folded() && has_one_case(ranges))
-        refuse("a class of upper- or lower-case letters where case does not count", "put it outside of (?i)");
+        refuse("a class of upper- or lower-case letters in a case-insensitive group", "put it outside of (?i)");
     }
     const std::string set = cat(inverted ? "[^" : "[", characters(ranges), "]");
     out_ += in_brackets() || !folded() ? set : cat("(?-i:", set, ")");

@@ -84,7 +84,7 @@ class File {
     Json out = Json::object();
     for (const auto& [key, value] : simdjson::dom::object(element)) {
       const auto [place, is_new] = out.emplace(std::string(key), nullptr);
-      require<CorruptionError>(is_new, source_, ": the key \"", clipped(key), "\" stands twice in one object");
+      require<CorruptionError>(is_new, source_, ": the key \"", clipped(key), "\" appears twice in one object");
       *place = converted(value, cat(path, ".", key));
     }
     return out;
@@ -198,7 +198,7 @@ void read_pretokenizer(const Node& node, TokenizerSpec& spec) {
   }
   const Node& bytes = steps.back();
   spec.prefix_space = bytes["add_prefix_space"].flag(true);
-  if (spec.prefix_space && steps.size() > 1) bytes["add_prefix_space"].unsupported("true behind other steps");
+  if (spec.prefix_space && steps.size() > 1) bytes["add_prefix_space"].unsupported("true after other steps");
   if (bytes["use_regex"].flag(true)) spec.patterns.emplace_back(kGpt2Pattern);
 }
 
@@ -255,7 +255,7 @@ void read_added_tokens(const Node& node, const Vocabulary& vocab, TokenizerSpec&
     for (const char* option : {"single_word", "lstrip", "rstrip"})
       if (entry[option].flag(false)) entry[option].unsupported("true");
     if (token.text.empty()) entry["content"].corrupt("is empty");
-    if (!seen.insert(token.text).second) entry["content"].corrupt("\"", token.text, "\" stands twice");
+    if (!seen.insert(token.text).second) entry["content"].corrupt("\"", token.text, "\" appears twice");
     if (const auto in_model = vocab.find(token.text)) {
       token.in_model = true;
       if (*in_model != token.id) entry["id"].corrupt("is ", token.id, ", but model.vocab says ", *in_model);
@@ -288,7 +288,7 @@ void read_merges(const Node& node, const simdjson::dom::array& merges, const Voc
   const auto here = [&] { return Node(node, cat("[", rank, "]")); };
   const auto text_of = [&](const Element& part, size_t index) {
     std::string_view text;
-    if (part.get(text) != simdjson::SUCCESS) Node(here(), cat("[", index, "]")).corrupt("must be a text");
+    if (part.get(text) != simdjson::SUCCESS) Node(here(), cat("[", index, "]")).corrupt("must be a string");
     return text;
   };
   const auto id_of = [&](std::string_view key) {
@@ -306,7 +306,7 @@ void read_merges(const Node& node, const simdjson::dom::array& merges, const Voc
       right = text_of(pair.at(1).value(), 1);
     } else {
       std::string_view text;
-      if (merge.get(text) != simdjson::SUCCESS) here().corrupt("must be a text");
+      if (merge.get(text) != simdjson::SUCCESS) here().corrupt("must be a string");
       const size_t space = text.find(' ');
       if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
         here().corrupt("must be two tokens with one space between them, not \"", text, "\"");

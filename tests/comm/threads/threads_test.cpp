@@ -411,7 +411,7 @@ TEST(ThreadWorld, WrongWorldsAndGroupsAreRefused) {
   EXPECT_EQ(message_of<ConfigError>([&] {
               world.group(0, {0, 1, 0}, "data");
             }),
-            "axis data: rank 0 stands twice in the group [0, 1, 0]");
+            "axis data: rank 0 appears twice in the group [0, 1, 0]");
 }
 
 }  // namespace

@@ -113,8 +113,9 @@ int64_t free_memory(int device) {
   const OnDevice on(device);
   size_t free = 0, total = 0;
   const cudaError_t status = cudaMemGetInfo(&free, &total);
-  require<OutOfMemoryError>(status != cudaErrorMemoryAllocation, "GPU ", device,
-                            " has no room for so much as CUDA itself: `nvidia-smi` shows who uses it");
+  require<OutOfMemoryError>(
+      status != cudaErrorMemoryAllocation, "GPU ", device,
+      " has no memory left even for CUDA's own context: `nvidia-smi` shows which processes use it");
   check(status, "asking for free device memory");
   return static_cast<int64_t>(free);
 }
@@ -126,10 +127,11 @@ std::byte* allocate(int device, int64_t bytes) {
   const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // this error is not sticky: the device goes on
-    throw OutOfMemoryError(cat("GPU ", device, " has no room for ", format_bytes(static_cast<double>(bytes)), ": ",
-                               format_bytes(static_cast<double>(free_memory(device))), " are free of ",
-                               format_bytes(static_cast<double>(properties(device).memory)),
-                               "; `witan plan` shows what needs how much, `nvidia-smi` who else uses the GPU"));
+    throw OutOfMemoryError(
+        cat("GPU ", device, " has no room for ", format_bytes(static_cast<double>(bytes)), ": ",
+            format_bytes(static_cast<double>(free_memory(device))), " are free of ",
+            format_bytes(static_cast<double>(properties(device).memory)),
+            "; `witan plan` lists what needs memory, `nvidia-smi` which other processes use the GPU"));
   }
   check(status, "allocating device memory");
   return static_cast<std::byte*>(memory);

@@ -17,13 +17,13 @@ class CudaGraph final : public Graph {
       : stream_(stream), before_launch_(std::move(before_launch)) {
     const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> recorded(graph, &cudaGraphDestroy);
     memsets_to_kernels(graph);
-    cuda::check(cudaGraphInstantiate(&executable_, graph, 0), "making a graph executable");
-    cuda::check(cudaGraphUpload(executable_, stream_), "uploading a graph");
+    cuda::check(cudaGraphInstantiate(&executable_, graph, 0), "instantiating a CUDA graph");
+    cuda::check(cudaGraphUpload(executable_, stream_), "uploading a CUDA graph");
   }
   ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
   void launch() override {
     before_launch_();
-    cuda::check(cudaGraphLaunch(executable_, stream_), "launching a graph");
+    cuda::check(cudaGraphLaunch(executable_, stream_), "launching a CUDA graph");
   }
 
  private:
@@ -56,7 +56,7 @@ class CudaQueue final : public Queue {
   void follow(Queue& other) override {
     const auto ahead = static_cast<cudaStream_t>(other.native());
     cuda::check(cudaEventRecord(reached_, ahead), "recording an event");
-    cuda::check(cudaStreamWaitEvent(stream_, reached_), "making a stream follow another");
+    cuda::check(cudaStreamWaitEvent(stream_, reached_), "making a stream wait for another");
   }
   void write(std::byte* to, const void* from, int64_t bytes) override {
     require_no_capture("writing to the device");
@@ -99,11 +99,12 @@ class CudaQueue final : public Queue {
   bool records() const override { return true; }
   void begin_recording() override {
     // Of this thread alone: other ranks are threads, and go on allocating.
-    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "beginning to record a graph");
+    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                "beginning the capture of a CUDA graph");
   }
   std::unique_ptr<Graph> end_recording() override {
     cudaGraph_t graph = nullptr;
-    cuda::check(cudaStreamEndCapture(stream_, &graph), "recording a graph");
+    cuda::check(cudaStreamEndCapture(stream_, &graph), "ending the capture of a CUDA graph");
     // A launch waits for the one before where nobody can end the wait: one that depends on other ranks is waited for
     // here.
     return std::make_unique<CudaGraph>(graph, stream_, [this] {
@@ -140,9 +141,10 @@ class CudaQueue final : public Queue {
   }
   void require_no_capture(const char* what) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cuda::check(cudaStreamIsCapturing(stream_, &status), "asking whether a graph is captured");
-    require<DeviceError>(status == cudaStreamCaptureStatusNone, what, " cannot be part of a graph: the host's bytes ",
-                         "would be those of the capture, in every replay");
+    cuda::check(cudaStreamIsCapturing(stream_, &status), "asking whether a CUDA graph is being captured");
+    require<DeviceError>(status == cudaStreamCaptureStatusNone, what,
+                         " cannot be captured in a CUDA graph: every replay ",
+                         "would copy the bytes that the host had at the capture");
   }
 
   cudaStream_t stream_ = nullptr;

@@ -69,11 +69,11 @@ Software software() {
 }
 
 std::vector<LibraryState> libraries() {
-  return {state_of("cuBLASLt", "dense products; a plain, slow kernel takes its place", cublaslt,
+  return {state_of("cuBLASLt", "dense matrix products; without it a slow built-in kernel is used", cublaslt,
                    [](const Library& library) {
                      return static_cast<int64_t>(library.symbol<size_t()>("cublasLtGetVersion")());
                    }),
-          state_of("cuDNN", "attention; kernels of Witan's own take its place", cudnn,
+          state_of("cuDNN", "attention; without it Witan's own kernels are used", cudnn,
                    [](const Library& library) {
                      return static_cast<int64_t>(library.symbol<size_t()>("cudnnGetVersion")());
                    }),
