@@ -214,8 +214,8 @@ TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
     });
   });
   EXPECT_TRUE(
-      message.find("reduce_scatter_uneven float32 [4] in uneven parts; they would cut it at different places") !=
-      std::string::npos)
+      message.find("reduce_scatter_uneven float32 [4] in uneven parts; ranks disagree on the sizes of an uneven "
+                   "collective") != std::string::npos)
       << message;
 }
 

@@ -1,4 +1,4 @@
-// Whether a rank of a world has failed: what those look at who wait for a device rather than in a rendezvous.
+// Whether a rank of a world has failed: for those who wait for a device rather than in a rendezvous.
 #pragma once
 
 #include <atomic>

@@ -114,7 +114,7 @@ TEST(Handshake, AnIntroductionThatIsChangedOnItsWayIsTurnedAway) {
   for (size_t byte = 0; byte < sizeof(Introduction); ++byte) {
     Introducing one;
     meet(zero, one, flipped(byte));
-    EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("WITAN_JOB_SECRET is another there"));
+    EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("its WITAN_JOB_SECRET differs"));
     ASSERT_FALSE(HasFailure()) << "byte " << byte;
   }
   Introducing one;

@@ -35,7 +35,7 @@ TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
   });
   for (const Ended& one : ended) {
     EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
-    EXPECT_THAT(one.said, MatchesRegex("rank 3 of 4 did not come to rank 0 on .* within 1 s"));
+    EXPECT_THAT(one.said, MatchesRegex("rank 3 of 4 did not connect to rank 0 on .* within 1 s"));
     EXPECT_LT(one.seconds, kSoon);
   }
 }
@@ -46,7 +46,7 @@ TEST(ProcessMeeting, RankZeroThatNeverComesIsNamed) {
     return "";
   });
   EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[0].said, HasSubstr("did not meet rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(ended[0].said, HasSubstr("could not connect to rank 0 at 127.0.0.1:"));
   EXPECT_THAT(ended[0].said, HasSubstr("Connection refused"));
 }
 
@@ -62,7 +62,7 @@ TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
   EXPECT_EQ(ended[0].said, "met");
   EXPECT_EQ(ended[1].said, "met");
   EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[2].said, HasSubstr("is not rank 0 of this job: WITAN_JOB_SECRET is another there"));
+  EXPECT_THAT(ended[2].said, HasSubstr("is not rank 0 of this job: its WITAN_JOB_SECRET differs"));
   EXPECT_LT(ended[2].seconds, kSoon);
 }
 
@@ -72,15 +72,15 @@ TEST(ProcessMeeting, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
     ProcessWorld world(launch_of(rank, rank == 0 ? 2 : 3, port), {1, 10});
     return "";
   });
-  EXPECT_THAT(ended[1].said, HasSubstr("it is one of 2 ranks, this process one of 3"));
+  EXPECT_THAT(ended[1].said, HasSubstr("its world size is 2, this process's is 3"));
   EXPECT_THAT(ended[0].said, HasSubstr("rank 1 of 2 did not come"));
-  EXPECT_THAT(ended[0].said, HasSubstr("was turned away: it is one of 3 ranks, not of 2"));
+  EXPECT_THAT(ended[0].said, HasSubstr("was refused: its world size is 3, not 2"));
   const auto twice = in_processes(3, [&, again = free_port()](int index) -> std::string {
     if (index == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ProcessWorld world(launch_of(index == 2 ? 1 : index, 3, again), {1, 10});
     return "";
   });
-  EXPECT_THAT(twice[2].said, HasSubstr("another process has already come as rank 1"));
+  EXPECT_THAT(twice[2].said, HasSubstr("another process has already joined as rank 1"));
 }
 
 // Bytes that a stranger sends to rank 0, whose job is then met as if nothing had been.
@@ -128,11 +128,11 @@ TEST(ProcessMeeting, AnotherVersionIsNamed) {
     }
     const Socket listener = listen_at({"127.0.0.1", port});
     wait_readable(listener, 5);
-    const auto visitor = accept_from(listener);
+    const auto connection = accept_from(listener);
     Greeting newer;
     newer.version = kProtocol + 1;
-    send_all(*visitor, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
-    wait_readable(*visitor, 1);
+    send_all(*connection, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    wait_readable(*connection, 1);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     return "";
   });
@@ -196,16 +196,16 @@ std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::st
 }
 
 TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
-  constexpr uint32_t kData = 4, kFailure = 5, kGoodbye = 6, kPulse = 7;
-  const std::string lost = "is lost: what it sent is no message of Witan's";
+  constexpr uint32_t kData = 4, kFailure = 5, kShutdown = 6, kHeartbeat = 7;
+  const std::string lost = "is lost: it sent a malformed message";
   EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
-  EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a note beyond its bounds
+  EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a control message beyond its bounds
   EXPECT_THAT(said_of(frame(kData, 1, 8, "unwanted")), HasSubstr(lost));  // data that nobody asked for
   EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same, without an end
   EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
-  EXPECT_THAT(said_of(frame(kGoodbye, 0, 1)), HasSubstr(lost));           // too many for a goodbye
-  EXPECT_THAT(said_of(frame(kPulse, 0, 8, "too long")), HasSubstr(lost));
-  EXPECT_THAT(said_of(frame(kPulse + 1, 0, 0)), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kShutdown, 0, 1)), HasSubstr(lost));          // too many for a shutdown message
+  EXPECT_THAT(said_of(frame(kHeartbeat, 0, 8, "too long")), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kHeartbeat + 1, 0, 0)), HasSubstr(lost));
   std::string flood, channels;
   for (int i = 0; i < 10; ++i) flood += frame(0, 9, 0);
   for (uint64_t i = 0; i < 5000; ++i) channels += frame(0, i, 0);
@@ -254,7 +254,7 @@ constexpr int64_t kMuch = int64_t{16} << 20;  // more than connections hold
 bool ask_for_data(const Socket& zero) {
   constexpr uint32_t kOffer = 2, kAnswer = 3;
   std::array<uint64_t, 3> header{};
-  while (static_cast<uint32_t>(header[0]) != kOffer)  // pulses come first
+  while (static_cast<uint32_t>(header[0]) != kOffer)  // heartbeats come first
     if (recv_all(zero, std::as_writable_bytes(std::span(header)), deadline_in(5)) != Transfer::done) return false;
   const std::string answer = frame(kAnswer, header[1], 0);
   return send_all(zero, std::as_bytes(std::span(answer)), deadline_in(1)) == Transfer::done;

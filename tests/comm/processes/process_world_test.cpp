@@ -257,7 +257,7 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
     const Ended& one = ended[static_cast<size_t>(rank)];
     EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
     EXPECT_THAT(one.said, MatchesRegex("rank " + std::to_string(rank) +
-                                       ": rank 2 on .* is lost: nothing was heard of it for .* s; its process is "
+                                       ": rank 2 on .* is lost: no heartbeat for .* s; its process is "
                                        "stopped, or the network to it is cut.*"))
         << "rank 1 waits for rank 0 and 3 for 2, but 2 it is";
     EXPECT_LT(one.seconds, kDeadline + kSoon);
@@ -276,7 +276,7 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {
     });
   });
   EXPECT_EQ(waiting[1].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(waiting[1].said, HasSubstr("is lost: nothing was heard of it"));
+  EXPECT_THAT(waiting[1].said, HasSubstr("is lost: no heartbeat for"));
   EXPECT_LT(waiting[1].seconds, 2 + kSoon);
 }
 
@@ -324,8 +324,8 @@ TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
   });
   EXPECT_TRUE(ended[2].killed);
   EXPECT_THAT(ended[0].said, HasSubstr("rank 2 on here is lost: its connection ended"));
-  EXPECT_THAT(ended[1].said, HasSubstr("rank 2 of 4 did not come to rank 1"));
-  EXPECT_THAT(ended[3].said, HasSubstr("did not meet rank 2"));
+  EXPECT_THAT(ended[1].said, HasSubstr("rank 2 of 4 did not connect to rank 1"));
+  EXPECT_THAT(ended[3].said, HasSubstr("could not connect to rank 2"));
   for (const int rank : {0, 1, 3}) {
     EXPECT_EQ(ended[static_cast<size_t>(rank)].code, static_cast<int>(ExitCode::rank_lost));
     EXPECT_LT(ended[static_cast<size_t>(rank)].seconds, kSoon);
@@ -453,7 +453,7 @@ TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
                   group.barrier(rank.stream);
                 },
                 0.3),
-            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited in step 3, forward of micro-batch "
+            "axis expert: rank 1 did not reach barrier within 0.3 s; rank 0 waited in step 3, forward of micro-batch "
             "1, layers.0.moe");
 }
 
@@ -484,7 +484,7 @@ TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
                                     return "";
                                   },
                                   {20, 0.5, 1, {1}});
-  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not come to barrier within 0.5 s"));
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not reach barrier within 0.5 s"));
   EXPECT_GT(ended[0].seconds, 1.5 + 0.5);
   EXPECT_LT(ended[0].seconds, 5);
 }
@@ -497,7 +497,7 @@ TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
                   group.barrier(rank.stream);
                 },
                 0.3),
-            "axis expert: rank 1 did not come to barrier within 0.3 s; rank 0 waited");
+            "axis expert: rank 1 did not reach barrier within 0.3 s; rank 0 waited");
   EXPECT_EQ(words_of(2,
                      [](ProcessRank& rank, HostGroup& group) {
                        if (rank.rank == 0) group.barrier(rank.stream);

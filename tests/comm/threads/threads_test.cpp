@@ -119,7 +119,7 @@ TEST(ThreadWorld, KeepsTheClassAndTheExitCode) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::interrupted);
   }
-  EXPECT_EQ(message_of<Error>([&] { run([] { throw 7; }); }), "rank 1: threw something that is no std::exception");
+  EXPECT_EQ(message_of<Error>([&] { run([] { throw 7; }); }), "rank 1: threw something that is not a std::exception");
 }
 
 TEST(ThreadWorld, AnErrorOfARanksOwnBeatsLostPeers) {
@@ -148,7 +148,7 @@ TEST(ThreadWorld, ALateRankIsNamed) {
         group->all_reduce(rank.stream, rank.stream.zeros({2, 4}, DType::f32));
       },
       &told, 0.1);
-  EXPECT_THAT(message, ::testing::MatchesRegex("rank [02]: axis data: rank 1 did not come to all_reduce float32 "
+  EXPECT_THAT(message, ::testing::MatchesRegex("rank [02]: axis data: rank 1 did not reach all_reduce float32 "
                                                "\\[2, 4\\] within 0.1 s; rank [02] waited"));
   for (const auto& words : told) EXPECT_EQ("rank " + message.substr(5, 1) + ": " + words, message);
 }
@@ -182,7 +182,7 @@ TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
               if (rank.rank == 1) sleep();
               group.barrier(rank.stream);
             }),
-            "rank 0: axis data: rank 1 did not come to barrier within 0.3 s; rank 0 waited in step 3, forward, "
+            "rank 0: axis data: rank 1 did not reach barrier within 0.3 s; rank 0 waited in step 3, forward, "
             "layers.1.moe");
   EXPECT_EQ(error([&](ThreadRank& rank, HostGroup& group) {
               if (rank.rank == 1)
@@ -226,7 +226,7 @@ TEST(ThreadWorld, ARankThatWaitsForItsDebuggerIsWaitedFor) {
     });
   });
   EXPECT_TRUE(late) << "the first barrier was held up for longer than the deadline";
-  EXPECT_THAT(said, ::testing::HasSubstr("rank 1 did not come to barrier within 0.3 s"));
+  EXPECT_THAT(said, ::testing::HasSubstr("rank 1 did not reach barrier within 0.3 s"));
 }
 
 TEST(ThreadWorld, ARankThatReturnsIsNotWaitedFor) {

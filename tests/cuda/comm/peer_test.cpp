@@ -178,9 +178,9 @@ TEST_P(PeerMemoryOnGpus, ARankThatStaysAwayIsNamed) {
       rank.everyone("end")->barrier(rank.stream);
     });
   });
-  EXPECT_TRUE(message.find("rank 1 did not come to an exchange of rows within 2 s") != std::string::npos ||
+  EXPECT_TRUE(message.find("rank 1 did not reach an exchange of rows within 2 s") != std::string::npos ||
               message.find("was not done within 2 s") != std::string::npos ||
-              message.find("did not come to barrier within 2 s") != std::string::npos)
+              message.find("did not reach barrier within 2 s") != std::string::npos)
       << message;
 }
 

@@ -77,10 +77,10 @@ const Trail kBackward = {.step = 1, .phase = Trail::Phase::backward, .module = "
 TEST(HangErrors, NameStepPassAndLayerOnThreads) {
   const RunConfig config = config_of(2, 2);
   const std::string forward = said_by_threads(config, kForward);
-  EXPECT_THAT(forward, HasSubstr("axis expert: rank 1 did not come to all_to_all"));
+  EXPECT_THAT(forward, HasSubstr("axis expert: rank 1 did not reach all_to_all"));
   EXPECT_THAT(forward, HasSubstr("rank 0 waited in step 2, forward of micro-batch 0, layers.0.moe"));
   const std::string backward = said_by_threads(config, kBackward);
-  EXPECT_THAT(backward, HasSubstr("axis expert: rank 1 did not come to all_to_all"));
+  EXPECT_THAT(backward, HasSubstr("axis expert: rank 1 did not reach all_to_all"));
   EXPECT_THAT(backward, HasSubstr("rank 0 waited in step 1, backward of micro-batch 0, layers.1.moe (exchange_rows)"));
 }
 
@@ -93,7 +93,7 @@ TEST(HangErrors, NameTheParameterWhoseGradientsAreSummed) {
 
 TEST(HangErrors, NameStepPassAndLayerOnProcesses) {
   const RunConfig config = config_of(2, 2);
-  EXPECT_THAT(said_by_processes(config, kForward), HasSubstr("axis expert: rank 1 did not come to all_to_all"));
+  EXPECT_THAT(said_by_processes(config, kForward), HasSubstr("axis expert: rank 1 did not reach all_to_all"));
   EXPECT_THAT(said_by_processes(config, kBackward),
               HasSubstr("rank 0 waited in step 1, backward of micro-batch 0, layers.1.moe (exchange_rows)"));
 }

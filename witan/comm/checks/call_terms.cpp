@@ -8,7 +8,7 @@
 
 namespace witan {
 const char* const kOtherParts =
-    "they would cut it at different places: give all ranks the same model and the same layout";
+    "ranks disagree on the sizes of an uneven collective: give all ranks the same model and the same layout";
 
 namespace {
 
@@ -166,9 +166,9 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   return bytes;
 }
 
-PackedTerms unpack(std::span<const std::byte> bytes, int size) {
+PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   PackedHead head;
-  const auto check = [](bool good) { require<CommError>(good, "what another rank says is no call"); };
+  const auto check = [&](bool good) { require<CommError>(good, "malformed collective descriptor from rank ", rank); };
   check(bytes.size() >= sizeof head);
   std::memcpy(&head, bytes.data(), sizeof head);
   check(head.kind <= static_cast<uint32_t>(Kind::barrier) && head.reduce <= static_cast<uint32_t>(Reduce::max));

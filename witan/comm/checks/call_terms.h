@@ -52,7 +52,7 @@ struct PackedTerms {
   std::vector<int64_t> counts;
   std::vector<char> words;  // of the trail
 };
-// Of a group of `size` ranks. Throws CommError for bytes that are no terms.
-PackedTerms unpack(std::span<const std::byte> bytes, int size);
+// What `rank` of the world sent in a group of `size` ranks. Throws CommError for bytes that are no terms.
+PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank);
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// Ranks that a person looks at with a debugger: while one of them is held, no deadline of its world runs.
+// Ranks under a debugger: while one of them is held, no deadline of its world runs.
 //
 // A rank is held while it waits for its debugger to come, while one is attached to its process, and, elsewhere, while
 // nothing is heard of it: a process that a debugger stops says nothing more.

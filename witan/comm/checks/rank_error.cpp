@@ -53,7 +53,7 @@ void rethrow_named(int rank, const std::exception_ptr& error_of_rank) {
   } catch (const std::exception& error) {
     throw Error(ExitCode::internal, prefix + error.what());
   } catch (...) {
-    throw Error(ExitCode::internal, prefix + "threw something that is no std::exception");
+    throw Error(ExitCode::internal, prefix + "threw something that is not a std::exception");
   }
 }
 

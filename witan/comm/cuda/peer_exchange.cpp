@@ -93,7 +93,7 @@ std::string PeerExchange::complaint() const {
     return cat("axis ", group().name(), ": more rows arrive at rank ", peer,
                " than its pool holds: every rank must bring equally many tokens");
   const std::string_view did = trouble == Trouble::counts   ? "did not tell its counts"
-                               : trouble == Trouble::coming ? "did not come to an exchange of rows"
+                               : trouble == Trouble::coming ? "did not reach an exchange of rows"
                                                             : "did not end an exchange of rows";
   return cat("axis ", group().name(), ": rank ", peer, " ", did, " within ", deadline_, " s; the GPU of rank ",
              link_.group().world_rank(group().rank()), " waited");

@@ -91,7 +91,8 @@ void DeviceWatch::join_aborts() noexcept {
   if (aborts_.empty()) return;
   for (std::thread& one : aborts_) one.join();
   aborts_.clear();
-  // Peers may still be storing into this rank's memory, which goes next; they have been told to stop.
+  // Peers may still be storing into this rank's memory, which is released next. They were told to stop by the word that
+  // their kernels poll; nobody acknowledges it, since a peer that is lost could not.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 

@@ -1,4 +1,4 @@
-// What a rank looks at while it waits for its GPU.
+// What a rank checks while it waits for its GPU.
 #pragma once
 
 #include <memory>

@@ -70,7 +70,8 @@ Guest find(const Endpoint& at, const Member& self, int rank, Deadline deadline, 
   std::string why = "it did not answer";
   auto pause = std::chrono::milliseconds(5);
   const auto who = [&] {
-    return cat("rank ", self.rank, " on ", self.host, " did not meet rank ", rank, " at ", at.address, ":", at.port);
+    return cat("rank ", self.rank, " on ", self.host, " could not connect to rank ", rank, " at ", at.address, ":",
+               at.port);
   };
   while (std::chrono::steady_clock::now() < deadline) {
     require<CommError>(self.first == nullptr || !hung_up(*self.first), who(), ": ", why, "; rank 0 ended meanwhile");

@@ -17,8 +17,8 @@
 namespace witan {
 namespace {
 
-constexpr double kPatienceSeconds = 5;  // with one visitor
-constexpr size_t kMostVisitors = 1024;  // at a time
+constexpr double kPatienceSeconds = 5;  // with one connection
+constexpr size_t kMostPending = 1024;  // at a time
 constexpr std::string_view kConnects = "witan: a rank connects", kAccepts = "witan: a rank accepts";
 
 template <class Message>
@@ -80,19 +80,19 @@ std::string stranger(const Greeting& theirs) {
 std::string refusal(const Answer& answer, const Member& self) {
   switch (answer.verdict) {
     case Verdict::another_secret:
-      return "WITAN_JOB_SECRET is another there";
+      return "its WITAN_JOB_SECRET differs";
     case Verdict::another_size:
-      return cat("it is one of ", answer.size, " ranks, this process one of ", self.size);
+      return cat("its world size is ", answer.size, ", this process's is ", self.size);
     case Verdict::rank_twice:
-      return cat("another process has already come as rank ", self.rank);
+      return cat("another process has already joined as rank ", self.rank);
     default:
       return cat("it is rank ", answer.rank, " and does not expect rank ", self.rank);
   }
 }
 
 // A connection of which it is not known yet whose it is.
-struct Visitor {
-  explicit Visitor(Socket from) : socket(std::move(from)) {}
+struct Pending {
+  explicit Pending(Socket from) : socket(std::move(from)) {}
 
   Socket socket;
   Deadline until = deadline_in(kPatienceSeconds);
@@ -108,9 +108,9 @@ struct Visitor {
   bool complete() const { return got == sizeof theirs + sizeof introduction; }
 };
 
-class Reception {
+class Acceptor {
  public:
-  Reception(const Socket& listener, const Member& self, std::set<int> expected, std::vector<Guest>& guests)
+  Acceptor(const Socket& listener, const Member& self, std::set<int> expected, std::vector<Guest>& guests)
       : listener_(listener), self_(self), expected_(std::move(expected)), guests_(guests) {}
 
   void until(Deadline deadline);
@@ -118,72 +118,72 @@ class Reception {
  private:
   void wait(Deadline deadline);
   void let_in();
-  // Whether the visitor stays.
-  bool attend(Visitor& visitor);
-  bool judge(Visitor& visitor);
-  Verdict verdict(const Visitor& visitor) const;
-  bool turn_away(const Visitor& visitor, const std::string& why);
+  // Whether the connection stays.
+  bool attend(Pending& connection);
+  bool judge(Pending& connection);
+  Verdict verdict(const Pending& connection) const;
+  bool refuse_connection(const Pending& connection, const std::string& why);
   std::string complaint() const;
 
   const Socket& listener_;
   const Member& self_;
   std::set<int> expected_, met_;
-  std::list<Visitor> visitors_;
+  std::list<Pending> pending_;
   std::vector<Guest>& guests_;
-  std::string turned_away_;  // the last one, and why
+  std::string last_refusal_;  // the last one, and why
 };
 
-void Reception::until(Deadline deadline) {
+void Acceptor::until(Deadline deadline) {
   while (!expected_.empty()) {
     require<CommError>(std::chrono::steady_clock::now() < deadline, complaint());
     require<CommError>(self_.first == nullptr || !hung_up(*self_.first), complaint(), "; rank 0 ended meanwhile");
     wait(deadline);
     let_in();
     const auto now = std::chrono::steady_clock::now();
-    visitors_.remove_if([&](Visitor& visitor) {
-      if (!attend(visitor)) return true;
-      return now > visitor.until && !turn_away(visitor, "it said too little for too long");
+    pending_.remove_if([&](Pending& connection) {
+      if (!attend(connection)) return true;
+      return now > connection.until && !refuse_connection(connection, "it did not complete the handshake in time");
     });
   }
 }
 
-void Reception::wait(Deadline deadline) {
-  constexpr int kMostMilliseconds = 200;  // visitors and the deadline are looked at so often
+void Acceptor::wait(Deadline deadline) {
+  constexpr int kMostMilliseconds = 200;  // connections and the deadline are looked at so often
   std::vector<pollfd> fds = {{listener_.fd(), POLLIN, 0}};
-  for (const Visitor& visitor : visitors_) fds.push_back({visitor.socket.fd(), POLLIN, 0});
+  for (const Pending& connection : pending_) fds.push_back({connection.socket.fd(), POLLIN, 0});
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left.count(), 0, kMostMilliseconds)));
 }
 
-void Reception::let_in() {
-  while (visitors_.size() < kMostVisitors) {
+void Acceptor::let_in() {
+  while (pending_.size() < kMostPending) {
     auto socket = accept_from(listener_);
     if (!socket) return;
-    visitors_.emplace_back(std::move(*socket));
+    pending_.emplace_back(std::move(*socket));
   }
 }
 
-bool Reception::attend(Visitor& visitor) {
+bool Acceptor::attend(Pending& connection) {
   for (;;) {
-    const auto into = visitor.missing();
-    const ssize_t got = ::recv(visitor.socket.fd(), into.data(), into.size(), 0);
+    const auto into = connection.missing();
+    const ssize_t got = ::recv(connection.socket.fd(), into.data(), into.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (got <= 0) return turn_away(visitor, "it went away before it said who it is");
-    visitor.got += static_cast<size_t>(got);
-    if (visitor.got == sizeof visitor.theirs) {
+    if (got <= 0) return refuse_connection(connection, "it disconnected during the handshake");
+    connection.got += static_cast<size_t>(got);
+    if (connection.got == sizeof connection.theirs) {
       // A greeting is answered whatever its version, so that the other side can say what is wrong.
-      if (visitor.theirs.magic != kMagic) return turn_away(visitor, stranger(visitor.theirs));
-      ::send(visitor.socket.fd(), &visitor.mine, sizeof visitor.mine, MSG_NOSIGNAL);
-      if (const auto why = stranger(visitor.theirs); !why.empty()) return turn_away(visitor, why);
+      if (connection.theirs.magic != kMagic) return refuse_connection(connection, stranger(connection.theirs));
+      ::send(connection.socket.fd(), &connection.mine, sizeof connection.mine, MSG_NOSIGNAL);
+      if (const auto why = stranger(connection.theirs); !why.empty()) return refuse_connection(connection, why);
     }
-    if (visitor.complete()) return judge(visitor);
+    if (connection.complete()) return judge(connection);
   }
 }
 
-Verdict Reception::verdict(const Visitor& visitor) const {
-  const Introduction& said = visitor.introduction;
-  const Digest256 proof = proof_of(self_.secret, kConnects, visitor.theirs, visitor.mine, said);
+Verdict Acceptor::verdict(const Pending& connection) const {
+  const Introduction& said = connection.introduction;
+  const Digest256 proof = proof_of(self_.secret, kConnects, connection.theirs, connection.mine, said);
   if (!same_digest(proof, said.proof)) return Verdict::another_secret;
   if (said.size != self_.size) return Verdict::another_size;
   if (said.to != self_.rank) return Verdict::another_rank;
@@ -191,43 +191,43 @@ Verdict Reception::verdict(const Visitor& visitor) const {
   return expected_.contains(said.rank) ? Verdict::admitted : Verdict::another_rank;
 }
 
-bool Reception::judge(Visitor& visitor) {
-  const Introduction& said = visitor.introduction;
-  Answer answer{verdict(visitor), self_.rank, self_.size, 0, {}};
+bool Acceptor::judge(Pending& connection) {
+  const Introduction& said = connection.introduction;
+  Answer answer{verdict(connection), self_.rank, self_.size, 0, {}};
   if (answer.verdict == Verdict::admitted)
-    answer.proof = proof_of(self_.secret, kAccepts, visitor.theirs, visitor.mine, answer);
-  ::send(visitor.socket.fd(), &answer, sizeof answer, MSG_NOSIGNAL);
+    answer.proof = proof_of(self_.secret, kAccepts, connection.theirs, connection.mine, answer);
+  ::send(connection.socket.fd(), &answer, sizeof answer, MSG_NOSIGNAL);
   switch (answer.verdict) {
     case Verdict::admitted:
       break;
     case Verdict::another_secret:
-      return turn_away(visitor, "its WITAN_JOB_SECRET is another");
+      return refuse_connection(connection, "its WITAN_JOB_SECRET differs");
     case Verdict::another_size:
-      return turn_away(visitor, cat("it is one of ", said.size, " ranks, not of ", self_.size));
+      return refuse_connection(connection, cat("its world size is ", said.size, ", not ", self_.size));
     case Verdict::rank_twice:
-      return turn_away(visitor, cat("it is a second rank ", said.rank));
+      return refuse_connection(connection, cat("rank ", said.rank, " has joined already"));
     case Verdict::another_rank:
-      return turn_away(visitor, cat("it says that it is rank ", said.rank, " and wants rank ", said.to));
+      return refuse_connection(connection, cat("it is rank ", said.rank, " and expects rank ", said.to, " here"));
   }
   expected_.erase(said.rank);
   met_.insert(said.rank);
-  guests_.push_back({said.rank, printable(said.host), said.port, std::move(visitor.socket)});
+  guests_.push_back({said.rank, printable(said.host), said.port, std::move(connection.socket)});
   return false;
 }
 
-bool Reception::turn_away(const Visitor& visitor, const std::string& why) {
+bool Acceptor::refuse_connection(const Pending& connection, const std::string& why) {
   try {
-    turned_away_ = cat("a visitor from ", remote_end(visitor.socket).address, " was turned away: ", why);
+    last_refusal_ = cat("a connection from ", remote_end(connection.socket).address, " was refused: ", why);
   } catch (const CommError&) {
-    turned_away_ = cat("a visitor was turned away: ", why);
+    last_refusal_ = cat("a connection was refused: ", why);
   }
   return false;
 }
 
-std::string Reception::complaint() const {
+std::string Acceptor::complaint() const {
   const std::vector<int> missing(expected_.begin(), expected_.end());
-  return cat(rank_list(missing), " of ", self_.size, " did not come to rank ", self_.rank, " on ", self_.host,
-             turned_away_.empty() ? "" : "; ", turned_away_);
+  return cat(rank_list(missing), " of ", self_.size, " did not connect to rank ", self_.rank, " on ", self_.host,
+             last_refusal_.empty() ? "" : "; ", last_refusal_);
 }
 
 }  // namespace
@@ -245,7 +245,7 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
   if (ended(send_all(socket, bytes_of(mine), deadline))) return std::nullopt;
   if (ended(recv_all(socket, writable_bytes_of(theirs), deadline, self.first))) return std::nullopt;
   const auto refuse = [&](const std::string& reason) {
-    throw CommError(cat("what answers at ", at.address, ":", at.port, " is not rank ", to, " of this job: ", reason));
+    throw CommError(cat("the process at ", at.address, ":", at.port, " is not rank ", to, " of this job: ", reason));
   };
   if (const auto reason = stranger(theirs); !reason.empty()) refuse(reason);
   introduction.proof = proof_of(self.secret, kConnects, mine, theirs, introduction);
@@ -259,7 +259,7 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
 
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests) {
-  Reception(listener, self, std::move(expected), guests).until(deadline);
+  Acceptor(listener, self, std::move(expected), guests).until(deadline);
 }
 
 }  // namespace witan

@@ -76,8 +76,8 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
                                std::string& why);
 
 // Hears connections until all of `expected` ranks have introduced themselves. Whoever does not speak the protocol, or
-// is not of this job, is turned away, and held to a few seconds; it disturbs nobody else. Throws CommError after the
-// deadline, or once self.first ends, naming the ranks that did not come, and why the last visitor was turned away.
+// is not of this job, is refused, and held to a few seconds; it disturbs nobody else. Throws CommError after the
+// deadline, or once self.first ends, naming the ranks that did not come, and why the last connection was refused.
 // `guests`: those who came, also after an error.
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests);

@@ -17,16 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kLastWordsSeconds = 1, kFarewellSeconds = 2;
-constexpr double kLeastSilenceSeconds = 2;                          // a busy machine may let a thread wait
-constexpr double kLeastPulseSeconds = 0.25, kMostPulseSeconds = 5;  // a tenth of the silence in between
+constexpr double kLastWordsSeconds = 1, kShutdownSeconds = 2;
+constexpr double kLeastSilenceSeconds = 2;                                  // a busy machine may let a thread wait
+constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 
 }  // namespace
 
 Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold)
     : rank_(rank),
       silence_seconds_(std::max(silence_seconds, kLeastSilenceSeconds)),
-      pulse_seconds_(std::clamp(silence_seconds / 10, kLeastPulseSeconds, kMostPulseSeconds)),
+      heartbeat_seconds_(std::clamp(silence_seconds / 10, kLeastHeartbeatSeconds, kMostHeartbeatSeconds)),
       failure_(std::make_shared<Failure>([this] {
         fail({ProcessFailure::Kind::failed, rank_, ""});
       })),
@@ -54,16 +54,16 @@ Links::~Links() {
     closing_ = true;
     failure = recorded_;
   }
-  // The reading thread may not have come to it yet, and a goodbye alone would look like success.
+  // The reading thread may not have come to it yet, and a shutdown message alone would look like success.
   if (failure) tell(*failure);
-  tell_all({kGoodbye, 0, 0, 0}, {});
+  tell_all({kShutdown, 0, 0, 0}, {});
   for (const auto& one : links_)
     if (one->socket.open()) ::shutdown(one->socket.fd(), SHUT_WR);
   {
     // A connection that is closed before the other side's last words are read would take this side's with it.
     MutexLock lock(mutex_);
-    const auto done = [](const Incoming& one) { return one.ended || one.said_goodbye; };
-    const Deadline deadline = deadline_in(kFarewellSeconds);
+    const auto done = [](const Incoming& one) { return one.ended || one.shut_down; };
+    const Deadline deadline = deadline_in(kShutdownSeconds);
     while (!std::ranges::all_of(incoming_, done) && changed_.wait_until(lock, deadline)) {
     }
   }
@@ -120,15 +120,15 @@ void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
 
 std::optional<ProcessFailure> Links::silence() const {
   std::optional<ProcessFailure> longest;
-  double most = kMissedPulses * pulse_seconds_;
+  double most = kMissedHeartbeats * heartbeat_seconds_;
   for (int rank = 0; rank < size(); ++rank) {
     const Incoming& one = incoming(rank);
     const double seconds = seconds_since(one.heard);
-    if (one.ended || one.said_goodbye || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
+    if (one.ended || one.shut_down || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
     most = seconds;
     longest = {ProcessFailure::Kind::lost, rank,
-               cat("nothing was heard of it for ", std::lround(seconds * 10) / 10.0,
-                   " s; its process is stopped, or the network to it is cut")};
+               cat("no heartbeat for ", std::lround(seconds * 10) / 10.0,
+                   " s; its process is stopped or the network to it is cut")};
   }
   return longest;
 }
@@ -173,13 +173,13 @@ void Links::send(int to, const Header& header, std::span<const std::byte> bytes,
   if (sent == Sent::stopped) throw_if_failed();
   if (sent == Sent::late) {
     const auto failure = fail({ProcessFailure::Kind::lost, to,
-                               cat("it took nothing of what rank ", rank_, " sent it within ", seconds, " s")});
+                               cat("send timed out: it has not read from rank ", rank_, " for ", seconds, " s")});
     throw_failure(failure, host(failure.rank));
   }
   // A connection that has ended is the reading thread's to judge: the next wait hears of it.
 }
 
-void Links::send_note(int to, uint64_t channel, Note kind, std::span<const std::byte> bytes, double seconds) {
+void Links::send_control(int to, uint64_t channel, Control kind, std::span<const std::byte> bytes, double seconds) {
   send(to, {static_cast<uint32_t>(kind), 0, channel, bytes.size()}, bytes, seconds);
 }
 
@@ -210,23 +210,23 @@ const Links::Box* Links::box(int rank, uint64_t channel) const {
   return found == boxes.end() ? nullptr : &found->second;
 }
 
-bool Links::View::has_note(int from, uint64_t channel, Note kind) const {
+bool Links::View::has_control(int from, uint64_t channel, Control kind) const {
   links_.mutex_.assert_held();
   const Box* box = links_.box(from, channel);
-  return box != nullptr && !box->notes[static_cast<size_t>(kind)].empty();
+  return box != nullptr && !box->controls[static_cast<size_t>(kind)].empty();
 }
 
-const Links::Bytes& Links::View::first_note(int from, uint64_t channel, Note kind) const {
+const Links::Bytes& Links::View::first_control(int from, uint64_t channel, Control kind) const {
   links_.mutex_.assert_held();
-  return links_.box(from, channel)->notes[static_cast<size_t>(kind)].front();
+  return links_.box(from, channel)->controls[static_cast<size_t>(kind)].front();
 }
 
-Links::Bytes Links::View::next_note(int from, uint64_t channel, Note kind) {
+Links::Bytes Links::View::next_control(int from, uint64_t channel, Control kind) {
   links_.mutex_.assert_held();
-  auto& notes = links_.incoming(from).boxes.at(channel).notes[static_cast<size_t>(kind)];
-  Bytes note = std::move(notes.front());
-  notes.pop_front();
-  return note;
+  auto& controls = links_.incoming(from).boxes.at(channel).controls[static_cast<size_t>(kind)];
+  Bytes control = std::move(controls.front());
+  controls.pop_front();
+  return control;
 }
 
 bool Links::View::arrived(int from, uint64_t channel) const {
@@ -237,7 +237,7 @@ bool Links::View::arrived(int from, uint64_t channel) const {
 
 bool Links::View::left(int rank) const {
   links_.mutex_.assert_held();
-  return links_.incoming(rank).said_goodbye;
+  return links_.incoming(rank).shut_down;
 }
 
 void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,

@@ -1,15 +1,16 @@
 // The connections of a process to all other ranks of its job, shared by its groups and their threads.
 //
-// A channel is what belongs to one group. On each, a rank gets notes, which wait until they are read, and data, which
-// goes straight to where take() said it should: a rank sends data only to one that has said so, by a note. One thread
-// reads all connections; whoever sends does it himself.
+// A channel is what belongs to one group. On each, a rank gets control messages, which wait until they are read, and
+// data, which goes straight to where take() said it should: a rank sends data only to one that has said so, by a
+// control message. One thread reads all connections; whoever sends does it himself.
 //
 // Frames are a header of 24 bytes (kind, 0, channel, bytes) and as many bytes as it says, at most as many as their kind
 // may have, which is checked before they are believed. A frame that breaks the rules, a connection that ends without a
-// goodbye, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that silence
-// means something, the reading thread sends a pulse wherever nothing else is said: a process that is stopped, and one
-// behind a network that drops packets, are silent; one that computes is not. A pulse says too whether a debugger holds
-// the process; one that may be held is not lost by its silence. All members may be called by any thread.
+// shutdown message, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that
+// silence means something, the reading thread sends a heartbeat wherever nothing else is said: a process that is
+// stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat says too
+// whether a debugger holds the process; one that may be held is not lost by its silence. All members may be called by
+// any thread.
 #pragma once
 
 #include <array>
@@ -36,9 +37,9 @@ namespace witan {
 class Links {
  public:
   using Bytes = std::vector<std::byte>;
-  enum class Note : uint32_t { call, ready, offer, answer };
-  static constexpr int kNotes = 4;
-  static constexpr size_t kMostNoteBytes = size_t{1} << 20;
+  enum class Control : uint32_t { call, ready, offer, answer };
+  static constexpr int kControls = 4;
+  static constexpr size_t kMostControlBytes = size_t{1} << 20;
 
   // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost, unless a debugger may
   // hold it.
@@ -59,7 +60,7 @@ class Links {
   std::optional<ProcessFailure> failed() const;
 
   // These throw what throw_failure() does once a rank has failed.
-  void send_note(int to, uint64_t channel, Note kind, std::span<const std::byte> bytes, double seconds);
+  void send_control(int to, uint64_t channel, Control kind, std::span<const std::byte> bytes, double seconds);
   void send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds);
   // The next `bytes` of data of that rank on the channel, after those of earlier calls, go to `to`, which must stay
   // alive until arrived() or drop().
@@ -71,11 +72,11 @@ class Links {
   class View {
    public:
     explicit View(Links& links) : links_(links) {}
-    bool has_note(int from, uint64_t channel, Note kind) const;
-    const Bytes& first_note(int from, uint64_t channel, Note kind) const;  // where there is one
-    Bytes next_note(int from, uint64_t channel, Note kind);                // the same, and it is gone
-    bool arrived(int from, uint64_t channel) const;                        // all that take() asked for
-    bool left(int rank) const;                                             // it said goodbye
+    bool has_control(int from, uint64_t channel, Control kind) const;
+    const Bytes& first_control(int from, uint64_t channel, Control kind) const;  // where there is one
+    Bytes next_control(int from, uint64_t channel, Control kind);                // the same, and it is gone
+    bool arrived(int from, uint64_t channel) const;                              // all that take() asked for
+    bool left(int rank) const;                                                   // it sent its shutdown message
 
    private:
     Links& links_;
@@ -88,9 +89,14 @@ class Links {
  private:
   static constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
   static constexpr size_t kMostFailureBytes = 4096;
-  static constexpr double kMissedPulses = 3;                            // of a rank that is silent
-  enum Kind : uint32_t { kData = kNotes, kFailure, kGoodbye, kPulse };  // notes have their own numbers
-  static constexpr uint64_t kHeld = 1;                                  // the channel of a pulse: a debugger holds it
+  static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent
+  enum Kind : uint32_t {
+    kData = kControls,
+    kFailure,
+    kShutdown,
+    kHeartbeat
+  };                                    // control messages have their own numbers
+  static constexpr uint64_t kHeld = 1;  // the channel of a heartbeat: a debugger holds it
   struct Header {
     uint32_t kind = 0, unused = 0;
     uint64_t channel = 0, bytes = 0;
@@ -103,7 +109,7 @@ class Links {
   };
   // What one rank sent on one channel.
   struct Box {
-    std::array<std::deque<Bytes>, kNotes> notes;
+    std::array<std::deque<Bytes>, kControls> controls;
     std::deque<Target> targets;
   };
   // The connection to a rank, for whoever sends.
@@ -116,11 +122,11 @@ class Links {
   // What came from a rank.
   struct Incoming {
     bool ended = false;  // nothing more comes
-    bool said_goodbye = false;
+    bool shut_down = false;
     Deadline heard;           // when its last bytes came
     Header header;            // being read
     size_t header_bytes = 0;  // of it, read
-    Bytes payload;            // of a note or a failure
+    Bytes payload;            // of a control message or a failure
     uint64_t left = 0;        // of the frame, to be read
     bool discards = false;    // nobody wants the data being read
     std::map<uint64_t, Box> boxes;
@@ -139,12 +145,12 @@ class Links {
   void tell_all(const Header& header, std::span<const std::byte> bytes);
   void tell(const ProcessFailure& failure);
   void throw_if_failed() const;
-  // Of the rank that has been silent for longest, if one has missed several pulses.
+  // Of the rank that has been silent for longest, if one has missed several heartbeats.
   std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
 
   // Of the reading thread.
   void read_all();
-  void send_pulses();
+  void send_heartbeats();
   void notice_silence(Deadline due);                                // due: when it should have been called
   void read_from(int rank);                                         // until nothing is there
   bool read_some(int rank) WITAN_REQUIRES(mutex_);                  // false: nothing is there, for now or for ever
@@ -158,7 +164,7 @@ class Links {
   bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first
 
   const int rank_;
-  const double silence_seconds_, pulse_seconds_;
+  const double silence_seconds_, heartbeat_seconds_;
   std::vector<std::unique_ptr<Link>> links_;
   std::shared_ptr<Failure> failure_;
   const std::shared_ptr<DebugHold> hold_;  // null: no rank is held

@@ -15,16 +15,16 @@
 namespace witan {
 namespace {
 
-constexpr size_t kMostWaitingNotes = 4;  // a rank is one call ahead of another at most
+constexpr size_t kMostWaitingControls = 4;  // a rank is one call ahead of another at most
 constexpr size_t kMostChannels = 4096;
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // bytes read while others wait for the mutex
 
-const char* const kNoMessage = "what it sent is no message of Witan's";
+const char* const kNoMessage = "it sent a malformed message";
 
 }  // namespace
 
 void Links::read_all() {
-  Deadline next_pulse = deadline_in(0);
+  Deadline next_heartbeat = deadline_in(0);
   for (;;) {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
     {
@@ -32,15 +32,15 @@ void Links::read_all() {
       for (int rank = 0; rank < size(); ++rank)
         fds.push_back({incoming(rank).ended ? -1 : link(rank).socket.fd(), POLLIN, 0});
     }
-    const double until_pulse = -seconds_since(next_pulse);
-    ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_pulse * 1e3)), 0));
+    const double until_heartbeat = -seconds_since(next_heartbeat);
+    ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_heartbeat * 1e3)), 0));
     if (fds[0].revents != 0) return;
     for (int rank = 0; rank < size(); ++rank)
       if (fds[static_cast<size_t>(rank) + 1].revents != 0) read_from(rank);
-    if (seconds_since(next_pulse) >= 0) {
-      send_pulses();
-      notice_silence(next_pulse);
-      next_pulse = deadline_in(pulse_seconds_);
+    if (seconds_since(next_heartbeat) >= 0) {
+      send_heartbeats();
+      notice_silence(next_heartbeat);
+      next_heartbeat = deadline_in(heartbeat_seconds_);
     }
     std::optional<ProcessFailure> untold;
     bool raised = false;
@@ -54,7 +54,7 @@ void Links::read_all() {
   }
 }
 
-void Links::send_pulses() {
+void Links::send_heartbeats() {
   const bool held = hold_ && hold_->held_here();
   for (const auto& one : links_) {
     if (!one->socket.open() || !one->sending.try_lock()) continue;
@@ -62,20 +62,20 @@ void Links::send_pulses() {
     // What is still on its way says the same, and behind it there may be no room for a whole frame.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
-    send_frame(*one, {kPulse, 0, held ? kHeld : 0, 0}, {}, {0, nullptr}, /*last_words=*/true);
+    send_frame(*one, {kHeartbeat, 0, held ? kHeld : 0, 0}, {}, {0, nullptr}, /*last_words=*/true);
   }
 }
 
 void Links::notice_silence(Deadline due) {
   const MutexLock lock(mutex_);
   // It is this process that was stopped, perhaps with all others: they are heard from now on.
-  if (seconds_since(due) > kMissedPulses * pulse_seconds_)
+  if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
     for (Incoming& one : incoming_) one.heard = deadline_in(0);
   for (int rank = 0; hold_ && rank < size(); ++rank) {
     const Incoming& one = incoming(rank);
-    const bool gone = one.ended || one.said_goodbye;
+    const bool gone = one.ended || one.shut_down;
     // A process that is stopped cannot say any more that it is.
-    if (gone || seconds_since(one.heard) > kMissedPulses * pulse_seconds_) hold_->hear(rank, !gone);
+    if (gone || seconds_since(one.heard) > kMissedHeartbeats * heartbeat_seconds_) hold_->hear(rank, !gone);
   }
   const auto silent = silence();
   if (silent && seconds_since(incoming(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
@@ -139,11 +139,11 @@ void Links::count(std::deque<Target>& targets, size_t bytes) {
 void Links::begin_frame(int rank) {
   Incoming& from = incoming(rank);
   const Header& header = from.header;
-  size_t most = kMostNoteBytes;
+  size_t most = kMostControlBytes;
   if (header.kind == kData) most = kMostDataBytes;
   if (header.kind == kFailure) most = kMostFailureBytes;
-  if (header.kind == kGoodbye || header.kind == kPulse) most = 0;
-  if (header.kind > kPulse || header.unused != 0 || header.bytes > most) return lose(rank, kNoMessage);
+  if (header.kind == kShutdown || header.kind == kHeartbeat) most = 0;
+  if (header.kind > kHeartbeat || header.unused != 0 || header.bytes > most) return lose(rank, kNoMessage);
   if (header.kind <= kData && !from.boxes.contains(header.channel) && from.boxes.size() == kMostChannels)
     return lose(rank, kNoMessage);
   from.left = header.bytes;
@@ -159,14 +159,14 @@ void Links::end_frame(int rank) {
   Incoming& from = incoming(rank);
   from.header_bytes = 0;
   const uint32_t kind = from.header.kind;
-  if (kind < kNotes) {
-    auto& notes = from.boxes[from.header.channel].notes[kind];
-    if (notes.size() == kMostWaitingNotes) return lose(rank, kNoMessage);
-    notes.push_back(std::move(from.payload));
+  if (kind < kControls) {
+    auto& controls = from.boxes[from.header.channel].controls[kind];
+    if (controls.size() == kMostWaitingControls) return lose(rank, kNoMessage);
+    controls.push_back(std::move(from.payload));
   }
   if (kind == kFailure) hear_failure(from.payload);
-  if (kind == kGoodbye) from.said_goodbye = true;
-  if (kind == kPulse && hold_) hold_->hear(rank, from.header.channel == kHeld);
+  if (kind == kShutdown) from.shut_down = true;
+  if (kind == kHeartbeat && hold_) hold_->hear(rank, from.header.channel == kHeld);
   from.payload = {};
   changed_.notify_all();
 }
@@ -183,7 +183,7 @@ void Links::hear_failure(const Bytes& words) {
 void Links::lose(int rank, const std::string& why) {
   incoming(rank).ended = true;
   changed_.notify_all();
-  if (closing_ || incoming(rank).said_goodbye) return;
+  if (closing_ || incoming(rank).shut_down) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
   if (record(failure)) untold_ = failure;
 }

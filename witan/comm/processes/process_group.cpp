@@ -13,7 +13,7 @@ namespace witan {
 namespace {
 
 using Kind = Collective::Kind;
-using Note = Links::Note;
+using Control = Links::Control;
 
 // The same for all ends of a group, and for no other: by its name and ranks.
 uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
@@ -90,8 +90,8 @@ void ProcessGroup::for_others(const Body& body) const {
   for (int step = 1; step < size(); ++step) body((rank() + step) % size());
 }
 
-void ProcessGroup::note(int peer, Note kind, std::span<const std::byte> bytes) {
-  links_.send_note(world_rank(peer), channel_, kind, bytes, deadline_);
+void ProcessGroup::send_control(int peer, Control kind, std::span<const std::byte> bytes) {
+  links_.send_control(world_rank(peer), channel_, kind, bytes, deadline_);
 }
 
 void ProcessGroup::disagree(const std::string& verdict) {
@@ -111,15 +111,15 @@ std::string ProcessGroup::missing(Links::View& view, const std::function<bool(Li
   return count == 0 ? "" : cat(count == 1 ? "rank " : "ranks ", list);
 }
 
-std::vector<Links::Bytes> ProcessGroup::notes_of_all(const Collective& call, Note kind) {
-  std::vector<Links::Bytes> notes(static_cast<size_t>(size()));
-  const auto there = [&](Links::View& view, int peer) { return view.has_note(world_rank(peer), channel_, kind); };
+std::vector<Links::Bytes> ProcessGroup::controls_of_all(const Collective& call, Control kind) {
+  std::vector<Links::Bytes> controls(static_cast<size_t>(size()));
+  const auto there = [&](Links::View& view, int peer) { return view.has_control(world_rank(peer), channel_, kind); };
   links_.wait(
       [&](Links::View& view) {
         for (int peer = 0; peer < size(); ++peer)
           if (peer != rank() && !there(view, peer)) return false;
         for (int peer = 0; peer < size(); ++peer)
-          if (peer != rank()) notes[static_cast<size_t>(peer)] = view.next_note(world_rank(peer), channel_, kind);
+          if (peer != rank()) controls[static_cast<size_t>(peer)] = view.next_control(world_rank(peer), channel_, kind);
         return true;
       },
       [&](Links::View& view) {
@@ -129,18 +129,18 @@ std::vector<Links::Bytes> ProcessGroup::notes_of_all(const Collective& call, Not
                                   " waits for it in ", describe(call), in_words(call));
       },
       [&](Links::View& view) {
-        return cat("axis ", name(), ": ", missing(view, there, false), " did not come to ", describe(call), " within ",
+        return cat("axis ", name(), ": ", missing(view, there, false), " did not reach ", describe(call), " within ",
                    deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
       },
       deadline_);
-  return notes;
+  return controls;
 }
 
 void ProcessGroup::meet(const Collective& call) {
   const CallTerms mine = terms_of(call);
   const auto words = pack(mine);
-  for_others([&](int peer) { note(peer, Note::call, words); });
-  const auto notes = notes_of_all(call, Note::call);
+  for_others([&](int peer) { send_control(peer, Control::call, words); });
+  const auto controls = controls_of_all(call, Control::call);
   std::vector<PackedTerms> theirs;
   std::vector<CallTerms> calls;
   for (int peer = 0; peer < size(); ++peer) {
@@ -148,7 +148,8 @@ void ProcessGroup::meet(const Collective& call) {
       calls.push_back(mine);
       continue;
     }
-    theirs.push_back(unpack(notes[static_cast<size_t>(peer)], size()));  // moved, its counts stay where they are
+    theirs.push_back(unpack(controls[static_cast<size_t>(peer)], size(),
+                            world_rank(peer)));  // moved, its counts stay where they are
     calls.push_back(theirs.back().terms);
   }
   if (const std::string verdict = disagreement({name(), ranks_}, calls); !verdict.empty()) disagree(verdict);
@@ -179,8 +180,8 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
 
 void ProcessGroup::trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in) {
   for (const Part& part : in) links_.take(world_rank(part.peer), channel_, part.at, part.bytes);
-  for_others([&](int peer) { note(peer, Note::ready); });
-  notes_of_all(call, Note::ready);
+  for_others([&](int peer) { send_control(peer, Control::ready); });
+  controls_of_all(call, Control::ready);
   for (const Part& part : out) links_.send_data(world_rank(part.peer), channel_, part.at, part.bytes, deadline_);
 }
 
@@ -319,12 +320,12 @@ std::string ProcessGroup::lost_peer(Links::View& view, const Collective& call) c
                call.kind == Kind::send ? " to rank " : " from rank ", peer);
   };
   // A peer that came to a collective without this rank can leave it only with this rank.
-  if (view.has_note(peer, channel_, Note::call))
-    return cat(who(), ", which calls ", name_of(unpack(view.first_note(peer, channel_, Note::call), size()).terms.kind),
-               " instead");
-  if (call.kind == Kind::send && view.has_note(peer, channel_, Note::offer)) {
+  if (view.has_control(peer, channel_, Control::call))
+    return cat(who(), ", which calls ",
+               name_of(unpack(view.first_control(peer, channel_, Control::call), size(), peer).terms.kind), " instead");
+  if (call.kind == Kind::send && view.has_control(peer, channel_, Control::offer)) {
     // Both find it out, and say the same.
-    const CallTerms theirs = unpack(view.first_note(peer, channel_, Note::offer), size()).terms;
+    const CallTerms theirs = unpack(view.first_control(peer, channel_, Control::offer), size(), peer).terms;
     const int here = world_rank(rank()), low = std::min(here, peer), high = std::max(here, peer);
     return cat("axis ", name(), ": rank ", low, " calls ", here == low ? describe(call) : describe(theirs), " to rank ",
                high, ", which sends to rank ", low, " at the same time; one of them must receive first");
@@ -333,13 +334,13 @@ std::string ProcessGroup::lost_peer(Links::View& view, const Collective& call) c
   return "";
 }
 
-Links::Bytes ProcessGroup::note_of_peer(const Collective& call, Note kind) {
+Links::Bytes ProcessGroup::control_of_peer(const Collective& call, Control kind) {
   const int peer = world_rank(call.peer);
-  Links::Bytes note;
+  Links::Bytes control;
   links_.wait(
       [&](Links::View& view) {
-        if (!view.has_note(peer, channel_, kind)) return false;
-        note = view.next_note(peer, channel_, kind);
+        if (!view.has_control(peer, channel_, kind)) return false;
+        control = view.next_control(peer, channel_, kind);
         return true;
       },
       [&](Links::View& view) { return lost_peer(view, call); },
@@ -348,22 +349,22 @@ Links::Bytes ProcessGroup::note_of_peer(const Collective& call, Note kind) {
                    world_rank(rank()), in_words(call), " within ", deadline_, " s");
       },
       deadline_);
-  return note;
+  return control;
 }
 
 void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
-  note(call.peer, Note::offer, pack(terms_of(call)));
-  const Links::Bytes verdict = note_of_peer(call, Note::answer);
+  send_control(call.peer, Control::offer, pack(terms_of(call)));
+  const Links::Bytes verdict = control_of_peer(call, Control::answer);
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
   met();
   if (with_data) links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
 }
 
 void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
-  const PackedTerms offer = unpack(note_of_peer(call, Note::offer), size());
+  const PackedTerms offer = unpack(control_of_peer(call, Control::offer), size(), world_rank(call.peer));
   const std::string verdict = misfit({name(), ranks_}, call.peer, offer.terms, rank(), terms_of(call));
   if (verdict.empty() && with_data) links_.take(world_rank(call.peer), channel_, call.out.raw(), call.out.bytes());
-  note(call.peer, Note::answer, std::as_bytes(std::span(verdict)));
+  send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();
   if (with_data) await_data(call, channel_);

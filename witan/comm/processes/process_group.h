@@ -1,9 +1,9 @@
 // A group whose ranks are processes: bytes travel over the connections of links.h.
 //
 // A collective begins as in threads: every rank tells all others its call and waits for theirs, so that calls which
-// differ are found by all, in the same words. Data follows once its receiver has said, by a note, that there is room
-// for it. Reductions go piece by piece: a rank collects everybody's values of its slice, sums them in the tree of
-// reduce.h, and sends the sums, so that they have the bits of threads.
+// differ are found by all, in the same words. Data follows once its receiver has said, by a control message, that there
+// is room for it. Reductions go piece by piece: a rank collects everybody's values of its slice, sums them in the tree
+// of reduce.h, and sends the sums, so that they have the bits of threads.
 #pragma once
 
 #include <functional>
@@ -55,9 +55,9 @@ class ProcessGroup : public HostGroup {
   void trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in);
   void await_data(const Collective& call, uint64_t channel);
 
-  void note(int peer, Links::Note kind, std::span<const std::byte> bytes = {});
-  std::vector<Links::Bytes> notes_of_all(const Collective& call, Links::Note kind);
-  Links::Bytes note_of_peer(const Collective& call, Links::Note kind);
+  void send_control(int peer, Links::Control kind, std::span<const std::byte> bytes = {});
+  std::vector<Links::Bytes> controls_of_all(const Collective& call, Links::Control kind);
+  Links::Bytes control_of_peer(const Collective& call, Links::Control kind);
   [[noreturn]] void disagree(const std::string& verdict);
   template <class Body>
   void undisturbed(const Collective& call, const Body& body);

@@ -154,8 +154,8 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
     std::string told;
     own.wait(
         [&](Links::View& view) {
-          if (!view.has_note(0, kFirst, Links::Note::answer)) return false;
-          const Links::Bytes bytes = view.next_note(0, kFirst, Links::Note::answer);
+          if (!view.has_control(0, kFirst, Links::Control::answer)) return false;
+          const Links::Bytes bytes = view.next_control(0, kFirst, Links::Control::answer);
           told.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           return true;
         },
@@ -166,7 +166,8 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
   try {
     const std::string told = body();
     for (const int other : leaders)
-      if (other != 0) own.send_note(other, kFirst, Links::Note::answer, std::as_bytes(std::span(told)), deadline_);
+      if (other != 0)
+        own.send_control(other, kFirst, Links::Control::answer, std::as_bytes(std::span(told)), deadline_);
     return told;
   } catch (...) {
     own.fail({Kind::failed, 0, message_of(std::current_exception())});

@@ -145,7 +145,7 @@ void Rendezvous::enter(int rank, const Collective& call) {
          return break_before(everyone, reason);
        },
        [&] {
-         return cat("axis ", axis_, ": ", missing_ranks(rank, false), " did not come to ", describe(call), " within ",
+         return cat("axis ", axis_, ": ", missing_ranks(rank, false), " did not reach ", describe(call), " within ",
                     world_.deadline_seconds, " s; rank ", world_rank(rank), " waited", in_words(call));
        });
 }
