@@ -1,4 +1,4 @@
-// Who holds which positions of a sequence that is divided among the ranks of a context axis: pure arithmetic.
+// Who holds which positions of a sequence that is sharded over the ranks of a context axis: pure arithmetic.
 //
 // A causal query sees all keys before it, so that even parts in order would leave most of the work to the last rank.
 // The sequence is cut into twice as many chunks as there are ranks, and rank r holds chunks r and 2n - 1 - r, an early

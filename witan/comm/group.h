@@ -74,7 +74,7 @@ std::string in_words(const Collective& call);  // where its rank is: " in step 3
 // The rank's part of an uneven call: (first element, elements).
 std::pair<int64_t, int64_t> part_of(std::span<const int64_t> begins, int rank);
 
-// Somebody who looks on as a rank makes its calls, on the rank's thread. What a call throws leaves it begun.
+// Observes the calls of a rank, on the rank's thread. What a call throws leaves it begun.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;

@@ -17,14 +17,14 @@ namespace witan {
 
 enum class Axis : uint8_t {
   replicate,         // same parameters, other samples: gradients are all-reduced
-  shard,             // the same, with parameters or optimizer state divided (FSDP, ZeRO)
-  context,           // one sequence divided
-  tensor,            // one matrix divided
-  pipeline,          // layers divided
-  expert,            // experts divided
-  expert_tensor,     // one expert's matrices divided
+  shard,             // the same, with parameters or optimizer state sharded (FSDP, ZeRO)
+  context,           // one sequence sharded
+  tensor,            // one matrix sharded
+  pipeline,          // layers in stages
+  expert,            // other experts on each rank
+  expert_tensor,     // one expert's matrices sharded
   expert_replicate,  // same experts, other samples
-  expert_shard,      // the same, with experts' parameters or optimizer state divided
+  expert_shard,      // the same, with experts' parameters or optimizer state sharded
 };
 inline constexpr int kAxes = 9;
 

@@ -68,7 +68,7 @@ class Links {
   // Nothing that take() was given is written any more.
   void drop(uint64_t channel);
 
-  // What a wait looks at.
+  // What the conditions of a wait may read.
   class View {
    public:
     explicit View(Links& links) : links_(links) {}
