@@ -253,14 +253,17 @@ struct Planned {
 };
 
 // On the meta device, with `tokens` on each of n ranks.
-Planned planned(int n, int rank, int64_t tokens) {
+Planned planned(int n, int rank, int64_t tokens, int64_t hd_v = 16, int64_t window = 0) {
   ThreadPool pool(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   MetaGroup group(n, rank, "context");
   const Shape keys{1, tokens, 2, 16};
-  run(meta, {meta.empty({1, tokens, 4, 16}, DType::bf16), meta.empty(keys, DType::bf16), meta.empty(keys, DType::bf16)},
+  run(meta,
+      {meta.empty({1, tokens, 4, 16}, DType::bf16), meta.empty(keys, DType::bf16),
+       meta.empty(keys.with(3, hd_v), DType::bf16)},
       {}, [&](Tape& tape, const std::vector<Var>& in) {
-        return ops::ring_attention(tape, in[0], in[1], in[2], meta.empty({1, tokens}, DType::i32), group, {0.4});
+        return ops::ring_attention(tape, in[0], in[1], in[2], meta.empty({1, tokens}, DType::i32), group,
+                                   {.scale = 0.4, .window = window});
       });
   return {n > 1 ? group.sent().at("send") : 0, meta.flops(), meta.arena().high_water()};
 }
@@ -278,6 +281,34 @@ TEST(RingAttention, PlansAreKept) {
     EXPECT_EQ(group->sent().at("send"), plan.sent);
     EXPECT_EQ(rank.stream.flops(), plan.flops);
   });
+  on_ranks(4, [&](ThreadRank& rank) {
+    const auto group = rank.everyone("context");
+    ring(rank, *group,
+         {.B = 1,
+          .S = 256,
+          .H = 4,
+          .G = 2,
+          .hd = 16,
+          .documents = {256},
+          .dtype = DType::bf16,
+          .window = 45,
+          .hd_v = 24});
+    const Planned plan = planned(4, rank.rank, 64, 24, 45);
+    EXPECT_EQ(group->sent().at("send"), plan.sent);
+    EXPECT_EQ(rank.stream.flops(), plan.flops);
+  });
+}
+
+// Whatever the window, beside the pairs of the whole only results are joined and gradients added up.
+TEST(RingAttention, RanksShareThePairsOfAWindow) {
+  const auto flops = [](int n, int64_t window) {
+    double sum = 0;
+    for (int rank = 0; rank < n; ++rank) sum += planned(n, rank, 256 / n, 24, window).flops;
+    return sum;
+  };
+  for (const int n : {2, 4})
+    for (const int64_t window : {1, 20, 64, 200, 256})
+      EXPECT_EQ(flops(n, window) - flops(1, window), flops(n, 0) - flops(1, 0)) << n << " ranks, window " << window;
 }
 
 TEST(RingAttention, AFailureEndsAllRanks) {
