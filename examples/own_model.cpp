@@ -13,7 +13,7 @@
 #include "witan/ops/view.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/gradients.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 using namespace witan;
 

@@ -22,10 +22,10 @@ Layout owned_layout(int world, int64_t expert_ranks, const char* strategy = "opt
 // Two blocks between an embedding and a head. No owner has all of a matrix of theirs.
 std::vector<ParameterSpec> blocks() {
   return {{.name = "embedding", .shape = {2, kChunk}},
-          {.name = "layers.0.w", .shape = {8, kChunk}},
-          {.name = "layers.0.experts", .shape = {8, 3, 5}, .expert = true},
-          {.name = "layers.1.w", .shape = {8, kChunk}},
-          {.name = "head", .shape = {8, kChunk}}};
+          {.name = "first.w", .shape = {8, kChunk}, .unit = 1},
+          {.name = "first.experts", .shape = {8, 3, 5}, .expert = true, .unit = 1},
+          {.name = "second.w", .shape = {8, kChunk}, .unit = 2},
+          {.name = "head", .shape = {8, kChunk}, .unit = 3}};
 }
 
 // As owners leave them after an update: elsewhere they are old.

@@ -4,7 +4,7 @@
 #include "support/message_of.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/gradients.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 namespace {

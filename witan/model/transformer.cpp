@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,15 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   return builder;
 }
 
+// Numbers of the units.
+constexpr int kEmbeddingUnit = 0;
+constexpr int unit_of_layer(int64_t layer) {
+  return kEmbeddingUnit + 1 + static_cast<int>(layer);
+}
+int head_unit(const ModelConfig& config) {
+  return unit_of_layer(config.num_layers);
+}
+
 }  // namespace
 
 Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes)
@@ -56,19 +66,42 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   for (int rank = 0; rank <= builder.tensor_ranks(); ++rank)
     columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
   const bool untied = config.untie_embeddings_and_output_weights;
-  const Builder in_last = builder.in_chunk(stage.count() - 1);
+  const Builder in_last = builder.in_chunk(stage.count() - 1).in_unit(head_unit(config));
   // Tied, the last stage has a copy, which is the head.
-  const Builder of_embedding = (stage.first ? builder : in_last) / "embedding";
+  const Builder of_embedding = (stage.first ? builder : in_last).in_unit(kEmbeddingUnit) / "embedding";
   embedding_ = build<Embedding>(stage.first || (stage.last && !untied),
                                 untied ? of_embedding : of_embedding.tied_embedding(!stage.first), config.vocab_size,
                                 hidden, padding);
   if (const auto positions = most_positions())
-    position_embedding_ = build<Embedding>(stage.first, builder / "position_embedding", *positions, hidden);
+    position_embedding_ =
+        build<Embedding>(stage.first, builder.in_unit(kEmbeddingUnit) / "position_embedding", *positions, hidden);
   build_layers(builder, axes, stage);
   final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
   if (untied)
     head_ = build<Linear>(stage.last, in_last / "head", hidden, config.padded_vocab_size(), config.init_method_std,
                           Bias::none, Divided::vocabulary(padding));
+}
+
+std::vector<Unit> Transformer::units() {
+  std::vector<Unit> units;
+  const auto add = [&](Unit unit, const std::vector<Module*>& modules) {
+    for (Module* module : modules) {
+      if (module == nullptr) continue;
+      unit.modules.push_back(module);
+      std::ranges::copy(module->parameters(), std::back_inserter(unit.parameters));
+      std::ranges::copy(module->buffers(), std::back_inserter(unit.buffers));
+    }
+    if (unit.parameters.empty()) return;
+    unit.number = unit.parameters.front()->spec().unit;
+    unit.chunk = unit.parameters.front()->spec().chunk;
+    units.push_back(std::move(unit));
+  };
+  add({Unit::Kind::embedding, 0, "embedding", 0}, {embedding_.get(), position_embedding_.get()});
+  for (const Chunk& chunk : chunks_)
+    for (const auto& block : chunk) add({Unit::Kind::block, 0, block->path(), 0}, {block.get()});
+  add({Unit::Kind::head, 0, "head", 0}, {final_norm_.get(), head_.get()});
+  assert(parameters_of(units) == parameters());
+  return units;
 }
 
 // A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
@@ -87,8 +120,8 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const auto chunk = std::ranges::find_if(stage.chunks, [&](const LayerRange& of) { return of.contains(layer); });
     const auto number = chunk - stage.chunks.begin();
     const bool held = chunk != stage.chunks.end();
-    auto block = build<Block>(held, builder.in_chunk(static_cast<int>(number)) / "layers" / std::to_string(layer),
-                              config_, layer, axes);
+    const Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
+    auto block = build<Block>(held, here / "layers" / std::to_string(layer), config_, layer, axes);
     if (held) chunks_[static_cast<size_t>(number)].push_back(std::move(block));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "witan/model/block.h"
 #include "witan/model/stage_layers.h"
+#include "witan/model/unit.h"
 #include "witan/nn/embedding.h"
 #include "witan/ops/cross_entropy.h"
 
@@ -50,6 +51,8 @@ class Transformer : public Module {
   std::vector<KvCache> make_caches(Stream& stream, int64_t batch, int64_t positions) const;
 
   const ModelConfig& config() const { return config_; }
+  // What this stage holds, in the model's order.
+  std::vector<Unit> units();
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;

@@ -33,6 +33,7 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
   ParameterSpec spec{
       (builder / name).path, shape, builder.dtype, init,
       weight_decay,          false, cut,           own_tokens ? Placement::Uses::own : Placement::Uses::same};
+  spec.unit = builder.unit;
   spec.chunk = builder.chunk;
   spec.tied = builder.tied;
   spec.copy = builder.copy;
@@ -43,6 +44,7 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                         Initialization init, Cut cut) {
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, cut};
+  spec.unit = builder.unit;
   spec.chunk = builder.chunk;
   const auto part =
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);

@@ -29,6 +29,7 @@ struct Builder {
   int expert_tensor_rank = 0;
   std::optional<TensorAxis> tensor = {};    // none: matrices are whole
   std::shared_ptr<TorchRandom> torch = {};  // where there is one, weights begin with PyTorch's defaults
+  int unit = 0;                             // of the model: ParameterSpec's
   int chunk = 0;                            // of the rank's stage of a pipeline
   bool tied = false, copy = false;          // of an embedding: ParameterSpec's
   std::string path = {};
@@ -64,6 +65,12 @@ struct Builder {
     if (memory.defined()) here.place = memory.narrow(0, first, rows);
     here.beside = first > 0;
     return here;
+  }
+
+  Builder in_unit(int of_model) const {
+    Builder there = *this;
+    there.unit = of_model;
+    return there;
   }
 
   Builder in_chunk(int of_stage) const {

@@ -67,6 +67,7 @@ struct ParameterSpec {
   Cut cut = {};              // by the tensor axis, of an expert by the expert tensor axis
   // What ranks of the tensor axis do with one that is not cut: the same, or each applies it to tokens of its own.
   Placement::Uses uses = Placement::Uses::same;
+  int unit = 0;       // of the model (model/unit.h): what is sharded, gathered and bucketed together
   int chunk = 0;      // of the layers of its stage of a pipeline, which it is used in
   bool tied = false;  // an embedding that is the head too: the first and the last stage hold it
   bool copy = false;  // the last stage's, which is neither counted nor saved

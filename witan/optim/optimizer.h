@@ -1,4 +1,4 @@
-// Optimizers update the shards they are handed (by parallel/ownership) and never communicate.
+// Optimizers update the shards they are handed (by parallel/sharding/ownership) and never communicate.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "witan/nn/module.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 

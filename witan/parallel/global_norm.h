@@ -10,7 +10,7 @@
 
 #include "witan/kernels/device_table.h"
 #include "witan/optim/clip.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 

@@ -29,7 +29,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 

@@ -12,7 +12,7 @@
 
 #include <vector>
 
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 

@@ -9,7 +9,7 @@
 #include "witan/base/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 #include "witan/base/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 #include "witan/parallel/stages.h"
 #include "witan/planner/meta_rank.h"
 

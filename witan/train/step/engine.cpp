@@ -11,7 +11,7 @@
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trail.h"
 #include "witan/train/step/context_part.h"

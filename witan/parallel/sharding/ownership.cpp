@@ -1,9 +1,8 @@
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 #include <algorithm>
 #include <iterator>
 #include <ranges>
-#include <string_view>
 
 #include "witan/kernels/optimizer.h"
 
@@ -88,13 +87,9 @@ std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements,
 }
 
 std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& parameters) {
-  constexpr std::string_view kBlocks = "layers.";
-  const auto block_of = [&](const std::string& name) {
-    return name.starts_with(kBlocks) ? name.substr(0, name.find('.', kBlocks.size())) : "";
-  };
   std::vector<std::vector<size_t>> units;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (i == 0 || block_of(parameters[i]->name()) != block_of(parameters[i - 1]->name())) units.emplace_back();
+    if (i == 0 || parameters[i]->spec().unit != parameters[i - 1]->spec().unit) units.emplace_back();
     units.back().push_back(i);
   }
   return units;

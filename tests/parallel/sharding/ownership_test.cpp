@@ -1,4 +1,4 @@
-#include "witan/parallel/ownership.h"
+#include "witan/parallel/sharding/ownership.h"
 
 #include <array>
 

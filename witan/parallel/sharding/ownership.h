@@ -21,8 +21,7 @@ namespace witan {
 // Each bucket is the indices of its parameters, in that order.
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
 
-// Units of the model that are whole at once where gradients or values are divided: a block, or what lies before the
-// blocks or behind them. Each is the indices of its parameters, whose names begin with "layers.N." in a block.
+// The units of the model (model/unit.h) that these parameters belong to, each as the indices of its parameters.
 std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& parameters);
 
 struct BucketPlan {
