@@ -21,7 +21,7 @@ std::map<std::string, std::map<std::string, Cost>> costs_of(const ModelConfig& c
   Alone alone;
   Transformer model(stream, config, 1, alone);
   testing::bind_gradients(stream, model);
-  charge_parts(model, stream);
+  const auto observers = charge_parts(model, stream);
   stream.set_part("head");
   Tape tape(stream);
   tape.backward({{loss_of(tape, model, micro_batch(stream, config, 2, 9)), {}}});

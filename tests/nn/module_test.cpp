@@ -1,5 +1,7 @@
 #include "witan/nn/module.h"
 
+#include <optional>
+
 #include "support/module.h"
 #include "witan/autograd/recompute.h"
 #include "witan/ops/elementwise.h"
@@ -33,13 +35,15 @@ class Nested : public Module {
   std::unique_ptr<Nested> first_, second_;
 };
 
-void listen(Module& root, Names& heard) {
+std::vector<ModuleObserver> listen(Module& root, Names& heard) {
+  std::vector<ModuleObserver> observers;
   root.visit([&](Module& module) {
     const auto say = [&heard, path = module.path()](const std::string& what) {
       return [&heard, text = what + path] { heard.push_back(text); };
     };
-    module.hooks = {say("+"), say("-"), say("back+"), say("back-")};
+    observers.emplace_back(module, ModuleHooks{say("+"), say("-"), say("back+"), say("back-")});
   });
+  return observers;
 }
 
 TEST(Module, IsVisitedInOrderOfConstruction) {
@@ -69,7 +73,7 @@ TEST(ModuleHooks, RunAroundForwardAndItsPartOfBackward) {
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 2);
   testing::bind_gradients(rank.stream, root);
   Names heard;
-  listen(root, heard);
+  const auto observers = listen(root, heard);
   Tape tape(rank.stream);
   const Var y = root.forward(tape, tape.input(rank.normal({3}, DType::f32, "x")));
   EXPECT_EQ(heard, (Names{"+m", "+m.first", "-m.first", "+m.second", "-m.second", "-m"}));
@@ -85,7 +89,7 @@ TEST(ModuleHooks, OfATapeThatIsOffRunInForwardAlone) {
   Rank rank;
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
   Names heard;
-  listen(root, heard);
+  const auto observers = listen(root, heard);
   Tape off(rank.stream, Tape::Mode::off);
   root.forward(off, off.constant(rank.normal({3}, DType::f32, "x")));
   EXPECT_EQ(heard, (Names{"+m", "-m"}));
@@ -96,7 +100,7 @@ TEST(ModuleHooks, RunAgainWhereASegmentIsRecomputed) {
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
   testing::bind_gradients(rank.stream, root);
   Names heard;
-  listen(root, heard);
+  const auto observers = listen(root, heard);
   Tape tape(rank.stream);
   const auto y = recomputed(tape, {tape.input(rank.normal({3}, DType::f32, "x"))},
                             [&](Tape& on, const std::vector<Var>& in) { return std::vector{root.forward(on, in[0])}; });
@@ -104,6 +108,35 @@ TEST(ModuleHooks, RunAgainWhereASegmentIsRecomputed) {
   heard.clear();
   tape.backward({{y[0], {}}});
   EXPECT_EQ(heard, (Names{"+m", "-m", "back+m", "back-m"}));
+}
+
+// The first observer is outside the second, forward and backward.
+TEST(ModuleHooks, OfSeveralObserversNestAndGoWithThem) {
+  Rank rank;
+  Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
+  testing::bind_gradients(rank.stream, root);
+  Names heard;
+  const auto say = [&](const char* what) { return [&heard, what] { heard.push_back(what); }; };
+  const auto forward = [&](Tape& tape) { return root.forward(tape, tape.input(rank.normal({3}, DType::f32, "x"))); };
+  std::optional<ModuleObserver> outer(ModuleObserver(root, {say("(("), say("))"), say("[["), say("]]")}));
+  std::optional<ModuleObserver> inner(ModuleObserver(root, {say("("), {}, say("["), say("]")}));
+  Tape both(rank.stream), one(rank.stream), none(rank.stream);
+  const Var of_both = forward(both);
+  EXPECT_EQ(heard, (Names{"((", "(", "))"}));
+  heard.clear();
+  both.backward({{of_both, {}}});
+  EXPECT_EQ(heard, (Names{"[[", "[", "]", "]]"}));
+  heard.clear();
+  const Var of_one = forward(one);
+  inner.reset();
+  const ModuleObserver late(root, {say("+"), say("-"), say("back+"), say("back-")});
+  heard.clear();
+  one.backward({{of_one, {}}});
+  EXPECT_EQ(heard, (Names{"[[", "]]"})) << "one is gone, the other has not seen the forward";
+  outer.reset();
+  heard.clear();
+  forward(none);
+  EXPECT_EQ(heard, (Names{"+", "-"}));
 }
 
 TEST(Module, ExpertStacksAreDealtOutEvenly) {

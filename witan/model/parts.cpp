@@ -1,6 +1,6 @@
 #include "witan/model/parts.h"
 
-#include <vector>
+#include <memory>
 
 namespace witan {
 namespace {
@@ -15,7 +15,8 @@ std::string part_of(const Module& module) {
 
 }  // namespace
 
-void charge_parts(Transformer& model, Stream& stream) {
+std::vector<ModuleObserver> charge_parts(Transformer& model, Stream& stream) {
+  std::vector<ModuleObserver> observers;
   // Modules nest: leaving one returns to the part that was current when it was entered.
   auto outer = std::make_shared<std::vector<std::string>>();
   const auto leave = [&stream, outer] {
@@ -26,8 +27,9 @@ void charge_parts(Transformer& model, Stream& stream) {
     const std::string part = part_of(module);
     if (part.empty()) return;
     const auto enter = [&stream, outer, part] { outer->push_back(stream.set_part(part)); };
-    module.hooks = {enter, leave, enter, leave};
+    observers.emplace_back(module, ModuleHooks{enter, leave, enter, leave});
   });
+  return observers;
 }
 
 }  // namespace witan

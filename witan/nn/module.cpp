@@ -1,5 +1,7 @@
 #include "witan/nn/module.h"
 
+#include <ranges>
+
 namespace witan {
 
 std::vector<Parameter*> Module::parameters() const {
@@ -70,15 +72,40 @@ Parameter& Module::add(const Builder& builder, ParameterSpec spec, const Paramet
   return *own_.back();
 }
 
+ModuleObserver::ModuleObserver(Module& module, ModuleHooks hooks)
+    : hooks_(std::make_shared<const ModuleHooks>(std::move(hooks))) {
+  std::erase_if(module.observers_, [](const auto& observer) { return observer.expired(); });
+  module.observers_.push_back(hooks_);
+}
+
+namespace {
+
+using Hook = std::function<void()> ModuleHooks::*;
+
+void call(const std::weak_ptr<const ModuleHooks>& observer, Hook hook) {
+  const auto hooks = observer.lock();
+  if (hooks && (*hooks).*hook) ((*hooks).*hook)();
+}
+void enter(const Module::Observers& observers, Hook hook) {
+  for (const auto& observer : observers) call(observer, hook);
+}
+void leave(const Module::Observers& observers, Hook hook) {
+  for (const auto& observer : observers | std::views::reverse) call(observer, hook);
+}
+
+}  // namespace
+
 ModuleScope::ModuleScope(Tape& tape, Module& module)
-    : trail_(tape.stream(), module.path()), tape_(tape), module_(module) {
-  if (module_.hooks.before_forward) module_.hooks.before_forward();
-  if (module_.hooks.after_backward) tape_.mark(module_.hooks.after_backward);  // backward leaves where forward entered
+    : trail_(tape.stream(), module.path()), tape_(tape), observers_(module.observers()) {
+  if (observers_.empty()) return;
+  enter(observers_, &ModuleHooks::before_forward);
+  tape_.mark([observers = observers_] { leave(observers, &ModuleHooks::after_backward); });  // where forward entered
 }
 
 ModuleScope::~ModuleScope() {
-  if (module_.hooks.before_backward) tape_.mark(module_.hooks.before_backward);
-  if (module_.hooks.after_forward) module_.hooks.after_forward();
+  if (observers_.empty()) return;
+  tape_.mark([observers = observers_] { enter(observers, &ModuleHooks::before_backward); });
+  leave(observers_, &ModuleHooks::after_forward);
 }
 
 }  // namespace witan

@@ -105,6 +105,17 @@ struct ModuleHooks {
   std::function<void()> before_forward, after_forward, before_backward, after_backward;
 };
 
+class Module;
+
+// One observer of a module, whose hooks are called until it is destroyed; it may outlive the module.
+class [[nodiscard]] ModuleObserver {
+ public:
+  ModuleObserver(Module& module, ModuleHooks hooks);
+
+ private:
+  std::shared_ptr<const ModuleHooks> hooks_;
+};
+
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
@@ -128,7 +139,9 @@ class Module {
   // everything must stay as it is. Not called on modules of an evaluation or a generation.
   virtual void after_update(Stream& stream, const Tensor& step);
 
-  ModuleHooks hooks;
+  // Their hooks, in the order in which they came; those of observers that are gone have expired.
+  using Observers = std::vector<std::weak_ptr<const ModuleHooks>>;
+  const Observers& observers() const { return observers_; }
 
  protected:
   // weight [shape], of which this rank holds its piece of the cut; the name is the module's path and `name`. Without a
@@ -144,16 +157,19 @@ class Module {
   void add_child(Module& child) { children_.push_back(&child); }
 
  private:
+  friend class ModuleObserver;
   Parameter& add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed);
 
   std::string path_;
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<std::unique_ptr<Buffer>> own_buffers_;
   std::vector<Module*> children_;
+  Observers observers_;
 };
 
-// Stands at the top of a forward: puts the module on the stream's trail, runs its hooks when the forward begins and
-// ends, and marks the tape so that they run when backward passes the same places.
+// Stands at the top of a forward: puts the module on the stream's trail, runs its observers' hooks when the forward
+// begins and ends, and marks the tape so that they run when backward passes the same places. Observers nest: the first
+// to come is the first to be called where a module is entered and the last where it is left.
 class ModuleScope {
  public:
   ModuleScope(Tape& tape, Module& module);
@@ -164,7 +180,7 @@ class ModuleScope {
  private:
   const TrailScope trail_;
   Tape& tape_;
-  Module& module_;
+  const Module::Observers observers_;  // of the forward: who comes later has no part in its backward
 };
 
 }  // namespace witan

@@ -53,7 +53,6 @@ DividedValues::DividedValues(Stream& stream, Module& model, const Groups& groups
 }
 
 DividedValues::~DividedValues() {
-  for (Module* module : listened_) module->hooks = {};
   for (Parameter* parameter : parameters_) parameter->value_wanted = nullptr;
 }
 
@@ -110,10 +109,7 @@ void DividedValues::keep(Buffer& buffer, size_t index, uint64_t seed, TorchRando
 }
 
 void DividedValues::listen(Module& model) {
-  const auto listen_to = [&](Module& module, ModuleHooks hooks) {
-    module.hooks = std::move(hooks);
-    listened_.push_back(&module);
-  };
+  const auto listen_to = [&](Module& module, ModuleHooks hooks) { observers_.emplace_back(module, std::move(hooks)); };
   const auto end_backward = [this] {
     if (reshard_after_forward_) release();
     in_backward_ = false;

@@ -86,7 +86,7 @@ class DividedValues {
   std::vector<Parameter*> parameters_;
   std::vector<Unit> units_;  // in the model's order
   bool in_backward_ = false;
-  std::vector<Module*> listened_;
+  std::vector<ModuleObserver> observers_;
 };
 
 }  // namespace witan

@@ -63,8 +63,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       step_state_(stream),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
       state_check_(parameters_, groups, buffers_),
+      part_observers_(charge_parts(model_, stream)),
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
-  charge_parts(model_, stream);
   if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
   if (config.parallel.overlap_param_gather) owned_values_.gather_on(gradients_.side());
   const TrailScope trail(stream, Trail::Phase::set_up);

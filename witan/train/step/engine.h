@@ -130,6 +130,7 @@ class Engine {
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
+  std::vector<ModuleObserver> part_observers_;
   StagePasses passes_;
   std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
   std::unique_ptr<StepInputs> inputs_;
