@@ -43,6 +43,75 @@ struct Config {
   }
 };
 
+// With an array of tables, of two keys each.
+struct ConfigOfTables {
+  double lr = 1;
+  std::vector<TableKeys> groups;
+  std::string last = "x";
+
+  Fields fields() {
+    static std::string kind = "b";
+    static double rate = 1;
+    static bool on = false;
+    Field tables{"train_groups", &groups, "groups of things"};
+    tables.columns = {Field{"kind", &kind, "a kind"}.one_of({"a", "b"}),
+                      Field{"rate", &rate, "a rate"}.at_least(0),
+                      {"on", &on, "whether"}};
+    return join({{"train", {{"lr", &lr, "a rate"}, tables, {"last", &last, "behind the tables"}}}});
+  }
+  std::string refused_toml(std::string_view toml) {
+    return test::message_of<ConfigError>([&] { parse_toml(fields(), toml, "c.toml"); });
+  }
+  std::string refused(std::string_view text) {
+    return test::message_of<ConfigError>([&] { set_field(fields(), "train_groups", text, "--train-groups"); });
+  }
+};
+
+TEST(Fields, ArraysOfTablesAreReadAndWritten) {
+  ConfigOfTables c;
+  const std::set<std::string> seen =
+      parse_toml(c.fields(),
+                 "[train]\nlr = 2\n[[train.groups]]\non = true\nkind = 'a'\n[[train.groups]]\nrate = 1e-2\n", "c.toml");
+  EXPECT_TRUE(seen.contains("train_groups"));
+  ASSERT_EQ(c.groups.size(), 2U);
+  EXPECT_EQ(c.groups[0], (TableKeys{{"kind", "a"}, {"on", "true"}})) << "in the order of the columns";
+  EXPECT_EQ(c.fields()[1].text(), R"([{kind = "a", on = true}, {rate = 0.01}])");
+  EXPECT_EQ(c.fields()[1].type_name(), "tables");
+  const std::string written = write_toml(c.fields());
+  EXPECT_EQ(written,
+            "[train]\nlr = 2.0\nlast = \"x\"\n\n[[train.groups]]\nkind = \"a\"\non = true\n\n[[train.groups]]\nrate = "
+            "0.01\n");
+  ConfigOfTables again, line, inner;
+  parse_toml(again.fields(), written, "again.toml");
+  EXPECT_EQ(again.groups, c.groups);
+  set_field(line.fields(), "train_groups", c.fields()[1].text(), "--train-groups");
+  EXPECT_EQ(line.groups, c.groups);
+  parse_toml(inner.fields(), "train_groups = " + c.fields()[1].text(), "inner.toml");
+  EXPECT_EQ(inner.groups, c.groups);
+  set_field(line.fields(), "train_groups", "{rate = 3}", "--train-groups");
+  EXPECT_EQ(line.groups, (std::vector<TableKeys>{{{"rate", "3.0"}}}));
+  set_field(line.fields(), "train_groups", "[]", "--train-groups");
+  EXPECT_TRUE(line.groups.empty());
+  EXPECT_EQ(write_toml(line.fields()), "[train]\nlr = 1.0\nlast = \"x\"\n") << "nothing where there are none";
+}
+
+TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
+  ConfigOfTables c;
+  EXPECT_EQ(c.refused_toml("[[train.groups]]\nkind = 'a'\n[[train.groups]]\nkid = 'a'\n"),
+            "c.toml:3: there is no key kid (did you mean kind?)");
+  EXPECT_THAT(c.refused_toml("[[train.groups]]\nkind = 'c'\n"), StartsWith("c.toml:1: kind = c: must be one of a, b"));
+  EXPECT_EQ(c.refused_toml("[[train.groups]]\nrate = -1\n"), "c.toml:1: rate = -1.0: must be at least 0");
+  EXPECT_EQ(c.refused_toml("[train.groups]\nrate = 1\n"),
+            "c.toml:1: [train.groups] is an array of tables: write [[train.groups]] over each of them");
+  EXPECT_EQ(c.refused_toml("train_groups = 3\n"), "c.toml:1: train_groups must be tables");
+  EXPECT_EQ(c.refused_toml("train_groups = [3]\n"), "c.toml:1: train_groups takes tables, as in [{kind = ...}, ...]");
+  EXPECT_EQ(c.refused("[{rate = 1}, {rat = 1}]"),
+            "--train-groups: table 2 of train_groups: there is no key rat (did you mean rate?)");
+  EXPECT_EQ(c.refused("5"), "--train-groups: train_groups = 5: must be an array of tables, as in [{kind = ...}, ...]");
+  EXPECT_THAT(c.refused("[{rate = }]"), StartsWith("--train-groups: not valid TOML: "));
+  EXPECT_TRUE(c.groups.empty()) << "nothing is set where something is refused";
+}
+
 TEST(Fields, SetsEachType) {
   Config c;
   set_field(c.fields(), "swiglu", "false", "--flag");

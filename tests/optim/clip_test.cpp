@@ -69,7 +69,7 @@ TEST(Clip, SumsDoNotDependOnWhoOwnsWhat) {
 TEST(Clip, ScalesTheStepAndReadsTheNorm) {
   Rank rank;
   StepState step(rank.stream);
-  step.set(0.5, 3, 3);
+  step.set({0.5}, 3, 3);
   const Tensor total = rank.tensor<double>({2}, {25, 7});
   EXPECT_EQ(read_norm(rank.stream, total).norm, 5);
   EXPECT_EQ(read_norm(rank.stream, total).zeros, 7);
@@ -79,7 +79,7 @@ TEST(Clip, ScalesTheStepAndReadsTheNorm) {
   EXPECT_EQ(step.learning_rate(), 0.5);
   clip(rank.stream, step, rank.tensor<double>({2}, {NAN, 0}), 2);
   EXPECT_TRUE(step.skipped());
-  step.set(0.5, 3, 3);
+  step.set({0.5}, 3, 3);
   EXPECT_FALSE(step.skipped());
   EXPECT_EQ(step.gradient_scale(), 1);
 }

@@ -64,7 +64,7 @@ TEST(Optimizer, NormsDecayOnlyWhereTheyAreToldTo) {
     config.weight_decay = 0.5;
     config.decay_norms_and_biases = all;
     StepState step(rank.stream);
-    step.set(0.5, 1, 1);
+    step.set({0.5}, 1, 1);
     make_optimizer(config, rank.stream, {{matrix.get(), 0, 4}, {norm.get(), 0, 2}})->update(rank.stream, step);
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values(matrix->value())[i], 0.75 * matrix_before[i], 1e-7);
     for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(values(norm->value())[i], (all ? 0.75 : 1) * norm_before[i], 1e-7);
@@ -76,7 +76,7 @@ TEST(Optimizer, UpdatesOnlyWhatItOwns) {
   const auto parameter = parameter_with_gradient(rank, {"p", {4, 3}});
   const auto before = values(parameter->value());
   StepState step(rank.stream);
-  step.set(0.1, 1, 1);
+  step.set({0.1}, 1, 1);
   make_optimizer({}, rank.stream, {{parameter.get(), 3, 6}})->update(rank.stream, step);
   const auto after = values(parameter->value());
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(after[i] != before[i], i >= 3 && i < 9) << i;
@@ -92,7 +92,7 @@ TEST(Optimizer, AdamUnderAConstantGradientWalksStraight) {
   const auto adam = make_optimizer(config, rank.stream, {{parameter.get(), 0, 5}});
   StepState step(rank.stream);
   for (int64_t update = 1; update <= 50; ++update) {
-    step.set(1e-2, update, update);
+    step.set({1e-2}, update, update);
     adam->update(rank.stream, step);
   }
   std::vector<double> expected;
@@ -104,7 +104,7 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
   const auto run = [](int64_t updates, Rank& rank, Parameter& parameter, Optimizer& adam, int64_t first) {
     StepState step(rank.stream);
     for (int64_t update = first; update < first + updates; ++update) {
-      step.set(1e-2, update, update);
+      step.set({1e-2}, update, update);
       adam.update(rank.stream, step);
     }
     return values(parameter.value());
@@ -149,7 +149,7 @@ TEST(Optimizer, RunsOnMeta) {
   parameter.bind_gradient(meta.empty({1000, 1000}, DType::f32, MemoryTag::gradients));
   const auto adam = make_optimizer({}, meta, {{&parameter, 0, 1000000}});
   StepState step(meta);
-  step.set(1, 1, 1);
+  step.set({1}, 1, 1);
   adam->update(meta, step);
   EXPECT_FALSE(step.skipped());
   EXPECT_EQ(meta.costs().at("other").at("adamw_all").bytes, 1e6 * (4 + 2 * 12));

@@ -139,7 +139,7 @@ TEST(DividedGradients, AreSummedInParts) {
         buckets.finish_step();
         EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
         const Ownership ownership(model.parameters, groups.layout(), rank.rank);
-        for (const auto& [parameter, first, elements] : ownership.owned()) {
+        for (const auto& [parameter, first, elements, pieces] : ownership.owned()) {
           const auto sums = values(parameter->kept_gradient(first, elements));
           for (int64_t i = 0; i < elements; ++i) {
             double sum = 0;

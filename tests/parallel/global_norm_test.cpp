@@ -113,7 +113,7 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
     const Ownership ownership(model.parameters, groups.layout(), groups.rank());
     GlobalNorm global(rank.stream, ownership, groups);
     StepState step(rank.stream);
-    step.set(1, 1, 1);
+    step.set({1}, 1, 1);
     clip(rank.stream, step, global.compute(rank.stream, GlobalNorm::Of::gradients), 1);
     EXPECT_TRUE(step.skipped()) << rank.rank;
   });

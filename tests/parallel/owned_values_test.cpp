@@ -31,7 +31,7 @@ std::vector<ParameterSpec> blocks() {
 // As owners leave them after an update: elsewhere they are old.
 void update(const std::vector<Tensor>& values, const Ownership& ownership, float by) {
   for (const Tensor& value : values) std::ranges::fill(value.span<float>(), -1.0f);
-  for (const auto& [parameter, first, elements] : ownership.owned())
+  for (const auto& [parameter, first, elements, pieces] : ownership.owned())
     for (int64_t i = 0; i < elements; ++i)
       parameter->kept_value(first, elements).data<float>()[i] =
           static_cast<float>(parameter->region().global(first + i)) + by;

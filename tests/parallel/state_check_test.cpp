@@ -26,7 +26,7 @@ struct Trained {
     for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, on.rank);
     buckets.finish_step();
     StepState step(on.stream);
-    step.set(1e-2, 1, 1);
+    step.set({1e-2}, 1, 1);
     optimizer->update(on.stream, step);
   }
 

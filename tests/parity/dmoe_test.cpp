@@ -156,7 +156,7 @@ class TrainedLayer {
     const auto optimizer = make_optimizer(plain_sgd(), stream, ownership.owned());
     OwnedValues owned_values(stream, ownership, groups_);
     StepState step(stream);
-    step.set(kRate, 1, 1);
+    step.set({kRate}, 1, 1);
     Seen seen;
     {
       Tape tape(stream);

@@ -105,8 +105,19 @@ void draw_run(Draw& draw, RunConfig& config) {
   config.log.log_params_norm = draw.rarely(4);
 }
 
+// Parameter groups of the optimizer, in every second run. Kinds that every model has.
+void draw_groups(Draw& draw, RunConfig& config) {
+  std::string groups;
+  for (const char* kind : {"embeddings", "norms", "matrices,experts"}) {
+    if (draw.rarely(2)) continue;
+    groups += cat(groups.empty() ? "" : ", ", "{kind = \"", kind, "\", optimizer = \"", draw.one_of({"adam", "sgd"}),
+                  "\", shard_by = \"", draw.one_of({"elements", "matrices", "matrices"}), "\"}");
+  }
+  if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
+}
+
 // Nothing where what was drawn does not go together.
-std::optional<RunConfig> drawn_config(Draw& draw) {
+std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups) {
   constexpr int64_t kMostRanks = 8;
   RunConfig config;
   draw_model(draw, config.model);
@@ -114,6 +125,7 @@ std::optional<RunConfig> drawn_config(Draw& draw) {
     config = testing::laid_out(config, draw_layout(draw));
     if (config.parallel.ranks > kMostRanks) return std::nullopt;
     draw_run(draw, config);
+    draw_groups(of_groups, config);
     config.validate();
   } catch (const ConfigError&) {
     return std::nullopt;
@@ -126,8 +138,8 @@ TEST(RandomPlans, AreKeptToTheByteTagByTag) {
   int64_t checked = 0;
   for (uint64_t number = 0; checked < wanted; ++number) {
     ASSERT_LT(number, 100 * static_cast<uint64_t>(wanted)) << "hardly any of what is drawn is valid";
-    Draw draw(number);
-    std::optional<RunConfig> config = drawn_config(draw);
+    Draw draw(number), of_groups(~number);
+    std::optional<RunConfig> config = drawn_config(draw, of_groups);
     if (!config) continue;
     ++checked;
     const testing::RealRun run{draw.between(0, 30), static_cast<size_t>(draw.between(1, 5))};

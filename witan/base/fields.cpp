@@ -17,9 +17,11 @@ struct ParserAssertion {};
 #include <cassert>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
@@ -110,13 +112,73 @@ std::string text_of(const toml::node& node, const Field& field, const std::strin
     return *text;
   }
   const auto* value = node.as_string();
-  if ((value != nullptr) == is_text) {
+  if ((value != nullptr) == is_text && !std::holds_alternative<std::vector<TableKeys>*>(field.value)) {
     if (value) return value->get();
     if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
     if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
     if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   }
   throw ConfigError(cat(origin, ": ", field.name, " must be ", field.type_name()));
+}
+
+bool is_tables(const Field& field) {
+  return std::holds_alternative<std::vector<TableKeys>*>(field.value);
+}
+
+// The value that the field takes from `text`, written as set() takes it again; the field stays as it is.
+std::string checked_text(const Field& field, const std::string& text, const std::string& origin) {
+  Field probe = field;
+  bool flag = false;
+  int64_t integer = 0;
+  double number = 0;
+  std::string words;
+  if (std::holds_alternative<bool*>(field.value)) probe.value = &flag;
+  if (std::holds_alternative<int64_t*>(field.value)) probe.value = &integer;
+  if (std::holds_alternative<double*>(field.value)) probe.value = &number;
+  if (std::holds_alternative<std::string*>(field.value)) probe.value = &words;
+  assert(!is_tables(field) && "tables do not hold tables");
+  probe.set(text, origin);
+  return std::holds_alternative<std::string*>(field.value) ? words : probe.text();
+}
+
+TableKeys keys_of(const Field& field, const toml::table& table, const std::string& origin) {
+  for (const auto& [key, node] : table) find_field(field.columns, key.str(), origin);
+  TableKeys keys;
+  for (const Field& column : field.columns)
+    if (const toml::node* node = table.get(column.name))
+      keys.emplace_back(column.name, checked_text(column, text_of(*node, column, origin), origin));
+  return keys;
+}
+
+// `origin_of` says where a table stands.
+void set_tables(const Field& field, const toml::array& array,
+                const std::function<std::string(const toml::node&, size_t index)>& origin_of) {
+  std::vector<TableKeys> tables;
+  for (size_t i = 0; i < array.size(); ++i) {
+    const std::string origin = origin_of(*array.get(i), i);
+    const auto* table = array.get(i)->as_table();
+    require<ConfigError>(table, origin, ": ", field.name, " takes tables, as in [{", field.columns.front().name,
+                         " = ...}, ...]");
+    tables.push_back(keys_of(field, *table, origin));
+  }
+  *std::get<std::vector<TableKeys>*>(field.value) = std::move(tables);
+}
+
+// "kind = \"norms\"", one for each key of the table, as TOML writes it.
+std::vector<std::string> assignments(const Field& field, const TableKeys& keys) {
+  std::vector<std::string> lines;
+  for (const auto& [key, text] : keys) {
+    const auto column = std::ranges::find(field.columns, key, &Field::name);
+    const bool quoted = std::holds_alternative<std::string*>(column->value);
+    lines.push_back(cat(key, " = ", quoted ? toml_string(text) : text));
+  }
+  return lines;
+}
+
+// The key of [[section.key]], where the field is one of tables: its name without its section.
+std::string key_of_tables(const Field& field) {
+  const std::string prefix = field.section + "_";
+  return is_tables(field) && field.name.starts_with(prefix) ? field.name.substr(prefix.size()) : "";
 }
 
 void require_section(const Fields& fields, std::string_view table, const std::string& origin) {
@@ -128,30 +190,69 @@ void require_section(const Fields& fields, std::string_view table, const std::st
                        joined(sections, ", "));
 }
 
-void apply_keys(const Fields& fields, const toml::table& table, std::string_view source, std::set<std::string>& seen) {
+// `section`: whose table it is; empty: of no section.
+void apply_keys(const Fields& fields, const toml::table& table, std::string_view section, std::string_view source,
+                std::set<std::string>& seen) {
+  const auto line_of = [&](const toml::node& node) { return cat(source, ":", node.source().begin.line); };
   for (const auto& [key, node] : table) {
     if (node.is_table()) continue;
-    const std::string origin = cat(source, ":", node.source().begin.line);
-    const std::string name(key.str());
+    const std::string origin = line_of(node);
+    std::string name(key.str());
+    for (const Field& field : fields)
+      if (!section.empty() && field.section == section && key_of_tables(field) == name) name = field.name;
     require<ConfigError>(seen.insert(name).second, origin, ": ", name, " is set twice");
     const Field& field = find_field(fields, name, origin);
-    field.set(text_of(node, field, origin), origin);
+    if (const auto* array = node.as_array(); array && is_tables(field))
+      set_tables(field, *array, [&](const toml::node& one, size_t) { return line_of(one); });
+    else
+      field.set(text_of(node, field, origin), origin);
   }
 }
 
 void apply_tables(const Fields& fields, const toml::table& table, std::string_view source,
                   std::set<std::string>& seen) {
-  apply_keys(fields, table, source, seen);
+  apply_keys(fields, table, "", source, seen);
   for (const auto& [key, node] : table) {
     const auto* inner = node.as_table();
     if (!inner) continue;
     const std::string origin = cat(source, ":", inner->source().begin.line);
     require_section(fields, key.str(), origin);
-    apply_keys(fields, *inner, source, seen);
+    apply_keys(fields, *inner, key.str(), source, seen);
+    for (const Field& field : fields)
+      require<ConfigError>(
+          field.section != key.str() || key_of_tables(field).empty() || !(*inner)[key_of_tables(field)].is_table(),
+          origin, ": [", key.str(), ".", key_of_tables(field), "] is an array of tables: write [[", key.str(), ".",
+          key_of_tables(field), "]] over each of them");
     for (const auto& [name, deeper] : *inner)
       require<ConfigError>(!deeper.is_table(), source, ":", deeper.source().begin.line, ": [", key.str(), ".",
                            clipped(name.str()), "]: tables do not hold tables, only keys");
   }
+}
+
+// `text`, which need not be TOML, as a table. Errors name `where`, "line" included where the source has lines.
+template <class Where>
+toml::table parsed(std::string_view text, std::string_view source, const Where& where) {
+  const std::string ascii = ascii_toml(text, source);
+  try {
+    return toml::parse(ascii, source);
+  } catch (const toml::parse_error& e) {
+    throw ConfigError(cat(where(e.source().begin.line), ": not valid TOML: ", e.description()));
+  } catch (const ParserAssertion&) {
+    throw ConfigError(cat(source, ": not valid TOML: a table's name, or a key, is none"));
+  }
+}
+
+// From one line: [{kind = "norms"}, {..}], or one table without the brackets; nothing: no tables.
+void set_tables(const Field& field, std::string_view line, std::string_view origin) {
+  std::string text(line);
+  if (text.empty()) text = "[]";
+  if (text.front() == '{') text = "[" + text + "]";
+  const toml::table table = parsed(field.name + " = " + text, origin, [&](auto) { return std::string(origin); });
+  const auto* array = table.size() == 1 ? table.begin()->second.as_array() : nullptr;
+  require<ConfigError>(array, origin, ": ", field.name, " = ", clipped(line), ": must be an array of tables, as in [{",
+                       field.columns.front().name, " = ...}, ...]");
+  set_tables(field, *array,
+             [&](const toml::node&, size_t index) { return cat(origin, ": table ", index + 1, " of ", field.name); });
 }
 
 }  // namespace
@@ -179,6 +280,7 @@ std::string Field::type_name() const {
   if (std::holds_alternative<bool*>(value)) return "true|false";
   if (std::holds_alternative<int64_t*>(value)) return "integer";
   if (std::holds_alternative<double*>(value)) return "number";
+  if (is_tables(*this)) return "tables";
   return choices.empty() ? "text" : joined(choices, "|");
 }
 
@@ -188,6 +290,11 @@ std::string Field::text() const {
   if (auto* number = std::get_if<double*>(&value)) {
     std::string digits = fmt::format("{}", **number);
     return digits.find_first_of(".en") == std::string::npos ? digits + ".0" : digits;
+  }
+  if (auto* tables = std::get_if<std::vector<TableKeys>*>(&value)) {
+    std::vector<std::string> all;
+    for (const TableKeys& keys : **tables) all.push_back("{" + joined(assignments(*this, keys), ", ") + "}");
+    return "[" + joined(all, ", ") + "]";
   }
   return toml_string(*std::get<std::string*>(value));
 }
@@ -215,6 +322,8 @@ void Field::set(std::string_view input, std::string_view origin) const {
     if (!parse_number(input, parsed)) refuse("must be a number");
     check_bounds(parsed);
     **number = parsed;
+  } else if (is_tables(*this)) {
+    set_tables(*this, input, origin);
   } else {
     if (!choices.empty() && std::find(choices.begin(), choices.end(), input) == choices.end())
       refuse(cat("must be one of ", joined(choices, ", "), meant(input, choices)));
@@ -249,17 +358,10 @@ void set_field(const Fields& fields, std::string_view key, std::string_view text
 }
 
 std::set<std::string> parse_toml(const Fields& fields, std::string_view text, std::string_view source) {
-  const std::string ascii = ascii_toml(text, source);
-  try {
-    const toml::table table = toml::parse(ascii, source);
-    std::set<std::string> seen;
-    apply_tables(fields, table, source, seen);
-    return seen;
-  } catch (const toml::parse_error& e) {
-    throw ConfigError(cat(source, ":", e.source().begin.line, ": not valid TOML: ", e.description()));
-  } catch (const ParserAssertion&) {
-    throw ConfigError(cat(source, ": not valid TOML: a table's name, or a key, is none"));
-  }
+  const toml::table table = parsed(text, source, [&](auto line) { return cat(source, ":", line); });
+  std::set<std::string> seen;
+  apply_tables(fields, table, source, seen);
+  return seen;
 }
 
 std::set<std::string> read_toml(const Fields& fields, const std::string& path) {
@@ -274,15 +376,27 @@ std::set<std::string> read_toml(const Fields& fields, const std::string& path) {
 }
 
 std::string write_toml(const Fields& fields, bool with_help) {
-  std::string out, section;
+  std::string out, section, tables;  // tables of the section, which stand behind its keys
+  const auto end_section = [&] { out += std::exchange(tables, {}); };
   for (const auto& field : fields) {
     if (field.section != section) {
+      end_section();
       section = field.section;
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    if (with_help) out += fmt::format("# {} ({})\n", field.help, field.type_name());
-    out += fmt::format("{} = {}\n", field.name, field.text());
+    const std::string key = key_of_tables(field);
+    std::string& to = key.empty() ? out : tables;
+    if (with_help) to += fmt::format("# {} ({})\n", field.help, field.type_name());
+    if (key.empty()) {
+      to += fmt::format("{} = {}\n", field.name, field.text());
+      continue;
+    }
+    for (const TableKeys& keys : *std::get<std::vector<TableKeys>*>(field.value)) {
+      to += fmt::format("\n[[{}.{}]]\n", section, key);
+      for (const std::string& line : assignments(field, keys)) to += line + "\n";
+    }
   }
+  end_section();
   return out;
 }
 

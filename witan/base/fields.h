@@ -7,14 +7,19 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 namespace witan {
 
+// One table of an array of tables: the keys that it sets, in the order of Field::columns, with their values as
+// Field::set() takes them.
+using TableKeys = std::vector<std::pair<std::string, std::string>>;
+
 // One key of a configuration, bound to the member it sets. The pointer must outlive the Field.
 struct Field {
-  using Value = std::variant<bool*, int64_t*, double*, std::string*>;
+  using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<TableKeys>*>;
 
   std::string name;  // snake_case
   Value value;
@@ -24,6 +29,8 @@ struct Field {
   double most = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // strings: the allowed values, or empty for any
   bool above_least = false;               // numbers: `least` itself is excluded
+  // Arrays of tables: the keys that a table may set, with their types and limits. What they point to is not touched.
+  std::vector<Field> columns = {};
 
   // Fluent limits, so that a list of fields reads as a table.
   Field at_least(double bound) &&;
@@ -31,8 +38,8 @@ struct Field {
   Field between(double low, double high) &&;
   Field one_of(std::vector<std::string> allowed) &&;
 
-  std::string type_name() const;  // "true|false", "integer", "number", "text", or the choices
-  std::string text() const;       // the current value as TOML writes it
+  std::string type_name() const;  // "true|false", "integer", "number", "text", "tables", or the choices
+  std::string text() const;       // the current value as TOML writes it, on one line
   // Parses and checks `text`; throws ConfigError("ORIGIN: KEY = TEXT: why").
   void set(std::string_view text, std::string_view origin) const;
 };
@@ -50,6 +57,8 @@ void set_field(const Fields& fields, std::string_view key, std::string_view text
 
 // Reads a TOML file and returns the keys that it sets. Tables are the fields' sections and only group keys ([model]
 // num_layers = 2 equals num_layers = 2); a text may be written as an array of whole numbers (moe_layer_freq = [1, 0]).
+// The key optimizer_groups of section optimizer, an array of tables, is written [[optimizer.groups]]; on one line, as a
+// flag has it, optimizer_groups = [{kind = "norms", lr = 1e-3}, {match = "*.weight"}].
 // Throws ConfigError naming file and line for syntax errors, unknown keys and tables (with a suggestion), duplicates,
 // wrong types and values out of range.
 std::set<std::string> read_toml(const Fields& fields, const std::string& path);

@@ -177,6 +177,8 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
       config.model.moe.num_experts > 0
           ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
           : ""));
+  for (size_t i = 0; i < plan.param_groups.size(); ++i)
+    progress.note((i == 0 ? "optimizer    " : "             ") + format_param_groups(plan.param_groups)[i]);
   const auto& parallel = config.parallel;
   const std::string where = config.parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
                                                      : fmt::format("of {} thread{}", config.parallel.threads,

@@ -1,5 +1,6 @@
 // Optimizer updates and the sums that gradient clipping needs. Each is one pass over contiguous tensors of equal shape.
-// What changes from step to step is read from `step`, float64 [kStepValues] on the device (step_value.h).
+// What changes from step to step is read from `step`, float64 on the device (step_value.h), the learning rate from its
+// element `rate`.
 #pragma once
 
 #include <span>
@@ -20,6 +21,7 @@ struct AdamWTensors {
 };
 struct AdamWArgs {
   double beta1, beta2, eps, weight_decay;
+  int64_t rate = step_value::learning_rate;
 };
 // AdamW (Loshchilov & Hutter, 2019), as Apex's FusedAdam:  g = scale * gradient
 //   m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
@@ -46,6 +48,7 @@ struct SgdTensors {
 };
 struct SgdArgs {
   double momentum, weight_decay;
+  int64_t rate = step_value::learning_rate;
 };
 // As torch.optim.SGD:  b = momentum b + scale * gradient + weight_decay p    p = p - lr b
 void sgd(Stream& stream, const SgdTensors& tensors, const Tensor& step, const SgdArgs& args);

@@ -1,5 +1,6 @@
-// What changes from step to step, where kernels read it: a float64 tensor [kStepValues] on the device, so that a
-// captured step can be replayed. Arguments of kernels are configuration alone.
+// What changes from step to step, where kernels read it: a float64 tensor on the device, so that a captured step can be
+// replayed. Its first kStepValues are these; behind them are the learning rates of further parameter groups. Arguments
+// of kernels are configuration alone.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +15,12 @@ inline constexpr int64_t skip = 3;            // not 0: updates leave everything
 inline constexpr int64_t iteration = 4;       // steps made, this one included and skipped ones too: dropout draws by it
 }  // namespace step_value
 inline constexpr int64_t kStepValues = 5;
+
+namespace step_value {
+// Where the learning rate of parameter group `group` stands.
+constexpr int64_t learning_rate_of(int64_t group) {
+  return group == 0 ? learning_rate : kStepValues + group - 1;
+}
+}  // namespace step_value
 
 }  // namespace witan::kernels

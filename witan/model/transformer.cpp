@@ -78,8 +78,8 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   build_layers(builder, axes, stage);
   final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
   if (untied)
-    head_ = build<Linear>(stage.last, in_last / "head", hidden, config.padded_vocab_size(), config.init_method_std,
-                          Bias::none, Divided::vocabulary(padding));
+    head_ = build<Linear>(stage.last, (in_last / "head").of_kind(ParameterKind::head), hidden,
+                          config.padded_vocab_size(), config.init_method_std, Bias::none, Divided::vocabulary(padding));
 }
 
 std::vector<Unit> Transformer::units() {

@@ -87,8 +87,8 @@ kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, co
   return kept;
 }
 
-// The same of B sequences [B S, K], numbered as in Megatron-LM's stream [S, B, D]: the first token of each sequence, then
-// the second of each.
+// The same of B sequences [B S, K], numbered as in Megatron-LM's stream [S, B, D]: the first token of each sequence,
+// then the second of each.
 kernels::Assignments limited_by_position(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
                                          const kernels::Capacity& capacity, int64_t B) {
   const int64_t T = all.ids.size(0);
@@ -129,7 +129,7 @@ Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capaci
 
 Router::Router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
     : Module(builder.path), config_(config), context_(context), weight_([&]() -> Parameter& {
-        Builder wide = builder;
+        Builder wide = builder.of_kind(ParameterKind::routers);
         wide.dtype = accumulator(builder.dtype);
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
       }()) {

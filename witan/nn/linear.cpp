@@ -22,7 +22,7 @@ Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias
   assert(divided.padding == 0 || bias == Bias::none);
   if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
   if (bias == Bias::zeros)
-    bias_ = &add_parameter(builder, "bias", {out}, builder.bias_init(in), false,
+    bias_ = &add_parameter(builder.of_kind(ParameterKind::biases), "bias", {out}, builder.bias_init(in), false,
                            divided.by == Divided::By::out ? Cut{0, divided.blocks} : Cut{});
 }
 

@@ -39,6 +39,8 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
   spec.chunk = builder.chunk;
   spec.tied = builder.tied;
   spec.copy = builder.copy;
+  spec.kind = builder.kind;
+  spec.beside = builder.beside && name == "weight";
   const auto part = spec.part(1, 0, builder.tensor_ranks(), builder.tensor_rank());
   return add(builder, std::move(spec), part, name == "weight");
 }
@@ -48,6 +50,7 @@ Parameter& Module::add_expert_parameter(const Builder& builder, const std::strin
   ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, cut};
   spec.unit = builder.unit;
   spec.chunk = builder.chunk;
+  spec.kind = ParameterKind::experts;
   const auto part =
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
   return add(builder, std::move(spec), part, false);
@@ -65,7 +68,7 @@ void Module::after_update(Stream&, const Tensor&) {}
 // `placed`: where the builder says.
 Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {
   if (builder.values_later)
-    own_.push_back(std::make_unique<Parameter>(std::move(spec), part, placed && builder.beside));
+    own_.push_back(std::make_unique<Parameter>(std::move(spec), part));
   else
     own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),
                                                placed ? builder.place : Tensor()));

@@ -33,9 +33,10 @@ struct Builder {
   int chunk = 0;                            // of the rank's stage of a pipeline
   bool tied = false, copy = false;          // of an embedding: ParameterSpec's
   std::string path = {};
-  bool values_later = false;  // parameters begin without values: Parameter::keep_value()
-  Tensor place = {};          // memory for the next matrix, where it is to lie beside others
-  bool beside = false;        // of values that come later: right behind the matrix before
+  bool values_later = false;                     // parameters begin without values: Parameter::keep_value()
+  Tensor place = {};                             // memory for the next matrix, where it is to lie beside others
+  bool beside = false;                           // the next matrix lies right behind the one before: ParameterSpec's
+  ParameterKind kind = ParameterKind::matrices;  // of the next parameters
 
   // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
   Initialization linear_init(double std, int64_t fan_in) const {
@@ -70,6 +71,11 @@ struct Builder {
   Builder in_unit(int of_model) const {
     Builder there = *this;
     there.unit = of_model;
+    return there;
+  }
+  Builder of_kind(ParameterKind of) const {
+    Builder there = *this;
+    there.kind = of;
     return there;
   }
 

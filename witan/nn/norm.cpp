@@ -22,8 +22,11 @@ void NormConfig::validate() const {
 Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width)
     : Module(builder.path),
       config_(config),
-      weight_(add_parameter(builder, "weight", {width}, {Initialization::Kind::ones}, false)) {
-  if (config.norm_bias) bias_ = &add_parameter(builder, "bias", {width}, {Initialization::Kind::zeros}, false);
+      weight_(add_parameter(builder.of_kind(ParameterKind::norms), "weight", {width}, {Initialization::Kind::ones},
+                            false)) {
+  if (config.norm_bias)
+    bias_ =
+        &add_parameter(builder.of_kind(ParameterKind::norms), "bias", {width}, {Initialization::Kind::zeros}, false);
 }
 
 Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {

@@ -1,6 +1,7 @@
 #include "witan/nn/parameter.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
@@ -32,15 +33,21 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
   return {part.region.divided(block, cut_ranks, cut_rank), part.shape.with(cut.dim, size / cut_ranks)};
 }
 
-Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part, bool beside)
-    : spec_(std::move(spec)), region_(part.region), shape_(part.shape), most_(part.most), beside_(beside) {
+std::string_view name_of(ParameterKind kind) {
+  constexpr std::array<std::string_view, kParameterKinds> kNames = {"embeddings", "head",     "norms",  "biases",
+                                                                    "routers",    "matrices", "experts"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part)
+    : spec_(std::move(spec)), region_(part.region), shape_(part.shape), most_(part.most) {
   require<ShapeError>(region_.elements() == shape_.elements() && region_.end() <= spec_.shape.elements(), name(),
                       ": elements ", region_, " of ", spec_.shape, " as ", shape_);
 }
 
 Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
                      TorchRandom* torch, Tensor place)
-    : Parameter(std::move(spec), part, false) {
+    : Parameter(std::move(spec), part) {
   bind_value(place.defined() ? std::move(place) : stream.empty(shape_, spec_.dtype, MemoryTag::weights));
   begin(stream, {value_.reshape({elements()}), 0}, seed, torch);
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,19 @@ constexpr Piece nearly_equal_piece(int64_t size, int64_t ranks, int64_t rank) {
   return {begin, size * (rank + 1) / ranks - begin};
 }
 
+// What a parameter is for. Every parameter is of one kind.
+enum class ParameterKind : uint8_t {
+  embeddings,  // of tokens and of positions; a tied one, which is the head too, is of this kind
+  head,        // the output layer's matrix, where it is not tied
+  norms,       // weights and biases of norms
+  biases,      // of matrices
+  routers,     // matrices that score experts
+  matrices,    // all other matrices: of attention and of dense MLPs
+  experts,     // stacks of experts' matrices
+};
+inline constexpr int kParameterKinds = 7;
+std::string_view name_of(ParameterKind kind);
+
 struct ParameterSpec {
   std::string name;  // "layers.0.attention.q_proj.weight": unique in the model, and its name in checkpoints
   Shape shape;       // the global tensor
@@ -71,6 +85,8 @@ struct ParameterSpec {
   int chunk = 0;      // of the layers of its stage of a pipeline, which it is used in
   bool tied = false;  // an embedding that is the head too: the first and the last stage hold it
   bool copy = false;  // the last stage's, which is neither counted nor saved
+  ParameterKind kind = ParameterKind::matrices;
+  bool beside = false;  // side by side with the parameter before it: kernels use both as one matrix
 
   // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
   // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim that must does not
@@ -90,9 +106,8 @@ class Parameter final : public Leaf {
   // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
-  // Without a value: keep_value() gives it, once it is known who keeps what. `beside`: it is to lie right behind the
-  // parameter before it, wherever both are.
-  Parameter(ParameterSpec spec, const ParameterSpec::Part& part, bool beside);
+  // Without a value: keep_value() gives it, once it is known who keeps what.
+  Parameter(ParameterSpec spec, const ParameterSpec::Part& part);
 
   const std::string& name() const { return spec_.name; }
   const ParameterSpec& spec() const { return spec_; }
@@ -105,7 +120,6 @@ class Parameter final : public Leaf {
   // The most that any of the ranks which divide it holds: what they must decide alike depends on this, not on
   // elements().
   int64_t most_elements() const { return most_; }
-  bool beside() const { return beside_; }
 
   const Tensor& value() override { return std::as_const(*this).value(); }
   const Tensor& value() const {
@@ -202,7 +216,6 @@ class Parameter final : public Leaf {
   Region region_;
   Shape shape_;
   int64_t most_;
-  bool beside_ = false;
   bool awaits_value_ = false;
   Tensor value_;
   // parts; one, undefined, until it is bound

@@ -2,12 +2,26 @@
 
 namespace witan {
 
-AdamW::AdamW(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned)
-    : Optimizer(config, stream, std::move(owned), {"adam.m", "adam.v"}),
-      args_{config.adam_beta1, config.adam_beta2, config.adam_eps, config.weight_decay},
+// Of float32 the gradient is read, and value and moments are read and written.
+const OptimizerTraits AdamW::kTraits = {
+    .name = "adam",
+    .needs = ShardBy::elements,
+    .state =
+        [](const OptimizerSettings&) {
+          return std::vector<std::string>{"adam.m", "adam.v"};
+        },
+    .cost = [](const OptimizerSettings&, int64_t rows,
+               int64_t columns) { return 28.0 * static_cast<double>(rows) * static_cast<double>(columns); },
+    .make = [](const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
+        -> std::unique_ptr<Optimizer> { return std::make_unique<AdamW>(group, index, stream, std::move(owned)); }};
+
+AdamW::AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
+    : GroupOptimizer(group, index, stream, std::move(owned)),
+      args_{group.settings.adam_beta1, group.settings.adam_beta2, group.settings.adam_eps, group.settings.weight_decay},
       table_(stream, static_cast<int64_t>(shards().size()) * kernels::kAdamWColumns, MemoryTag::optimizer) {}
 
-void AdamW::update_shards(Stream& stream, const Tensor& step) {
+void AdamW::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
+  args_.rate = rate;
   std::vector<kernels::AdamWItem> items;
   items.reserve(shards().size());
   for (const Shard& shard : shards()) {

@@ -2,16 +2,18 @@
 #pragma once
 
 #include "witan/kernels/device_table.h"
-#include "witan/optim/optimizer.h"
+#include "witan/optim/group_optimizer.h"
 
 namespace witan {
 
-class AdamW final : public Optimizer {
+class AdamW final : public GroupOptimizer {
  public:
-  AdamW(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
+  static const OptimizerTraits kTraits;
+
+  AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
 
  private:
-  void update_shards(Stream& stream, const Tensor& step) override;
+  void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
 
   kernels::AdamWArgs args_;
   kernels::DeviceTable table_;

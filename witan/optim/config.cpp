@@ -1,32 +1,39 @@
 #include "witan/optim/config.h"
 
 #include "witan/base/error.h"
+#include "witan/optim/param_groups.h"
 
 namespace witan {
 
 Fields OptimizerConfig::fields() {
+  Field tables{
+      "optimizer_groups", &groups,
+      "parameter groups with settings of their own, as [[optimizer.groups]] tables or [{kind = \"norms\", lr = "
+      "1e-3}, ...]: the first whose match and kind fit takes a parameter"};
+  tables.columns = ParamGroupConfig::columns();
   return {
-      Field{"optimizer", &optimizer, "adam: AdamW with decoupled weight decay; sgd: with momentum"}.one_of(
-          {"adam", "sgd"}),
-      Field{"lr", &lr, "the largest learning rate"}.at_least(0),
-      Field{"min_lr", &min_lr, "where the learning rate ends"}.at_least(0),
-      Field{"lr_decay_style", &lr_decay_style, "how the learning rate comes down after warm-up"}.one_of(
+      Field{"optimizer", &optimizer, "optimizer; adam is AdamW, with decoupled weight decay"}.one_of({"adam", "sgd"}),
+      Field{"lr", &lr, "peak learning rate"}.at_least(0),
+      Field{"min_lr", &min_lr, "learning rate at the end of the decay"}.at_least(0),
+      Field{"lr_decay_style", &lr_decay_style, "learning rate decay after warmup"}.one_of(
           {"constant", "linear", "cosine"}),
-      Field{"lr_warmup_iters", &lr_warmup_iters, "iterations over which the learning rate rises from 0"}.at_least(0),
-      Field{"lr_decay_iters", &lr_decay_iters, "iteration at which min_lr is reached; 0: train_iters"}.at_least(0),
-      Field{"weight_decay", &weight_decay, "of matrices; of norms and biases only with decay_norms_and_biases"}
+      Field{"lr_warmup_iters", &lr_warmup_iters, "iterations of linear learning rate warmup from 0"}.at_least(0),
+      Field{"lr_decay_iters", &lr_decay_iters, "iteration at which the learning rate reaches min_lr (0: train_iters)"}
           .at_least(0),
-      Field{"decay_norms_and_biases", &decay_norms_and_biases,
-            "all parameters decay alike, as with PyTorch's optimizers"},
-      Field{"adam_beta1", &adam_beta1, "decay of the mean of gradients"}.between(0, 1),
-      Field{"adam_beta2", &adam_beta2, "decay of the mean of squared gradients"}.between(0, 1),
-      Field{"adam_eps", &adam_eps, "added to the root of the latter"}.above(0),
-      Field{"sgd_momentum", &sgd_momentum, "decay of the sum of gradients"}.between(0, 1),
-      Field{"clip_grad", &clip_grad, "the largest norm of all gradients; 0: no limit"}.at_least(0),
+      Field{"weight_decay", &weight_decay,
+            "weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
+          .at_least(0),
+      Field{"decay_norms_and_biases", &decay_norms_and_biases, "apply weight decay to norms and biases too"},
+      Field{"adam_beta1", &adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
+      Field{"adam_beta2", &adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
+      Field{"adam_eps", &adam_eps, "epsilon added to Adam's denominator"}.above(0),
+      Field{"sgd_momentum", &sgd_momentum, "momentum of SGD"}.between(0, 1),
+      Field{"clip_grad", &clip_grad, "clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
+      std::move(tables),
   };
 }
 
-void OptimizerConfig::validate() const {
+void OptimizerSettings::validate() const {
   require<ConfigError>(min_lr <= lr, "min_lr = ", min_lr, " is above lr = ", lr, "; lower min_lr");
   const auto below_one = [](const char* key, double value) {
     require<ConfigError>(value < 1, key, " = ", value, " would never forget a gradient; take a value below 1, as 0.9");
@@ -34,9 +41,14 @@ void OptimizerConfig::validate() const {
   below_one("adam_beta1", adam_beta1);
   below_one("adam_beta2", adam_beta2);
   below_one("sgd_momentum", sgd_momentum);
+}
+
+void OptimizerConfig::validate() const {
+  OptimizerSettings::validate();
   require<ConfigError>(lr_decay_iters == 0 || lr_decay_style == "constant" || lr_decay_iters > lr_warmup_iters,
                        "lr_decay_iters = ", lr_decay_iters, " must be more than lr_warmup_iters = ", lr_warmup_iters,
                        ", or 0 for train_iters");
+  const ParamGroups checked(*this);
 }
 
 }  // namespace witan

@@ -1,59 +1,51 @@
 #include "witan/optim/optimizer.h"
 
+#include <array>
+
 #include "witan/optim/adamw.h"
 #include "witan/optim/sgd.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
+namespace {
 
-Optimizer::Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
-                     const std::vector<std::string>& prefixes) {
-  for (const Owned& part : owned) {
-    const int64_t held = part.parameter->elements();
-    require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
-                        "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
-                        part.first + part.elements, "): this rank holds ", part.parameter->shape());
-    Shard& shard = shards_.emplace_back();
-    shard.owned = part;
-    const bool decays = part.parameter->spec().weight_decay || config.decay_norms_and_biases;
-    shard.weight_decay = decays ? config.weight_decay : 0;
-    const Tensor value = shard.value();
-    const DType dtype = accumulator(value.dtype());
-    if (value.dtype() == DType::bf16)  // a master begins as the value that was drawn
-      shard.remainder = stream.zeros(value.shape(), kRemainder, MemoryTag::optimizer);
-    for (const std::string& prefix : prefixes)
-      shard.state.emplace_back(prefix, stream.zeros(value.shape(), dtype, MemoryTag::optimizer));
+// One optimizer for each parameter group, over shards that no two of them share.
+class GroupedOptimizer final : public Optimizer {
+ public:
+  explicit GroupedOptimizer(std::vector<std::unique_ptr<Optimizer>> optimizers) : optimizers_(std::move(optimizers)) {}
+
+  void update(Stream& stream, const StepState& step) override {
+    for (const auto& optimizer : optimizers_) optimizer->update(stream, step);
   }
-}
-
-void Optimizer::update(Stream& stream, const StepState& step) {
-  update_shards(stream, step.tensor());
-}
-
-void Optimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
-  for (const Shard& shard : shards_) {
-    const Parameter& parameter = *shard.owned.parameter;
-    const int64_t first = shard.owned.first;
-    const auto regions = parameter.region().slice(first, first + shard.owned.elements);
-    const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
-      int64_t begin = 0;
-      for (const Region& region : regions) {
-        const auto piece = [&](const Tensor& whole) { return whole.narrow(0, begin, region.elements()); };
-        visitor({prefix + "/" + parameter.name(), piece(tensor), parameter.spec(), region,
-                 remainder.defined() ? piece(remainder) : Tensor()});
-        begin += region.elements();
-      }
-    };
-    if (shard.remainder.defined()) show("master", shard.value(), shard.remainder);
-    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor, {});
+  void visit(const std::function<void(const OptimizerTensor&)>& visitor) const override {
+    for (const auto& optimizer : optimizers_) optimizer->visit(visitor);
   }
+
+ private:
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
+};
+
+}  // namespace
+
+const OptimizerTraits& optimizer_traits(const std::string& name) {
+  static constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits};
+  for (const OptimizerTraits* traits : kAll)
+    if (name == traits->name) return *traits;
+  throw ConfigError(cat("optimizer = ", name, ": must be adam or sgd"));
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned) {
   config.validate();
-  if (config.optimizer == "adam") return std::make_unique<AdamW>(config, stream, std::move(owned));
-  require<ConfigError>(config.optimizer == "sgd", "optimizer = ", config.optimizer, ": must be adam or sgd");
-  return std::make_unique<Sgd>(config, stream, std::move(owned));
+  const ParamGroups groups(config);
+  std::vector<std::vector<Owned>> by_group(groups.size());
+  for (const Owned& shard : owned) by_group[groups.index_of(shard.parameter->spec())].push_back(shard);
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const ParamGroup& group = groups.all()[i];
+    if (groups.size() > 1 && by_group[i].empty()) continue;
+    optimizers.push_back(optimizer_traits(group.settings.optimizer).make(group, i, stream, std::move(by_group[i])));
+  }
+  if (groups.size() == 1) return std::move(optimizers.front());
+  return std::make_unique<GroupedOptimizer>(std::move(optimizers));
 }
 
 }  // namespace witan

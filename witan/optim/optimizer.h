@@ -1,4 +1,4 @@
-// Optimizers update the shards they are handed (by parallel/sharding/ownership) and never communicate.
+// Optimizers update the shards they are handed (by parallel/sharding/ownership).
 #pragma once
 
 #include <functional>
@@ -7,16 +7,22 @@
 #include <vector>
 
 #include "witan/nn/parameter.h"
-#include "witan/optim/config.h"
+#include "witan/optim/param_groups.h"
 #include "witan/optim/step_state.h"
 
 namespace witan {
 
+class Group;
+
 // A shard whose update is this rank's business: elements [first, first + elements) of the flat local part of a
-// parameter. Algorithms that need whole matrices are given whole parameters.
+// parameter. An optimizer of whole matrices (ShardBy::matrices) is given whole parameters, and whole experts of a
+// stack.
 struct Owned {
   Parameter* parameter;
   int64_t first, elements;
+  // Of a matrix that tensor-parallel ranks shard (ParameterSpec::cut): the ranks that update its other pieces, all of
+  // which own them in the same order, so that they may communicate over it. Null where the matrix is whole here.
+  Group* pieces = nullptr;
 };
 
 // A piece of optimizer state as checkpoints see it: a part of a global tensor of the parameter's shape.
@@ -30,44 +36,33 @@ struct OptimizerTensor {
 
 class Optimizer {
  public:
+  Optimizer() = default;
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
   // One update of every shard from its parameter's gradient, which must be bound and written. Nothing changes when the
   // step is skipped.
-  void update(Stream& stream, const StepState& step);
+  virtual void update(Stream& stream, const StepState& step) = 0;
 
   // Everything but the values that a resumed run needs, in a fixed order: of each shard the float32 master
   // ("master/NAME", of bfloat16 values alone), then the algorithm's own state.
-  void visit(const std::function<void(const OptimizerTensor&)>& visitor) const;
-
- protected:
-  // A shard's tensors, all of them flat.
-  struct Shard {
-    Owned owned;
-    Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
-    std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
-
-    Tensor value() const { return owned.parameter->kept_value(owned.first, owned.elements); }
-    Tensor gradient() const { return owned.parameter->kept_gradient(owned.first, owned.elements); }
-    double weight_decay = 0;
-  };
-
-  const std::vector<Shard>& shards() const { return shards_; }
-
-  // State starts as zeros, a tensor per prefix and shard. Throws ShapeError for elements that a parameter does not
-  // have.
-  Optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned,
-            const std::vector<std::string>& prefixes);
-
- private:
-  virtual void update_shards(Stream& stream, const Tensor& step) = 0;
-
-  std::vector<Shard> shards_;
+  virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
 };
 
-// The one that config.optimizer names.
+// What an optimizer of this name is, before there is one: planning and sharding ask.
+struct OptimizerTraits {
+  const char* name;
+  ShardBy needs;
+  // Prefixes of the tensors that it keeps of each parameter, of its shape and accumulator dtype: "adam.m".
+  std::vector<std::string> (*state)(const OptimizerSettings& settings);
+  // What updating a matrix takes, in bytes that a float32 update reads and writes: owners are balanced by it.
+  double (*cost)(const OptimizerSettings& settings, int64_t rows, int64_t columns);
+  std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
+};
+const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
+
+// The one that config.optimizer names, or with parameter groups one for each group that owns something here.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
 
 }  // namespace witan

@@ -1,18 +1,21 @@
 // Stochastic gradient descent with momentum. The formula is in kernels/optimizer.h.
 #pragma once
 
-#include "witan/optim/optimizer.h"
+#include "witan/optim/group_optimizer.h"
 
 namespace witan {
 
-class Sgd final : public Optimizer {
+class Sgd final : public GroupOptimizer {
  public:
-  Sgd(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
+  static const OptimizerTraits kTraits;
+
+  Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
+      : GroupOptimizer(group, index, stream, std::move(owned)), momentum_(group.settings.sgd_momentum) {}
 
  private:
-  void update_shards(Stream& stream, const Tensor& step) override;
+  void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
 
-  kernels::SgdArgs args_;
+  double momentum_;
 };
 
 }  // namespace witan

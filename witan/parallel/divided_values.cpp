@@ -22,7 +22,7 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
     const bool here = parameter.spec().dtype == dtype;
-    const int64_t at = here && parameter.beside() ? end : (end + grid - 1) / grid * grid;
+    const int64_t at = here && parameter.spec().beside ? end : (end + grid - 1) / grid * grid;
     while (plan.begins[begins.size()] < close + parameter.elements())
       begins.push_back(here ? at + plan.begins[begins.size()] - close : at);
     if (here) {
@@ -41,7 +41,8 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
 DividedValues::DividedValues(Stream& stream, Module& model, const Groups& groups, const Options& options)
     : stream_(stream), reshard_after_forward_(options.reshard_after_forward), parameters_(model.parameters()) {
   const std::vector<std::vector<size_t>> units = plan_units(parameters_);
-  const std::vector<BucketPlan> plans = plan_gradients(parameters_, groups.layout());
+  const std::vector<BucketPlan> plans =
+      plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy);
   for (const std::vector<size_t>& members : units) {
     const Parameter& first = *parameters_[members.front()];
     Unit& unit = units_.emplace_back(Unit{first.name().starts_with(kBlocks), first.spec().chunk});

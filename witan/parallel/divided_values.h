@@ -27,6 +27,7 @@ class DividedValues {
     uint64_t seed = 0;
     bool torch = false;                        // initial values are PyTorch's, which are drawn
     std::vector<const Parameter*> drawn = {};  // for all of these in turn: the stages' of a pipeline; none: the model's
+    OwnershipPolicy policy = {};
   };
   // Gives the model's parameters, which have none, the values that they begin with, and listens to the model and its
   // blocks until it is destroyed. The model, whose path is empty, stream and groups must outlive it.

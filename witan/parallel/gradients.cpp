@@ -37,7 +37,7 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
     : stream_(stream), options_(options) {
   constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
   if (stream.plans_for_cuda() && groups.world().size() > 1) side_ = std::make_unique<Stream>(stream, kSideScratch);
-  for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements))
+  for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements, options.policy))
     buckets_.push_back(make_bucket(plan, parameters, groups));
   for (Bucket& bucket : buckets_) {
     divided_ = divided_ || bucket.divided();
@@ -62,7 +62,7 @@ GradientBuckets::~GradientBuckets() {
 GradientBuckets::Bucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
                                                      const Groups& groups) const {
   Bucket bucket;
-  bucket.first_parameter = plan.parameters.front();
+  bucket.first_parameter = plan.first();
   for (const size_t i : plan.parameters) bucket.parameters.push_back(parameters[i]);
   bucket.group = &groups.over(plan.axes);
   const Axes owners = groups.layout().owner_axes(plan.experts);

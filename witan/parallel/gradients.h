@@ -41,6 +41,7 @@ struct GradientOptions {
   int64_t micro_batches = 1;  // of this rank in a step
   bool overlap = true;        // buckets are reduced during the last backward, not after it
   int64_t bucket_elements = BucketPlan::kElements;
+  OwnershipPolicy policy = {};
 };
 
 class GradientBuckets {
@@ -66,7 +67,7 @@ class GradientBuckets {
   double reduction_seconds() const { return reduction_s_; }
 
   struct Bucket {
-    std::vector<Parameter*> parameters;  // in the order of the buffer, which is the model's
+    std::vector<Parameter*> parameters;  // in the order of the buffer
     size_t first_parameter = 0;          // the least index in the model of any of them
     Group* group = nullptr;              // all ranks that find summands of its gradients; of which,
     Group* shards = nullptr;    // where several own parts of it, these do, and get the sums of their own part alone,

@@ -27,7 +27,7 @@ void StateCheck::check_value(Stream& stream, const Parameter& parameter, const s
 }
 
 void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned) const {
-  for (const auto& [parameter, first, elements] : owned)
+  for (const auto& [parameter, first, elements, pieces] : owned)
     check_identical(stream, parameter->spec(), parameter->kept_gradient(first, elements), Among::owners_of_it,
                     "reduction: the gradient of " + parameter->name());
 }

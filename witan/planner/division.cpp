@@ -75,7 +75,8 @@ std::vector<HeldParameter> held_parameters(const RunConfig& config, const Layout
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
-  const Ownership ownership(model.parameters(), layout, kRank);
+  const Ownership ownership(model.parameters(), layout, kRank, BucketPlan::kElements,
+                            OwnershipPolicy(config.optimizer));
   std::vector<HeldParameter> all;
   for (size_t i = 0; i < ownership.parameters().size(); ++i) {
     const Parameter& parameter = *ownership.parameters()[i];

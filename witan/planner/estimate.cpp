@@ -1,8 +1,10 @@
 #include "witan/planner/estimate.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "witan/model/counts.h"
+#include "witan/optim/optimizer.h"
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
@@ -31,7 +33,7 @@ class Estimator {
   RankPlan rank() const {
     RankPlan plan;
     plan.step["kernels"] = {{"products", {flops(), 0}}, {"elementwise", {0, moved()}}};
-    plan.step["optimizer"] = {{"update", {0, 26 * (owned(false) + owned(true))}}};
+    plan.step["optimizer"] = {{"update", {0, update_bytes() * (owned(false) + owned(true))}}};
     add_model_exchanges(plan.sent);
     for (const bool experts : {false, true}) add_state_exchanges(plan.sent, experts);
     return plan;
@@ -40,10 +42,9 @@ class Estimator {
   double state_bytes() const {
     const Sharding sharding = parallel_.sharding();
     const double gradient = static_cast<double>(size_of(config_.gradient_dtype()));
-    const double moments = config_.optimizer.optimizer == "sgd" ? 0 : 8 + (value_ == 2 ? 2 : 0);
     double sum = 0;
     for (const bool experts : {false, true}) {
-      sum += moments * owned(experts);
+      sum += optimizer_bytes() * owned(experts);
       sum += gradient * (sharding >= Sharding::gradients ? owned(experts) : held(experts));
       sum += value_ * (sharding >= Sharding::parameters ? owned(experts) : held(experts));
     }
@@ -73,6 +74,20 @@ class Estimator {
   double head_dim() const { return static_cast<double>(model_.attention.head_dim(model_.hidden_size)); }
   double query_width() const { return head_dim() * static_cast<double>(model_.attention.num_attention_heads); }
   double key_width() const { return head_dim() * static_cast<double>(model_.attention.num_query_groups); }
+
+  // What the optimizer keeps of an element beside its value: its state, and the lower half of a bfloat16 value's
+  // master. Of parameter groups those of the lightest: no rank needs less.
+  double optimizer_bytes() const {
+    size_t tensors = SIZE_MAX;
+    for (const ParamGroup& group : ParamGroups(config_.optimizer).all())
+      tensors = std::min(tensors, optimizer_traits(group.settings.optimizer).state(group.settings).size());
+    const DType dtype = config_.model.compute_dtype();
+    return static_cast<double>(tensors * static_cast<size_t>(size_of(accumulator(dtype)))) + (value_ == 2 ? 2 : 0);
+  }
+  // That its update of an element reads and writes.
+  double update_bytes() const {
+    return static_cast<double>(size_of(config_.gradient_dtype())) + 2 * (value_ + optimizer_bytes());
+  }
 
   // Parameters of a rank, and those that it owns, on average over the stages.
   double held(bool experts) const {

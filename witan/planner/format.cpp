@@ -32,6 +32,13 @@ std::map<std::string, Cost> parts_of(const RankPlan& rank) {
   return parts;
 }
 
+std::string param_groups_section(const Plan& plan) {
+  if (plan.param_groups.empty()) return "";
+  std::string text = "\nParameter groups of the optimizer\n";
+  for (const std::string& line : format_param_groups(plan.param_groups)) text += cat("  ", line, "\n");
+  return text;
+}
+
 std::string flops_section(const Plan& plan) {
   std::map<std::string, Cost> parts;
   for (const RankPlan& rank : plan.ranks)
@@ -232,8 +239,8 @@ std::string format_memory(const Plan& plan, int64_t usable) {
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
-  return counts_section(plan) + flops_section(plan) + format_memory(plan, usable) + pools_note(plan) +
-         disk_section(plan) + pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
+  return counts_section(plan) + param_groups_section(plan) + flops_section(plan) + format_memory(plan, usable) +
+         pools_note(plan) + disk_section(plan) + pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
          (timing ? time_section(plan, *timing)
           : plan.on_gpu
               ? "\nNo time is predicted: that needs ceilings measured on the GPUs, and this machine has fewer of them\n"
@@ -245,6 +252,15 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["tokens_per_step"] = plan.tokens_per_step;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
   if (plan.assumed_vocabulary) json["assumed_vocabulary"] = *plan.assumed_vocabulary;
+  for (const ParamGroupUse& group : plan.param_groups)
+    json["param_groups"].push_back({{"group", group.label},
+                                    {"parameters", group.parameters},
+                                    {"tensors", group.tensors},
+                                    {"optimizer", group.optimizer},
+                                    {"lr", group.lr},
+                                    {"min_lr", group.min_lr},
+                                    {"weight_decay", group.weight_decay},
+                                    {"shard_by", group.shard_by}});
   json["step_flops"] = plan.step_flops;
   json["bubble"] = plan.bubble;
   for (const RankPlan& rank : plan.ranks) {

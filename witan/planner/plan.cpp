@@ -147,6 +147,7 @@ Plan plan_outline(const RunConfig& config) {
 Plan make_plan(const RunConfig& config, const PlanOptions& options) {
   Plan plan = plan_outline(config);
   plan.spread = options.spread;
+  plan.param_groups = use_of_param_groups(config);
   const Layout layout = layout_of(config);
   plan.ranks = plan_ranks(config, layout, options);
   if (options.ranks != PlanOptions::Ranks::by_class) plan.ranks = each_rank(plan.ranks, layout.world_size());

@@ -9,6 +9,7 @@
 
 #include "witan/model/counts.h"
 #include "witan/planner/meta_rank.h"
+#include "witan/planner/param_group_use.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/trainer.h"
 
@@ -29,17 +30,18 @@ struct RankPlan {
 
 struct Plan {
   ParameterCounts counts;
-  std::vector<RankPlan> ranks;    // of each rank, or of one for each class of ranks that are alike
-  int64_t reserve_bytes = 0;      // of the process, outside the arenas (planner/reserve.h)
-  bool spread = false;            // over hosts, which are not known: what may run out is a rank's memory
-  bool on_gpu = false;            // arenas are GPUs' memory, a GPU for each rank
-  int64_t gpu_reserve_bytes = 0;  // of each GPU, outside its arena
-  bool processes = false;         // ranks are processes
-  bool exchanges_rows = false;    // experts are divided
-  bool peers = true;              // GPUs write rows of experts into each other's memory; else NCCL carries them
-  int64_t checkpoint_bytes = 0;   // of disk (planner/disk.h)
-  double disk_bytes = 0;          // of all checkpoints that stand there at once
-  double step_flops = 0;          // of one step, all ranks
+  std::vector<ParamGroupUse> param_groups;  // of the optimizer; empty: one set of settings for all parameters
+  std::vector<RankPlan> ranks;              // of each rank, or of one for each class of ranks that are alike
+  int64_t reserve_bytes = 0;                // of the process, outside the arenas (planner/reserve.h)
+  bool spread = false;                      // over hosts, which are not known: what may run out is a rank's memory
+  bool on_gpu = false;                      // arenas are GPUs' memory, a GPU for each rank
+  int64_t gpu_reserve_bytes = 0;            // of each GPU, outside its arena
+  bool processes = false;                   // ranks are processes
+  bool exchanges_rows = false;              // experts are divided
+  bool peers = true;             // GPUs write rows of experts into each other's memory; else NCCL carries them
+  int64_t checkpoint_bytes = 0;  // of disk (planner/disk.h)
+  double disk_bytes = 0;         // of all checkpoints that stand there at once
+  double step_flops = 0;         // of one step, all ranks
   int64_t tokens_per_step = 0;
   std::vector<StageLayers> stages;  // of the pipeline
   int64_t micro_batches = 0;        // of a rank in a step
@@ -70,10 +72,11 @@ struct PlanOptions {
   bool spread = false;  // Plan::spread
 };
 
-// The config must be resolved and valid.
+// The config must be resolved and valid. Throws ConfigError for a parameter group that takes no parameters.
 Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
 
-// All of a plan that is known without running a step: everything but ranks, step_flops, peers and what options ask for.
+// All of a plan that is known without running a step: everything but parameter groups, ranks, step_flops, peers and
+// what options ask for.
 Plan plan_outline(const RunConfig& config);
 
 // What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.

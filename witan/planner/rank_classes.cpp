@@ -7,6 +7,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/model/transformer.h"
+#include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/ownership.h"
 #include "witan/parallel/stages.h"
@@ -26,7 +27,8 @@ class Held {
         groups_(make_meta_groups(layout, rank)),
         model_(stream_, config.model, 0, groups_.model_axes(config.parallel),
                Stages(config.parallel.stage_split(config.model.num_layers)).held_by(groups_.of(Axis::pipeline).rank())),
-        ownership_(model_.parameters(), layout, rank),
+        groups_of_parameters_(config.optimizer),
+        ownership_(model_.parameters(), layout, rank, BucketPlan::kElements, OwnershipPolicy(config.optimizer)),
         names_owned_(layout.sharding() >= Sharding::gradients || config.train.check_states) {
     for (const Parameter* parameter : ownership_.parameters()) {
       for (int dim = 0; dim < parameter->shape().dims(); ++dim) shapes_.push_back(parameter->shape()[dim]);
@@ -48,15 +50,21 @@ class Held {
       const bool named = names_owned_ || spec.tied;
       const int64_t piece = spec.expert ? parameter.elements() / parameter.shape()[0] : parameter.elements();
       key.insert(key.end(), {named ? static_cast<int64_t>(i) : -1, elements, spec.expert ? first % piece : 0,
-                             static_cast<int64_t>(spec.dtype), spec.copy});
+                             static_cast<int64_t>(spec.dtype), spec.copy,
+                             static_cast<int64_t>(groups_of_parameters_.index_of(spec))});
     }
     return key;
   }
 
+  // With the optimizer's state of them.
   int64_t owned_elements(int dense, int expert) const {
     int64_t sum = 0;
-    for (size_t i = 0; i < ownership_.parameters().size(); ++i)
-      sum += ownership_.range(i, ownership_.parameters()[i]->spec().expert ? expert : dense).elements;
+    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
+      const ParameterSpec& spec = ownership_.parameters()[i]->spec();
+      const OptimizerSettings& settings = groups_of_parameters_.of(spec).settings;
+      const auto state = static_cast<int64_t>(optimizer_traits(settings.optimizer).state(settings).size());
+      sum += (1 + state) * ownership_.range(i, spec.expert ? expert : dense).elements;
+    }
     return sum;
   }
 
@@ -65,6 +73,7 @@ class Held {
   Stream stream_;
   const Groups groups_;
   const Transformer model_;
+  const ParamGroups groups_of_parameters_;
   const Ownership ownership_;
   bool names_owned_;  // it matters which parameters are owned, not only how much of how many
   Key shapes_;

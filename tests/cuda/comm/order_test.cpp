@@ -22,7 +22,7 @@ class OrderOnGpu : public testing::CudaTest {
 TEST_F(OrderOnGpu, AStepsValuesComeAfterTheirZeros) {
   be_late();
   StepState step(gpu());
-  step.set(1e-3, 7, 5);
+  step.set({1e-3}, 7, 5);
   const std::vector<double> found = testing::values(to_host(step.tensor()));
   EXPECT_EQ(found[kernels::step_value::learning_rate], 1e-3);
   EXPECT_EQ(found[kernels::step_value::iteration], 7);

@@ -133,7 +133,7 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
       GradientBuckets buckets(rank.stream, model.parameters, groups, {.bucket_elements = 200'000});
       for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, rank.rank);
       buckets.finish_step();
-      for (const auto& [parameter, first, elements] : ownership.owned())
+      for (const auto& [parameter, first, elements, pieces] : ownership.owned())
         for (int64_t i = first; i < first + elements; i += 997) {
           double sum = 0;
           for (const int peer :
@@ -142,7 +142,7 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
           ASSERT_NEAR(parameter->gradient().data<float>()[i], sum, 1e-5) << parameter->name() << " " << i;
         }
       for (Parameter* parameter : model.parameters) std::ranges::fill(parameter->value().span<float>(), -1.0f);
-      for (const auto& [parameter, first, elements] : ownership.owned())
+      for (const auto& [parameter, first, elements, pieces] : ownership.owned())
         for (int64_t i = first; i < first + elements; ++i)
           parameter->value().data<float>()[i] = static_cast<float>(parameter->region().global(i));
       OwnedValues others(rank.stream, ownership, groups);

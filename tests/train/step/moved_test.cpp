@@ -169,5 +169,23 @@ TEST(Moved, DividedValuesToo) {
   }
 }
 
+// Groups of several optimizers, some of whose matrices ranks own whole: names of state do not depend on groups' layout.
+TEST(Moved, ParameterGroupsToo) {
+  constexpr const char* kFsdp = "optim_grads_params";
+  RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
+  config.model.num_layers = 2;
+  set_field(
+      config.fields(), "optimizer_groups",
+      R"([{kind = "experts,head", optimizer = "sgd", shard_by = "matrices"}, {kind = "matrices", shard_by = "matrices"},
+                {kind = "norms", optimizer = "sgd"}])",
+      "test");
+  const std::vector<LaidOut> layouts = {{},
+                                        {"shard=2"},
+                                        {"shard=4,expert=2", kFsdp},
+                                        {"shard=2,pipeline=2", kFsdp},
+                                        {"shard=2,tensor=2,expert=2,expert_tensor=1", kFsdp}};
+  for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
+}
+
 }  // namespace
 }  // namespace witan

@@ -50,7 +50,6 @@ MegatronSection megatron_training_flags() {
 
 MegatronSection megatron_learning_rate_flags() {
   const std::string wsd = "the schedules are constant, linear and cosine";
-  const std::string one = "all parameters have one learning rate; leave it out";
   return {"Learning rate",
           {
               same("--lr"),
@@ -69,8 +68,10 @@ MegatronSection megatron_learning_rate_flags() {
               refused("--lr-wsd-decay-style", wsd, Takes::one),
               refused("--lr-wsd-decay-iters", wsd, Takes::one),
               refused("--lr-wsd-decay-samples", wsd, Takes::one),
-              refused("--decoupled-lr", one, Takes::one),
-              refused("--decoupled-min-lr", one, Takes::one),
+              ruled("--decoupled-lr", Takes::one, rules::decoupled_lr,
+                    "`optimizer_groups`: a group of the token embedding and the head with this `lr`"),
+              ruled("--decoupled-min-lr", Takes::one, rules::decoupled_min_lr,
+                    "`min_lr` of the group that `--decoupled-lr` makes; refused without it"),
               harmless("--override-opt-param-scheduler", "flags override the run on disk, and changes are reported"),
               same_truth("--use-checkpoint-opt-param-scheduler"),
           }};

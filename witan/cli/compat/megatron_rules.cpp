@@ -258,6 +258,26 @@ void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("lr_warmup_iters", fmt::format("{:.0f}", whole), given);
 }
 
+// Of the token embedding and the output layer; positions keep --lr, as with Megatron-LM.
+void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
+  if (settings.has("--optimizer-groups"))
+    given.refuse(
+        "--optimizer-groups says how groups learn: give lr in a group with match = \"embedding.weight,head.weight\" "
+        "there");
+  const auto rate = [&](const std::string& text) {
+    const auto value = number<double>(text);
+    if (!value || !(*value >= 0)) given.refuse("must be a number from 0 on");
+    return fmt::format("{}", *value);
+  };
+  std::string group = "match = \"embedding.weight,head.weight\", lr = " + rate(given.value());
+  if (const std::string* least = settings.value_of("--decoupled-min-lr")) group += ", min_lr = " + rate(*least);
+  settings.set("optimizer_groups", "[{" + group + "}]", given);
+}
+
+void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr beside it");
+}
+
 void data_path(const GivenFlag& given, MegatronSettings& settings) {
   const bool weighted = given.values.size() == 2 && number<double>(given.values.front()).has_value();
   if (given.values.size() != 1 && !weighted)

@@ -59,6 +59,8 @@ void train_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings);
+void decoupled_lr(const GivenFlag& given, MegatronSettings& settings);
+void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings);
 void data_path(const GivenFlag& given, MegatronSettings& settings);
 void split(const GivenFlag& given, MegatronSettings& settings);
 void tokenizer_type(const GivenFlag& given, MegatronSettings& settings);

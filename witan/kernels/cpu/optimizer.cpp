@@ -58,7 +58,7 @@ struct AdamWScalars {
         unbias_m(A(1 / (1 - std::pow(args.beta1, step[step_value::update])))),
         unbias_v(A(1 / (1 - std::pow(args.beta2, step[step_value::update])))),
         eps(A(args.eps)),
-        lr(A(step[step_value::learning_rate])),
+        lr(A(step[args.rate])),
         decay(A(args.weight_decay)) {}
 };
 
@@ -111,7 +111,7 @@ void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const Adam
 void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor&, const Tensor& step,
                const AdamWArgs& args) {
   for (const AdamWItem& item : items)
-    cpu::adamw(stream, item.tensors, step, {args.beta1, args.beta2, args.eps, item.weight_decay});
+    cpu::adamw(stream, item.tensors, step, {args.beta1, args.beta2, args.eps, item.weight_decay, args.rate});
 }
 
 void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
@@ -119,7 +119,7 @@ void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs&
   if (now[step_value::skip] != 0) return;
   dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
     using A = Accumulator<T>;
-    const SgdScalars<A> scalars{A(now[step_value::gradient_scale]), A(args.momentum), A(now[step_value::learning_rate]),
+    const SgdScalars<A> scalars{A(now[step_value::gradient_scale]), A(args.momentum), A(now[args.rate]),
                                 A(args.weight_decay)};
     stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
       const auto update = t.momentum.defined() ? &sgd_range<true, T, G, A> : &sgd_range<false, T, G, A>;

@@ -43,25 +43,50 @@ void cut_at_chunks(BucketPlan& plan, const std::vector<const Parameter*>& parame
   plan.most.push_back(most);
 }
 
-// Parameters of one kind that are reduced over the same axes, at the same time.
+// Of a buffer that holds these parameters one after the other, in the order of their owners.
+void cut_at_matrices(BucketPlan& plan, const std::vector<Parameter*>& parameters,
+                     const std::vector<std::vector<int>>& matrix_owners, int owners) {
+  int64_t at = 0, most_at = 0;
+  const auto end_before = [&](int owner) {
+    while (static_cast<int>(plan.begins.size()) <= owner) {
+      plan.begins.push_back(at);
+      plan.most.push_back(most_at);
+    }
+  };
+  for (const size_t i : plan.parameters) {
+    const auto matrices = static_cast<int64_t>(matrix_owners[i].size());
+    for (const int owner : matrix_owners[i]) {
+      end_before(owner);
+      at += parameters[i]->elements() / matrices;
+      most_at += parameters[i]->most_elements() / matrices;
+    }
+  }
+  end_before(owners);
+}
+
+// Parameters of one kind that are reduced over the same axes, at the same time, and divided alike.
 struct Family {
   bool experts;
   Axes axes;
-  int chunk;  // of layers
-  bool tied;  // BucketPlan's
+  int chunk;         // of layers
+  bool tied;         // BucketPlan's
+  bool by_matrices;  // else by elements
   std::vector<size_t> parameters = {};
   std::vector<int64_t> elements = {};
 
   bool is_like(const Family& other) const {
-    return experts == other.experts && axes == other.axes && chunk == other.chunk && tied == other.tied;
+    return experts == other.experts && axes == other.axes && chunk == other.chunk && tied == other.tied &&
+           by_matrices == other.by_matrices;
   }
 };
 
-std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const Layout& layout) {
+std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                const std::vector<std::vector<int>>& matrix_owners) {
   std::vector<Family> families;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters[i]->spec();
-    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk, spec.tied && layout.sums_heads_apart()};
+    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk, spec.tied && layout.sums_heads_apart(),
+                       !matrix_owners[i].empty()};
     auto family = std::ranges::find_if(families, [&](const Family& one) { return one.is_like(alike); });
     if (family == families.end()) family = families.insert(family, alike);
     family->parameters.push_back(i);
@@ -102,6 +127,10 @@ namespace {
 std::vector<std::vector<size_t>> members_of(const Family& family, const std::vector<Parameter*>& parameters,
                                             const Layout& layout, int64_t bucket_elements) {
   std::vector<std::vector<size_t>> members;
+  if (family.experts && family.by_matrices) {
+    for (const size_t stack : family.parameters) members.push_back({stack});
+    return members;
+  }
   if (layout.sharding() >= Sharding::gradients) {
     for (const std::vector<size_t>& unit : plan_units(parameters)) {
       std::vector<size_t> both;
@@ -120,25 +149,36 @@ std::vector<std::vector<size_t>> members_of(const Family& family, const std::vec
 }  // namespace
 
 std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
-                                       int64_t bucket_elements) {
+                                       int64_t bucket_elements, const OwnershipPolicy& policy) {
+  const std::vector<std::vector<int>> owners = matrix_owners(parameters, layout, policy);
   std::vector<BucketPlan> plans;
-  for (const Family& family : families_of(parameters, layout)) {
+  for (const Family& family : families_of(parameters, layout, owners)) {
     for (const std::vector<size_t>& members : members_of(family, parameters, layout, bucket_elements)) {
       BucketPlan& plan = plans.emplace_back();
       plan.experts = family.experts;
       plan.axes = family.axes;
       plan.tied = family.tied;
       plan.parameters = members;
+      if (family.by_matrices) {
+        std::ranges::stable_sort(plan.parameters, {}, [&](size_t i) { return owners[i].front(); });
+        cut_at_matrices(plan, parameters, owners, layout.owners(family.experts));
+        continue;
+      }
       std::vector<const Parameter*> held;
       for (const size_t member : members) held.push_back(parameters[member]);
       cut_at_chunks(plan, held, layout.owners(family.experts));
     }
   }
-  std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.parameters.front(); });
+  std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.first(); });
   return plans;
 }
 
-Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& layout, int rank, int64_t bucket_elements)
+size_t BucketPlan::first() const {
+  return std::ranges::min(parameters);
+}
+
+Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& layout, int rank, int64_t bucket_elements,
+                     const OwnershipPolicy& policy)
     : parameters_(parameters),
       dense_owners_(layout.owners(false)),
       dense_owner_(layout.owner(false, rank)),
@@ -156,7 +196,7 @@ Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& la
     }
     return of_owners;
   };
-  for (const BucketPlan& plan : plan_gradients(parameters, layout, bucket_elements)) {
+  for (const BucketPlan& plan : plan_gradients(parameters, layout, bucket_elements, policy)) {
     int64_t begin = 0, most_begin = 0;
     for (const size_t i : plan.parameters) {
       const int64_t elements = parameters[i]->elements(), most = parameters[i]->most_elements();
@@ -168,11 +208,16 @@ Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& la
   }
 }
 
-std::vector<Owned> Ownership::owned() const {
+std::vector<Owned> Ownership::owned(const Groups* groups) const {
   std::vector<Owned> owned;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Range mine = range(i, owner_of_rank(parameters_[i]->spec().expert));
-    if (mine.elements > 0) owned.push_back({parameters_[i], mine.first, mine.elements});
+    const ParameterSpec& spec = parameters_[i]->spec();
+    const Range mine = range(i, owner_of_rank(spec.expert));
+    if (mine.elements == 0) continue;
+    Owned& shard = owned.emplace_back(Owned{parameters_[i], mine.first, mine.elements});
+    if (groups == nullptr || !spec.cut.any()) continue;
+    Group& pieces = groups->of(spec.expert ? Axis::expert_tensor : Axis::tensor);
+    if (pieces.size() > 1) shard.pieces = &pieces;
   }
   return owned;
 }

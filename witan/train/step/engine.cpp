@@ -10,7 +10,6 @@
 #include "witan/base/threads.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
-#include "witan/optim/lr_schedule.h"
 #include "witan/parallel/sharding/ownership.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trail.h"
@@ -20,14 +19,16 @@ namespace witan {
 namespace {
 
 // What every stage of the pipeline has to sum: models of the others' layers on the meta device say it.
-std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups) {
+std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups,
+                                                  const OwnershipPolicy& policy) {
   if (stages.stages() == 1) return {};
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   std::vector<std::vector<NormRows>> rows;
   for (int stage = 0; stage < stages.stages(); ++stage) {
     const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
-    rows.push_back(norm_rows(Ownership(model.parameters(), groups.layout(), groups.rank()), groups.layout()));
+    rows.push_back(norm_rows(
+        Ownership(model.parameters(), groups.layout(), groups.rank(), BucketPlan::kElements, policy), groups.layout()));
   }
   return rows;
 }
@@ -49,19 +50,22 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
              stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
       buffers_(model_.buffers()),
+      param_groups_(config.optimizer),
+      policy_(config.optimizer),
       divided_values_(divide_values()),
-      ownership_(parameters_, groups.layout(), groups.rank()),
+      ownership_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
                   .summation = config.parallel.sums_in_tree(config.model.moe.num_experts) ? Summation::tree
                                                                                           : Summation::in_place,
                   .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
-                  .overlap = config.parallel.overlap_grad_reduce}),
+                  .overlap = config.parallel.overlap_grad_reduce,
+                  .policy = policy_}),
       buffer_sums_(stream, buffers_, groups),
       owned_values_(stream, ownership_, groups),
-      norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups)),
-      step_state_(stream),
-      optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned())),
+      norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups, policy_)),
+      step_state_(stream, param_groups_.size()),
+      optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned(&groups))),
       state_check_(parameters_, groups, buffers_),
       part_observers_(charge_parts(model_, stream)),
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
@@ -78,8 +82,11 @@ Engine::~Engine() {
 
 std::unique_ptr<DividedValues> Engine::divide_values() {
   if (!groups_.layout().divides_values()) return nullptr;
-  DividedValues::Options options{config_.parallel.reshard_after_forward, static_cast<uint64_t>(config_.train.seed),
-                                 config_.model.init_method == "torch"};
+  DividedValues::Options options{config_.parallel.reshard_after_forward,
+                                 static_cast<uint64_t>(config_.train.seed),
+                                 config_.model.init_method == "torch",
+                                 {},
+                                 policy_};
   if (!options.torch || stages_.stages() == 1)
     return std::make_unique<DividedValues>(stream_, model_, groups_, options);
   ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
@@ -97,10 +104,9 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
                         const std::function<bool()>& stop) {
   const TrailScope trail(stream_);
   trail->step = iteration;
-  const double learning = learning_rate(config_.optimizer, config_.train.train_iters, iteration);
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
-  step_state_.set(learning, iteration, updates + 1);
+  step_state_.set(param_groups_.learning_rates(config_.train.train_iters, iteration), iteration, updates + 1);
   inputs_->upload(stream_, own);
   times_ = {};
   if (recordable()) {
@@ -186,7 +192,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   const Tensor total = update();
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
-  report_->finish(stream_, groups_.world(), total, step_state_.tensor());
+  report_->finish(stream_, groups_.world(), total, step_state_.common());
 }
 
 void Engine::finish_gradients() {

@@ -33,10 +33,10 @@
 namespace witan {
 
 struct StepResult {
-  double loss = 0;          // cross entropy per target of the whole global batch, nats
-  double balance_loss = 0;  // mean over MoE blocks and micro-batches
-  double z_loss = 0;        // likewise
-  double learning_rate = 0;
+  double loss = 0;                                  // cross entropy per target of the whole global batch, nats
+  double balance_loss = 0;                          // mean over MoE blocks and micro-batches
+  double z_loss = 0;                                // likewise
+  double learning_rate = 0;                         // [optimizer]'s, which parameters of no group have
   double gradient_norm = 0;                         // before clipping
   double zero_gradients = 0;                        // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;                // after the update, where it was asked for
@@ -121,6 +121,8 @@ class Engine {
   Transformer model_;
   std::vector<Parameter*> parameters_;
   std::vector<Buffer*> buffers_;
+  ParamGroups param_groups_;
+  OwnershipPolicy policy_;
   std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
   Ownership ownership_;
   GradientBuckets gradients_;

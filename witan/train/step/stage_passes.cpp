@@ -51,7 +51,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
   ModelInput input = inputs_->input(micro_batch);
   input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
                        .repeatable = config_.parallel.deterministic};
-  input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.tensor(), first_ + micro_batch};
+  input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), first_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
   input.randomness.positions = positions_;
   return input;

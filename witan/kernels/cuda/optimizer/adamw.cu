@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 template <class T, class G>
 void launch(Stream& stream, const AdamWRow* table, const AdamWRow& only, int rows, int64_t chunks, const Tensor& step,
             const AdamWArgs& args) {
-  const Betas betas{args.beta1, args.beta2, args.eps};
+  const Betas betas{args.beta1, args.beta2, args.eps, args.rate};
   if constexpr (sizeof(T) <= sizeof(float) && sizeof(G) <= sizeof(float))
     if (is_hopper(stream)) return hopper_adamw<T, G>(stream, table, only, rows, chunks, ptr<double>(step), betas);
   adamw_kernel<T, G><<<blocks_for(stream, chunks, kBlocksPerSm), kThreads, 0, native(stream)>>>(

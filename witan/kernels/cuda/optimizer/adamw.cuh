@@ -11,6 +11,7 @@ namespace witan::kernels::cuda {
 
 struct Betas {
   double beta1, beta2, eps;
+  int64_t rate;  // where the step has the learning rate
 };
 
 template <class A>
@@ -29,7 +30,7 @@ __device__ Scalars<A> scalars_of(const double* step, const Betas& betas) {
           .unbias_m = A(1 / (1 - pow(betas.beta1, update))),
           .unbias_v = A(1 / (1 - pow(betas.beta2, update))),
           .eps = A(betas.eps),
-          .lr = A(step[step_value::learning_rate]),
+          .lr = A(step[betas.rate]),
           .decay = 0};
 }
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
   using A = Acc<T>;
   constexpr int N = kUnit<A>;
   if (step[step_value::skip] != 0) return;
-  const A scale = A(step[step_value::gradient_scale]), lr = A(step[step_value::learning_rate]);
+  const A scale = A(step[step_value::gradient_scale]), lr = A(step[args.rate]);
   const A beta = A(args.momentum), decay = A(args.weight_decay);
   const bool aligned =
       operands.weights.aligned() && unit_aligned<A>(operands.momentum) && unit_aligned<A>(operands.gradient);

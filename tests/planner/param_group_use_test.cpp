@@ -1,0 +1,71 @@
+#include "witan/planner/param_group_use.h"
+
+#include <gmock/gmock.h>
+
+#include "support/message_of.h"
+#include "train/run/run_support.h"
+#include "witan/base/error.h"
+#include "witan/model/counts.h"
+#include "witan/planner/format.h"
+
+namespace witan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+RunConfig with_groups(const std::string& groups) {
+  RunConfig config = testing::small_config();
+  set_field(config.fields(), "optimizer_groups", groups, "test");
+  config.validate();
+  return config;
+}
+
+std::string refusal(const std::string& groups) {
+  return test::message_of<ConfigError>([&] { make_plan(with_groups(groups)); });
+}
+
+TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
+  const RunConfig config = with_groups(R"([{kind = "routers", optimizer = "sgd", lr = 0.5},
+                                           {match = "layers.1.*", weight_decay = 0, shard_by = "matrices"},
+                                           {kind = "norms"}])");
+  const auto uses = use_of_param_groups(config);
+  std::vector<std::string> labels;
+  int64_t parameters = 0;
+  for (const ParamGroupUse& use : uses) {
+    labels.push_back(use.label);
+    parameters += use.parameters;
+  }
+  EXPECT_THAT(labels, ElementsAre("kind = routers", "match = layers.1.*", "kind = norms", "all others"));
+  EXPECT_EQ(parameters, count_parameters(config.model).exact);
+  EXPECT_EQ(uses[0].tensors, 2);
+  EXPECT_EQ(uses[0].parameters, 2 * config.model.moe.num_experts * 32);
+  EXPECT_EQ(uses[2].tensors, 3) << "two of layer 0 and the last; layer 1's are taken";
+  EXPECT_THAT(
+      format_plan(make_plan(config), 0, std::nullopt),
+      HasSubstr("Parameter groups of the optimizer\n  kind = routers          512 in 2 tensors: sgd, learning rate "
+                "0.5 to 0.0001, weight decay 0.1\n  match = layers.1.*"));
+}
+
+TEST(ParamGroupUse, WithoutGroupsThereIsNothingToShow) {
+  EXPECT_TRUE(use_of_param_groups(testing::small_config()).empty());
+  EXPECT_EQ(format_plan(make_plan(testing::small_config()), 0, std::nullopt).find("Parameter groups"),
+            std::string::npos);
+}
+
+TEST(ParamGroupUse, AGroupThatTakesNothingIsRefused) {
+  const std::string nothing = refusal(R"([{match = "*.q_projection.*"}])");
+  EXPECT_THAT(nothing,
+              HasSubstr("[[optimizer.groups]] 1 (match = *.q_projection.*) matches no parameter; this model has "
+                        "embeddings (embedding.weight)"));
+  EXPECT_THAT(nothing, HasSubstr("layers.*.attention.q_proj.weight"));
+  EXPECT_THAT(nothing, HasSubstr("experts (layers.*."));
+  EXPECT_THAT(refusal(R"([{kind = "biases"}])"), HasSubstr("(kind = biases) matches no parameter"));
+  EXPECT_EQ(
+      refusal(R"([{match = "*"}, {kind = "routers"}])"),
+      "[[optimizer.groups]] 2 (kind = routers): groups before it take all 2 parameters that it matches, and the first "
+      "group that matches wins: put it before them, or leave it out");
+}
+
+}  // namespace
+}  // namespace witan

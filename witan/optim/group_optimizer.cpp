@@ -1,0 +1,46 @@
+#include "witan/optim/group_optimizer.h"
+
+#include "witan/tensor/split.h"
+
+namespace witan {
+
+GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
+    : rate_(kernels::step_value::learning_rate_of(static_cast<int64_t>(index))) {
+  const std::vector<std::string> prefixes = optimizer_traits(group.settings.optimizer).state(group.settings);
+  for (const Owned& part : owned) {
+    const int64_t held = part.parameter->elements();
+    require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
+                        "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
+                        part.first + part.elements, "): this rank holds ", part.parameter->shape());
+    Shard& shard = shards_.emplace_back();
+    shard.owned = part;
+    shard.weight_decay = group.weight_decay(part.parameter->spec());
+    const Tensor value = shard.value();
+    const DType dtype = accumulator(value.dtype());
+    if (value.dtype() == DType::bf16)  // a master begins as the value that was drawn
+      shard.remainder = stream.zeros(value.shape(), kRemainder, MemoryTag::optimizer);
+    for (const std::string& prefix : prefixes)
+      shard.state.emplace_back(prefix, stream.zeros(value.shape(), dtype, MemoryTag::optimizer));
+  }
+}
+
+void GroupOptimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
+  for (const Shard& shard : shards_) {
+    const Parameter& parameter = *shard.owned.parameter;
+    const int64_t first = shard.owned.first;
+    const auto regions = parameter.region().slice(first, first + shard.owned.elements);
+    const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
+      int64_t begin = 0;
+      for (const Region& region : regions) {
+        const auto piece = [&](const Tensor& whole) { return whole.narrow(0, begin, region.elements()); };
+        visitor({prefix + "/" + parameter.name(), piece(tensor), parameter.spec(), region,
+                 remainder.defined() ? piece(remainder) : Tensor()});
+        begin += region.elements();
+      }
+    };
+    if (shard.remainder.defined()) show("master", shard.value(), shard.remainder);
+    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor, {});
+  }
+}
+
+}  // namespace witan

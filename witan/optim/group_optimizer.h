@@ -1,0 +1,43 @@
+// What optimizers of one parameter group share: shards with their masters and state, and how checkpoints see them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/optim/optimizer.h"
+
+namespace witan {
+
+class GroupOptimizer : public Optimizer {
+ public:
+  void update(Stream& stream, const StepState& step) final { update_shards(stream, step.tensor(), rate_); }
+  void visit(const std::function<void(const OptimizerTensor&)>& visitor) const final;
+
+ protected:
+  // A shard's tensors, all of them flat.
+  struct Shard {
+    Owned owned;
+    Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
+    std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
+    double weight_decay = 0;
+
+    Tensor value() const { return owned.parameter->kept_value(owned.first, owned.elements); }
+    Tensor gradient() const { return owned.parameter->kept_gradient(owned.first, owned.elements); }
+  };
+
+  const std::vector<Shard>& shards() const { return shards_; }
+
+  // The index-th of ParamGroups. State starts as zeros, a tensor per prefix of the optimizer's traits and shard. Throws
+  // ShapeError for elements that a parameter does not have.
+  GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
+
+ private:
+  // `rate`: where step has the group's learning rate.
+  virtual void update_shards(Stream& stream, const Tensor& step, int64_t rate) = 0;
+
+  std::vector<Shard> shards_;
+  int64_t rate_;
+};
+
+}  // namespace witan

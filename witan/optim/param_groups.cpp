@@ -1,0 +1,138 @@
+#include "witan/optim/param_groups.h"
+
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/optim/lr_schedule.h"
+#include "witan/optim/optimizer.h"
+
+namespace witan {
+namespace {
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (int kind = 0; kind < kParameterKinds; ++kind) names.emplace_back(name_of(static_cast<ParameterKind>(kind)));
+  return names;
+}
+
+// "a, b" as {"a", "b"}.
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    std::string word = list.substr(begin, end - begin);
+    std::erase(word, ' ');
+    if (!word.empty()) words.push_back(std::move(word));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<ParameterKind> kinds_of(const std::string& list, const std::string& where) {
+  const std::vector<std::string> names = kind_names();
+  std::vector<ParameterKind> kinds;
+  for (const std::string& word : words_of(list)) {
+    const auto found = std::ranges::find(names, word);
+    require<ConfigError>(found != names.end(), where, ": kind = ", clipped(word), ": there is no such kind",
+                         suggestion(word, names), "; there are ", fmt::format("{}", fmt::join(names, ", ")));
+    kinds.push_back(static_cast<ParameterKind>(found - names.begin()));
+  }
+  return kinds;
+}
+
+std::string label_of(const ParamGroupConfig& config) {
+  std::string label;
+  if (!config.kind.empty()) label = "kind = " + config.kind;
+  if (!config.match.empty()) label += cat(label.empty() ? "" : ", ", "match = ", config.match);
+  return label;
+}
+
+ShardBy shard_by_of(const std::string& optimizer, const std::string& asked) {
+  const ShardBy needed = optimizer_traits(optimizer).needs;
+  require<ConfigError>(asked != "elements" || needed == ShardBy::elements, "shard_by = elements: ", optimizer,
+                       " updates whole matrices; leave shard_by out");
+  return asked == "matrices" ? ShardBy::matrices : needed;
+}
+
+ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, const std::string& where) {
+  ParamGroupConfig read;
+  read.settings = config;
+  const Fields fields = read.fields();
+  for (const auto& [key, text] : keys) set_field(fields, key, text, where);
+  require<ConfigError>(!words_of(read.match).empty() || !words_of(read.kind).empty(), where,
+                       ": does not say which parameters it takes: set match, kind, or both");
+  read.settings.lr *= read.lr_mult;
+  read.settings.min_lr *= read.lr_mult;
+  ParamGroup group{label_of(read), words_of(read.match), kinds_of(read.kind, where), read.settings};
+  try {
+    read.settings.validate();
+    group.shard_by = shard_by_of(read.settings.optimizer, read.shard_by);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(where, " (", group.label, "): ", error.what()));
+  }
+  return group;
+}
+
+}  // namespace
+
+std::string_view name_of(ShardBy shard_by) {
+  return shard_by == ShardBy::elements ? "elements" : "matrices";
+}
+
+Fields ParamGroupConfig::fields() {
+  return {
+      Field{"match", &match, "globs on parameters' names"},
+      Field{"kind", &kind, "kinds of parameters"},
+      Field{"optimizer", &settings.optimizer, "optimizer"}.one_of({"adam", "sgd"}),
+      Field{"lr", &settings.lr, "peak learning rate"}.at_least(0),
+      Field{"min_lr", &settings.min_lr, "learning rate at the end of the decay"}.at_least(0),
+      Field{"lr_mult", &lr_mult, "factor of lr and min_lr"}.at_least(0),
+      Field{"weight_decay", &settings.weight_decay, "weight decay"}.at_least(0),
+      Field{"decay_norms_and_biases", &settings.decay_norms_and_biases, "apply weight decay to norms and biases too"},
+      Field{"adam_beta1", &settings.adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
+      Field{"adam_beta2", &settings.adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
+      Field{"adam_eps", &settings.adam_eps, "epsilon added to Adam's denominator"}.above(0),
+      Field{"sgd_momentum", &settings.sgd_momentum, "momentum of SGD"}.between(0, 1),
+      Field{"shard_by", &shard_by, "what ranks divide the optimizer's work by"}.one_of({"elements", "matrices"}),
+  };
+}
+
+Fields ParamGroupConfig::columns() {
+  static ParamGroupConfig any;  // is pointed to, and never changed
+  return any.fields();
+}
+
+bool ParamGroup::takes(const ParameterSpec& spec) const {
+  const auto fits = [&](const std::string& glob) { return fnmatch(glob.c_str(), spec.name.c_str(), 0) == 0; };
+  return (kinds.empty() || std::ranges::find(kinds, spec.kind) != kinds.end()) &&
+         (match.empty() || std::ranges::any_of(match, fits));
+}
+
+ParamGroups::ParamGroups(const OptimizerConfig& config) : config_(config) {
+  groups_.push_back({"all others", {}, {}, config, optimizer_traits(config.optimizer).needs});
+  for (size_t i = 0; i < config.groups.size(); ++i)
+    groups_.push_back(read_group(config, config.groups[i], cat("[[optimizer.groups]] ", i + 1)));
+}
+
+size_t ParamGroups::index_of(const ParameterSpec& spec) const {
+  for (size_t i = 1; i < groups_.size(); ++i)
+    if (groups_[i].takes(spec)) return i;
+  return 0;
+}
+
+std::vector<double> ParamGroups::learning_rates(int64_t train_iters, int64_t iteration) const {
+  std::vector<double> rates;
+  for (const ParamGroup& group : groups_) {
+    OptimizerConfig schedule = config_;
+    schedule.lr = group.settings.lr;
+    schedule.min_lr = group.settings.min_lr;
+    rates.push_back(learning_rate(schedule, train_iters, iteration));
+  }
+  return rates;
+}
+
+}  // namespace witan

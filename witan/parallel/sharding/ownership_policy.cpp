@@ -1,0 +1,67 @@
+#include "witan/parallel/sharding/ownership_policy.h"
+
+#include <algorithm>
+
+#include "witan/optim/optimizer.h"
+
+namespace witan {
+namespace {
+
+// What has one owner: an expert of a stack, or parameters that lie side by side.
+struct Unit {
+  std::vector<size_t> parameters;
+  double cost = 0;
+};
+
+// Those that are divided by matrices, in the model's order. One parameter of a run that is takes the others along.
+std::vector<Unit> units_of(const std::vector<Parameter*>& parameters, bool experts, const OwnershipPolicy& policy) {
+  std::vector<Unit> units;
+  const auto spec = [&](size_t i) -> const ParameterSpec& { return parameters[i]->spec(); };
+  for (size_t i = 0, end = 0; i < parameters.size(); i = end) {
+    end = i + 1;
+    while (end < parameters.size() && spec(end).beside && spec(end).kind == spec(i).kind) ++end;
+    Unit unit;
+    bool by_matrices = false;
+    for (size_t member = i; member < end; ++member) {
+      by_matrices = by_matrices || policy.by_matrices(spec(member));
+      unit.parameters.push_back(member);
+      unit.cost += policy.cost(spec(member));
+    }
+    if (spec(i).expert != experts || !by_matrices) continue;
+    units.insert(units.end(), experts ? static_cast<size_t>(parameters[i]->shape()[0]) : 1, unit);
+  }
+  return units;
+}
+
+}  // namespace
+
+bool OwnershipPolicy::by_matrices(const ParameterSpec& spec) const {
+  return groups_ && groups_->of(spec).shard_by == ShardBy::matrices;
+}
+
+double OwnershipPolicy::cost(const ParameterSpec& spec) const {
+  if (!groups_) return 0;
+  const OptimizerSettings& settings = groups_->of(spec).settings;
+  const int dims = spec.shape.dims();
+  const int64_t columns = spec.shape[dims - 1], stack = spec.expert ? spec.shape[0] : 1;
+  return optimizer_traits(settings.optimizer).cost(settings, spec.shape.elements() / stack / columns, columns);
+}
+
+std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                            const OwnershipPolicy& policy) {
+  std::vector<std::vector<int>> owners(parameters.size());
+  for (const bool experts : {false, true}) {
+    std::vector<Unit> units = units_of(parameters, experts, policy);
+    std::ranges::stable_sort(units, std::greater(), &Unit::cost);
+    std::vector<double> loads(static_cast<size_t>(layout.owners(experts)));
+    for (const Unit& unit : units) {
+      const auto least = std::ranges::min_element(loads);  // the first of them
+      *least += unit.cost;
+      for (const size_t i : unit.parameters) owners[i].push_back(static_cast<int>(least - loads.begin()));
+    }
+  }
+  for (std::vector<int>& of_parameter : owners) std::ranges::sort(of_parameter);
+  return owners;
+}
+
+}  // namespace witan
