@@ -5,6 +5,7 @@
 #include "cli/compat/megatron_support.h"
 #include "support/message_of.h"
 #include "witan/cli/compat/megatron_flags.h"
+#include "witan/optim/param_groups.h"
 
 namespace witan::test {
 namespace {
@@ -173,6 +174,26 @@ TEST(Megatron, WarmUpMayBeAShare) {
   EXPECT_EQ(config_of({"--lr-warmup-fraction", "0.25"}).optimizer.lr_warmup_iters, 2);
   EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "0.3"}), "is 2.4 of 8 iterations"));
   EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "2"}), "from 0 to 1"));
+}
+
+// Of the input and output layers alone, tied or not.
+TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
+  RunConfig config =
+      config_of({"--lr", "0.01", "--min-lr", "0.001", "--decoupled-lr", "5e-3", "--decoupled-min-lr", "0"});
+  const ParamGroups groups(config.optimizer);
+  ASSERT_EQ(groups.size(), 2U);
+  for (const char* name : {"embedding.weight", "head.weight"})
+    EXPECT_EQ(groups.index_of({.name = name, .shape = {2, 2}}), 1U) << name;
+  for (const char* name : {"position_embedding.weight", "layers.0.moe.router.weight"})
+    EXPECT_EQ(groups.index_of({.name = name, .shape = {2, 2}}), 0U) << name;
+  EXPECT_EQ(groups.all()[1].settings.lr, 5e-3);
+  EXPECT_EQ(groups.all()[1].settings.min_lr, 0);
+  EXPECT_EQ(groups.all()[0].settings.lr, 0.01);
+  const RunConfig inherits = config_of({"--min-lr", "0.001", "--decoupled-lr", "0.005"});
+  EXPECT_EQ(ParamGroups(inherits.optimizer).all()[1].settings.min_lr, 0.001);
+  EXPECT_TRUE(contains(config_refused({"--decoupled-min-lr", "1e-5"}), "needs --decoupled-lr beside it"));
+  EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "fast"}), "must be a number from 0 on"));
+  EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "1e-5", "--optimizer-groups", "[]"}), "embedding.weight"));
 }
 
 TEST(Megatron, LayersWithExpertsMayBeAPattern) {

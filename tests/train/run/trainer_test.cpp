@@ -16,6 +16,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/report/metrics.h"
 #include "witan/train/run/resolve.h"
+#include "witan/train/run/saved_config.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/signals/signals.h"
 
@@ -136,6 +137,30 @@ TEST_F(Trainer, ResumesToTheBit) {
   EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved while step 9 is computed, one at the end";
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   expect_same_steps("whole", "parts");
+}
+
+// Two optimizers, sharded by elements and by matrices: the groups are in the run's configuration, and a resumed run has
+// them though its call does not say so; layouts and what ranks divide change no bit.
+TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {
+  const auto grouped = [&](const std::string& name, int64_t ranks, const char* strategy, int64_t steps) {
+    RunConfig config = this->config(name);
+    config.parallel = {static_cast<int>(ranks), 1, 1, true};
+    config.parallel.data_parallel_sharding_strategy = strategy;
+    config.train.train_iters = steps;
+    set_field(config.fields(), "optimizer_groups",
+              R"([{kind = "matrices,experts", shard_by = "matrices", lr_mult = 0.5},
+                  {kind = "routers,norms", optimizer = "sgd", lr = 0.02}])",
+              "test");
+    return config;
+  };
+  run(grouped("one", 1, "auto", 12));
+  run(grouped("moved", 4, "optim_grads_params", 4));
+  const auto saved = saved_config(folder_ / "moved");
+  ASSERT_TRUE(saved);
+  EXPECT_EQ(saved->optimizer.groups, grouped("moved", 1, "auto", 1).optimizer.groups);
+  EXPECT_EQ(run(grouped("moved", 2, "optim_grads", 8)).resumed_from, 4);
+  EXPECT_EQ(run(grouped("moved", 1, "auto", 12)).resumed_from, 8);
+  EXPECT_EQ(weights("one", 12), weights("moved", 12));
 }
 
 // Of global tensors: shards are cut as the last layout has it.

@@ -1,6 +1,8 @@
 #include "witan/parallel/sharding/ownership_policy.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "witan/optim/optimizer.h"
 
@@ -52,7 +54,9 @@ std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& param
   std::vector<std::vector<int>> owners(parameters.size());
   for (const bool experts : {false, true}) {
     std::vector<Unit> units = units_of(parameters, experts, policy);
-    std::ranges::stable_sort(units, std::greater(), &Unit::cost);
+    std::ranges::stable_sort(units, std::greater(), [&](const Unit& unit) {
+      return std::pair(parameters[unit.parameters.front()]->spec().tied, unit.cost);
+    });
     std::vector<double> loads(static_cast<size_t>(layout.owners(experts)));
     for (const Unit& unit : units) {
       const auto least = std::ranges::min_element(loads);  // the first of them

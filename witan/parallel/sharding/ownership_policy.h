@@ -3,7 +3,8 @@
 // Of a group that is divided by matrices (optim/param_groups.h) each matrix has one owner. A matrix is a parameter of
 // any shape, or an expert of a stack; matrices that lie side by side, which kernels use as one, have one owner too.
 // Matrices that tensor-parallel ranks shard stay so: the pieces of a matrix have the same owner on all of these ranks.
-// Owners are balanced by what the optimizers say that updates cost, longest first (Graham, 1969).
+// Owners are balanced by what the optimizers say that updates cost, longest first (Graham, 1969); a tied embedding
+// comes before all others, so that the first and the last stage of a pipeline, which both hold it, find the same owner.
 #pragma once
 
 #include <optional>
