@@ -38,7 +38,7 @@ sanitize-cuda:  ## Run the tests of CUDA kernels under compute-sanitizer (needs 
 
 lint:  ## Check the changed files: clang-format, clang-tidy, shellcheck
 	@scripts/setup.sh run test lint
-	@scripts/configure.sh test
+	@scripts/configure.sh lint
 	@scripts/lint.sh
 
 format:  ## Format the changed files with clang-format

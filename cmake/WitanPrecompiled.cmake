@@ -36,10 +36,10 @@ endfunction()
 
 if(WITAN_PRECOMPILE)
   witan_precompile(std LIBRARIES fmt::fmt HEADERS ${std_headers})
-  witan_precompile(cli LIBRARIES fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
-                   HEADERS ${std_headers} <CLI/CLI.hpp> <nlohmann/json.hpp>)
+  witan_precompile(json LIBRARIES fmt::fmt nlohmann_json::nlohmann_json HEADERS ${std_headers} <nlohmann/json.hpp>)
   if(WITAN_TESTS)
     find_package(GTest REQUIRED)
-    witan_precompile(tests LIBRARIES fmt::fmt GTest::gmock HEADERS ${std_headers} <gmock/gmock.h> <gtest/gtest.h>)
+    witan_precompile(tests LIBRARIES fmt::fmt GTest::gmock nlohmann_json::nlohmann_json
+                     HEADERS ${std_headers} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
   endif()
 endif()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp that build/test knows, shellcheck on
+# Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp that build/lint knows, shellcheck on
 # scripts. And, where any C++ changed, what mutexes guard in all sources (thread_safety.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,11 +11,11 @@ failed=0
 if ((${#cpp[@]} > 0)); then
   clang-format --dry-run -Werror "${cpp[@]}" || failed=1
   mapfile -t units < <(printf '%s\n' "${cpp[@]}" | grep '\.cpp$' | while read -r file; do
-    if grep -qF "\"file\": \"$PWD/$file\"" build/test/compile_commands.json; then echo "$file"; fi
+    if grep -qF "\"file\": \"$PWD/$file\"" build/lint/compile_commands.json; then echo "$file"; fi
   done)
   if ((${#units[@]} > 0)); then
     printf '%s\0' "${units[@]}" |
-      xargs -0 -n 1 -P "$(scripts/jobs.sh)" clang-tidy -p build/test --quiet --warnings-as-errors='*' \
+      xargs -0 -n 1 -P "$(scripts/jobs.sh)" clang-tidy -p build/lint --quiet --warnings-as-errors='*' \
         2> >(grep -v ' warnings\? generated\.$' >&2) || failed=1
   fi
 fi
@@ -25,7 +25,7 @@ if ((${#shell[@]} > 0)); then
 fi
 
 if ((failed)); then
-  echo "lint: see above; `make format` fixes the formatting" >&2
+  echo "lint: see above; run make format to fix the formatting" >&2
   exit 1
 fi
 echo "lint: ${#cpp[@]} C++ files and ${#shell[@]} scripts are clean"

@@ -1,6 +1,6 @@
 #include "witan/base/fields.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 // The parser's own setting for what it asserts: some of its asserts are about what stands in a file ("[(" fails one).
 namespace witan {

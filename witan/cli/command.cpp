@@ -1,6 +1,6 @@
 #include "witan/cli/command.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

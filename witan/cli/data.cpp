@@ -1,12 +1,11 @@
 // witan data: text to token shards, and a look into shards.
-#include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/options.h"
 #include "witan/cli/text_args.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/prepare.h"
@@ -145,20 +144,19 @@ void add_data(CLI::App& app, Context& context) {
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
-  command->add_option("inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
-      ->type_name("");
-  command->add_option("--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
-  CLI::Option* tokenizer = command
-                               ->add_option("--tokenizer", args->tokenizer,
-                                            "Use this tokenizer.json instead of training PREFIX.tokenizer.json")
-                               ->type_name("FILE");
-  command->add_option("--vocab-size", args->bpe.vocab_size, "Vocabulary size of the tokenizer that is trained")
-      ->type_name("N")
-      ->excludes(tokenizer)
-      ->capture_default_str();
+  add_option(*command, "inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
+      .type_name("");
+  add_option(*command, "--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx").type_name("PREFIX");
+  const Option tokenizer = add_option(*command, "--tokenizer", args->tokenizer,
+                                      "Use this tokenizer.json instead of training PREFIX.tokenizer.json")
+                               .type_name("FILE");
+  add_option(*command, "--vocab-size", args->bpe.vocab_size, "Vocabulary size of the tokenizer that is trained")
+      .type_name("N")
+      .excludes(tokenizer)
+      .show_default();
   add_text_args(*command, args->prepare.corpus);
-  command->add_option("--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
-      ->type_name("PREFIX");
+  add_option(*command, "--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
+      .type_name("PREFIX");
 }
 
 }  // namespace witan::cli

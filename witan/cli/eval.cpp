@@ -1,5 +1,5 @@
 // witan eval: how well a trained model predicts held-out or given text.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>

@@ -1,10 +1,9 @@
 // witan report: a run's report.html, written again, and its key figures.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/options.h"
 #include "witan/cli/run_args.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
@@ -57,10 +56,8 @@ void add_report(CLI::App& app, Context& context) {
       {"report", "Write a run's report.html and show its key figures",
        "The report is one file that needs no network: open it in a browser.", "witan report\nwitan report my-run"},
       [&context, args] { return write(context, *args); });
-  command->add_option("run", args->run, "Name of the run (default: the latest)")->type_name("");
-  command->add_option("--runs-folder", args->runs_folder, "Folder of all runs")
-      ->type_name("FOLDER")
-      ->capture_default_str();
+  add_option(*command, "run", args->run, "Name of the run (default: the latest)").type_name("");
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
 }
 
 }  // namespace witan::cli

@@ -1,6 +1,6 @@
 #include "witan/cli/run_config.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

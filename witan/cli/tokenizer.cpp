@@ -1,15 +1,15 @@
 // witan tokenizer: train one, use one, look at one.
 #include "witan/tokenizer/tokenizer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/input.h"
+#include "witan/cli/options.h"
 #include "witan/cli/run_args.h"
 #include "witan/cli/text_args.h"
 #include "witan/train/run/load_run.h"
@@ -45,21 +45,21 @@ void add_train_command(CLI::App& group, Context& context) {
        "witan tokenizer train my.txt --output tokenizer.json\n"
        "witan tokenizer train corpus/ rows.jsonl.gz --vocab-size 32000 --pattern gpt2 --output tokenizer.json"},
       [&context, args] { return train(context, *args); });
-  command->add_option("files", args->files, "Files and folders of text or JSON Lines, also .gz and .zst")
-      ->required()
-      ->type_name("");
-  command->add_option("--output", args->output, "Write the tokenizer to this file")->required()->type_name("FILE");
-  command
-      ->add_option("--vocab-size", args->bpe.vocab_size,
-                   "Vocabulary size, including the 256 bytes and the end-of-text token")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--pattern", args->bpe.pattern, "Pattern that splits text into pre-tokens: llama3, gpt2 or qwen2")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--min-frequency", args->bpe.min_frequency, "Merge only pairs that occur at least N times")
-      ->type_name("N")
-      ->capture_default_str();
+  add_option(*command, "files", args->files, "Files and folders of text or JSON Lines, also .gz and .zst")
+      .required()
+      .type_name("");
+  add_option(*command, "--output", args->output, "Write the tokenizer to this file").required().type_name("FILE");
+  add_option(*command, "--vocab-size", args->bpe.vocab_size,
+             "Vocabulary size, including the 256 bytes and the end-of-text token")
+      .type_name("N")
+      .show_default();
+  add_option(*command, "--pattern", args->bpe.pattern,
+             "Pattern that splits text into pre-tokens: llama3, gpt2 or qwen2")
+      .type_name("NAME")
+      .show_default();
+  add_option(*command, "--min-frequency", args->bpe.min_frequency, "Merge only pairs that occur at least N times")
+      .type_name("N")
+      .show_default();
   add_text_args(*command, args->corpus);
 }
 
@@ -77,8 +77,8 @@ Tokenizer load(const UseArgs& args) {
 }
 
 void add_use_args(CLI::App& command, UseArgs& args) {
-  command.add_option("--tokenizer", args.file, "Path of a tokenizer.json (default: the run's tokenizer)")
-      ->type_name("FILE");
+  add_option(command, "--tokenizer", args.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+      .type_name("FILE");
   add_run_args(command, args.run);
 }
 
@@ -96,10 +96,10 @@ void add_tokenizer_encode(CLI::App& group, Context& context) {
                                    "witan tokenizer encode \"Hello there\"\n"
                                    "witan tokenizer encode --tokenizer tokenizer.json < my.txt"},
                                   [&context, args] { return encode(context, *args); });
-  command->add_option("text", args->words, "Text to encode (default: standard input)")->expected(0, 1)->type_name("");
+  add_option(*command, "text", args->words, "Text to encode (default: standard input)").optional_value().type_name("");
   add_use_args(*command, *args);
-  command->add_flag("--special", args->special,
-                    "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
+  add_flag(*command, "--special", args->special,
+           "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
 }
 
 int32_t parse_id(std::string_view word) {
@@ -139,7 +139,7 @@ void add_tokenizer_decode(CLI::App& group, Context& context) {
                                    "witan tokenizer decode 39 68 75\n"
                                    "witan tokenizer encode < my.txt | witan tokenizer decode"},
                                   [&context, args] { return decode(context, *args); });
-  command->add_option("ids", args->words, "Token ids to decode (default: standard input)")->type_name("");
+  add_option(*command, "ids", args->words, "Token ids to decode (default: standard input)").type_name("");
   add_use_args(*command, *args);
 }
 
@@ -184,11 +184,11 @@ void add_tokenizer_inspect(CLI::App& group, Context& context) {
                                    "witan tokenizer inspect tokenizer.json\n"
                                    "witan tokenizer inspect tokenizer.json --text my.txt"},
                                   [&context, args] { return inspect(context, *args); });
-  command->add_option("tokenizer", args->use.file, "Path of a tokenizer.json (default: the run's tokenizer)")
-      ->type_name("");
+  add_option(*command, "tokenizer", args->use.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+      .type_name("");
   add_run_args(*command, args->use.run);
-  command->add_option("--text,--data", args->text, "Files and folders of text, separated by spaces or commas")
-      ->type_name("FILE");
+  add_option(*command, "--text,--data", args->text, "Files and folders of text, separated by spaces or commas")
+      .type_name("FILE");
   add_text_args(*command, args->corpus);
 }
 

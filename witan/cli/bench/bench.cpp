@@ -3,13 +3,13 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "witan/base/file.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/machine.h"
+#include "witan/cli/options.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
@@ -160,18 +160,14 @@ void finish_report(const Context& context, const std::string& json, const BenchR
 }
 
 void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least) {
-  command.add_option(flag, size, help)
-      ->type_name("N")
-      ->check(CLI::Range(least, int64_t{1} << 40).description(""))
-      ->capture_default_str()
-      ->group("shapes");
+  add_option(command, flag, size, help).type_name("N").range(least, int64_t{1} << 40).show_default().group("shapes");
 }
 
 void add_dtype(CLI::App& command, std::string& dtype) {
-  command.add_option("--dtype", dtype, "bfloat16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
-      ->check(CLI::IsMember({"bfloat16", "float32", "float64"}).description(""))
-      ->type_name("DTYPE")
-      ->group("shapes");
+  add_option(command, "--dtype", dtype, "bfloat16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
+      .one_of({"bfloat16", "float32", "float64"})
+      .type_name("DTYPE")
+      .group("shapes");
 }
 
 DType bench_dtype(const std::string& dtype, bool on_gpu) {
@@ -180,19 +176,19 @@ DType bench_dtype(const std::string& dtype, bool on_gpu) {
 }
 
 void add_bench_args(CLI::App& command, BenchArgs& args) {
-  command.add_option("--device", args.device, "auto | cpu | cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}).description(""))
-      ->type_name("DEVICE")
-      ->capture_default_str();
-  command.add_option("--threads", args.threads, "Compute threads on a CPU (0: one per core)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 4096).description(""))
-      ->capture_default_str();
-  command.add_option("--seconds", args.seconds, "Time to measure each line for")
-      ->type_name("S")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->capture_default_str();
-  command.add_option("--json", args.json, "Also write the figures to this file")->type_name("FILE");
+  add_option(command, "--device", args.device, "auto | cpu | cuda")
+      .one_of({"auto", "cpu", "cuda"})
+      .type_name("DEVICE")
+      .show_default();
+  add_option(command, "--threads", args.threads, "Compute threads on a CPU (0: one per core)")
+      .type_name("N")
+      .range(0, 4096)
+      .show_default();
+  add_option(command, "--seconds", args.seconds, "Time to measure each line for")
+      .type_name("S")
+      .range(0.0, 3600.0)
+      .show_default();
+  add_option(command, "--json", args.json, "Also write the figures to this file").type_name("FILE");
 }
 
 void add_bench(CLI::App& app, Context& context) {

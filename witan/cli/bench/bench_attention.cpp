@@ -1,7 +1,6 @@
 // witan bench attention: the core of attention, forward and backward.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 
@@ -86,7 +85,8 @@ void add_bench_attention(CLI::App& bench, Context& context) {
   add_size(*command, "--kv-heads", state->kv_heads, "Key and value heads", 1);
   add_size(*command, "--head-size", state->head_size, "Size of a head", 1);
   add_size(*command, "--value-head-size", state->value_head_size, "Size of a head of values (0: --head-size)", 0);
-  add_size(*command, "--window", state->window, "Sliding window: positions that a query sees (0: all up to its own)", 0);
+  add_size(*command, "--window", state->window, "Sliding window: positions that a query sees (0: all up to its own)",
+           0);
   add_size(*command, "--documents", state->documents, "Documents of equal length in each sequence", 1);
   add_dtype(*command, state->dtype);
   add_bench_args(*command, state->args);

@@ -1,7 +1,6 @@
 // witan bench collectives: what ranks exchange when they train, one operation at a time.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 

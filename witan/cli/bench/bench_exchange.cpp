@@ -1,7 +1,6 @@
 // witan bench exchange: rows of tokens on their way to experts of other ranks and back.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <numeric>

@@ -1,11 +1,11 @@
 // witan bench gemm: the three products of a linear layer.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "witan/cli/bench/bench.h"
+#include "witan/cli/options.h"
 #include "witan/kernels/gemm.h"
 #include "witan/tensor/cuda.h"
 
@@ -104,10 +104,10 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
        "Without --layers: the layers of the reference MoE on a GPU, of the default recipe on a CPU.",
        "witan bench gemm\nwitan bench gemm --tokens 4096 --layers 1024x4096,4096x1024 --dtype float32", Processes::one},
       [&context, state] { return bench_gemm(context, *state); });
-  command->add_option("--layers", state->layers, "Input and output sizes: 512x768,512x512")
-      ->delimiter(',')
-      ->type_name("INxOUT")
-      ->group("shapes");
+  add_option(*command, "--layers", state->layers, "Input and output sizes: 512x768,512x512")
+      .delimiter(',')
+      .type_name("INxOUT")
+      .group("shapes");
   add_size(*command, "--tokens", state->tokens, "Rows (0: 16384 on a GPU, 1024 on a CPU)", 0);
   add_dtype(*command, state->dtype);
   add_bench_args(*command, state->args);

@@ -1,13 +1,13 @@
 // witan bench moe-layer: a Mixture-of-Experts layer, with its routing given and with its router.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <numeric>
 #include <optional>
 
 #include "witan/base/rng.h"
 #include "witan/cli/bench/bench.h"
+#include "witan/cli/options.h"
 #include "witan/comm/meta.h"
 #include "witan/moe/moe.h"
 
@@ -158,13 +158,12 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
   add_size(*command, "--experts", state->experts, "Number of experts E (0: 64 or 8)", 0);
   add_size(*command, "--topk", state->topk, "Experts per token K (0: 1 or 2)", 0);
   add_dtype(*command, state->dtype);
-  command
-      ->add_option("--gradient-dtype", state->gradient_dtype,
-                   "Dtype of the experts' weight gradients: float32 | bfloat16")
-      ->check(CLI::IsMember({"bfloat16", "float32"}).description(""))
-      ->type_name("DTYPE")
-      ->capture_default_str()
-      ->group("shapes");
+  add_option(*command, "--gradient-dtype", state->gradient_dtype,
+             "Dtype of the experts' weight gradients: float32 | bfloat16")
+      .one_of({"bfloat16", "float32"})
+      .type_name("DTYPE")
+      .show_default()
+      .group("shapes");
   add_bench_args(*command, state->args);
 }
 

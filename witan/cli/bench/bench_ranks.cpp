@@ -2,10 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
+#include "witan/cli/options.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
@@ -91,10 +90,10 @@ BenchLine measure_exchange(Group& group, Stream& stream, const std::string& name
 }
 
 void add_ranks(CLI::App& command, int& ranks) {
-  command.add_option("--ranks", ranks, "Number of ranks (0: one per GPU, or two on a CPU)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 4096).description(""))
-      ->capture_default_str();
+  add_option(command, "--ranks", ranks, "Number of ranks (0: one per GPU, or two on a CPU)")
+      .type_name("N")
+      .range(0, 4096)
+      .show_default();
 }
 
 std::vector<int64_t> parse_sizes(const std::vector<std::string>& sizes) {
@@ -104,7 +103,7 @@ std::vector<int64_t> parse_sizes(const std::vector<std::string>& sizes) {
 }
 
 void add_sizes(CLI::App& command, std::vector<std::string>& sizes, const std::string& help) {
-  command.add_option("--sizes", sizes, help)->delimiter(',')->type_name("SIZE")->capture_default_str()->group("shapes");
+  add_option(command, "--sizes", sizes, help).delimiter(',').type_name("SIZE").show_default().group("shapes");
 }
 
 }  // namespace witan::cli

@@ -1,6 +1,6 @@
 #include "witan/cli/compat/megatron.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>

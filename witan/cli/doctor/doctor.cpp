@@ -1,7 +1,6 @@
 // witan doctor: what this machine is, what it reaches, and what is missing.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "witan/cli/doctor/exchange_check.h"
 #include "witan/cli/doctor/packages.h"
 #include "witan/cli/machine.h"
+#include "witan/cli/options.h"
 #include "witan/cli/planning.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
@@ -275,8 +275,8 @@ void add_doctor(CLI::App& app, Context& context) {
         (state->json ? print_json : print_text)(context.out, found);
         return ExitCode::done;
       });
-  command->add_flag("--gpu", state->gpu, "Check the GPUs");
-  command->add_flag("--json", state->json, "Print JSON");
+  add_flag(*command, "--gpu", state->gpu, "Check the GPUs");
+  add_flag(*command, "--json", state->json, "Print JSON");
 }
 
 }  // namespace witan::cli

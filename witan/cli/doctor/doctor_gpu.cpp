@@ -1,6 +1,6 @@
 #include "witan/cli/doctor/doctor_gpu.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>

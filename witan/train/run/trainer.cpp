@@ -1,6 +1,6 @@
 #include "witan/train/run/trainer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
