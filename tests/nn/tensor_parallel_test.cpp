@@ -186,7 +186,7 @@ void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t
   const auto layer = [&](Tape& tape, const std::vector<Var>& in, const auto& first, const auto& last, int64_t heads,
                          int64_t groups) {
     const Var h = first(tape, ops::rmsnorm(tape, in[0], in[1], kEps));
-    const auto [q, k, v] = ops::project_heads(tape, h, {in[2], in[3], in[4]}, table, {heads, groups, hd, rope});
+    const auto [q, k, v] = ops::project_heads(tape, h, {in[2], in[3], in[4]}, table, {heads, groups, hd, hd, rope});
     const Var mixed = ops::attention(tape, q, k, v, {}, {1 / std::sqrt(static_cast<double>(hd))});
     return ops::add(tape, in[0], last(tape, ops::reshape(tape, mixed, {B, S, heads * hd}), in[5]));
   };
