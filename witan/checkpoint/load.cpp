@@ -9,6 +9,7 @@
 #include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
+#include "witan/comm/texts.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 
