@@ -215,7 +215,7 @@ TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
   });
   EXPECT_TRUE(
       message.find("reduce_scatter_uneven float32 [4] in uneven parts; ranks disagree on the sizes of an uneven "
-                   "collective") != std::string::npos)
+                   "collective: rank 0 has [2, 2], rank 1 [3, 1]; compare their configurations") != std::string::npos)
       << message;
 }
 

@@ -105,8 +105,8 @@ TEST(CallSchedule, PartsThatAreCutElsewhereAreSaidInWords) {
   });
   EXPECT_THAT(said, HasSubstr("call 3 of a step would be reduce_scatter_uneven float32 [4] in uneven parts in "
                               "layers.1.moe on rank 0, but reduce_scatter_uneven float32 [4] in uneven parts in "
-                              "layers.1.moe on rank 1; ranks disagree on the sizes of an uneven collective: give all "
-                              "ranks the same model and the same layout"));
+                              "layers.1.moe on rank 1; ranks disagree on the sizes of an uneven collective: rank 0 has "
+                              "[2, 1, 1], rank 1 [1, 2, 1]; compare their configurations"));
 }
 
 TEST(CallSchedule, ASendWithoutAReceiverIsNamed) {

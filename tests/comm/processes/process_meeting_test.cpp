@@ -137,10 +137,10 @@ TEST(ProcessMeeting, AnotherVersionIsNamed) {
     return "";
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 4 of Witan's protocol, this program version 3"));
+  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 5 of Witan's protocol, this program version 4"));
 }
 
-TEST(ProcessMeeting, AnotherVersionThatComesIsTurnedAway) {
+TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int index) -> std::string {
     if (index == 0) {
@@ -158,7 +158,7 @@ TEST(ProcessMeeting, AnotherVersionThatComesIsTurnedAway) {
     return "";
   });
   EXPECT_EQ(ended[1].code, 0);
-  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 4 of Witan's protocol"));
+  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 5 of Witan's protocol"));
 }
 
 // What rank 0 says of rank 1, who belongs to the job and then sends these bytes.

@@ -98,6 +98,7 @@ Lane told_by(Stream& stream, Group& world, const Lane* own, int of) {
   lane.name = tell(own == nullptr ? "" : own->name);
   lane.calls = split(tell(own == nullptr ? "" : joined(own->calls)));
   lane.places = split(tell(own == nullptr ? "" : joined(own->places)));
+  lane.sizes = split(tell(own == nullptr ? "" : joined(own->sizes)));
   return lane;
 }
 
@@ -112,7 +113,8 @@ std::string words_of(const Lane& a, int rank, const Lane& b, int other) {
   const auto i = static_cast<size_t>(differs.in1 - a.calls.begin());
   const bool in_parts = i < a.calls.size() && i < b.calls.size() && shown(a.calls[i]) == shown(b.calls[i]);
   return cat(a.name, ": call ", i + 1, " of a step would be ", call_at(a, i), " on rank ", rank, ", but ",
-             call_at(b, i), " on rank ", other, in_parts ? cat("; ", kOtherParts) : "");
+             call_at(b, i), " on rank ", other,
+             in_parts ? "; " + parts_disagreement(rank, a.sizes[i], other, b.sizes[i]) : "");
 }
 
 // Of a lane that no other rank knows.
@@ -161,6 +163,7 @@ CallSchedule::Lane& CallSchedule::lane_of(const Group& group, const Collective& 
 void CallSchedule::begins(const Group& group, const Collective& call, double) {
   Lane& lane = lane_of(group, call);
   lane.calls.push_back(words_of(call));
+  lane.sizes.push_back(sizes_of(terms_without_counts(call)));
   lane.places.push_back(call.trail == nullptr ? "" : describe(*call.trail));
 }
 

@@ -20,6 +20,7 @@ class CallSchedule : public CallObserver {
     std::vector<int> ranks;                // of the world
     std::vector<std::string> calls = {};   // "all_reduce float32 [2, 3]"
     std::vector<std::string> places = {};  // where each is made: "step 1, forward of micro-batch 0, layers.1.moe"
+    std::vector<std::string> sizes = {};   // of the parts of uneven calls: "[2, 1, 1]"; else empty
 
     uint64_t id() const;    // the same on all ranks of the lane, and of no other
     uint64_t hash() const;  // of the calls

@@ -7,9 +7,6 @@
 #include "witan/base/hash.h"
 
 namespace witan {
-const char* const kOtherParts =
-    "ranks disagree on the sizes of an uneven collective: give all ranks the same model and the same layout";
-
 namespace {
 
 using Kind = Collective::Kind;
@@ -58,7 +55,7 @@ struct PackedHead {
   uint32_t kind, reduce, dtype, moves;
   int32_t peer, dims;
   uint64_t parts;
-  int64_t out_rows, counts;
+  int64_t out_rows, counts, begins;
   std::array<int64_t, Shape::kMostDims> sizes;
   int64_t step, micro_batch;
   uint32_t phase;
@@ -76,6 +73,7 @@ CallTerms terms_without_counts(const Collective& call) {
   terms.parts = hash_of_parts(call);
   const Tensor& tensor = call.in.defined() ? call.in : call.out;
   if (call.trail != nullptr) terms.trail = *call.trail;
+  terms.begins = call.begins;
   terms.moves = tensor.defined();
   if (!terms.moves) return terms;
   terms.dtype = tensor.dtype();
@@ -114,6 +112,24 @@ std::string describe(const Collective& call) {
   return describe(terms_without_counts(call));
 }
 
+std::string sizes_of(const CallTerms& terms) {
+  constexpr size_t kMost = 16;
+  if (terms.begins.size() < 2) return "";
+  std::string text = "[";
+  for (size_t i = 0; i + 1 < terms.begins.size(); ++i) {
+    if (i == kMost) return text + ", ...]";
+    text += cat(i == 0 ? "" : ", ", terms.begins[i + 1] - terms.begins[i]);
+  }
+  return text + "]";
+}
+
+std::string parts_disagreement(int rank, const std::string& sizes, int other, const std::string& other_sizes) {
+  constexpr const char* kCompare = "; compare their configurations";
+  if (sizes.empty() || other_sizes.empty()) return cat("ranks disagree on the pieces and their owners", kCompare);
+  return cat("ranks disagree on the sizes of an uneven collective: rank ", rank, " has ", sizes, ", rank ", other, " ",
+             other_sizes, kCompare);
+}
+
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
   const auto otherwise_alike = [&](CallTerms call) {
     call.parts = calls[0].parts;
@@ -123,7 +139,10 @@ std::string disagreement(const GroupNames& names, std::span<const CallTerms> cal
     if (!alike(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
                  in_words(calls[peer].trail), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
-                 in_words(calls[0].trail), otherwise_alike(calls[peer]) ? cat("; ", kOtherParts) : "");
+                 in_words(calls[0].trail),
+                 otherwise_alike(calls[peer]) ? "; " + parts_disagreement(names.ranks[0], sizes_of(calls[0]),
+                                                                          names.ranks[peer], sizes_of(calls[peer]))
+                                              : "");
   return calls[0].kind == Kind::all_to_all ? counts_disagreement(names, calls) : "";
 }
 
@@ -145,6 +164,7 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.dims = terms.shape.dims();
   head.out_rows = terms.out_rows;
   head.counts = static_cast<int64_t>(terms.send_counts.size());
+  head.begins = static_cast<int64_t>(terms.begins.size());
   for (int dim = 0; dim < head.dims; ++dim) head.sizes[static_cast<size_t>(dim)] = terms.shape[dim];
   const std::string_view module = terms.trail.module.substr(0, kMostWord), op = terms.trail.op.substr(0, kMostWord);
   head.step = terms.trail.step;
@@ -152,10 +172,11 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.phase = static_cast<uint32_t>(terms.trail.phase);
   head.module_chars = static_cast<uint16_t>(module.size());
   head.op_chars = static_cast<uint16_t>(op.size());
-  std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes() + module.size() + op.size());
+  std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes() + terms.begins.size_bytes() +
+                               module.size() + op.size());
   std::memcpy(bytes.data(), &head, sizeof head);
   std::byte* at = bytes.data() + sizeof head;
-  for (const auto& counts : {terms.send_counts, terms.recv_counts}) {
+  for (const auto& counts : {terms.send_counts, terms.recv_counts, terms.begins}) {
     if (!counts.empty()) std::memcpy(at, counts.data(), counts.size_bytes());
     at += counts.size_bytes();
   }
@@ -176,8 +197,11 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   check(head.dims >= 0 && head.dims <= Shape::kMostDims);
   const bool counted = head.kind == static_cast<uint32_t>(Kind::all_to_all);
   check(head.counts == (counted ? size : 0) && (!counted || head.dims > 0));
+  const bool uneven = head.kind == static_cast<uint32_t>(Kind::reduce_scatter_uneven);
+  check(head.begins == (uneven ? size + 1 : 0));
   check(head.phase < Trail::kPhases && head.module_chars <= kMostWord && head.op_chars <= kMostWord);
-  const size_t counted_bytes = 2 * static_cast<size_t>(head.counts) * sizeof(int64_t);
+  const size_t numbers = 2 * static_cast<size_t>(head.counts) + static_cast<size_t>(head.begins);
+  const size_t counted_bytes = numbers * sizeof(int64_t);
   check(bytes.size() == sizeof head + counted_bytes + head.module_chars + head.op_chars);
 
   PackedTerms packed;
@@ -193,11 +217,12 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
     check(head.sizes[static_cast<size_t>(dim)] >= 0);
     terms.shape.append(head.sizes[static_cast<size_t>(dim)]);
   }
-  packed.counts.resize(2 * static_cast<size_t>(head.counts));
-  if (counted) std::memcpy(packed.counts.data(), bytes.data() + sizeof head, counted_bytes);
+  packed.counts.resize(numbers);
+  if (numbers > 0) std::memcpy(packed.counts.data(), bytes.data() + sizeof head, counted_bytes);
   const std::span<const int64_t> counts(packed.counts);
   terms.send_counts = counts.first(static_cast<size_t>(head.counts));
-  terms.recv_counts = counts.last(static_cast<size_t>(head.counts));
+  terms.recv_counts = counts.subspan(terms.send_counts.size(), terms.send_counts.size());
+  terms.begins = counts.last(static_cast<size_t>(head.begins));
 
   const auto text = bytes.subspan(sizeof head + counted_bytes);
   packed.words.resize(text.size());

@@ -22,13 +22,17 @@ struct CallTerms {
   bool moves = false;    // there is either
   int64_t out_rows = 0;  // of all_to_all
   std::span<const int64_t> send_counts, recv_counts;
-  Trail trail = {};  // where its rank is
+  std::span<const int64_t> begins;  // of reduce_scatter_uneven
+  Trail trail = {};                 // where its rank is
 };
-CallTerms terms_of(const Collective& call);  // counts stay where the call has them
+CallTerms terms_of(const Collective& call);  // counts and begins stay where the call has them
 CallTerms terms_without_counts(const Collective& call);
 std::string describe(const CallTerms& terms);
-// What is to be said of calls that differ in their parts alone, whose descriptions are the same.
-extern const char* const kOtherParts;
+// "[2, 1, 1]": the elements of each rank's part of an uneven collective, the first 16; empty for other calls.
+std::string sizes_of(const CallTerms& terms);
+// What is to be said of two ranks' calls that differ in their parts alone, whose descriptions are the same; with what
+// sizes_of() says of them.
+std::string parts_disagreement(int rank, const std::string& sizes, int other, const std::string& other_sizes);
 
 // The axis of a group, and its ranks in the world.
 struct GroupNames {
@@ -49,8 +53,8 @@ std::vector<std::byte> pack(const CallTerms& terms);
 // Terms, and what they point to.
 struct PackedTerms {
   CallTerms terms;
-  std::vector<int64_t> counts;
-  std::vector<char> words;  // of the trail
+  std::vector<int64_t> counts;  // and begins
+  std::vector<char> words;      // of the trail
 };
 // What `rank` of the world sent in a group of `size` ranks. Throws CommError for bytes that are no terms.
 PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank);

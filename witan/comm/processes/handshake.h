@@ -26,7 +26,7 @@ namespace witan {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::array<char, 8> kMagic = {'W', 'I', 'T', 'A', 'N', 'R', 'N', 'K'};
-inline constexpr uint32_t kProtocol = 3;  // raised when anything that ranks tell each other changes
+inline constexpr uint32_t kProtocol = 4;  // raised when anything that ranks tell each other changes
 inline constexpr size_t kHostBytes = 64;  // of a host's name, with what fills it up
 
 struct Greeting {
