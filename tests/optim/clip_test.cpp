@@ -50,7 +50,7 @@ TEST(Clip, SumsDoNotDependOnWhoOwnsWhat) {
       const Tensor sums = rank.poisoned({rows, 2}, DType::f64);
       for (size_t i = 0; i + 1 < cuts.size(); ++i) {
         std::vector<kernels::SquareSumsItem> items;
-        add_square_sums(items, *parameter, parameter->kept_gradient(cuts[i], cuts[i + 1] - cuts[i]), cuts[i],
+        add_square_sums(items, *parameter, parameter->gradient_shard(cuts[i], cuts[i + 1] - cuts[i]), cuts[i],
                         chunks_before(*parameter, cuts[i]));
         EXPECT_LE(items.size(), 3u);
         kernels::square_sums_all(rank.stream, sums, items, {});

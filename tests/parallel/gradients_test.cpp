@@ -249,6 +249,48 @@ TEST(GradientBuckets, WhatNobodyWroteIsZeroInEveryPart) {
   });
 }
 
+Layout sharded_layout(int world, const char* strategy) {
+  ParallelConfig config;
+  config.expert_model_parallel_size = 1;
+  config.data_parallel_sharding_strategy = strategy;
+  return {config, world, 8};
+}
+
+// Every micro-batch is summed over ranks into the shard that a rank holds; between them there is nothing else.
+TEST(ShardedGradients, AreSummedInShards) {
+  for (const char* strategy : {"no_shard", "optim_grads"})
+    for (const Summation summation : {Summation::in_place, Summation::tree})
+      on_ranks(2, [&](ThreadRank& rank) {
+        const Groups groups = make_groups(rank.world, sharded_layout(2, strategy), rank.rank);
+        SmallModel model(rank.stream, small_specs(), groups);
+        GradientBuckets buckets(rank.stream, model.parameters, groups, {.summation = summation, .micro_batches = 2});
+        const bool sharded = groups.layout().divides_gradients(false);
+        for (int64_t index = 0; index < 2; ++index) {
+          buckets.begin_micro_batch(index);
+          for (Parameter* parameter : model.parameters) {
+            parameter->prepare_gradient();  // as the tape does
+            write_summand(*parameter, 2 * rank.rank + static_cast<int>(index));
+            parameter->on_gradient_ready();
+          }
+          if (sharded && summation == Summation::in_place) {
+            EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
+          }
+        }
+        buckets.finish_step();
+        EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
+        const Ownership ownership(model.parameters, groups.layout(), rank.rank);
+        for (const auto& [parameter, first, elements, pieces] : ownership.owned()) {
+          const auto sums = values(parameter->gradient_shard(first, elements));
+          for (int64_t i = 0; i < elements; ++i) {
+            double sum = 0;
+            for (int summand = 0; summand < 4; ++summand)
+              sum += testing::summand(parameter->name(), summand, parameter->region().global(first + i));
+            ASSERT_NEAR(sums[static_cast<size_t>(i)], sum, 1e-5) << parameter->name();
+          }
+        }
+      });
+}
+
 TEST(GradientBuckets, PlansAWorldOnMeta) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

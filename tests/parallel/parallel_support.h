@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/thread_world.h"
+#include "witan/model/unit.h"
 #include "witan/parallel/groups.h"
 
 namespace witan::testing {
@@ -31,6 +32,19 @@ struct SmallModel {
       owned.push_back(std::make_unique<Parameter>(stream, spec, groups.layout().part(spec, groups.rank()), 1));
       parameters.push_back(owned.back().get());
     }
+  }
+  // By ParameterSpec::unit: the first is the embedding's, the last one the head's, what is between them blocks'.
+  std::vector<Unit> units() const {
+    std::vector<Unit> all;
+    for (Parameter* parameter : parameters) {
+      const int number = parameter->spec().unit;
+      if (all.empty() || all.back().number != number)
+        all.push_back({Unit::Kind::block, number, "unit " + std::to_string(number), parameter->spec().chunk});
+      all.back().parameters.push_back(parameter);
+    }
+    all.front().kind = Unit::Kind::embedding;
+    if (all.size() > 1) all.back().kind = Unit::Kind::head;
+    return all;
   }
   Parameter& named(const std::string& name) {
     for (Parameter* parameter : parameters)

@@ -7,15 +7,13 @@
 
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "support/thread_world.h"
 #include "witan/moe/moe.h"
 #include "witan/optim/optimizer.h"
-#include "witan/parallel/divided_values.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/parallel/owned_values.h"
+#include "witan/parallel/sharding/unit_store.h"
 
 namespace witan {
 namespace {
@@ -133,43 +131,42 @@ class TrainedLayer {
         groups_(make_groups(rank.world, Layout(parallel, rank.size(), E), rank.rank)),
         axes_(groups_.model_axes(parallel)),
         model_(builder_of(rank.stream, dtype, axes_), axes_),
-        parameters_(model_.parameters()) {
-    if (groups_.layout().divides_values()) divided_.emplace(rank.stream, model_, groups_, DividedValues::Options{});
-  }
+        parameters_(model_.parameters()),
+        ownership_(parameters_, groups_.layout(), rank.rank),
+        units_(rank.stream, {Unit{Unit::Kind::head, 0, "layer", 0, {&model_}, parameters_}}, ownership_, groups_, {}) {}
 
   void begin_with(const Problem& problem) {
     const std::vector<double>* initial[] = {&problem.router, &problem.gate_up, &problem.down};
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      const Tensor kept = parameters_[i]->kept_value();
+      const Tensor kept = parameters_[i]->value_shard();
       dispatch_floating(kept.dtype(), [&]<class W>() {
         for (int64_t j = 0; j < kept.elements(); ++j)
           kept.data<W>()[j] =
-              W((*initial[i])[size_t(parameters_[i]->region().global(parameters_[i]->kept_first() + j))]);
+              W((*initial[i])[size_t(parameters_[i]->region().global(parameters_[i]->shard_first() + j))]);
       });
     }
   }
 
   Seen run(const std::vector<double>& x) {
     Stream& stream = rank_.stream;
-    const Ownership ownership(parameters_, groups_.layout(), rank_.rank);
     GradientBuckets gradients(stream, parameters_, groups_, {.dtype = accumulator(dtype_)});
-    const auto optimizer = make_optimizer(plain_sgd(), stream, ownership.owned());
-    OwnedValues owned_values(stream, ownership, groups_);
+    const auto optimizer = make_optimizer(plain_sgd(), stream, ownership_.owned());
     StepState step(stream);
     step.set({kRate}, 1, 1);
     Seen seen;
     {
       Tape tape(stream);
       gradients.begin_micro_batch(0);
-      const Var y = model_.forward(tape, tape.input(own_tokens(x)));
+      const Var y = forward(tape, tape.input(own_tokens(x)));
       seen.before = of_own_tokens(values(y.value()));
       tape.backward({{y, {}}});
       gradients.finish_step();
     }
     optimizer->update(stream, step);
-    owned_values.updated();  // and gathered when they are asked for
+    units_.publish();  // and gathered when it is used
     Tape off(stream, Tape::Mode::off);
-    seen.after = of_own_tokens(values(model_.forward(off, off.constant(own_tokens(x))).value()));
+    seen.after = of_own_tokens(values(forward(off, off.constant(own_tokens(x))).value()));
+    const UnitReading reading(&units_, 0);
     for (const Parameter* parameter : parameters_) {
       Part& part = seen.weights.emplace_back();
       part.values = values(parameter->value());
@@ -179,6 +176,11 @@ class TrainedLayer {
   }
 
  private:
+  Var forward(Tape& tape, const Var& x) {
+    const PassGuard pass(tape, &units_);
+    const UnitGuard unit(tape, &units_, 0);
+    return model_.forward(tape, x);
+  }
   // The first of this rank's tokens among all ranks', of whom those of a tensor axis divide some among them.
   int64_t first_token() const {
     return groups_.layout().data_rank(rank_.rank) * T + groups_.of(Axis::tensor).rank() * tokens();
@@ -201,7 +203,8 @@ class TrainedLayer {
   ModelAxes axes_;
   OneLayer model_;
   std::vector<Parameter*> parameters_;
-  std::optional<DividedValues> divided_;
+  Ownership ownership_;
+  UnitStore units_;
 };
 
 // The global tensor [elements] that ranks have between them; who has the same element has the same value.

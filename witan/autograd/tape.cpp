@@ -173,6 +173,7 @@ void Tape::add(const Slot& to, Tensor gradient) {
   if (!to.wanted()) return;
   assert(gradient.shape() == to.shape_);
   if (to.leaf_) {
+    to.leaf_->prepare_gradient();
     assert(to.leaf_->gradient_parts() == 1);
     const Tensor& sum = to.leaf_->gradient();
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
@@ -214,7 +215,8 @@ void Backward::write(const Slot& slot, const std::function<void(const Tensor&, W
 void Backward::write_parts(const Slot& slot, const std::function<void(const Tensor&, Write, int64_t, int64_t)>& write) {
   if (!slot.wanted()) return;
   if (Leaf* leaf = slot.leaf_) {
-    const int64_t parts = leaf->gradient_parts();  // first: a gradient that is made now is not written yet
+    leaf->prepare_gradient();  // first: a gradient that is made now is not written yet
+    const int64_t parts = leaf->gradient_parts();
     const Write how = std::exchange(leaf->gradient_written, true) ? Write::accumulate : Write::overwrite;
     for (int64_t part = 0; part < parts; ++part) write(leaf->gradient_part(part), how, part, parts);
     return;

@@ -25,9 +25,11 @@ class Backward;
 // What a tape needs of a parameter. nn::Parameter is the only kind there is.
 struct Leaf {
   virtual ~Leaf() = default;
-  virtual const Tensor& value() = 0;  // in the compute dtype; gathered on demand when it is sharded
-  virtual const Shape& shape() { return value().shape(); }  // known without gathering
+  virtual const Tensor& value() = 0;                        // in the compute dtype
+  virtual const Shape& shape() { return value().shape(); }  // known without a value
   virtual DType dtype() { return value().dtype(); }
+  // The tape is about to write the gradient, and asks for nothing of it before: a buffer may be made now.
+  virtual void prepare_gradient() {}
   virtual Tensor& gradient() = 0;        // the accumulation buffer, in the gradient dtype
   virtual void on_gradient_ready() = 0;  // after the parameter's last use in one backward pass
   // A gradient may be kept in parts, one for each rank that its rows came from, so that each can be summed in an order

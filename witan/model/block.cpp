@@ -8,6 +8,7 @@ namespace witan {
 Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes)
     : Module(builder.path),
       recompute_(config.recompute()),
+      unit_(builder.unit),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
       attention_(builder / "attention", config.attention, config.hidden_size, config.linear_bias(), axes.context),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
@@ -44,6 +45,7 @@ BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const
 BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness,
                            Dropping dropping) {
   const ModuleScope scope(tape, *this);
+  const UnitGuard unit(tape, units_, unit_);
   const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_ == Recompute::selective);
   in = {};
   const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
@@ -62,6 +64,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
 
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
+  const UnitGuard unit(tape, units_, unit_);
   const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
   return feed_forward(tape, x, mixed, {}, Dropping::never).x.sum(tape);
 }

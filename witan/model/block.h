@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "witan/model/config.h"
+#include "witan/model/unit.h"
 #include "witan/moe/moe.h"
 
 namespace witan {
@@ -28,6 +29,8 @@ class Block : public Module {
   // x [B, S, D]
   BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
+  // Which makes the block's values available from now on; null: they always are.
+  void use_units(UnitAccess* units) { units_ = units; }
   Attention& attention() { return attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
@@ -37,6 +40,8 @@ class Block : public Module {
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness, Dropping dropping);
 
   Recompute recompute_;
+  UnitAccess* units_ = nullptr;
+  int unit_;
   Norm attention_norm_;
   Attention attention_;
   Norm mlp_norm_;

@@ -104,6 +104,12 @@ std::vector<Unit> Transformer::units() {
   return units;
 }
 
+void Transformer::use_units(UnitAccess* units) {
+  units_ = units;
+  for (const Chunk& chunk : chunks_)
+    for (const auto& block : chunk) block->use_units(units);
+}
+
 // A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
 template <class Part, class... Args>
 std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, const Args&... args) {
@@ -128,6 +134,7 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
 
 ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk, Var x) {
   const ModuleScope scope(tape, *this);
+  const PassGuard pass(tape, units_);
   ModelOutput out;
   Positions where = input.where;
   if (!config_.add_bias_linear)  // with biases, heads are projected one by one, each with angles of its own
@@ -153,6 +160,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
 }
 
 Var Transformer::embed(Tape& tape, const ModelInput& input) {
+  const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   Var rows = embedding_->forward(tape, input.tokens);
   if (position_embedding_) rows = add_positions(tape, rows, input);
   return tensor_ ? from_divided_layer(tape, std::move(rows), *tensor_) : rows;
@@ -165,11 +173,14 @@ Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& in
 }
 
 Var Transformer::head(Tape& tape, const Residual& x) {
+  const UnitGuard unit(tape, units_, head_unit(config_));
   const Var normed = final_norm_->forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
   const Var whole = tensor_ ? to_divided_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
   const Var rows = ops::reshape(tape, whole, {T, D});
-  return head_ ? head_->forward(tape, rows) : embedding_->logits(tape, rows);
+  if (head_) return head_->forward(tape, rows);
+  const UnitGuard tied(tape, units_, kEmbeddingUnit);
+  return embedding_->logits(tape, rows);
 }
 
 ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,

@@ -53,6 +53,8 @@ class Transformer : public Module {
   const ModelConfig& config() const { return config_; }
   // What this stage holds, in the model's order.
   std::vector<Unit> units();
+  // Which makes the values of units available from now on; null: they always are. It must outlive its use.
+  void use_units(UnitAccess* units);
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;
@@ -70,6 +72,7 @@ class Transformer : public Module {
   Var head(Tape& tape, const Residual& x);                                  // x [B, S, D] -> [T, n]
 
   ModelConfig config_;
+  UnitAccess* units_ = nullptr;
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
   std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it

@@ -14,7 +14,7 @@ struct ModelAxes {
   Group* tensor = nullptr;         // one matrix divided
   Group* context = nullptr;        // one sequence divided
   bool sequence_parallel = false;  // the residual stream is divided by tokens over `tensor`
-  bool values_later = false;       // parameters begin without values (parallel/divided_values)
+  bool values_later = false;       // parameters begin without values (parallel/sharding/unit_store)
   bool loss_parallel = true;       // logits stay divided by vocabulary over `tensor`
 
   static int size(const Group* group) { return group ? group->size() : 1; }

@@ -33,7 +33,7 @@ struct Builder {
   int chunk = 0;                            // of the rank's stage of a pipeline
   bool tied = false, copy = false;          // of an embedding: ParameterSpec's
   std::string path = {};
-  bool values_later = false;                     // parameters begin without values: Parameter::keep_value()
+  bool values_later = false;                     // parameters begin without values: Parameter::init_value_shard()
   Tensor place = {};                             // memory for the next matrix, where it is to lie beside others
   bool beside = false;                           // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters

@@ -52,30 +52,35 @@ Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Pa
   begin(stream, {value_.reshape({elements()}), 0}, seed, torch);
 }
 
+void Parameter::throw_unacquired() const {
+  throw Error(ExitCode::internal, cat(name(), " is read while its unit, ", unit_->name,
+                                      ", is not acquired: a UnitGuard must stand where the unit is used"));
+}
+
 void Parameter::bind_value(Tensor whole) {
   assert(!whole.defined() || (whole.shape() == shape_ && whole.dtype() == spec_.dtype && whole.contiguous()));
   value_ = std::move(whole);
 }
 
-void Parameter::keep_value(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch) {
+void Parameter::init_value_shard(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch) {
   assert(first >= 0 && first + flat.elements() <= elements() && flat.dtype() == spec_.dtype);
-  kept_value_ = {std::move(flat), first};
-  begin(stream, kept_value_, seed, torch);
+  value_shard_ = {std::move(flat), first};
+  begin(stream, value_shard_, seed, torch);
 }
 
-Tensor Parameter::part_of(const Kept& kept, const Tensor& whole, int64_t first, int64_t elements) {
-  const Tensor flat = kept.flat.defined() ? kept.flat : whole.reshape({whole.elements()});
-  return flat.narrow(0, first - kept.first, elements);
+Tensor Parameter::part_of(const Shard& shard, const Tensor& whole, int64_t first, int64_t elements) {
+  const Tensor flat = shard.flat.defined() ? shard.flat : whole.reshape({whole.elements()});
+  return flat.narrow(0, first - shard.first, elements);
 }
 
-// Initial values of what is kept.
-void Parameter::begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch) {
+// Initial values of the shard.
+void Parameter::begin(Stream& stream, const Shard& shard, uint64_t seed, TorchRandom* torch) {
   if (stream.is_meta()) return;
   if (spec_.init.drawn()) {
     assert(torch);
-    draw(stream, kept, *torch);
+    draw(stream, shard, *torch);
   } else {
-    initialize(stream, kept, seed);
+    initialize(stream, shard, seed);
   }
 }
 
@@ -101,13 +106,13 @@ void Parameter::unbind_gradient() {
   head_->gradient_written = false;
 }
 
-void Parameter::keep_head_gradient_apart() {
+void Parameter::set_head_gradient_apart() {
   if (!head_) head_ = std::make_unique<Head>(*this);
 }
 
 void Parameter::bind_head_gradient(Tensor gradient) {
   check_gradient(gradient);
-  keep_head_gradient_apart();
+  set_head_gradient_apart();
   head_->own_gradient = std::move(gradient);
   head_->gradient_written = false;
 }
@@ -118,17 +123,17 @@ void Parameter::check_gradient(const Tensor& gradient) const {
                       gradient.shape());
 }
 
-void Parameter::initialize(Stream& stream, const Kept& kept, uint64_t seed) {
+void Parameter::initialize(Stream& stream, const Shard& shard, uint64_t seed) {
   const Philox rng(seed, Philox::stream_of(name()));
   constexpr int64_t kGrain = 1 << 14;
-  const Tensor& to = kept.flat;
+  const Tensor& to = shard.flat;
   const int64_t begun = spec_.shape.elements() - spec_.init.padding;
   dispatch_floating(to.dtype(), [&]<class T>() {
-    // Elements [from, from + count) of what is kept, to values[0 … count).
+    // Elements [from, from + count) of the shard, to values[0 … count).
     const auto fill = [&](T* values, int64_t from, int64_t count) {
       stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          const int64_t element = region_.global(kept.first + from + i);
+          const int64_t element = region_.global(shard.first + from + i);
           double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
           if (spec_.init.kind == Initialization::Kind::normal)
             value = rng.normal(static_cast<uint64_t>(element)) * spec_.init.std;
@@ -148,22 +153,22 @@ void Parameter::initialize(Stream& stream, const Kept& kept, uint64_t seed) {
   });
 }
 
-// The generator draws the whole on every rank, who keeps nothing of it included: what comes next depends on it.
-void Parameter::draw(Stream& stream, const Kept& kept, TorchRandom& random) {
-  const int64_t end = kept.first + kept.flat.elements();
-  dispatch_floating(kept.flat.dtype(), [&]<class T>() {
-    std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(kept.flat.elements()) : 0);
-    T* to = stream.is_cuda() ? staged.data() : kept.flat.data<T>();
-    if (spec_.init.padding > 0) std::fill_n(to, kept.flat.elements(), T(0.0));
+// The generator draws the whole on every rank, those that hold nothing of it included: what comes next depends on it.
+void Parameter::draw(Stream& stream, const Shard& shard, TorchRandom& random) {
+  const int64_t end = shard.first + shard.flat.elements();
+  dispatch_floating(shard.flat.dtype(), [&]<class T>() {
+    std::vector<T> staged(stream.is_cuda() ? static_cast<size_t>(shard.flat.elements()) : 0);
+    T* to = stream.is_cuda() ? staged.data() : shard.flat.data<T>();
+    if (spec_.init.padding > 0) std::fill_n(to, shard.flat.elements(), T(0.0));
     const auto keep = [&](int64_t first, std::span<const float> values) {
       const Region drawn(first, static_cast<int64_t>(values.size()));
       for_overlaps(drawn, region_, [&](int64_t from, int64_t mine, int64_t count) {
-        for (int64_t i = std::max(mine, kept.first); i < std::min(mine + count, end); ++i)
-          to[i - kept.first] = T(values[static_cast<size_t>(from + i - mine)]);
+        for (int64_t i = std::max(mine, shard.first); i < std::min(mine + count, end); ++i)
+          to[i - shard.first] = T(values[static_cast<size_t>(from + i - mine)]);
       });
     };
     draw(random, keep);
-    if (stream.is_cuda()) stream.write(kept.flat, staged.data());
+    if (stream.is_cuda()) stream.write(shard.flat, staged.data());
   });
 }
 

@@ -1,8 +1,9 @@
 // A trained tensor: value, gradient, a unique dotted name, and which part of the global tensor this rank computes with.
 //
-// Of that part a rank keeps the value and the sum of gradients as a whole, or, where ranks divide them, elements of its
-// own alone: then the whole is there while it is used. value() and gradient() are what kernels read and write; what
-// updates, sums up, saves or compares asks for kept_value() and kept_gradient().
+// Of that part a rank holds the value and the sum of gradients as a whole or, where data-parallel ranks shard them, its
+// own shard alone: then the whole is there while its unit of the model is acquired (model/unit.h). value() and
+// gradient() are what kernels read and write, and never communicate; what updates, sums up, saves or compares asks for
+// value_shard() and gradient_shard().
 #pragma once
 
 #include <cstdint>
@@ -71,6 +72,12 @@ enum class ParameterKind : uint8_t {
 inline constexpr int kParameterKinds = 7;
 std::string_view name_of(ParameterKind kind);
 
+// Of a unit of the model: its name, and how many guards hold its values ready to be read.
+struct UnitState {
+  std::string name;
+  int guards = 0;
+};
+
 struct ParameterSpec {
   std::string name;  // "layers.0.attention.q_proj.weight": unique in the model, and its name in checkpoints
   Shape shape;       // the global tensor
@@ -106,7 +113,7 @@ class Parameter final : public Leaf {
   // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
-  // Without a value: keep_value() gives it, once it is known who keeps what.
+  // Without a value: init_value_shard() gives it, once it is known how it is sharded.
   Parameter(ParameterSpec spec, const ParameterSpec::Part& part);
 
   const std::string& name() const { return spec_.name; }
@@ -122,13 +129,17 @@ class Parameter final : public Leaf {
   int64_t most_elements() const { return most_; }
 
   const Tensor& value() override { return std::as_const(*this).value(); }
+  // Throws Error where values of the parameter's unit come and go and no guard has acquired it.
   const Tensor& value() const {
-    if ((!value_.defined() || awaits_value_) && value_wanted) value_wanted();
+    if (unit_ != nullptr && unit_->guards == 0) throw_unacquired();
     return value_;
   }
   Tensor& gradient() override { return gradient_part(0); }
-  int64_t gradient_parts() const override { return static_cast<int64_t>(gradients().size()); }
-  Tensor& gradient_part(int64_t part) override { return gradients()[static_cast<size_t>(part)]; }
+  void prepare_gradient() override {
+    if (!gradients_.front().defined() && make_gradient) make_gradient();
+  }
+  int64_t gradient_parts() const override { return static_cast<int64_t>(gradients_.size()); }
+  Tensor& gradient_part(int64_t part) override { return gradients_[static_cast<size_t>(part)]; }
   void on_gradient_ready() override {
     if (gradient_ready) gradient_ready(*this);
   }
@@ -136,44 +147,43 @@ class Parameter final : public Leaf {
   // The buffer that micro-batches accumulate into: the value's shape, contiguous, owned by whoever reduces gradients.
   // Its dtype is a choice of the run, never of the layout. Throws ShapeError.
   void bind_gradient(Tensor gradient);
-  // The same for a gradient kept in parts by the rank that its rows came from: one for each rank of the expert axis.
+  // The same for a gradient in parts by the rank that its rows came from: one for each rank of the expert axis.
   void bind_gradient_parts(std::vector<Tensor> gradients);
   // Until it is wanted again there is none.
   void unbind_gradient();
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
 
-  // Elements [first, first + elements) of the flat local part, flat; among those that this rank keeps.
-  Tensor kept_value(int64_t first, int64_t elements) const { return part_of(kept_value_, value_, first, elements); }
-  Tensor kept_gradient(int64_t first, int64_t elements) const {
-    return part_of(kept_gradient_, gradients_.front(), first, elements);
+  // Elements [first, first + elements) of the flat local part, flat; among those of this rank's shard.
+  Tensor value_shard(int64_t first, int64_t elements) const { return part_of(value_shard_, value_, first, elements); }
+  Tensor gradient_shard(int64_t first, int64_t elements) const {
+    return part_of(gradient_shard_, gradients_.front(), first, elements);
   }
-  Tensor kept_value() const {  // all that this rank keeps, from kept_first() on
-    return kept_value_.flat.defined() ? kept_value_.flat : value().reshape({elements()});
-  }
-  int64_t kept_first() const { return kept_value_.first; }
-  // From now on this rank keeps elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
+  // All of this rank's shard, from shard_first() on; the whole where values are not sharded, in which elements that
+  // other ranks update may be old until the unit is acquired.
+  Tensor value_shard() const { return value_shard_.flat.defined() ? value_shard_.flat : value_.reshape({elements()}); }
+  int64_t shard_first() const { return value_shard_.first; }
+  // From now on this rank holds elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
   // them.
-  void keep_value(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
+  void init_value_shard(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
   // Leaves the generator where it is once another rank has drawn this parameter's values.
   void draw_past(TorchRandom& random) const;
-  void keep_gradient(Tensor flat, int64_t first) { kept_gradient_ = {std::move(flat), first}; }
+  void bind_gradient_shard(Tensor flat, int64_t first) { gradient_shard_ = {std::move(flat), first}; }
   // The whole, while it is here; undefined: no more.
   void bind_value(Tensor whole);
+  // From now on value() wants a guard; null: it does not. The state must outlive its use.
+  void want_guard(const UnitState* unit) { unit_ = unit; }
 
-  // What the head of a tied embedding uses it as: the parameter itself or, once the head's gradient is kept apart, a
-  // leaf with a gradient of its own, which is written before the parameter is ready.
+  // What the head of a tied embedding uses it as: the parameter itself or, once the head's gradient is apart, a leaf
+  // with a gradient of its own, which is written before the parameter is ready.
   Leaf& as_head() { return head_ ? static_cast<Leaf&>(*head_) : *this; }
-  // Keeps it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
+  // Sets it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
   void bind_head_gradient(Tensor gradient);
-  void keep_head_gradient_apart();  // from now on, though there is none yet
+  void set_head_gradient_apart();  // from now on, though there is none yet
 
   std::function<void(Parameter&)> gradient_ready;
-  // Whether another rank has newer values of the whole that is here, which are wanted before it is read. What this rank
-  // updates is never old: kept_value(first, elements).
-  void await_value(bool awaits) { awaits_value_ = awaits; }
-  // Asked for what is not there: they bind it.
-  std::function<void()> value_wanted, gradient_wanted;
+  // Binds a gradient that is to be written and is not there.
+  std::function<void()> make_gradient;
 
  private:
   struct Head final : Leaf {
@@ -181,46 +191,36 @@ class Parameter final : public Leaf {
     const Tensor& value() override { return parameter.value(); }
     const Shape& shape() override { return parameter.shape(); }
     DType dtype() override { return parameter.dtype(); }
-    Tensor& gradient() override {
-      make_gradient();
-      return own_gradient;
+    void prepare_gradient() override {
+      if (!own_gradient.defined() && parameter.make_gradient) parameter.make_gradient();
     }
-    int64_t gradient_parts() const override {
-      make_gradient();
-      return 1;
-    }
+    Tensor& gradient() override { return own_gradient; }
     void on_gradient_ready() override {}
-    void make_gradient() const {
-      if (!own_gradient.defined() && parameter.gradient_wanted) parameter.gradient_wanted();
-    }
     Parameter& parameter;
     Tensor own_gradient;
   };
-  struct Kept {
+  struct Shard {
     Tensor flat;  // undefined: all of it, where the whole is
     int64_t first = 0;
   };
-  std::vector<Tensor>& gradients() const {
-    if (!gradients_.front().defined() && gradient_wanted) gradient_wanted();
-    return gradients_;
-  }
+  [[noreturn]] void throw_unacquired() const;
   void check_gradient(const Tensor& gradient) const;
   void bind_gradients(std::vector<Tensor> gradients);
-  static Tensor part_of(const Kept& kept, const Tensor& whole, int64_t first, int64_t elements);
-  void begin(Stream& stream, const Kept& kept, uint64_t seed, TorchRandom* torch);
-  void initialize(Stream& stream, const Kept& kept, uint64_t seed);
-  void draw(Stream& stream, const Kept& kept, TorchRandom& random);
+  static Tensor part_of(const Shard& shard, const Tensor& whole, int64_t first, int64_t elements);
+  void begin(Stream& stream, const Shard& shard, uint64_t seed, TorchRandom* torch);
+  void initialize(Stream& stream, const Shard& shard, uint64_t seed);
+  void draw(Stream& stream, const Shard& shard, TorchRandom& random);
   void draw(TorchRandom& random, const TorchRandom::Sink& keep) const;
 
   ParameterSpec spec_;
   Region region_;
   Shape shape_;
   int64_t most_;
-  bool awaits_value_ = false;
+  const UnitState* unit_ = nullptr;
   Tensor value_;
   // parts; one, undefined, until it is bound
-  mutable std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
-  Kept kept_value_, kept_gradient_;
+  std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
+  Shard value_shard_, gradient_shard_;
   std::unique_ptr<Head> head_;
 };
 

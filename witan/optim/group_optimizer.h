@@ -22,8 +22,8 @@ class GroupOptimizer : public Optimizer {
     std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
     double weight_decay = 0;
 
-    Tensor value() const { return owned.parameter->kept_value(owned.first, owned.elements); }
-    Tensor gradient() const { return owned.parameter->kept_gradient(owned.first, owned.elements); }
+    Tensor value() const { return owned.parameter->value_shard(owned.first, owned.elements); }
+    Tensor gradient() const { return owned.parameter->gradient_shard(owned.first, owned.elements); }
   };
 
   const std::vector<Shard>& shards() const { return shards_; }

@@ -111,7 +111,7 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
       if (const auto [first, elements] = ownership_.range(i, owner); elements > 0)
         add_square_sums(
             items, parameter,
-            what == Of::gradients ? parameter.kept_gradient(first, elements) : parameter.kept_value(first, elements),
+            what == Of::gradients ? parameter.gradient_shard(first, elements) : parameter.value_shard(first, elements),
             first, row);
       row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }

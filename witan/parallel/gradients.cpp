@@ -45,7 +45,7 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
     lines_[static_cast<size_t>(bucket.chunk)].buckets.push_back(&bucket);
     for (Parameter* parameter : bucket.parameters) {
       parameter->gradient_ready = [this, &bucket](Parameter&) { on_ready(bucket); };
-      if (bucket.divided()) parameter->gradient_wanted = [this, &bucket] { bind_for_micro_batch(bucket); };
+      if (bucket.divided()) parameter->make_gradient = [this, &bucket] { bind_for_micro_batch(bucket); };
     }
   }
   for (Bucket& bucket : buckets_) begin_micro_batch(bucket, 0);
@@ -55,7 +55,7 @@ GradientBuckets::~GradientBuckets() {
   for (const Bucket& bucket : buckets_)
     for (Parameter* parameter : bucket.parameters) {
       parameter->gradient_ready = nullptr;
-      parameter->gradient_wanted = nullptr;
+      parameter->make_gradient = nullptr;
     }
 }
 
@@ -97,8 +97,8 @@ void GradientBuckets::keep_part(Bucket& bucket) const {
   for (Parameter* parameter : bucket.parameters) {
     const int64_t end = at + parameter->elements();
     const int64_t first = std::clamp(begin, at, end), last = std::clamp(begin + count, at, end);
-    if (first < last) parameter->keep_gradient(bucket.part.narrow(0, first - begin, last - first), first - at);
-    if (bucket.head_apart) parameter->keep_head_gradient_apart();
+    if (first < last) parameter->bind_gradient_shard(bucket.part.narrow(0, first - begin, last - first), first - at);
+    if (bucket.head_apart) parameter->set_head_gradient_apart();
     at = end;
   }
 }
@@ -270,7 +270,8 @@ void GradientBuckets::meet_head(const Bucket& bucket) {
     kernels::add(stream_, own, own, head_buffer(bucket).narrow(0, begin, count));
 }
 
-void GradientBuckets::write_zeros(const Bucket& bucket) {
+void GradientBuckets::write_zeros(Bucket& bucket) {
+  if (!bucket.levels.defined()) bind_for_micro_batch(bucket);
   for (Parameter* parameter : bucket.parameters) {
     if (Leaf& head = parameter->as_head(); bucket.head_apart && !head.gradient_written) stream_.zero(head.gradient());
     if (parameter->gradient_written) continue;

@@ -106,7 +106,7 @@ class GradientBuckets {
   void end_backward();
   void on_ready(Bucket& bucket);
   void finish_micro_batch(Bucket& bucket);
-  void write_zeros(const Bucket& bucket);
+  void write_zeros(Bucket& bucket);
   void sum_levels(const Bucket& bucket);
   void sum_sources(const Bucket& bucket);
   Stream& reduction_stream(const Bucket& bucket);

@@ -8,27 +8,27 @@
 
 namespace witan {
 
-void StateCheck::after_init(Stream& stream, const std::function<void()>& looked) const {
+void StateCheck::after_init(Stream& stream, UnitAccess* units) const {
   check_places("init");
   check_copies(stream, "init");
   check_buffers(stream, "init");
   for (const Parameter* parameter : parameters_) {
     check_value(stream, *parameter, "init");
     if (!parameter->spec().expert || !parameter->spec().init.random()) continue;
+    const UnitReading reading(units, parameter->spec().unit);
     check_experts_differ(stream, *parameter, "init");
-    if (looked) looked();
   }
 }
 
 void StateCheck::check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const {
-  const bool divided = groups_.layout().divides_values(parameter.spec().expert);
-  check_identical(stream, parameter.spec(), parameter.kept_value(), divided ? Among::owners_of_it : Among::replicas,
+  const bool sharded = groups_.layout().divides_values(parameter.spec().expert);
+  check_identical(stream, parameter.spec(), parameter.value_shard(), sharded ? Among::owners_of_it : Among::replicas,
                   stage + ": the value of " + parameter.name());
 }
 
 void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned) const {
   for (const auto& [parameter, first, elements, pieces] : owned)
-    check_identical(stream, parameter->spec(), parameter->kept_gradient(first, elements), Among::owners_of_it,
+    check_identical(stream, parameter->spec(), parameter->gradient_shard(first, elements), Among::owners_of_it,
                     "reduction: the gradient of " + parameter->name());
 }
 
@@ -47,7 +47,7 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
 void StateCheck::check_copies(Stream& stream, const char* stage) const {
   for (const Parameter* parameter : parameters_)
     if (parameter->spec().tied && groups_.embedding().size() > 1)
-      require<CommError>(ranks_that_differ(stream, groups_.embedding(), parameter->kept_value()).empty(),
+      require<CommError>(ranks_that_differ(stream, groups_.embedding(), parameter->value_shard()).empty(),
                          "check_states after ", stage, ": ", parameter->name(),
                          " must be the same on the first and the last stage of the pipeline, but differs");
 }

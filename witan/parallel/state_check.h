@@ -2,10 +2,10 @@
 // bit, every expert is where the layout puts it, and no two experts were initialised alike.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "witan/model/unit.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
 
@@ -19,15 +19,15 @@ class StateCheck {
 
   // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
   // stage, the tensor, and the ranks of the world that differ from the others.
-  // values, places, and that no two experts are equal; `looked` is called after each that it has looked at as a whole
-  void after_init(Stream& stream, const std::function<void()>& looked = {}) const;
+  // values, places, and that no two experts are equal; `units`: which makes values available, null: they always are
+  void after_init(Stream& stream, UnitAccess* units = nullptr) const;
   void after_reduction(Stream& stream, const std::vector<Owned>& owned) const;  // gradients of what this rank owns
   // values, places and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
 
  private:
   void check_places(const char* stage) const;
-  // Which ranks hold the same: of values all replicas, of what is divided among owners those that own the same part.
+  // Which ranks hold the same: of values all replicas, of what is sharded those that own the same shard.
   enum class Among : uint8_t { replicas, owners_of_it };
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;

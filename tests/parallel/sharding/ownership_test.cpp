@@ -7,7 +7,7 @@
 #include "witan/kernels/optimizer.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
-#include "witan/parallel/owned_values.h"
+#include "witan/parallel/sharding/unit_store.h"
 
 namespace witan {
 namespace {
@@ -145,8 +145,9 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
       for (const auto& [parameter, first, elements, pieces] : ownership.owned())
         for (int64_t i = first; i < first + elements; ++i)
           parameter->value().data<float>()[i] = static_cast<float>(parameter->region().global(i));
-      OwnedValues others(rank.stream, ownership, groups);
-      others.updated();
+      UnitStore units(rank.stream, model.units(), ownership, groups, {});
+      units.publish();
+      const UnitReading reading(&units, 0);
       for (const Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           ASSERT_EQ(parameter->value().data<float>()[i], static_cast<float>(parameter->region().global(i)))

@@ -114,16 +114,16 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps, const MakeB
       result.zs.push_back(out.z_loss);
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
-    for (const StateTensor& kept : engine.state()) {
-      if (!kept.writes || kept.name.find('/') != std::string::npos) continue;
+    for (const StateTensor& tensor : engine.state()) {
+      if (!tensor.writes || tensor.kind != StateTensor::Kind::value) continue;
       const std::scoped_lock lock(mutex);
-      std::vector<double>& whole = weights[kept.name];
-      whole.resize(static_cast<size_t>(kept.global_shape.elements()));
-      dispatch_floating(kept.local.dtype(), [&]<class T>() {
-        std::vector<T> own(static_cast<size_t>(kept.local.elements()));
-        stream.read(own.data(), kept.local);
-        for (int64_t j = 0; j < kept.local.elements(); ++j)
-          whole[static_cast<size_t>(kept.region.global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
+      std::vector<double>& whole = weights[tensor.name];
+      whole.resize(static_cast<size_t>(tensor.global_shape.elements()));
+      dispatch_floating(tensor.local.dtype(), [&]<class T>() {
+        std::vector<T> own(static_cast<size_t>(tensor.local.elements()));
+        stream.read(own.data(), tensor.local);
+        for (int64_t j = 0; j < tensor.local.elements(); ++j)
+          whole[static_cast<size_t>(tensor.region.global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
       });
     }
   });

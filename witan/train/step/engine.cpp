@@ -52,8 +52,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
       buffers_(model_.buffers()),
       param_groups_(config.optimizer),
       policy_(config.optimizer),
-      divided_values_(divide_values()),
       ownership_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
+      units_(make_unit_store()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config.gradient_dtype(),
                   .summation = config.parallel.sums_in_tree(config.model.moe.num_experts) ? Summation::tree
@@ -62,17 +62,16 @@ Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
                   .overlap = config.parallel.overlap_grad_reduce,
                   .policy = policy_}),
       buffer_sums_(stream, buffers_, groups),
-      owned_values_(stream, ownership_, groups),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups, policy_)),
       step_state_(stream, param_groups_.size()),
       optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned(&groups))),
       state_check_(parameters_, groups, buffers_),
       part_observers_(charge_parts(model_, stream)),
       passes_(stream, config_, groups, model_, gradients_, step_state_) {
-  if (divided_values_) divided_values_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
-  if (config.parallel.overlap_param_gather) owned_values_.gather_on(gradients_.side());
+  units_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+  model_.use_units(units_.get());
   const TrailScope trail(stream, Trail::Phase::set_up);
-  if (config_.train.check_states) state_check_.after_init(stream_, [this] { release_values(); });
+  if (config_.train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
 // A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
@@ -80,24 +79,19 @@ Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
 }
 
-std::unique_ptr<DividedValues> Engine::divide_values() {
-  if (!groups_.layout().divides_values()) return nullptr;
-  DividedValues::Options options{config_.parallel.reshard_after_forward,
-                                 static_cast<uint64_t>(config_.train.seed),
-                                 config_.model.init_method == "torch",
-                                 {},
-                                 policy_};
-  if (!options.torch || stages_.stages() == 1)
-    return std::make_unique<DividedValues>(stream_, model_, groups_, options);
+std::unique_ptr<UnitStore> Engine::make_unit_store() {
+  UnitStore::Options options{config_.parallel.reshard_after_forward,
+                             static_cast<uint64_t>(config_.train.seed),
+                             config_.model.init_method == "torch",
+                             {},
+                             policy_};
+  const auto make = [&] { return std::make_unique<UnitStore>(stream_, model_.units(), ownership_, groups_, options); };
+  if (!groups_.layout().divides_values() || !options.torch || stages_.stages() == 1) return make();
   ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   Transformer whole(stream, config_.model, 0, groups_.model_axes(config_.parallel));
   for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
-  return std::make_unique<DividedValues>(stream_, model_, groups_, options);
-}
-
-void Engine::release_values() {
-  if (divided_values_) divided_values_->release();
+  return make();
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -169,20 +163,20 @@ void Engine::replay() {
   if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
   if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
   graph_->launch();
-  if (config_.parallel.overlap_param_gather) owned_values_.updated();
+  if (config_.parallel.overlap_param_gather) units_->publish();
 }
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
-  if (mode == Mode::recorded && config_.parallel.overlap_param_gather) owned_values_.updated();
+  if (mode == Mode::recorded && config_.parallel.overlap_param_gather) units_->publish();
   tokens().all_reduce(stream_, inputs_->target_count());
   buffer_sums_.begin_step(stream_);
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
-  release_values();
-  owned_values_.gather();  // what the step did not read
+  units_->give_back();
+  units_->gather();  // what the step did not read
   finish_gradients();
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
@@ -214,10 +208,13 @@ Tensor Engine::update() {
   optimizer_->update(stream_, step_state_);
   model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
-  owned_values_.updated();
-  if (!config_.parallel.overlap_param_gather) owned_values_.gather();
+  units_->publish();
+  if (!config_.parallel.overlap_param_gather) units_->gather();
   times_.optimizer = optimizer.seconds();
-  if (config_.train.check_states) state_check_.after_update(stream_, *optimizer_);
+  if (config_.train.check_states) {
+    units_->gather();
+    state_check_.after_update(stream_, *optimizer_);
+  }
   return total;
 }
 
@@ -286,7 +283,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
   const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
   const auto most = static_cast<size_t>(evaluated_together());
-  if (divided_values_) divided_values_->begin_passes();
+  units_->begin_passes();
   std::vector<double> own;  // of each batch: nats, targets
   for (size_t begin = 0; begin < batches.size(); begin += most) {
     std::vector<Batch> filled;
@@ -301,9 +298,9 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
                             residual_shape(config_, run.front()), config_.model.compute_dtype());
     const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
     for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
-    if (divided_values_) divided_values_->end_pass();
+    units_->end_pass();
   }
-  release_values();
+  units_->give_back();
   stream_.set_part(before);
   // Batch by batch, so that this too takes what one takes. Summed rank by rank.
   std::vector<std::vector<double>> all;
@@ -326,8 +323,8 @@ double Engine::params_norm() {
 }
 
 void Engine::gather_values() {
-  if (owned_values_.gathered()) return;
-  owned_values_.gather();
+  if (units_->gathered()) return;
+  units_->gather();
   stream_.wait();  // for who reads them by other means than this stream
 }
 
@@ -340,12 +337,12 @@ std::vector<StateTensor> Engine::state() {
     const ParameterSpec& spec = parameter->spec();
     const Axes owners = layout.divides_values(spec.expert) ? layout.owner_axes(spec.expert) : Axes{};
     const bool writes = !spec.copy && layout.holds_first(spec, groups_.rank(), owners);
-    const Tensor kept = parameter->kept_value();
+    const Tensor shard = parameter->value_shard();
     int64_t done = 0;
     for (const Region& region :
-         parameter->region().slice(parameter->kept_first(), parameter->kept_first() + kept.elements())) {
+         parameter->region().slice(parameter->shard_first(), parameter->shard_first() + shard.elements())) {
       tensors.push_back(
-          {parameter->name(), kept.narrow(0, done, region.elements()), parameter->global_shape(), region, writes});
+          {parameter->name(), shard.narrow(0, done, region.elements()), parameter->global_shape(), region, writes});
       done += region.elements();
     }
   }

@@ -16,11 +16,10 @@
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/buffer_sums.h"
-#include "witan/parallel/divided_values.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/gradients.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/owned_values.h"
+#include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
 #include "witan/parallel/state_check.h"
 #include "witan/train/record/times.h"
@@ -76,8 +75,8 @@ class Engine {
   // Micro-batches that an evaluation has on their way at once: a pipeline is filled as in a step.
   int64_t evaluated_together() const;
 
-  // Collective: the values that other ranks updated in the last step are here. They come when the model first reads
-  // them anyhow; a plan counts what is sent for them apart.
+  // Collective: the values that other ranks updated in the last step are here. They come when the model first acquires
+  // their units anyhow; a plan counts what is sent for them apart.
   void gather_values();
 
   // Collective. What a checkpoint holds of this rank: values, buffers, then optimizer state. It changes in the update
@@ -100,8 +99,7 @@ class Engine {
   // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
   enum class Mode : uint8_t { eager, recorded };
 
-  std::unique_ptr<DividedValues> divide_values();
-  void release_values();
+  std::unique_ptr<UnitStore> make_unit_store();
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
@@ -123,11 +121,10 @@ class Engine {
   std::vector<Buffer*> buffers_;
   ParamGroups param_groups_;
   OwnershipPolicy policy_;
-  std::unique_ptr<DividedValues> divided_values_;  // null: every rank keeps its values as a whole
   Ownership ownership_;
+  std::unique_ptr<UnitStore> units_;
   GradientBuckets gradients_;
   BufferSums buffer_sums_;
-  OwnedValues owned_values_;  // where they are no divided_values_
   GlobalNorm norm_;
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;

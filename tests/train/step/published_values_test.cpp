@@ -1,4 +1,4 @@
-// Values that owners update for each other are whole for whoever reads them after a step.
+// Values that ranks update for each other are whole for whoever uses them after a step.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
@@ -63,7 +63,7 @@ Seen looked_at(const RunConfig& config) {
   return last;
 }
 
-TEST(OwnedValues, WhoeverReadsThemAfterAStepSeesThemWhole) {
+TEST(PublishedValues, WhoeverReadsThemAfterAStepSeesThemWhole) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const char* strategy : {"optim", "optim_grads"}) {
       RunConfig config = sharded_config(4, 2, 1);

@@ -1,0 +1,285 @@
+#include "witan/parallel/sharding/unit_store.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace witan {
+namespace {
+
+// Where the plan's parameters of this dtype lie in the whole, and where ranks' shards begin: at the same elements as in
+// the gradients, which are all of one dtype and lie close.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan& plan,
+                                                                const std::vector<Parameter*>& parameters,
+                                                                DType dtype) {
+  const int64_t grid = Arena::kAlignment / size_of(dtype);
+  std::vector<int64_t> places, begins;
+  int64_t end = 0, close = 0;
+  for (const size_t i : plan.parameters) {
+    const Parameter& parameter = *parameters[i];
+    const bool here = parameter.spec().dtype == dtype;
+    const int64_t at = here && parameter.spec().beside ? end : (end + grid - 1) / grid * grid;
+    while (plan.begins[begins.size()] < close + parameter.elements())
+      begins.push_back(here ? at + plan.begins[begins.size()] - close : at);
+    if (here) {
+      places.push_back(at);
+      end = at + parameter.elements();
+    }
+    close += parameter.elements();
+  }
+  begins.resize(plan.begins.size(), end);
+  for (int64_t& begin : begins) begin = std::min(begin, end);
+  return {places, begins};
+}
+
+}  // namespace
+
+UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Ownership& ownership, const Groups& groups,
+                     const Options& options)
+    : stream_(stream),
+      groups_(groups),
+      reshard_after_forward_(options.reshard_after_forward),
+      parameters_(ownership.parameters()) {
+  assert(parameters_of(units) == parameters_);
+  const std::vector<BucketPlan> plans =
+      sharded() ? plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy) : std::vector<BucketPlan>();
+  entries_.reserve(units.size());  // parameters point to their states
+  size_t first = 0;                // parameter of the unit
+  for (const Unit& unit : units) {
+    Entry& entry = entries_.emplace_back(Entry{{unit.name}, unit.is_block(), unit.number, unit.chunk});
+    const size_t end = first + unit.parameters.size();
+    for (const BucketPlan& plan : plans)
+      if (plan.parameters.front() >= first && plan.parameters.front() < end) add_wholes(entry, plan);
+    add_pieces(entry, first, unit.parameters.size(), ownership);
+    if (!entry.pieces.empty()) published_.push_back(&entry);
+    first = end;
+  }
+  fetched_ = arrived_ = published_.size();
+  if (sharded()) begin_values(options);
+  for (size_t i = 0; i < units.size(); ++i)
+    for (Parameter* parameter : units[i].parameters) parameter->want_guard(&entries_[i].state);
+}
+
+UnitStore::~UnitStore() {
+  for (Parameter* parameter : parameters_) parameter->want_guard(nullptr);
+}
+
+UnitStore::Entry& UnitStore::entry_of(int unit) {
+  const auto entry = std::ranges::find(entries_, unit, &Entry::number);
+  assert(entry != entries_.end());
+  return *entry;
+}
+
+// One for each dtype of the plan's parameters: a router's are wider than what is around it.
+void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
+  const Layout& layout = groups_.layout();
+  Group* group = layout.divides_values(plan.experts) ? &groups_.over(layout.owner_axes(plan.experts)) : nullptr;
+  const auto dtype_of = [&](size_t i) { return parameters_[i]->spec().dtype; };
+  std::vector<size_t> left = plan.parameters;
+  while (!left.empty()) {
+    const DType dtype = dtype_of(left.front());
+    const auto others = std::ranges::stable_partition(left, [&](size_t i) { return dtype_of(i) == dtype; });
+    std::vector<size_t> members(left.begin(), others.begin());
+    const auto [places, begins] = places_of(plan, parameters_, dtype);
+    const int64_t count = part_of(begins, group ? group->rank() : 0).second;
+    const Tensor shard = stream_.empty({count}, dtype, MemoryTag::weights);
+    entry.wholes.push_back({std::move(members), places, begins, group, shard, {}});
+    left.erase(left.begin(), others.begin());
+  }
+}
+
+// In the order of construction, in which a generator of PyTorch's draws.
+void UnitStore::begin_values(const Options& options) {
+  const auto torch = options.torch ? std::make_unique<TorchRandom>(options.seed) : nullptr;
+  std::map<std::string_view, std::pair<Whole*, size_t>> where;
+  for (Entry& entry : entries_)
+    for (Whole& whole : entry.wholes)
+      for (size_t i = 0; i < whole.parameters.size(); ++i)
+        where[parameters_[whole.parameters[i]]->name()] = {&whole, i};
+  const auto begin = [&](const Parameter& parameter) {
+    if (const auto held = where.find(parameter.name()); held != where.end())
+      init_shard(*held->second.first, held->second.second, options.seed, torch.get());
+    else if (torch)
+      parameter.draw_past(*torch);
+  };
+  if (options.drawn.empty())
+    std::ranges::for_each(parameters_, [&](const Parameter* parameter) { begin(*parameter); });
+  else
+    std::ranges::for_each(options.drawn, [&](const Parameter* parameter) { begin(*parameter); });
+}
+
+// This rank's elements of the whole's index-th parameter; all of them where no one shards it.
+void UnitStore::init_shard(Whole& whole, size_t index, uint64_t seed, TorchRandom* torch) const {
+  Parameter& parameter = *parameters_[whole.parameters[index]];
+  const auto [begin, count] = part_of(whole.begins, whole.group ? whole.group->rank() : 0);
+  const int64_t place = whole.places[index], end = place + parameter.elements();
+  const int64_t first = std::clamp(begin, place, end), last = std::clamp(begin + count, place, end);
+  const Tensor shard = whole.shard.narrow(0, first < last ? first - begin : 0, last - first);
+  parameter.init_value_shard(stream_, shard, first - place, seed, torch);
+  if (!whole.group) parameter.bind_value(shard.reshape(std::as_const(parameter).shape()));
+}
+
+void UnitStore::add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const Ownership& ownership) const {
+  for (const bool experts : {false, true}) {
+    const int owners = ownership.owners(experts);
+    if (owners == 1 || groups_.layout().divides_values(experts)) continue;
+    Pieces one{&groups_.over(groups_.layout().owner_axes(experts)), {}};
+    for (size_t i = first_parameter; i < first_parameter + parameters; ++i) {
+      const Parameter& parameter = *parameters_[i];
+      if (parameter.spec().expert != experts) continue;
+      const Tensor flat = parameter.value_shard();  // the whole: values are not sharded
+      for (int owner = 0; owner < owners; ++owner)
+        if (const Ownership::Range range = ownership.range(i, owner); range.elements > 0)
+          one.pieces.push_back({flat.narrow(0, range.first, range.elements), owner});
+    }
+    if (!one.pieces.empty()) entry.pieces.push_back(std::move(one));
+  }
+}
+
+void UnitStore::gather_on(Stream* beside, bool prefetch) {
+  beside_ = sharded() || prefetch ? beside : nullptr;
+  prefetches_ = beside && prefetch;
+}
+
+void UnitStore::acquire(int unit, Use use) {
+  Entry& entry = entry_of(unit);
+  ++entry.state.guards;
+  const TrailScope trail(stream_, use == Use::backward ? std::string_view() : entry.state.name);
+  const auto index = static_cast<size_t>(&entry - entries_.data());
+  if (!sharded()) return catch_up(entry);
+  if (entry.block && use != Use::read) return enter(index);
+  need(index);
+}
+
+void UnitStore::release(int unit, Use use) {
+  Entry& entry = entry_of(unit);
+  assert(entry.state.guards > 0);
+  --entry.state.guards;
+  if (!sharded()) return;
+  if (use == Use::read) return give_back(entry);
+  if (!entry.block) return;
+  if (use == Use::forward)
+    leave(static_cast<size_t>(&entry - entries_.data()));
+  else if (reshard_after_forward_)
+    give_back(entry);
+}
+
+void UnitStore::end_backward() {
+  if (reshard_after_forward_) give_back();
+  in_backward_ = false;
+}
+
+// A block's forward begins, or its backward: the forward once more, where it is recomputed, or the gradients.
+void UnitStore::enter(size_t unit) {
+  for (size_t other = 0; other < entries_.size(); ++other)
+    if (reshard_after_forward_ && other != unit && !entries_[other].under_way) give_back(entries_[other]);
+  need(unit);
+  if (!in_backward_)
+    prefetch(unit + 1, entries_[unit].chunk);
+  else if (unit > 0 && entries_[unit - 1].block)
+    prefetch(unit - 1, entries_[unit].chunk);
+}
+
+// A block's forward is over. A backward begins with the last one of its chunk.
+void UnitStore::leave(size_t unit) {
+  const size_t next = unit + 1;
+  const bool last = next == entries_.size() || !entries_[next].block || entries_[next].chunk != entries_[unit].chunk;
+  if (reshard_after_forward_ && !in_backward_ && !last) give_back(entries_[unit]);
+}
+
+void UnitStore::need(size_t unit) {
+  Entry& needed = entries_[unit];
+  if (needed.bound) return;
+  if (!needed.gathered) fetch(needed);
+  if (std::exchange(needed.under_way, false)) stream_.follow(*beside_);
+  bind(needed, true);
+}
+
+void UnitStore::prefetch(size_t unit, int chunk) {
+  const bool next = unit < entries_.size() && entries_[unit].chunk == chunk;
+  if (prefetches_ && next && !entries_[unit].gathered) fetch(entries_[unit]);
+}
+
+void UnitStore::fetch(Entry& entry) {
+  if (beside_) beside_->follow(stream_);  // which may still use the memory
+  gather(entry, beside_ ? *beside_ : stream_);
+  entry.under_way = beside_ != nullptr;
+}
+
+void UnitStore::gather(Entry& entry, Stream& on) const {
+  for (Whole& one : entry.wholes) {
+    if (!one.group) continue;
+    one.whole = stream_.empty({one.begins.back()}, one.shard.dtype(), MemoryTag::communication);
+    std::vector<OwnedPiece> pieces;
+    for (int rank = 0; rank < one.group->size(); ++rank)
+      if (const auto [begin, count] = part_of(one.begins, rank); count > 0)
+        pieces.push_back({one.whole.narrow(0, begin, count), rank});
+    const auto [begin, count] = part_of(one.begins, one.group->rank());
+    if (count > 0) on.copy(one.whole.narrow(0, begin, count), one.shard);
+    one.group->gather_pieces(on, pieces);
+  }
+  entry.gathered = true;
+}
+
+// Parameters have their values in the whole, or none.
+void UnitStore::bind(Entry& entry, bool whole) const {
+  for (const Whole& one : entry.wholes) {
+    if (!one.group) continue;
+    for (size_t i = 0; i < one.parameters.size(); ++i) {
+      Parameter& parameter = *parameters_[one.parameters[i]];
+      const Shape& shape = std::as_const(parameter).shape();
+      parameter.bind_value(whole ? one.whole.narrow(0, one.places[i], shape.elements()).reshape(shape) : Tensor());
+    }
+  }
+  entry.bound = whole;
+}
+
+void UnitStore::give_back(Entry& entry) {
+  if (!entry.gathered) return;
+  if (std::exchange(entry.under_way, false)) stream_.follow(*beside_);
+  bind(entry, false);
+  for (Whole& one : entry.wholes) one.whole = {};
+  entry.gathered = false;
+}
+
+void UnitStore::begin_passes() {
+  if (!sharded()) return;
+  if (reshard_after_forward_) return give_back();
+  for (size_t unit = 0; unit < entries_.size(); ++unit) need(unit);
+}
+
+void UnitStore::end_pass() {
+  if (reshard_after_forward_) give_back();
+}
+
+void UnitStore::give_back() {
+  for (Entry& entry : entries_) give_back(entry);
+}
+
+void UnitStore::publish() {
+  fetched_ = arrived_ = 0;
+}
+
+void UnitStore::gather() {
+  if (!gathered()) catch_up(*published_.back());
+}
+
+// With all units before this one, so that every rank makes the same calls.
+void UnitStore::catch_up(const Entry& entry) {
+  const auto unit = static_cast<size_t>(std::ranges::find(published_, &entry) - published_.begin());
+  if (unit == published_.size() || unit < arrived_) return;
+  while (fetched_ <= unit) fetch_published();
+  if (beside_) stream_.follow(*beside_);
+  arrived_ = fetched_;
+  if (beside_ && fetched_ < published_.size()) fetch_published();
+}
+
+void UnitStore::fetch_published() {
+  if (beside_ && fetched_ == 0) beside_->follow(stream_);  // which updated them, and read the old ones
+  for (const Pieces& one : published_[fetched_++]->pieces)
+    one.group->gather_pieces(beside_ ? *beside_ : stream_, one.pieces);
+}
+
+}  // namespace witan
