@@ -12,7 +12,7 @@
 #include "witan/ops/norm.h"
 #include "witan/ops/view.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/ownership.h"
 
 using namespace witan;

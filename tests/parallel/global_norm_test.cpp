@@ -5,7 +5,7 @@
 #include <set>
 
 #include "parallel/parallel_support.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 #include "parallel/parallel_support.h"
 #include "support/message_of.h"
 #include "witan/model/transformer.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/ownership.h"
 
 namespace witan {

@@ -11,7 +11,7 @@
 #include "support/thread_world.h"
 #include "witan/moe/moe.h"
 #include "witan/optim/optimizer.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/parallel/sharding/unit_store.h"
 

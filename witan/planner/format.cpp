@@ -1,6 +1,6 @@
 #include "witan/planner/format.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>

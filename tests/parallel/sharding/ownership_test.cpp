@@ -6,7 +6,7 @@
 #include "support/message_of.h"
 #include "witan/kernels/optimizer.h"
 #include "witan/parallel/global_norm.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 
 namespace witan {
@@ -30,6 +30,49 @@ std::vector<ParameterSpec> large_specs() {
           {.name = "norm", .shape = {3}},
           {.name = "experts", .shape = {8, 300, 301}, .expert = true},
           {.name = "b", .shape = {700, 211}}};
+}
+
+std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
+  std::vector<int64_t> sizes;
+  for (const auto& bucket : plan_buckets(elements, BucketPlan::kElements)) {
+    sizes.push_back(0);
+    for (const size_t i : bucket) sizes.back() += elements[i];
+  }
+  return sizes;
+}
+
+// 24 layers of hidden size 512, 64 experts of 1792 (SwiGLU), vocabulary 128256, untied: the sizes that Megatron-LM
+// logs.
+TEST(PlanBuckets, AgreesWithMegatronLm) {
+  constexpr int64_t D = 512, F = 1792, V = 128256, layers = 24, experts = 64;
+  std::vector<int64_t> others = {V * D};
+  for (int64_t layer = 0; layer < layers; ++layer)
+    others.insert(others.end(), {D, D * D + 2 * 128 * D, D * D, D, experts * D});  // norm, qkv, out, norm, router
+  others.insert(others.end(), {D, V * D});
+  EXPECT_EQ(sizes_of(others), (std::vector<int64_t>{65'667'072, 82'207'232}));
+
+  const auto grouped = [&](int64_t expert_ranks) {
+    std::vector<int64_t> elements;
+    for (int64_t layer = 0; layer < layers; ++layer)
+      elements.insert(elements.end(), {experts / expert_ranks * 2 * F * D, experts / expert_ranks * D * F});
+    return sizes_of(elements);
+  };
+  EXPECT_EQ(grouped(4), std::vector<int64_t>(24, 44'040'192));
+  EXPECT_EQ(grouped(8), std::vector<int64_t>(12, 44'040'192));
+
+  std::vector<int64_t> sequential;
+  for (int64_t i = 0; i < layers * experts / 4; ++i) sequential.insert(sequential.end(), {2 * F * D, D * F});
+  std::vector<int64_t> expected(25, 41'287'680);
+  expected.push_back(24'772'608);
+  EXPECT_EQ(sizes_of(sequential), expected);
+}
+
+TEST(PlanBuckets, Edges) {
+  using Buckets = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3}, 10), (Buckets{{0}}));
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3, 9, 1, 10}, 10), (Buckets{{3}, {2, 1}, {0}}));
+  EXPECT_EQ(plan_buckets(std::vector<int64_t>{5, 5}, 1), (Buckets{{1}, {0}}));
 }
 
 TEST(Ownership, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {

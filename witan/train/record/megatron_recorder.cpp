@@ -31,7 +31,7 @@ std::string describe_data(const RunConfig& config, const Samples& samples) {
 
 std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBuckets& gradients) {
   std::vector<megatron_log::Bucket> dense, experts;
-  for (const GradientBuckets::Bucket& bucket : gradients.buckets()) {
+  for (const GradBucket& bucket : gradients.buckets()) {
     auto& family = bucket.parameters.front()->spec().expert ? experts : dense;
     megatron_log::Bucket& told = family.emplace_back();
     told.elements = bucket.elements();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/data/samples.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/step/engine.h"
 

@@ -17,7 +17,7 @@
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/buffer_sums.h"
 #include "witan/parallel/global_norm.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "witan/optim/step_state.h"
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/train/run/config.h"
 #include "witan/train/step/step_inputs.h"

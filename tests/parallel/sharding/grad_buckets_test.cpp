@@ -1,4 +1,4 @@
-#include "witan/parallel/gradients.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 
 #include <map>
 
@@ -15,49 +15,6 @@ using testing::SmallModel;
 using testing::ThreadRank;
 using testing::values;
 using testing::write_summand;
-
-std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
-  std::vector<int64_t> sizes;
-  for (const auto& bucket : plan_buckets(elements, BucketPlan::kElements)) {
-    sizes.push_back(0);
-    for (const size_t i : bucket) sizes.back() += elements[i];
-  }
-  return sizes;
-}
-
-// 24 layers of hidden size 512, 64 experts of 1792 (SwiGLU), vocabulary 128256, untied: the sizes that Megatron-LM
-// logs.
-TEST(PlanBuckets, AgreesWithMegatronLm) {
-  constexpr int64_t D = 512, F = 1792, V = 128256, layers = 24, experts = 64;
-  std::vector<int64_t> others = {V * D};
-  for (int64_t layer = 0; layer < layers; ++layer)
-    others.insert(others.end(), {D, D * D + 2 * 128 * D, D * D, D, experts * D});  // norm, qkv, out, norm, router
-  others.insert(others.end(), {D, V * D});
-  EXPECT_EQ(sizes_of(others), (std::vector<int64_t>{65'667'072, 82'207'232}));
-
-  const auto grouped = [&](int64_t expert_ranks) {
-    std::vector<int64_t> elements;
-    for (int64_t layer = 0; layer < layers; ++layer)
-      elements.insert(elements.end(), {experts / expert_ranks * 2 * F * D, experts / expert_ranks * D * F});
-    return sizes_of(elements);
-  };
-  EXPECT_EQ(grouped(4), std::vector<int64_t>(24, 44'040'192));
-  EXPECT_EQ(grouped(8), std::vector<int64_t>(12, 44'040'192));
-
-  std::vector<int64_t> sequential;
-  for (int64_t i = 0; i < layers * experts / 4; ++i) sequential.insert(sequential.end(), {2 * F * D, D * F});
-  std::vector<int64_t> expected(25, 41'287'680);
-  expected.push_back(24'772'608);
-  EXPECT_EQ(sizes_of(sequential), expected);
-}
-
-TEST(PlanBuckets, Edges) {
-  using Buckets = std::vector<std::vector<size_t>>;
-  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
-  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3}, 10), (Buckets{{0}}));
-  EXPECT_EQ(plan_buckets(std::vector<int64_t>{3, 9, 1, 10}, 10), (Buckets{{3}, {2, 1}, {0}}));
-  EXPECT_EQ(plan_buckets(std::vector<int64_t>{5, 5}, 1), (Buckets{{1}, {0}}));
-}
 
 TEST(GradientBuckets, OneBufferServesManyParameters) {
   Rank rank;
@@ -247,48 +204,6 @@ TEST(GradientBuckets, WhatNobodyWroteIsZeroInEveryPart) {
       EXPECT_EQ(found, std::vector<double>(found.size(), 0.0)) << parameter->name();
     }
   });
-}
-
-Layout sharded_layout(int world, const char* strategy) {
-  ParallelConfig config;
-  config.expert_model_parallel_size = 1;
-  config.data_parallel_sharding_strategy = strategy;
-  return {config, world, 8};
-}
-
-// Every micro-batch is summed over ranks into the shard that a rank holds; between them there is nothing else.
-TEST(ShardedGradients, AreSummedInShards) {
-  for (const char* strategy : {"no_shard", "optim_grads"})
-    for (const Summation summation : {Summation::in_place, Summation::tree})
-      on_ranks(2, [&](ThreadRank& rank) {
-        const Groups groups = make_groups(rank.world, sharded_layout(2, strategy), rank.rank);
-        SmallModel model(rank.stream, small_specs(), groups);
-        GradientBuckets buckets(rank.stream, model.parameters, groups, {.summation = summation, .micro_batches = 2});
-        const bool sharded = groups.layout().divides_gradients(false);
-        for (int64_t index = 0; index < 2; ++index) {
-          buckets.begin_micro_batch(index);
-          for (Parameter* parameter : model.parameters) {
-            parameter->prepare_gradient();  // as the tape does
-            write_summand(*parameter, 2 * rank.rank + static_cast<int>(index));
-            parameter->on_gradient_ready();
-          }
-          if (sharded && summation == Summation::in_place) {
-            EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
-          }
-        }
-        buckets.finish_step();
-        EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
-        const Ownership ownership(model.parameters, groups.layout(), rank.rank);
-        for (const auto& [parameter, first, elements, pieces] : ownership.owned()) {
-          const auto sums = values(parameter->gradient_shard(first, elements));
-          for (int64_t i = 0; i < elements; ++i) {
-            double sum = 0;
-            for (int summand = 0; summand < 4; ++summand)
-              sum += testing::summand(parameter->name(), summand, parameter->region().global(first + i));
-            ASSERT_NEAR(sums[static_cast<size_t>(i)], sum, 1e-5) << parameter->name();
-          }
-        }
-      });
 }
 
 TEST(GradientBuckets, PlansAWorldOnMeta) {

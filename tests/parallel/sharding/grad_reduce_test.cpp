@@ -1,0 +1,130 @@
+#include "witan/parallel/sharding/grad_reduce.h"
+
+#include "parallel/parallel_support.h"
+#include "witan/parallel/sharding/grad_buckets.h"
+
+namespace witan {
+namespace {
+
+using testing::on_ranks;
+using testing::small_specs;
+using testing::SmallModel;
+using testing::ThreadRank;
+using testing::values;
+using testing::write_summand;
+
+// A bucket of 7 elements, of which one rank's shard has 4 and the other's 3, in two replicas.
+struct Four {
+  explicit Four(ThreadRank& rank) : groups(make_groups(rank.world, layout(), rank.rank)), reduce(rank.stream, groups) {
+    bucket.group = &groups.over({Axis::replicate, Axis::shard, Axis::context, Axis::tensor});
+    bucket.shard_group = &groups.of(Axis::shard);
+    bucket.replicas = &groups.of(Axis::replicate);
+    bucket.begins = {0, 4, 7};
+    std::tie(begin, count) = bucket.own_range();
+  }
+  static Layout layout() {
+    ParallelConfig config;
+    config.use_distributed_optimizer = true;
+    config.num_distributed_optimizer_instances = 2;
+    return {config, 4, 0};
+  }
+  // Element i of what a rank has found is scale (i + 1) 10^rank.
+  void write(Stream& stream, int rank, double scale) {
+    bucket.levels = stream.empty({1, 1, 7}, DType::f64);
+    bucket.buffer = bucket.levels.reshape({7});
+    for (int64_t i = 0; i < 7; ++i) bucket.buffer.data<double>()[i] = scale * double(i + 1) * std::pow(10.0, rank);
+  }
+  void expect_shard(const Tensor& shard, double scale) const {
+    ASSERT_EQ(shard.elements(), count);
+    for (int64_t i = 0; i < count; ++i) EXPECT_EQ(shard.data<double>()[i], scale * double(begin + i + 1) * 1111);
+  }
+  Groups groups;
+  GradReduce reduce;
+  GradBucket bucket;
+  int64_t begin = 0, count = 0;
+};
+
+TEST(GradReduce, LeavesEveryRankTheSumsOfItsShard) {
+  on_ranks(4, [](ThreadRank& rank) {
+    Four four(rank);
+    four.write(rank.stream, rank.rank, 1);
+    four.reduce.all_reduce(four.bucket);
+    four.reduce.finish();
+    four.expect_shard(four.bucket.buffer.narrow(0, four.begin, four.count), 1);
+    EXPECT_EQ(four.reduce.side(), nullptr) << "a CPU has one stream";
+  });
+}
+
+TEST(GradReduce, AddsMicroBatchesUpInTheShardAndReplicasOnce) {
+  on_ranks(4, [](ThreadRank& rank) {
+    Four four(rank);
+    four.bucket.shard = rank.stream.empty({four.count}, DType::f64);
+    for (int step = 0; step < 2; ++step) {
+      const double sent =
+          four.bucket.replicas->sent().contains("all_reduce") ? four.bucket.replicas->sent().at("all_reduce") : 0;
+      for (int index = 0; index < 3; ++index) {
+        four.write(rank.stream, rank.rank, std::pow(2.0, index));
+        four.reduce.reduce_into_shard(four.bucket, {.tree = false, .first = index == 0, .last = index == 2});
+        EXPECT_FALSE(four.bucket.levels.defined()) << "the whole is no more";
+      }
+      four.expect_shard(four.bucket.shard, 7);
+      EXPECT_EQ(four.bucket.replicas->sent().at("all_reduce"), sent + double(four.count) * 8);
+    }
+  });
+}
+
+TEST(GradReduce, OverwritesTheShardWithATreesSum) {
+  on_ranks(4, [](ThreadRank& rank) {
+    Four four(rank);
+    four.bucket.shard = rank.stream.empty({four.count}, DType::f64);
+    std::ranges::fill(four.bucket.shard.span<double>(), NAN);
+    four.write(rank.stream, rank.rank, 3);
+    four.reduce.reduce_into_shard(four.bucket, {.tree = true, .first = false, .last = true});
+    four.expect_shard(four.bucket.shard, 3);
+  });
+}
+
+Layout sharded_layout(int world, const char* strategy) {
+  ParallelConfig config;
+  config.expert_model_parallel_size = 1;
+  config.data_parallel_sharding_strategy = strategy;
+  return {config, world, 8};
+}
+
+// Every micro-batch is summed over ranks into the shard that a rank holds; between them there is nothing else.
+TEST(ShardedGradients, AreSummedInShards) {
+  for (const char* strategy : {"no_shard", "optim_grads"})
+    for (const Summation summation : {Summation::in_place, Summation::tree})
+      on_ranks(2, [&](ThreadRank& rank) {
+        const Groups groups = make_groups(rank.world, sharded_layout(2, strategy), rank.rank);
+        SmallModel model(rank.stream, small_specs(), groups);
+        GradientBuckets buckets(rank.stream, model.parameters, groups, {.summation = summation, .micro_batches = 2});
+        const bool sharded = groups.layout().divides_gradients(false);
+        for (int64_t index = 0; index < 2; ++index) {
+          buckets.begin_micro_batch(index);
+          for (Parameter* parameter : model.parameters) {
+            parameter->prepare_gradient();  // as the tape does
+            write_summand(*parameter, 2 * rank.rank + static_cast<int>(index));
+            parameter->on_gradient_ready();
+          }
+          if (sharded && summation == Summation::in_place) {
+            EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
+          }
+        }
+        buckets.finish_step();
+        EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
+        const Ownership ownership(model.parameters, groups.layout(), rank.rank);
+        for (const auto& [parameter, first, elements, pieces] : ownership.owned()) {
+          const auto sums = values(parameter->gradient_shard(first, elements));
+          for (int64_t i = 0; i < elements; ++i) {
+            double sum = 0;
+            for (int summand = 0; summand < 4; ++summand)
+              sum += testing::summand(parameter->name(), summand, parameter->region().global(first + i));
+            ASSERT_NEAR(sums[static_cast<size_t>(i)], sum, 1e-5) << parameter->name();
+          }
+        }
+      });
+}
+
+}  // namespace
+}  // namespace witan
