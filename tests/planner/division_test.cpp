@@ -34,16 +34,16 @@ std::string text_of(const RunConfig& config) {
 TEST(DivisionText, NamesWhatIsDividedOverWhichAxes) {
   EXPECT_EQ(text_of(config_of({"no_shard"})), "");
   EXPECT_EQ(text_of(config_of({"optim"})),
-            "ZeRO-1 (optim): the optimizer is sharded over shard (8 ranks), those of experts over expert_shard (4)");
+            "ZeRO-1 (optim): the optimizer is sharded over shard (8 ranks), for experts over expert_shard (4)");
   EXPECT_EQ(text_of(config_of({"optim_grads", 8, 1, 2})),
-            "ZeRO-2 (optim_grads): gradients and optimizer are sharded over shard (4 ranks), those of experts over "
+            "ZeRO-2 (optim_grads): gradients and optimizer are sharded over shard (4 ranks), for experts over "
             "expert_shard (4)");
   EXPECT_EQ(text_of(config_of({.strategy = "optim_grads_params", .expert = 8})),
             "FSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (8 ranks); experts are "
             "not sharded, since expert_shard has one rank");
   EXPECT_EQ(text_of(config_of({"optim_grads_params", 8, 2})),
-            "HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (4 ranks), those of "
-            "experts over expert_shard (2); each of 2 replicas holds all shards");
+            "HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (4 ranks), for experts "
+            "over expert_shard (2); each of 2 replicas holds all shards");
   EXPECT_EQ(text_of(config_of({.strategy = "optim_grads_params", .ranks = 2, .tensor = 2})),
             "FSDP (optim_grads_params): nothing is sharded, since the shard axes have one rank each");
 }

@@ -144,7 +144,7 @@ TEST(Fit, RefusesWithTheWayOut) {
       message_of<OutOfMemoryError>([&] { require_fits(config, plan, needed(config, "full") * 3 / 4); });
   EXPECT_NE(other.find("fits"), std::string::npos) << other;
   const std::string none = message_of<OutOfMemoryError>([&] { require_fits(config, plan, 1 << 20); });
-  EXPECT_NE(none.find("fewer num_layers"), std::string::npos) << none;
+  EXPECT_NE(none.find("reduce num_layers"), std::string::npos) << none;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
   EXPECT_EQ(format_layout(config), R"(Layout of 8 ranks
   mesh           replicate 2 x shard 4
   expert mesh    expert_replicate 2 x expert_shard 2 x expert 2
-  sharded        ZeRO-1 (optim): the optimizer is sharded over shard (4 ranks), those of experts over expert_shard (2); each of 2 replicas holds all shards
+  sharded        ZeRO-1 (optim): the optimizer is sharded over shard (4 ranks), for experts over expert_shard (2); each of 2 replicas holds all shards
                  rank 0 holds 11.2 K of the 27.2 K elements that it shards with other ranks
 
 Groups of rank 0
@@ -28,7 +28,7 @@ Groups of rank 0
   expert_replicate x expert_shard  0 2 4 6
   expert_shard x expert            0 1 2 3
 
-Parameters -> what rank 0 has of them, and how ranks hold them
+Parameters: shape -> local shape on rank 0, and placement on the mesh
   embedding
     weight                    [61, 32]                           Replicate on replicate, shard; optimizer sharded over shard
   layers

@@ -61,7 +61,7 @@ std::string division_text(const RunConfig& config, const Layout& layout) {
   std::string text = name_of(layout) + ": ";
   if (!dense && !experts) return text + "nothing is sharded, since the shard axes have one rank each";
   text += subject(things_of(layout.sharding()));
-  if (dense) text += cat(" sharded ", over(false), " ranks)", experts ? ", those of experts " + over(true) + ")" : "");
+  if (dense) text += cat(" sharded ", over(false), " ranks)", experts ? ", for experts " + over(true) + ")" : "");
   if (!dense) text += cat(" sharded for experts only, ", over(true), " ranks)");
   if (dense && moe && !experts) text += "; experts are not sharded, since expert_shard has one rank";
   if (const int replicas = layout.mesh().size(Axis::replicate); replicas > 1)

@@ -12,7 +12,7 @@
 
 namespace witan {
 
-// "FSDP (optim_grads_params): values, gradients and optimizer are divided over shard (4 ranks), those of experts over
+// "FSDP (optim_grads_params): values, gradients and optimizer are divided over shard (4 ranks), for experts over
 // expert_shard (2)"; of nothing that is divided "".
 std::string division_text(const RunConfig& config, const Layout& layout);
 
