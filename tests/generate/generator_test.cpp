@@ -28,6 +28,17 @@ ModelConfig small_config(int64_t experts, const std::string& dtype = "float64") 
   return config;
 }
 
+// A dense layer, then MoE layers, in windows of four tokens but for the second; values wider than queries and keys.
+ModelConfig mixed_config(const std::string& dtype = "float64") {
+  ModelConfig config = small_config(4, dtype);
+  config.moe.moe_layer_freq = "[0,1,1]";
+  config.moe.moe_ffn_hidden_size = 12;
+  config.attention.window_size = "3,0";
+  config.attention.window_attn_skip_freq = "2";
+  config.attention.v_head_dim = 9;
+  return config;
+}
+
 GenerateOptions options_of(int64_t max_tokens, double temperature = 0, uint64_t seed = 0) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
@@ -71,11 +82,33 @@ TEST(Generate, GreedyTextIsTheArgmaxOfRecomputedLogitsAtEveryStep) {
     }
 }
 
+// Far beyond the caches of layers with a window.
+TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
+  Rank rank;
+  Alone alone;
+  const ModelConfig config = mixed_config();
+  Transformer model(rank.stream, config, 8, alone);
+  const auto caches = model.make_caches(rank.stream, 1, 40);
+  EXPECT_EQ(caches[0].keys.size(1), 8);
+  EXPECT_EQ(caches[1].keys.size(1), 40);
+  Tokens text = kPrompt;
+  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(30))) {
+    const auto logits = full_logits(rank, model, text);
+    const auto last = logits.end() - config.vocab_size;
+    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+    text.push_back(token);
+  }
+  EXPECT_EQ(text.size(), kPrompt.size() + 30);
+}
+
 TEST(Decode, LogitsAreThoseOfTheWholeText) {
-  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-11}, {"float32", 1e-4}}) {
+  for (const auto& [dtype, mixed, tolerance] : {std::tuple{"float64", false, 1e-11},
+                                                {"float32", false, 1e-4},
+                                                {"float64", true, 1e-11},
+                                                {"float32", true, 1e-4}}) {
     Rank rank;
     Alone alone;
-    const ModelConfig config = small_config(4, dtype);
+    const ModelConfig config = mixed ? mixed_config(dtype) : small_config(4, dtype);
     Transformer model(rank.stream, config, 8, alone);
     const Tokens text = {3, 17, 0, 40, 3, 9, 9, 21, 49};
     const auto expected = full_logits(rank, model, text);

@@ -69,6 +69,35 @@ TEST(ModelConfig, ValidatesItsParts) {
             std::string::npos);
 }
 
+TEST(ModelConfig, LayersAreResolvedOneByOne) {
+  ModelConfig config;
+  config.num_layers = 4;
+  config.hidden_size = 32;
+  for (const LayerSpec& layer : config.layers()) {
+    EXPECT_TRUE(layer.moe);
+    EXPECT_EQ(layer.mlp.ffn_hidden_size, 512);
+    EXPECT_EQ(layer.attention.window, 0);
+    EXPECT_EQ(layer.attention.qk_head_dim, 8);
+    EXPECT_EQ(layer.attention.v_head_dim, 8);
+    EXPECT_EQ(layer.attention.rope.dims, 8);
+  }
+  const Fields fields = config.fields();
+  set_field(fields, "moe_layer_freq", "([0]*1+[1]*3)", "test");
+  set_field(fields, "moe_ffn_hidden_size", "64", "test");
+  set_field(fields, "window_size", "7,0", "test");
+  set_field(fields, "window_attn_skip_freq", "2", "test");
+  set_field(fields, "v_head_dim", "5", "test");
+  config.vocab_size = 8;
+  config.validate();
+  std::string kinds;
+  for (const LayerSpec& layer : config.layers())
+    kinds += cat(layer.moe ? "E" : "D", layer.mlp.ffn_hidden_size, "/", layer.attention.window, " ");
+  EXPECT_EQ(kinds, "D512/8 E64/0 E64/8 E64/0 ");
+  EXPECT_EQ(config.layers()[2].attention.v_head_dim, 5);
+  config.moe.num_experts = 0;
+  EXPECT_EQ(config.layers()[3].mlp.ffn_hidden_size, 512) << "without experts their size means nothing";
+}
+
 TEST(ModelConfig, ADenseModelMayHaveBiases) {
   ModelConfig config;
   config.vocab_size = 8;
@@ -84,6 +113,8 @@ TEST(ModelConfig, FieldsHaveBounds) {
        std::vector<std::pair<std::string, std::string>>{{"num_layers", "0"},
                                                         {"num_layers", "100001"},
                                                         {"hidden_size", "0"},
+                                                        {"ffn_hidden_size", "0"},
+                                                        {"moe_ffn_hidden_size", "-1"},
                                                         {"vocab_size", "-1"},
                                                         {"make_vocab_size_divisible_by", "0"},
                                                         {"hidden_dropout", "-0.1"},

@@ -76,12 +76,34 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.back().attention.kv_channels = 10;
   configs.back().attention.num_query_groups = 2;
   configs.push_back(testing::dropping_config(4));
+  configs.push_back(testing::mixed_config());
+  configs.push_back(testing::mixed_config(0));
+  configs.back().add_bias_linear = true;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);
     EXPECT_LE(counts.active, counts.exact);
     EXPECT_EQ(counts.active<counts.exact, config.moe.num_experts> 2);
   }
+}
+
+// A dense layer, then MoE layers with experts of their own width, as theoretical_memory_usage.py counts them: each
+// layer 2 H [F x 1.5 of its own] + 2 H² (1 + G/A), here with 4 H for its norms.
+TEST(Counts, OfMixedLayersAreSumsOverLayers) {
+  ModelConfig config = megatron_reference(64);
+  config.moe.moe_layer_freq = "([0]*1+[1]*23)";
+  config.mlp.ffn_hidden_size = 4096;
+  config.moe.moe_ffn_hidden_size = 1024;
+  const ParameterCounts counts = count_parameters(config);
+  const int64_t attention = 2 * 512 * 512 + 2 * 512 * 128, dense = 3 * 512 * 4096, expert = 3 * 512 * 1024;
+  EXPECT_EQ(counts.experts, 23 * 64 * expert);
+  EXPECT_EQ(counts.exact - counts.active, 23 * 63 * expert);
+  EXPECT_EQ(counts.megatron_layers, 24 * (attention + 4 * 512) + dense + 23 * 64 * expert + 2 * 512);
+  EXPECT_EQ(parameters_of(config), counts.exact);
+  config.attention.v_head_dim = 64;
+  EXPECT_EQ(counts.exact - count_parameters(config).exact, 24 * (512 * (4 + 1) * 64))
+      << "values and the output of half";
+  EXPECT_EQ(parameters_of(config), count_parameters(config).exact);
 }
 
 // GPT-2 small as Hugging Face's model card counts it, and padded to a multiple of 128 as Megatron-LM does.

@@ -42,6 +42,21 @@ TEST(MegatronFormulas, FlopsOfAnIteration) {
               2048.0 * 24 * 512 * 1792 * 6, 1e6);
 }
 
+// num_floating_point_operations() of a model whose first layer is dense: 6 FLOPs for each weight that a token meets.
+TEST(MegatronFormulas, FlopsOfMixedLayersAreSumsOverLayers) {
+  ModelConfig config = megatron_reference(64);
+  const double before = megatron_iteration_flops(config, 2048, 1);
+  config.moe.moe_layer_freq = "([0]*1+[1]*23)";
+  config.mlp.ffn_hidden_size = 4096;
+  config.moe.moe_ffn_hidden_size = 1024;
+  config.moe.moe_router_topk = 2;
+  const double change = 3.0 * 512 * ((4096 - 1792) + 23 * (2 * 1024 - 1792));
+  EXPECT_NEAR(megatron_iteration_flops(config, 2048, 1) - before, 6 * 2048 * change, 1e5);
+  const double mixed = megatron_iteration_flops(config, 2048, 1);
+  config.attention.window_size = "127,0";
+  EXPECT_EQ(megatron_iteration_flops(config, 2048, 1), mixed) << "Megatron-LM does not look at windows";
+}
+
 TEST(MegatronFormulas, TheoreticalMemory) {
   const auto mebibytes = [](int64_t experts, bool distributed) {
     return megatron_weight_and_optimizer_bytes(megatron_reference(experts), 8, distributed) / kMebi;

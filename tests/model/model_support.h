@@ -64,6 +64,21 @@ inline ModelConfig dropping_config(int64_t experts) {
   return config;
 }
 
+// Layers that all differ: dense, then MoE with experts of their own width; windows of 3 tokens but in the second layer,
+// which has no rotary positions; values wider than queries and keys.
+inline ModelConfig mixed_config(int64_t experts = 4) {
+  ModelConfig config = tiny_config(experts);
+  config.num_layers = 3;
+  config.attention.kv_channels = 6;
+  config.attention.v_head_dim = 10;
+  config.attention.window_size = "2,0";
+  config.attention.window_attn_skip_freq = "2";
+  config.attention.no_rope_freq = "[0,1,0]";
+  config.moe.moe_layer_freq = "([0]*1+[1]*2)";
+  config.moe.moe_ffn_hidden_size = 8;
+  return config;
+}
+
 struct MicroBatch {
   ModelInput input;
   Tensor targets, weights;  // [T] int32, [T] accumulator dtype

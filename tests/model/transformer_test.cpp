@@ -80,6 +80,67 @@ TEST(Transformer, MoeGradientsMatchDifferences) {
   expect_gradients_of_differences(config);
 }
 
+TEST(Transformer, GradientsOfLayersThatDifferMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    ModelConfig config = testing::mixed_config();
+    config.recompute_granularity = granularity;
+    expect_gradients_of_differences(config);
+  }
+  ModelConfig config = testing::mixed_config(0);
+  config.add_bias_linear = true;
+  config.attention.v_head_dim = 4;
+  expect_gradients_of_differences(config);
+}
+
+TEST(Transformer, LayersAreWhatTheirSpecsSay) {
+  Rank rank;
+  Alone alone;
+  const ModelConfig config = testing::mixed_config();
+  const Transformer model(rank.stream, config, 1, alone);
+  std::map<std::string, Shape> shapes;
+  for (const Parameter* parameter : model.parameters()) shapes.emplace(parameter->name(), parameter->global_shape());
+  EXPECT_EQ(shapes.at("layers.0.mlp.gate_up_proj.weight"), Shape({24, 16}));
+  EXPECT_FALSE(shapes.contains("layers.1.mlp.gate_up_proj.weight"));
+  for (const char* layer : {"layers.1.", "layers.2."}) {
+    EXPECT_EQ(shapes.at(cat(layer, "moe.experts.gate_up_proj")), Shape({4, 16, 16}));
+    EXPECT_EQ(shapes.at(cat(layer, "moe.experts.down_proj")), Shape({4, 16, 8}));
+    EXPECT_EQ(shapes.at(cat(layer, "attention.q_proj.weight")), Shape({24, 16}));
+    EXPECT_EQ(shapes.at(cat(layer, "attention.k_proj.weight")), Shape({12, 16}));
+    EXPECT_EQ(shapes.at(cat(layer, "attention.v_proj.weight")), Shape({20, 16}));
+    EXPECT_EQ(shapes.at(cat(layer, "attention.o_proj.weight")), Shape({16, 40}));
+  }
+}
+
+// Through three layers, of which the second has full attention, every earlier token is seen; through windows of three
+// tokens alone, two at most are passed in each layer.
+TEST(Transformer, AWindowHidesWhatLiesBeforeIt) {
+  Rank rank;
+  Alone alone;
+  ModelConfig config = testing::mixed_config();
+  MicroBatch batch = micro_batch(rank.stream, config, 1, 12);
+  const auto first_to_last = [&] {
+    Transformer model(rank.stream, config, 3, alone);
+    int32_t& first = batch.input.tokens.data<int32_t>()[0];
+    const auto logits = testing::logits_of(rank.stream, model, batch.input);
+    first = (first + 1) % static_cast<int32_t>(config.vocab_size);
+    const auto changed = testing::logits_of(rank.stream, model, batch.input);
+    std::string seen;
+    for (size_t token = 0; token < 12; ++token) {
+      const auto begin = token * static_cast<size_t>(config.vocab_size);
+      seen += std::equal(logits.begin() + static_cast<int64_t>(begin),
+                         logits.begin() + static_cast<int64_t>(begin) + config.vocab_size,
+                         changed.begin() + static_cast<int64_t>(begin))
+                  ? '-'
+                  : 'x';
+    }
+    return seen;
+  };
+  EXPECT_EQ(first_to_last(), "xxxxxxxxxxxx");
+  config.attention.window_attn_skip_freq = "none";
+  EXPECT_EQ(first_to_last(), "xxxxxxx-----");
+}
+
 TEST(Transformer, NamesAreUniqueAndInOrder) {
   Rank rank;
   Alone alone;

@@ -15,7 +15,7 @@ std::string moe_blocks(const std::string& pattern, int64_t num_layers) {
   config.moe_layer_freq = pattern;
   config.validate(num_layers);
   std::string blocks;
-  for (int64_t layer = 0; layer < num_layers; ++layer) blocks += config.is_moe_layer(layer, num_layers) ? 'E' : '-';
+  for (const bool moe : config.moe_layers(num_layers)) blocks += moe ? 'E' : '-';
   return blocks;
 }
 
@@ -25,6 +25,7 @@ TEST(MoeConfig, PatternsChooseTheBlocksWithExperts) {
   EXPECT_EQ(moe_blocks("9", 3), "E--");
   EXPECT_EQ(moe_blocks("[0,1,1]", 3), "-EE");
   EXPECT_EQ(moe_blocks("[0, 1, 0]", 3), "-E-");
+  EXPECT_EQ(moe_blocks("([0]*1+[1]*4)", 5), "-EEEE");
   const std::string message = test::message_of<ConfigError>([] { moe_blocks("[0]", 1); });
   EXPECT_EQ(message, "moe_layer_freq = [0] gives no layer experts: a dense model is num_experts = 0");
 }
@@ -35,7 +36,7 @@ TEST(MoeConfig, NoExpertsMeansNoMoeBlockAndNothingToCheck) {
   config.moe_router_topk = 99;
   config.moe_layer_freq = "nonsense";
   config.validate(2);
-  EXPECT_FALSE(config.is_moe_layer(0, 2));
+  EXPECT_EQ(config.moe_layers(2), std::vector<bool>({false, false}));
 }
 
 TEST(MoeConfig, BadPatternsAreNamed) {
@@ -108,6 +109,7 @@ TEST(MoeConfig, FieldsHaveBounds) {
        std::vector<std::pair<std::string, std::string>>{{"num_experts", "-1"},
                                                         {"num_experts", "65537"},
                                                         {"moe_router_topk", "0"},
+                                                        {"moe_ffn_hidden_size", "-1"},
                                                         {"moe_aux_loss_coeff", "-0.1"},
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},

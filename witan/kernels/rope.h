@@ -12,6 +12,8 @@ struct RopeArgs {
   bool interleaved =
       false;             // pairs are (2i, 2i+1); otherwise (i, i + R/2): rotate-half, as Megatron-LM and Hugging Face
   bool inverse = false;  // by the negative angle: the transpose, which is the backward
+
+  bool operator==(const RopeArgs&) const = default;
 };
 
 // Pair i at position p turns by p * base^(-2i/R):  (a, b) -> (a cos - b sin, a sin + b cos).

@@ -5,22 +5,23 @@
 
 namespace witan {
 
-Block::Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes)
+Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
       recompute_(config.recompute()),
       unit_(builder.unit),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
-      attention_(builder / "attention", config.attention, config.hidden_size, config.linear_bias(), axes.context),
+      attention_(make_attention(builder / "attention", layer.attention, config.hidden_size, config.linear_bias(),
+                                axes.context)),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
   add_child(attention_norm_);
-  add_child(attention_);
+  add_child(*attention_);
   add_child(mlp_norm_);
-  if (config.moe.is_moe_layer(layer, config.num_layers))
-    add_child(moe_.emplace(builder / "moe", config.moe, config.mlp, config.hidden_size, axes));
+  if (layer.moe)
+    add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
   else
-    add_child(mlp_.emplace(builder / "mlp", config.mlp, config.hidden_size, config.linear_bias()));
+    add_child(mlp_.emplace(builder / "mlp", layer.mlp, config.hidden_size, config.linear_bias()));
 }
 
 Var Residual::sum(Tape& tape) const {
@@ -48,7 +49,7 @@ BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, cons
   const UnitGuard unit(tape, units_, unit_);
   const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_ == Recompute::selective);
   in = {};
-  const Var mixed = attention_dropout_.forward(tape, attention_.forward(tape, normed, where, randomness), randomness);
+  const Var mixed = attention_dropout_.forward(tape, attention_->forward(tape, normed, where, randomness), randomness);
   return feed_forward(tape, x, mixed, randomness, dropping);
 }
 
@@ -65,7 +66,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const Var mixed = attention_.decode(tape, attention_norm_.forward(tape, x, false), where, cache);
+  const Var mixed = attention_->decode(tape, attention_norm_.forward(tape, x, false), where, cache);
   return feed_forward(tape, x, mixed, {}, Dropping::never).x.sum(tape);
 }
 

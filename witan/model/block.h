@@ -1,11 +1,13 @@
 // One transformer block: x + dropout(attention(norm(x))), then x + dropout(MLP or MoE(norm(x))).
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "witan/model/config.h"
 #include "witan/model/unit.h"
 #include "witan/moe/moe.h"
+#include "witan/nn/attention/attention.h"
 
 namespace witan {
 
@@ -24,14 +26,14 @@ struct BlockOutput {
 
 class Block : public Module {
  public:
-  Block(const Builder& builder, const ModelConfig& config, int64_t layer, const ModelAxes& axes);
+  Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
 
   // x [B, S, D]
   BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
-  Attention& attention() { return attention_; }
+  Attention& attention() { return *attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
@@ -43,7 +45,7 @@ class Block : public Module {
   UnitAccess* units_ = nullptr;
   int unit_;
   Norm attention_norm_;
-  Attention attention_;
+  std::unique_ptr<Attention> attention_;
   Norm mlp_norm_;
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;

@@ -9,29 +9,30 @@ namespace witan {
 
 Fields ModelConfig::fields() {
   Fields own = {
-      Field{"num_layers", &num_layers, "transformer blocks"}.between(1, 100000),
-      Field{"hidden_size", &hidden_size, "width of the residual stream"}.between(1, 1 << 20),
-      Field{"vocab_size", &vocab_size, "entries of the embedding; 0: as many as the tokenizer has"}.between(0, 1 << 28),
+      Field{"num_layers", &num_layers, "Number of transformer layers"}.between(1, 100000),
+      Field{"hidden_size", &hidden_size, "Width of the residual stream"}.between(1, 1 << 20),
+      Field{"vocab_size", &vocab_size, "Size of the vocabulary; 0: the tokenizer's"}.between(0, 1 << 28),
       Field{"untie_embeddings_and_output_weights", &untie_embeddings_and_output_weights,
-            "give the output head a weight of its own"},
+            "Give the output layer a weight of its own instead of the embedding's"},
       Field{"make_vocab_size_divisible_by", &make_vocab_size_divisible_by,
-            "the embedding and the head get rows of zeros up to a multiple of this, which take no part in the loss"}
+            "Pad the embedding and the output layer with rows of zeros to a multiple of this; the loss ignores them"}
           .between(1, 1 << 20),
       Field{"hidden_dropout", &hidden_dropout,
-            "share of elements that training drops: of the embedding, and of what attention and MLP add to it"}
+            "Dropout probability of the embedding and of what attention and MLP add to the residual stream"}
           .at_least(0),
-      Field{"add_bias_linear", &add_bias_linear, "give the projections of attention and MLP a bias"},
+      Field{"add_bias_linear", &add_bias_linear, "Give the linear layers of attention and MLP a bias"},
       Field{"init_method", &init_method,
-            "initial weights: Megatron-LM's, or those that a PyTorch program of the same seed would draw"}
+            "Weight initialization: Megatron-LM's, or PyTorch's defaults, equal to those of a PyTorch program with the "
+            "same seed"}
           .one_of({"normal", "torch"}),
-      Field{
-          "init_method_std", &init_method_std,
-          "standard deviation of initial weights; projections into the residual stream divide it by sqrt(2 num_layers)"}
+      Field{"init_method_std", &init_method_std,
+            "Standard deviation of initial weights; layers that write to the residual stream divide it by "
+            "sqrt(2 num_layers)"}
           .above(0),
-      Field{"dtype", &dtype, "of weights and activations; sums and losses are float32 or wider"}.one_of(
+      Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float64"}),
       Field{"recompute_granularity", &recompute_granularity,
-            "what backward computes again instead of keeping: nothing, norms and activations, or whole blocks"}
+            "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),
   };
   return join({{"model", std::move(own)},
@@ -43,7 +44,7 @@ Fields ModelConfig::fields() {
 
 void ModelConfig::validate() const {
   require<ConfigError>(vocab_size > 0, "vocab_size is not set, and there is no tokenizer to take it from");
-  attention.validate(hidden_size);
+  attention.validate(hidden_size, num_layers);
   require<ConfigError>(!attention.learned_positions() || attention.max_position_embeddings > 0,
                        "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   mlp.validate();
@@ -59,6 +60,17 @@ void ModelConfig::validate() const {
   require<ConfigError>(init_method != "torch" || rows * hidden_size >= TorchRandom::kLeastNormals,
                        "init_method = torch: PyTorch draws an embedding of less than ", TorchRandom::kLeastNormals,
                        " values in another way; use init_method = normal");
+}
+
+std::vector<LayerSpec> ModelConfig::layers() const {
+  const std::vector<AttentionSpec> attentions = attention.layers(hidden_size, num_layers);
+  const std::vector<bool> with_experts = moe.moe_layers(num_layers);
+  std::vector<LayerSpec> layers;
+  for (size_t i = 0; i < attentions.size(); ++i) {
+    LayerSpec& layer = layers.emplace_back(LayerSpec{attentions[i], with_experts[i], mlp});
+    if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
+  }
+  return layers;
 }
 
 Recompute ModelConfig::recompute() const {

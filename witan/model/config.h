@@ -1,10 +1,11 @@
 // The configuration of a model: the parts' own configurations, and what only the whole knows.
 #pragma once
 
+#include <vector>
+
 #include "witan/base/fields.h"
+#include "witan/model/layer_spec.h"
 #include "witan/moe/config.h"
-#include "witan/nn/attention.h"
-#include "witan/nn/mlp.h"
 #include "witan/nn/norm.h"
 #include "witan/tensor/dtype.h"
 
@@ -32,6 +33,8 @@ struct ModelConfig {
 
   Fields fields();
   void validate() const;  // throws ConfigError; vocab_size must be set
+  // All layers, from the first on. Throws ConfigError for patterns that do not fit.
+  std::vector<LayerSpec> layers() const;
   // Rows of the embedding and of the head: words, then those that make their number a multiple of
   // make_vocab_size_divisible_by, which no id names, no loss knows and no step changes from 0.
   int64_t padded_vocab_size() const {

@@ -1,42 +1,45 @@
 #include "witan/model/counts.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace witan {
+namespace {
+
+struct Matrices {
+  int64_t weights, biases;
+};
+
+Matrices attention_of(const AttentionSpec& spec, int64_t width) {
+  const int64_t q = spec.num_attention_heads * spec.qk_head_dim, k = spec.num_query_groups * spec.qk_head_dim,
+                v = spec.num_query_groups * spec.v_head_dim, y = spec.num_attention_heads * spec.v_head_dim;
+  return {width * (q + k + v + y), q + k + v + width};
+}
+
+Matrices mlp_of(const MlpConfig& mlp, int64_t width) {
+  return {(mlp.first_rows() + mlp.ffn_hidden_size) * width, mlp.first_rows() + width};
+}
+
+}  // namespace
 
 ParameterCounts count_parameters(const ModelConfig& config) {
-  const int64_t L = config.num_layers, D = config.hidden_size, V = config.padded_vocab_size();
-  const int64_t A = config.attention.num_attention_heads, G = config.attention.num_query_groups;
-  const int64_t hd = config.attention.head_dim(D), F = config.mlp.ffn_hidden_size, E = config.moe.num_experts;
+  const int64_t D = config.hidden_size, V = config.padded_vocab_size(), E = config.moe.num_experts;
   const int64_t norm = D * (config.norm.norm_bias ? 2 : 1);
-  const int64_t expert = (config.mlp.first_rows() + F) * D;
-  const int64_t heads = config.untie_embeddings_and_output_weights ? 2 : 1;
+  const int64_t tables = config.untie_embeddings_and_output_weights ? 2 : 1;
+  const int64_t positions = config.attention.learned_positions() ? config.attention.max_position_embeddings : 0;
 
   ParameterCounts counts;
-  const bool bias = config.add_bias_linear;
-  const int64_t attention = 2 * D * A * hd + 2 * D * G * hd + (bias ? (A + 2 * G) * hd + D : 0);
-  const int64_t mlp = expert + (bias ? config.mlp.first_rows() + D : 0);
-  const int64_t positions = config.attention.learned_positions() ? config.attention.max_position_embeddings : 0;
-  counts.exact = counts.active = L * (attention + 2 * norm) + norm + (heads * V + positions) * D;
-  for (int64_t layer = 0; layer < L; ++layer) {
-    if (!config.moe.is_moe_layer(layer, L)) {
-      counts.exact += mlp;
-      counts.active += mlp;
-      continue;
-    }
-    counts.experts += E * expert;
-    counts.exact += E * expert + E * D;
-    counts.active += config.moe.moe_router_topk * expert + E * D;
+  counts.exact = counts.active = norm + (tables * V + positions) * D;
+  counts.megatron_layers = 2 * D;
+  counts.megatron_embeddings = tables * D * V;
+  for (const LayerSpec& layer : config.layers()) {
+    const Matrices attention = attention_of(layer.attention, D), mlp = mlp_of(layer.mlp, D);
+    const int64_t biases = config.add_bias_linear ? attention.biases + (layer.moe ? 0 : mlp.biases) : 0;
+    const int64_t shared = attention.weights + biases + 2 * norm + (layer.moe ? E * D : 0);
+    counts.exact += shared + (layer.moe ? E : 1) * mlp.weights;
+    counts.active += shared + (layer.moe ? config.moe.moe_router_topk : 1) * mlp.weights;
+    counts.experts += layer.moe ? E * mlp.weights : 0;
+    counts.megatron_layers += attention.weights + (layer.moe ? E : 1) * mlp.weights + 4 * D;
   }
-  const auto l = static_cast<double>(L), h = static_cast<double>(D);
-  const double gated = config.mlp.gated() ? 1.5 : 1.0;
-  const double projection = static_cast<double>(A * hd) / h;  // 1 unless kv_channels says otherwise
-  const double per_layer = projection * (1 + static_cast<double>(G) / static_cast<double>(A)) +
-                           gated * static_cast<double>(std::max<int64_t>(E, 1)) * static_cast<double>(F) / h + 2 / h +
-                           1 / (l * h);
-  counts.megatron_layers = std::llround(2 * l * h * h * per_layer);
-  counts.megatron_embeddings = heads * D * V;
   return counts;
 }
 

@@ -15,16 +15,17 @@ double bytes_per_parameter(int64_t replicas, bool distributed_optimizer) {
 }  // namespace
 
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size) {
-  const auto L = static_cast<double>(config.num_layers), H = static_cast<double>(config.hidden_size);
-  const auto S = static_cast<double>(seq_length), V = static_cast<double>(config.padded_vocab_size());
-  const auto A = static_cast<double>(config.attention.num_attention_heads);
-  const auto G = static_cast<double>(config.attention.num_query_groups);
-  const auto F = static_cast<double>(config.mlp.ffn_hidden_size);
-  const double projection = A * static_cast<double>(config.attention.head_dim(config.hidden_size)) / H;
-  const double experts = config.moe.num_experts > 0 ? static_cast<double>(config.moe.moe_router_topk) : 1;
-  const double gated = config.mlp.gated() ? 1.5 : 1.0;
-  return 12 * static_cast<double>(global_batch_size) * S * L * H * H *
-         ((1 + G / A + S / H) * projection + F / H * experts * gated + V / (2 * L * H));
+  const auto H = static_cast<double>(config.hidden_size), S = static_cast<double>(seq_length);
+  double weights = H * static_cast<double>(config.padded_vocab_size());  // that a token meets, pairs of attention too
+  for (const LayerSpec& layer : config.layers()) {
+    const auto A = static_cast<double>(layer.attention.num_attention_heads),
+               G = static_cast<double>(layer.attention.num_query_groups),
+               channels = static_cast<double>(layer.attention.qk_head_dim + layer.attention.v_head_dim),
+               features = static_cast<double>(layer.mlp.first_rows() + layer.mlp.ffn_hidden_size);
+    const double experts = layer.moe ? static_cast<double>(config.moe.moe_router_topk) : 1;
+    weights += H * (A + G) * channels + S * A * channels + experts * H * features;
+  }
+  return 6 * static_cast<double>(global_batch_size) * S * weights;
 }
 
 double megatron_weight_and_optimizer_bytes(const ModelConfig& config, int64_t data_parallel_size,

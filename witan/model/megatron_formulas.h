@@ -8,8 +8,9 @@
 namespace witan {
 
 // FLOPs of one iteration on B sequences of S tokens, all ranks (its "throughput" is this over seconds, ranks and 10¹²):
-//   12 B S L H² [ (1 + G/A + S/H) A hd/H + 1.5 k F/H + V/(2 L H) ]        1.5: SwiGLU, else 1; k = 1 in dense models
-// It counts every layer as one with experts, no router, and attention as if it were not causal.
+//   12 B S H² [ sum over layers of (1 + G/A + S/H) A hd/H + 1.5 k F/H, + V/(2 H) ]
+// 1.5: SwiGLU, else 1; F the layer's own FFN hidden size, k = 1 in dense layers. It counts no router, and attention as
+// if it were neither causal nor windowed.
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size);
 
 // Bytes of weights, gradients, masters and two moments on a rank: 18 a parameter, or 6 + 12/DP with its distributed

@@ -55,6 +55,7 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
                          const StageLayers& stage)
     : Module(""),
       config_(config),
+      layers_(config.layers()),
       tensor_(builder.tensor),
       loss_parallel_(axes.loss_parallel),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
@@ -127,7 +128,8 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const auto number = chunk - stage.chunks.begin();
     const bool held = chunk != stage.chunks.end();
     const Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
-    auto block = build<Block>(held, here / "layers" / std::to_string(layer), config_, layer, axes);
+    auto block =
+        build<Block>(held, here / "layers" / std::to_string(layer), config_, layers_[static_cast<size_t>(layer)], axes);
     if (held) chunks_[static_cast<size_t>(number)].push_back(std::move(block));
   }
 }
@@ -137,9 +139,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   const PassGuard pass(tape, units_);
   ModelOutput out;
   Positions where = input.where;
-  if (!config_.add_bias_linear)  // with biases, heads are projected one by one, each with angles of its own
-    where.angles = rotary_angles(tape.stream(), where.positions, config_.attention.rope(config_.hidden_size),
-                                 accumulator(config_.compute_dtype()));
+  where.tables = rotary_tables(tape.stream(), where);
   if (!x.defined()) x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);
   Residual residual = {std::move(x), {}};  // [B, S, D]
   for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
@@ -157,6 +157,18 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   out.logits = head(tape, residual);
   if (tensor_ && !loss_parallel_) out.logits = ops::gather_columns(tape, out.logits, tensor_->group, columns_);
   return out;
+}
+
+// One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.
+std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where) const {
+  Positions known = where;
+  if (config_.add_bias_linear) return known.tables;
+  for (const LayerSpec& layer : layers_) {
+    const kernels::RopeArgs& rope = layer.attention.rope;
+    if (rope.dims == 0 || std::ranges::find(known.tables, rope, &RotaryTable::rope) != known.tables.end()) continue;
+    known.tables.push_back({rope, rotary_angles(stream, known, rope, accumulator(config_.compute_dtype()))});
+  }
+  return known.tables;
 }
 
 Var Transformer::embed(Tape& tape, const ModelInput& input) {

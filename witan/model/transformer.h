@@ -66,13 +66,15 @@ class Transformer : public Module {
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
-  const Chunk& whole() const;                                               // all layers, of a rank that holds them
+  const Chunk& whole() const;  // all layers, of a rank that holds them
+  std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where) const;
   Var embed(Tape& tape, const ModelInput& input);                           // [B, S, D], of the residual stream
   Var add_positions(Tape& tape, const Var& rows, const ModelInput& input);  // rows [B, S, D]
   Var head(Tape& tape, const Residual& x);                                  // x [B, S, D] -> [T, n]
 
   ModelConfig config_;
   UnitAccess* units_ = nullptr;
+  std::vector<LayerSpec> layers_;     // of all stages
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
   std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it

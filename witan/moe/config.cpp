@@ -1,41 +1,23 @@
 #include "witan/moe/config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/layer_pattern.h"
 
 namespace witan {
-namespace {
-
-// "2": every second block, from the first on; "[1,0,1]": block by block. Empty when it is neither.
-std::vector<bool> moe_layers(const std::string& pattern, int64_t num_layers) {
-  std::vector<bool> layers;
-  if (pattern.starts_with('[') && pattern.ends_with(']')) {
-    bool flag_next = true;  // else a comma
-    for (const char c : pattern.substr(1, pattern.size() - 2)) {
-      if (c == ' ') continue;
-      if (flag_next ? c != '0' && c != '1' : c != ',') return {};
-      if (flag_next) layers.push_back(c == '1');
-      flag_next = !flag_next;
-    }
-    return flag_next ? std::vector<bool>() : layers;
-  }
-  int64_t period = 0;
-  const auto [end, error] = std::from_chars(pattern.data(), pattern.data() + pattern.size(), period);
-  if (error != std::errc() || end != pattern.data() + pattern.size() || period < 1) return {};
-  for (int64_t layer = 0; layer < num_layers; ++layer) layers.push_back(layer % period == 0);
-  return layers;
-}
-
-}  // namespace
 
 Fields MoeConfig::fields() {
   return {
       Field{"num_experts", &num_experts, "experts of an MoE block; 0: a dense model"}.between(0, 65536),
-      Field{"moe_layer_freq", &moe_layer_freq, "which blocks hold experts: every N-th, or a pattern as [1,0,1,0]"},
+      Field{"moe_layer_freq", &moe_layer_freq,
+            "Which layers are MoE layers: N for layers 0, N, 2N ..., or a list, 1 for MoE and 0 for dense, as in "
+            "([0]*1+[1]*3)"},
+      Field{"moe_ffn_hidden_size", &moe_ffn_hidden_size,
+            "FFN hidden size of each expert; 0: ffn_hidden_size, which dense layers have"}
+          .between(0, 1 << 24),
       Field{"moe_router_topk", &moe_router_topk, "experts that each token visits"}.at_least(1),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "softmax over all experts, then the choice"},
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
@@ -67,10 +49,7 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");
-  const auto layers = moe_layers(moe_layer_freq, num_layers);
-  require<ConfigError>(layers.size() == static_cast<size_t>(num_layers), "moe_layer_freq = ", moe_layer_freq,
-                       ": must be a whole number, or a pattern of 0 and 1 for each of the ", num_layers,
-                       " layers, as in [1,0]");
+  const std::vector<bool> layers = moe_layers(num_layers);
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,
                        " gives no layer experts: a dense model is num_experts = 0");
@@ -82,8 +61,9 @@ int64_t MoeConfig::expert_capacity(int64_t tokens) const {
   return static_cast<int64_t>(std::min(static_cast<double>(tokens), std::ceil(even * moe_expert_capacity_factor)));
 }
 
-bool MoeConfig::is_moe_layer(int64_t layer, int64_t num_layers) const {
-  return num_experts > 0 && moe_layers(moe_layer_freq, num_layers)[static_cast<size_t>(layer)];
+std::vector<bool> MoeConfig::moe_layers(int64_t num_layers) const {
+  if (num_experts == 0) return std::vector<bool>(static_cast<size_t>(num_layers), false);
+  return choose_layers("moe_layer_freq", moe_layer_freq, num_layers, OfPeriod::first);
 }
 
 }  // namespace witan

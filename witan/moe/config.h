@@ -1,6 +1,8 @@
 // What a Mixture-of-Experts layer is made of; keys as in Megatron-LM.
 #pragma once
 
+#include <vector>
+
 #include "witan/base/fields.h"
 
 namespace witan {
@@ -8,6 +10,7 @@ namespace witan {
 struct MoeConfig {
   int64_t num_experts = 8;  // 0: every block is dense
   std::string moe_layer_freq = "1";
+  int64_t moe_ffn_hidden_size = 0;  // of an expert; 0: MlpConfig's ffn_hidden_size
   int64_t moe_router_topk = 2;
   bool moe_router_pre_softmax = false;
   std::string moe_router_load_balancing_type = "aux_loss";
@@ -20,8 +23,8 @@ struct MoeConfig {
 
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError
-  // Whether block `layer` of `num_layers` holds experts.
-  bool is_moe_layer(int64_t layer, int64_t num_layers) const;
+  // Which of `num_layers` layers are MoE layers. Throws ConfigError.
+  std::vector<bool> moe_layers(int64_t num_layers) const;
   // Assignments that an expert takes of a micro-batch of so many tokens, as Megatron-LM's get_capacity():
   // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor.
   int64_t expert_capacity(int64_t tokens) const;

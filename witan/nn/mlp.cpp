@@ -9,10 +9,12 @@ namespace witan {
 
 Fields MlpConfig::fields() {
   return {
-      Field{"ffn_hidden_size", &ffn_hidden_size, "inner size of the MLP, and of each expert"}.at_least(1),
-      Field{"swiglu", &swiglu, "SwiGLU instead of GELU"},
-      Field{"geglu", &geglu, "GEGLU, a gate of GELU, instead of GELU; needs swiglu = false"},
-      Field{"gelu_tanh", &gelu_tanh, "the tanh approximation of GELU"},
+      Field{"ffn_hidden_size", &ffn_hidden_size,
+            "FFN hidden size of dense layers, and of experts unless moe_ffn_hidden_size is set"}
+          .between(1, 1 << 24),
+      Field{"swiglu", &swiglu, "Use SwiGLU instead of GELU"},
+      Field{"geglu", &geglu, "Use GEGLU, a GELU gate, instead of GELU; needs swiglu = false"},
+      Field{"gelu_tanh", &gelu_tanh, "Use the tanh approximation of GELU"},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "witan/model/counts.h"
 #include "witan/optim/optimizer.h"
@@ -28,6 +29,7 @@ class Estimator {
         tokens_(static_cast<double>(config.train.micro_batch_size * config.data.seq_length) / context_),
         value_(static_cast<double>(size_of(config.model.compute_dtype()))),
         width_(static_cast<double>(config.model.hidden_size)),
+        specs_(config.model.layers()),
         layers_(static_cast<double>(config.model.num_layers) / stages_) {}
 
   RankPlan rank() const {
@@ -57,23 +59,48 @@ class Estimator {
     const double in_flight = static_cast<double>(most_in_flight(pipeline, 0)) / chunks();
     const double logits = tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.padded_vocab_size());
     const bool full = model_.recompute() == Recompute::full;
-    const double block = block_bytes(full ? Recompute::none : model_.recompute());
-    const double kept = full ? tokens_ / tensor_ * width_ * value_ : block;
+    const Recompute inside = full ? Recompute::none : model_.recompute();
+    const auto block = [&](const LayerSpec& layer) { return block_bytes(layer, inside); };
+    const double kept = full ? layers_ * tokens_ / tensor_ * width_ * value_ : of_stage(block);
+    double largest = 0;
+    for (const LayerSpec& layer : specs_) largest = std::max(largest, block(layer));
     double unit = 0;
     if (parallel_.sharding() >= Sharding::gradients)
       unit = (value_ + 4) * (held(false) + held(true)) / std::max(layers_, 1.0);
-    return state_bytes() + in_flight * layers_ * kept + (full ? block : 0) + (stages_ == 1 ? logits : 0) + unit;
+    return state_bytes() + in_flight * kept + (full ? largest : 0) + (stages_ == 1 ? logits : 0) + unit;
   }
 
  private:
   double size(Axis axis) const { return layout_.mesh().size(axis); }
   int chunks() const { return static_cast<int>(std::max<int64_t>(parallel_.num_virtual_stages_per_pipeline_rank, 1)); }
-  bool has_experts() const { return model_.moe.num_experts > 0; }
-  double chosen() const { return has_experts() ? static_cast<double>(model_.moe.moe_router_topk) : 1; }
-  double features() const { return static_cast<double>(model_.mlp.ffn_hidden_size); }
-  double head_dim() const { return static_cast<double>(model_.attention.head_dim(model_.hidden_size)); }
-  double query_width() const { return head_dim() * static_cast<double>(model_.attention.num_attention_heads); }
-  double key_width() const { return head_dim() * static_cast<double>(model_.attention.num_query_groups); }
+
+  // The sum over the layers of a stage, on average over the stages.
+  template <class OfLayer>
+  double of_stage(OfLayer&& of_layer) const {
+    double sum = 0;
+    for (const LayerSpec& layer : specs_) sum += of_layer(layer);
+    return sum / stages_;
+  }
+
+  double chosen(const LayerSpec& layer) const {
+    return layer.moe ? static_cast<double>(model_.moe.moe_router_topk) : 1;
+  }
+  static double features(const LayerSpec& layer) { return static_cast<double>(layer.mlp.ffn_hidden_size); }
+  // Channels of queries and of keys, with those of the results and of values.
+  static double query_width(const LayerSpec& layer) {
+    const AttentionSpec& of = layer.attention;
+    return static_cast<double>(of.num_attention_heads * (of.qk_head_dim + of.v_head_dim));
+  }
+  static double key_width(const LayerSpec& layer) {
+    const AttentionSpec& of = layer.attention;
+    return static_cast<double>(of.num_query_groups * (of.qk_head_dim + of.v_head_dim));
+  }
+  // Positions that a token sees, on average over a sequence.
+  double seen(const LayerSpec& layer) const {
+    const auto length = static_cast<double>(config_.data.seq_length);
+    const auto window = static_cast<double>(layer.attention.window);
+    return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
+  }
 
   // What the optimizer keeps of an element beside its value: its state, and the lower half of a bfloat16 value's
   // master. Of parameter groups those of the lightest: no rank needs less.
@@ -99,35 +126,37 @@ class Estimator {
   // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
   double pool_rows() const {
     const double here = tokens_ / tensor_, each = static_cast<double>(model_.moe.num_experts) / size(Axis::expert);
-    const double rows = std::min(chosen(), each) * here * size(Axis::expert);
+    const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
+    const double rows = std::min(chosen, each) * here * size(Axis::expert);
     const double factor = model_.moe.moe_expert_capacity_factor;
-    return factor > 0 ? std::min(rows, factor * chosen() * here * size(Axis::expert)) : rows;
+    return factor > 0 ? std::min(rows, factor * chosen * here * size(Axis::expert)) : rows;
   }
 
-  // Two for a weight and a token, four backward; of attention half of all pairs; and blocks once more where they are
-  // computed again.
+  // Two for a weight and a token, four backward; of attention the pairs that are seen, seven products of each; and
+  // blocks once more where they are computed again.
   double flops() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
-    const double attention = 7 * static_cast<double>(config_.data.seq_length) * query_width();
+    const auto attention = [&](const LayerSpec& layer) { return 7 * seen(layer) * query_width(layer); };
     const double weights =
         static_cast<double>(counts_.active) - table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
-    const double blocks = 6 * weights + attention * static_cast<double>(model_.num_layers);
+    const double blocks = 6 * weights + stages_ * of_stage(attention);
     const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
     return tokens * (again * blocks + 6 * table) / static_cast<double>(parallel_.ranks);
   }
   // By what is not a product: norms, activations, rotations, sums, dispatch.
   double moved() const {
-    return layers_ * micro_batches_ * tokens_ / tensor_ * value_ * (20 * width_ + 6 * chosen() * features());
+    const auto moved = [&](const LayerSpec& layer) { return 20 * width_ + 6 * chosen(layer) * features(layer); };
+    return micro_batches_ * tokens_ / tensor_ * value_ * of_stage(moved);
   }
 
   // What a block keeps of a micro-batch.
-  double block_bytes(Recompute recompute) const {
+  double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
-    const double stream = (none ? 4 : 2) * width_, attention = 2 * query_width() + 2 * key_width();
-    const double inner = (none ? 3 : 2) * features();
+    const double stream = (none ? 4 : 2) * width_, attention = query_width(layer) + key_width(layer);
+    const double inner = (none ? 3 : 2) * features(layer);
     const double here = tokens_ / tensor_;
-    if (!has_experts()) return value_ * here * (stream + attention + inner);
+    if (!layer.moe) return value_ * here * (stream + attention + inner);
     const double gathered = size(Axis::expert_tensor);
     return value_ * (here * (stream + attention) + pool_rows() * (width_ + gathered * width_ + inner));
   }
@@ -140,14 +169,16 @@ class Estimator {
     const double others = (tensor_ - 1) / tensor_;
     add(Axis::tensor, "all_gather", 6 * passes * stream * others);
     add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
-    const double keys = 2 * tokens_ * key_width() / tensor_;
-    add(Axis::context, "send", passes * (context_ - 1) * keys * (2 * value_ + 4));
+    const double keys = tokens_ * of_stage(key_width) / tensor_;
+    add(Axis::context, "send", micro_batches_ * (context_ - 1) * keys * (2 * value_ + 4));
     add(Axis::pipeline, "send", 2 * micro_batches_ * chunks() * stream / tensor_);
-    if (!has_experts()) return;
+    const double moe_passes = micro_batches_ * of_stage([](const LayerSpec& layer) { return layer.moe ? 1.0 : 0.0; });
+    if (moe_passes == 0) return;
+    const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     const double experts = size(Axis::expert), cut = size(Axis::expert_tensor);
-    add(Axis::expert, "all_to_all", 4 * passes * chosen() * stream / tensor_ * (experts - 1) / experts);
-    add(Axis::expert_tensor, "all_gather", 2 * passes * pool_rows() * width_ * value_ * (cut - 1));
-    add(Axis::expert_tensor, "reduce_scatter", 2 * passes * pool_rows() * width_ * value_ * (cut - 1));
+    add(Axis::expert, "all_to_all", 4 * moe_passes * chosen * stream / tensor_ * (experts - 1) / experts);
+    add(Axis::expert_tensor, "all_gather", 2 * moe_passes * pool_rows() * width_ * value_ * (cut - 1));
+    add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * width_ * value_ * (cut - 1));
   }
 
   void add_state_exchanges(SentBytes& sent, bool experts) const {
@@ -178,7 +209,9 @@ class Estimator {
   double micro_batches_;  // of a rank in a step
   double tokens_;         // of a micro-batch, of this rank's part of sequences
   double value_;          // bytes of one
-  double width_, layers_;
+  double width_;
+  std::vector<LayerSpec> specs_;
+  double layers_;  // of a stage, on average
 };
 
 }  // namespace

@@ -81,7 +81,11 @@ class Held {
 
 class Classifier {
  public:
-  Classifier(const RunConfig& config, const Layout& layout) : config_(config), layout_(layout) {}
+  Classifier(const RunConfig& config, const Layout& layout)
+      : config_(config),
+        layout_(layout),
+        windowed_(std::ranges::any_of(config.model.layers(),
+                                      [](const LayerSpec& layer) { return layer.attention.window > 0; })) {}
 
   enum class By : uint8_t { all, but_owned };
   std::vector<RankClass> classes(By by) {
@@ -115,11 +119,12 @@ class Classifier {
  private:
   int at(int rank, Axis axis) const { return layout_.mesh().coordinate(rank, axis); }
 
-  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring one sends first; GPUs
-  // need not all reach each other.
+  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring one sends first, and a
+  // window hides more pairs from some than from others; GPUs need not all reach each other.
   Key place_of(int rank) const {
+    const int64_t context = at(rank, Axis::context);
     return {at(rank, Axis::pipeline), at(rank, Axis::tensor) == 0, at(rank, Axis::expert_tensor) == 0,
-            at(rank, Axis::context) % 2, peers_of(config_, layout_, rank) == PeerAccess::none};
+            windowed_ ? context : context % 2, peers_of(config_, layout_, rank) == PeerAccess::none};
   }
 
   Held& held_by(int rank) {
@@ -130,6 +135,7 @@ class Classifier {
 
   const RunConfig& config_;
   const Layout& layout_;
+  const bool windowed_;  // some layers have a sliding window
   std::map<Key, std::unique_ptr<Held>> held_;
   std::vector<Key> first_owned_;
 };

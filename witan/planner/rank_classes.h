@@ -17,7 +17,8 @@ struct RankClass {
 
 // Every rank in one class, in the order of their first ranks. What ranks do differs by
 //   - their stage of the pipeline, and the shapes of what they hold of it,
-//   - the place on an axis where it decides what is kept or who sends first (tensor, expert tensor, context),
+//   - the place on an axis where it decides what is kept, who sends first or how much a sliding window hides (tensor,
+//     expert tensor, context),
 //   - the elements of parameters that they own, where the optimizer, gradients or values are divided,
 // and by nothing else: ranks with samples or experts of their own have as many as any other. More than `most` classes
 // are made fewer by leaving out what is owned. A pure function; the config must be valid.

@@ -218,11 +218,34 @@ TEST(Megatron, LayersWithExpertsMayBeAPattern) {
 TEST(Megatron, ExpertsMayHaveAnInnerSizeOfTheirOwn) {
   const Words all = {"--num-experts",     "2",  "--disable-bias-linear", "--moe-ffn-hidden-size", "96",
                      "--ffn-hidden-size", "512"};
-  EXPECT_EQ(config_of(all).model.mlp.ffn_hidden_size, 96);
+  EXPECT_EQ(config_of(all).model.mlp.ffn_hidden_size, 512);
+  EXPECT_EQ(config_of(all).model.moe.moe_ffn_hidden_size, 96);
   Words some = all;
   some.insert(some.end(), {"--moe-layer-freq", "[0,1]"});
-  EXPECT_TRUE(contains(config_refused(some), "experts and dense layers have the same FFN size here"));
-  EXPECT_TRUE(contains(config_refused({"--moe-ffn-hidden-size", "96"}), "the same FFN size"));
+  const std::vector<LayerSpec> layers = config_of(some).model.layers();
+  EXPECT_EQ(layers[0].mlp.ffn_hidden_size, 512);
+  EXPECT_EQ(layers[1].mlp.ffn_hidden_size, 96);
+  EXPECT_EQ(config_of({"--num-experts", "2", "--disable-bias-linear"}).model.moe.moe_ffn_hidden_size, 0);
+}
+
+TEST(Megatron, LayersMayHaveWindows) {
+  const Words window = {"--bf16", "--window-size", "127,0"};
+  const auto windows = [](const RunConfig& config) {
+    std::vector<int64_t> sizes;
+    for (const LayerSpec& layer : config.model.layers()) sizes.push_back(layer.attention.window);
+    return sizes;
+  };
+  EXPECT_EQ(windows(config_of(window)), std::vector<int64_t>({128, 128}));
+  Words some = window;
+  some.insert(some.end(), {"--window-attn-skip-freq", "([1]+[0])"});
+  EXPECT_EQ(windows(config_of(some)), std::vector<int64_t>({128, 0}));
+  EXPECT_EQ(config_of(some).model.attention.window_attn_skip_freq, "[1,0]");
+  some.back() = "2";
+  EXPECT_EQ(windows(config_of(some)), std::vector<int64_t>({128, 0}));
+  some.back() = "[2]";
+  EXPECT_TRUE(contains(config_refused(some), "--window-attn-skip-freq [2]: must be a whole number, or a list"));
+  EXPECT_EQ(config_of({"--position-embedding-type", "rope", "--no-rope-freq", "[0]+[1]"}).model.attention.no_rope_freq,
+            "[0,1]");
 }
 
 TEST(Megatron, FlagsThatGoTogether) {

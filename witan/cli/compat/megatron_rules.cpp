@@ -2,12 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
+#include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
 
 namespace witan::cli {
@@ -37,80 +39,6 @@ std::string iterations(const GivenFlag& given, const MegatronSettings& settings,
                     batch, samples / batch * batch, (samples / batch + 1) * batch));
   return std::to_string(samples / batch);
 }
-
-// Reads layer patterns: sum := product ('+' product)*, product := list ('*' number)*, list := [..] or (sum).
-class PatternReader {
- public:
-  explicit PatternReader(const std::string& text) {
-    for (const char c : text)
-      if (c != ' ') text_ += c;
-  }
-
-  // Empty when it is none.
-  std::string read() {
-    std::string layers = sum(0);
-    return ok_ && at_ == text_.size() ? layers : "";
-  }
-
- private:
-  static constexpr size_t kMostLayers = 100000;
-  static constexpr int kMostDepth = 32;
-
-  bool take(char c) {
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void fail() { ok_ = false; }
-
-  std::string sum(int depth) {
-    std::string layers = product(depth);
-    while (ok_ && take('+')) layers += product(depth);
-    if (layers.size() > kMostLayers) fail();
-    return layers;
-  }
-
-  std::string product(int depth) {
-    std::string once = list(depth);
-    while (ok_ && take('*')) {
-      size_t times = 0;
-      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), times);
-      if (error != std::errc() || times == 0 || once.size() > kMostLayers / times) {
-        fail();
-        return {};
-      }
-      at_ = static_cast<size_t>(end - text_.data());
-      std::string all;
-      for (size_t i = 0; i < times; ++i) all += once;
-      once = std::move(all);
-    }
-    return once;
-  }
-
-  std::string list(int depth) {
-    std::string layers;
-    if (depth >= kMostDepth) {
-      fail();
-    } else if (take('(')) {
-      layers = sum(depth + 1);
-      if (!take(')')) fail();
-    } else if (take('[')) {
-      do {
-        const char c = at_ < text_.size() ? text_[at_++] : ' ';
-        if (c != '0' && c != '1') fail();
-        layers += c;
-      } while (ok_ && take(','));
-      if (!take(']')) fail();
-    } else {
-      fail();
-    }
-    return layers;
-  }
-
-  std::string text_;
-  size_t at_ = 0;
-  bool ok_ = true;
-};
 
 }  // namespace
 
@@ -144,11 +72,9 @@ int64_t MegatronSettings::count_of(const std::string& flag, const GivenFlag& use
 }
 
 std::string expand_layer_pattern(const std::string& text) {
-  const std::string layers = PatternReader(text).read();
-  if (layers.empty()) return "";
   std::string list;
-  for (const char layer : layers) list += (list.empty() ? "[" : ",") + std::string(1, layer);
-  return list + "]";
+  for (const bool layer : read_layer_list(text)) list += cat(list.empty() ? "[" : ",", layer ? '1' : '0');
+  return list.empty() ? "" : list + "]";
 }
 
 namespace rules {
@@ -183,25 +109,13 @@ void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("moe_router_load_balancing_type", given.value(), given);
 }
 
-void moe_layer_freq(const GivenFlag& given, MegatronSettings& settings) {
+void layer_pattern(const GivenFlag& given, MegatronSettings& settings) {
   const bool period = number<int64_t>(given.value()).has_value();
   const std::string pattern = period ? given.value() : expand_layer_pattern(given.value());
   if (pattern.empty()) given.refuse("must be a whole number, or a list of 0 and 1 as in ([1]*3+[0]*1)*3");
-  settings.set("moe_layer_freq", pattern, given);
-}
-
-void ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.has("--moe-ffn-hidden-size")) settings.set("ffn_hidden_size", given.value(), given);
-}
-
-void moe_ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string* freq = settings.value_of("--moe-layer-freq");
-  const std::string* ffn = settings.value_of("--ffn-hidden-size");
-  const std::string pattern = freq ? expand_layer_pattern(*freq) : "";
-  const bool all = !freq || *freq == "1" || (!pattern.empty() && pattern.find('0') == std::string::npos);
-  if ((!all || !settings.has("--num-experts")) && (!ffn || *ffn != given.value()))
-    given.refuse("experts and dense layers have the same FFN size here: give only --ffn-hidden-size");
-  settings.set("ffn_hidden_size", given.value(), given);
+  std::string key = given.name.substr(2);
+  std::ranges::replace(key, '-', '_');
+  settings.set(key, pattern, given);
 }
 
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings) {

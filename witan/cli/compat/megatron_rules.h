@@ -45,9 +45,7 @@ class MegatronSettings {
 // MegatronFlag::Rule of the flags they are named after.
 namespace rules {
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings);
-void moe_layer_freq(const GivenFlag& given, MegatronSettings& settings);
-void ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings);
-void moe_ffn_hidden_size(const GivenFlag& given, MegatronSettings& settings);
+void layer_pattern(const GivenFlag& given, MegatronSettings& settings);  // of the key of the flag's name
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
 void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
@@ -69,8 +67,8 @@ void save(const GivenFlag& given, MegatronSettings& settings);
 void load(const GivenFlag& given, MegatronSettings& settings);
 }  // namespace rules
 
-// Megatron-LM's pattern of layers with experts, a Python expression of lists of 0 and 1, + and * as in
-// "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when it is none, or longer than 100000 layers.
+// A pattern of layers (base/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when it is
+// none.
 std::string expand_layer_pattern(const std::string& text);
 
 }  // namespace witan::cli

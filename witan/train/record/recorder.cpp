@@ -31,8 +31,9 @@ double max_over_mean(const std::vector<std::vector<int64_t>>& counts) {
 ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vector<std::vector<int64_t>>& counts) {
   ExpertsEvent event;
   event.step = step;
-  for (int64_t layer = 0; layer < config.model.num_layers; ++layer)
-    if (config.model.moe.is_moe_layer(layer, config.model.num_layers)) event.layers.push_back(layer);
+  const std::vector<LayerSpec> layers = config.model.layers();
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    if (layers[layer].moe) event.layers.push_back(static_cast<int64_t>(layer));
   for (const auto& layer : counts) {
     const auto total = static_cast<double>(std::accumulate(layer.begin(), layer.end(), int64_t{0}));
     auto& shares = event.load.emplace_back();

@@ -129,8 +129,10 @@ void validate_for_gpu(const MoeConfig& moe) {
                        "; set moe_router_topk to that, or --device cpu");
 }
 
-// Throws ConfigError when one of these sizes, by key, cannot be dealt out evenly to `ranks`, which `by` says.
-void validate_division(const char* by, int64_t ranks, const std::vector<std::pair<const char*, int64_t>>& divided) {
+using Sizes = std::vector<std::pair<const char*, int64_t>>;  // by key
+
+// Throws ConfigError when one of these sizes cannot be dealt out evenly to `ranks`, which `by` says.
+void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   for (const auto& [key, size] : divided)
@@ -138,16 +140,25 @@ void validate_division(const char* by, int64_t ranks, const std::vector<std::pai
                          " cannot be divided among so many ranks evenly; ", nearest_divisors(ranks, common));
 }
 
-// Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide (nn/attention.h). `common`
-// is divided by the ranks too.
+// Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide
+// (nn/attention/grouped_query). `common` is divided by the ranks too.
 void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t common) {
   const int64_t groups = model.attention.num_query_groups,
-                channels = groups * model.attention.head_dim(model.hidden_size);
+                channels = groups * std::gcd(model.attention.qk_head_dim(model.hidden_size),
+                                             model.attention.value_head_dim(model.hidden_size));
   const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
   const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
   require<ConfigError>(works(ranks), "tensor_model_parallel_size = ", ranks, ": num_query_groups = ", groups,
                        " cannot be divided among so many ranks evenly, nor can ranks among them and their ", channels,
                        " channels; ", nearest_that_work(ranks, common, all_work));
+}
+
+// The FFN hidden size of dense layers, or of experts, where there are some.
+Sizes ffn_sizes(const ModelConfig& model, bool of_experts) {
+  const bool own = of_experts && model.moe.moe_ffn_hidden_size > 0;
+  for (const LayerSpec& layer : model.layers())
+    if (layer.moe == of_experts) return {{own ? "moe_ffn_hidden_size" : "ffn_hidden_size", layer.mlp.ffn_hidden_size}};
+  return {};
 }
 
 // What the tensor and expert tensor axes divide.
@@ -156,10 +167,10 @@ void validate_tensor(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t ranks = parallel.tensor_model_parallel_size,
                 of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
-  validate_division("expert_tensor_parallel_size", of_experts, {{"ffn_hidden_size", model.mlp.ffn_hidden_size}});
+  validate_division("expert_tensor_parallel_size", of_experts, ffn_sizes(model, true));
   if (ranks == 1) return;
-  std::vector<std::pair<const char*, int64_t>> divided = {{"num_attention_heads", model.attention.num_attention_heads},
-                                                          {"ffn_hidden_size", model.mlp.ffn_hidden_size}};
+  Sizes divided = ffn_sizes(model, false);
+  divided.insert(divided.begin(), {"num_attention_heads", model.attention.num_attention_heads});
   if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
     divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
                          config.data.seq_length / parts);

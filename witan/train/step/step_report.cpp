@@ -16,8 +16,7 @@ constexpr int64_t kTotals = 2;
 ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches)
     : micro_batches_(micro_batches), experts_(model.moe.num_experts), held_(static_cast<size_t>(stages.stages())) {
   std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
-  for (int64_t layer = 0; layer < model.num_layers; ++layer)
-    numbers.push_back(model.moe.is_moe_layer(layer, model.num_layers) ? blocks_++ : -1);
+  for (const LayerSpec& layer : model.layers()) numbers.push_back(layer.moe ? blocks_++ : -1);
   for (int stage = 0; stage < stages.stages(); ++stage) {
     auto& chunks = held_[static_cast<size_t>(stage)];
     for (int chunk = 0; chunk < stages.chunks(); ++chunk) {

@@ -1,4 +1,4 @@
-#include "witan/nn/attention.h"
+#include "witan/nn/attention/grouped_query.h"
 
 #include "support/message_of.h"
 #include "support/module.h"
@@ -11,7 +11,7 @@ using testing::close;
 using testing::Rank;
 using testing::values;
 
-constexpr int64_t kWidth = 24;
+constexpr int64_t kWidth = 24;  // heads of 6
 
 Builder builder_of(Rank& rank, DType dtype) {
   return {.stream = rank.stream, .dtype = dtype, .init_std = 0.3, .output_init_std = 0.2, .path = "attention"};
@@ -31,11 +31,15 @@ AttentionConfig config_of(int64_t heads, int64_t groups) {
   return config;
 }
 
+AttentionSpec spec_of(const AttentionConfig& config) {
+  return config.layers(kWidth, 1).front();
+}
+
 TEST(Attention, ShapesAndNames) {
   Rank rank;
   AttentionConfig config = config_of(4, 2);
   config.kv_channels = 10;
-  Attention attention(builder_of(rank, DType::f32), config, kWidth);
+  GroupedQueryAttention attention(builder_of(rank, DType::f32), spec_of(config), kWidth);
   std::vector<std::string> names;
   for (const Parameter* parameter : attention.parameters()) names.push_back(parameter->name());
   EXPECT_EQ(names, (std::vector<std::string>{"attention.q_proj.weight", "attention.k_proj.weight",
@@ -57,7 +61,7 @@ TEST(Attention, RotaryPositionsAreRelative) {
     AttentionConfig config = config_of(3, 1);
     config.rotary_interleaved = interleaved;
     config.rotary_percent = 0.5;
-    Attention attention(builder_of(rank, DType::f64), config, kWidth);
+    GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
     Tape tape(rank.stream, Tape::Mode::off);
     const Var x = tape.constant(rank.normal({1, 9, kWidth}, DType::f64, "x"));
     const auto here = values(attention.forward(tape, x, positions_of(rank, 1, 9)).value()),
@@ -67,7 +71,7 @@ TEST(Attention, RotaryPositionsAreRelative) {
     for (int32_t& position : stretched.positions.span<int32_t>()) position *= 3;
     EXPECT_FALSE(close(values(attention.forward(tape, x, stretched).value()), here, 1e-3, 0));
     config.position_embedding_type = "none";
-    Attention without(builder_of(rank, DType::f64), config, kWidth);
+    GroupedQueryAttention without(builder_of(rank, DType::f64), spec_of(config), kWidth);
     EXPECT_EQ(values(without.forward(tape, x, stretched).value()),
               values(without.forward(tape, x, positions_of(rank, 1, 9)).value()));
   }
@@ -98,7 +102,7 @@ TEST(Attention, DecodingWithACacheEqualsTheFullForward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const auto& [heads, groups] : {std::pair<int64_t, int64_t>{4, 2}, {6, 1}, {3, 3}}) {
-      Attention attention(builder_of(rank, dtype), config_of(heads, groups), kWidth);
+      GroupedQueryAttention attention(builder_of(rank, dtype), spec_of(config_of(heads, groups)), kWidth);
       const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
@@ -110,9 +114,49 @@ TEST(Attention, DecodingWithACacheEqualsTheFullForward) {
     }
 }
 
+// Of any length: a full cache moves the last positions of a window to its front, and long prompts come in pieces.
+TEST(Attention, DecodingInAWindowEqualsTheFullForwardInASmallCache) {
+  Rank rank;
+  constexpr int64_t kPositions = 23;
+  for (const int64_t window : {2, 3, 5, 40})
+    for (const int64_t value_dim : {4, 6, 10}) {
+      AttentionConfig config = config_of(4, 2);
+      config.window_size = std::to_string(window - 1);
+      config.v_head_dim = value_dim;
+      GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+      const Tensor x = rank.normal({2, kPositions, kWidth}, DType::f64, "x");
+      Tape off(rank.stream, Tape::Mode::off);
+      const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, kPositions)).value());
+      const KvCache cache = attention.make_cache(rank.stream, 2, kPositions, DType::f64);
+      EXPECT_EQ(cache.keys.shape(), Shape({2, std::min(2 * window, kPositions), 2, 6}));
+      EXPECT_EQ(cache.values.shape(), Shape({2, std::min(2 * window, kPositions), 2, value_dim}));
+      for (const auto& steps : std::vector<std::vector<int64_t>>{
+               {kPositions}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {9, 1, 1, 7, 1, 4}})
+        EXPECT_TRUE(close(decoded(rank, attention, x, steps), full, 1e-13, 1e-13))
+            << "a window of " << window << ", " << steps.size() << " steps";
+    }
+}
+
+TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
+  Rank rank;
+  AttentionConfig config = config_of(4, 2);
+  config.window_size = "2,0";
+  GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+  const Tensor x = rank.normal({1, 6, kWidth}, DType::f64, "x");
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto before = values(attention.forward(off, off.constant(x), positions_of(rank, 1, 6)).value());
+  x.data<double>()[kWidth] += 1;  // of token 1
+  const auto after = values(attention.forward(off, off.constant(x), positions_of(rank, 1, 6)).value());
+  for (int64_t token = 0; token < 6; ++token)
+    EXPECT_EQ(std::equal(before.begin() + token * kWidth, before.begin() + (token + 1) * kWidth,
+                         after.begin() + token * kWidth),
+              token < 1 || token > 3)
+        << token;
+}
+
 TEST(Attention, AFullCacheIsAnError) {
   Rank rank;
-  Attention attention(builder_of(rank, DType::f32), config_of(4, 2), kWidth);
+  GroupedQueryAttention attention(builder_of(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
   KvCache cache = attention.make_cache(rank.stream, 1, 4, DType::f32);
   Tape off(rank.stream, Tape::Mode::off);
   const auto step = [&](int64_t S) {
@@ -123,39 +167,6 @@ TEST(Attention, AFullCacheIsAnError) {
   EXPECT_EQ(message_of<ShapeError>([&] { step(2); }), "attention: 5 positions in a cache of 4");
   EXPECT_EQ(cache.length, 3);
   step(1);
-}
-
-TEST(AttentionConfig, ImpossibleSizesSayWhy) {
-  const auto said = [](auto&& change, int64_t hidden_size = 32) {
-    AttentionConfig config;
-    change(config);
-    return message_of<ConfigError>([&] { config.validate(hidden_size); });
-  };
-  EXPECT_EQ(said([](AttentionConfig& c) { c.num_query_groups = 3; }),
-            "num_query_groups = 3 does not divide num_attention_heads = 4");
-  EXPECT_EQ(said([](AttentionConfig&) {}, 30),
-            "num_attention_heads = 4 does not divide hidden_size = 30; set kv_channels");
-  EXPECT_EQ(said([](AttentionConfig& c) { c.rotary_percent = 1.5; }), "rotary_percent = 1.5: a share is at most 1");
-  const std::string odd = "rope rotates pairs of channels: the head size 8 times rotary_percent 0.3 must be even";
-  EXPECT_EQ(said([](AttentionConfig& c) { c.rotary_percent = 0.3; }), odd);
-  EXPECT_EQ(said([](AttentionConfig& c) { c.kv_channels = 7; }),
-            "rope rotates pairs of channels: the head size 7 times rotary_percent 1 must be even");
-
-  AttentionConfig fine;
-  fine.kv_channels = 7;
-  fine.position_embedding_type = "none";
-  fine.validate(30);
-  EXPECT_EQ(fine.head_dim(30), 7);
-  fine.kv_channels = 0;
-  EXPECT_EQ(fine.head_dim(32), 8);
-  for (const auto& [key, text] :
-       std::vector<std::pair<std::string, std::string>>{{"num_attention_heads", "0"},
-                                                        {"num_query_groups", "0"},
-                                                        {"kv_channels", "-1"},
-                                                        {"position_embedding_type", "learned"},
-                                                        {"rotary_base", "1"},
-                                                        {"rotary_percent", "0"}})
-    EXPECT_THROW(set_field(fine.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
 }  // namespace

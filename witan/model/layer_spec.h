@@ -1,0 +1,15 @@
+// What one layer of a model is: resolved once from the configuration, and read by all that build, count or plan layers.
+#pragma once
+
+#include "witan/nn/attention/config.h"
+#include "witan/nn/mlp.h"
+
+namespace witan {
+
+struct LayerSpec {
+  AttentionSpec attention;
+  bool moe = false;  // an MoE layer; else a dense one
+  MlpConfig mlp;     // of the dense layer, or of each expert, with the ffn_hidden_size that is its own
+};
+
+}  // namespace witan

@@ -1,0 +1,51 @@
+// Causal self-attention of one layer, of whichever kind: siblings of one interface, which a block builds by the layer's
+// AttentionSpec.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "witan/comm/group.h"
+#include "witan/kernels/attention.h"
+#include "witan/nn/attention/config.h"
+#include "witan/nn/attention/kv_cache.h"
+#include "witan/nn/dropout.h"
+#include "witan/nn/linear.h"
+
+namespace witan {
+
+// The sines and cosines of a micro-batch's positions, for the layers that rotate by these arguments.
+struct RotaryTable {
+  kernels::RopeArgs rope;
+  Tensor angles;  // kernels::rotary_table, [B S, rope.dims]
+};
+
+// Where each token of a micro-batch stands.
+struct Positions {
+  Tensor positions;                      // [B, S] int32
+  Tensor sequence_ids;                   // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
+  std::vector<RotaryTable> tables = {};  // made once for all layers; a layer makes its own where it is missing here
+  kernels::AttentionHints hints = {};
+};
+
+// The angles of positions [B, S], as `where` has them or made anew; undefined where nothing rotates (rope.dims 0).
+Tensor rotary_angles(Stream& stream, const Positions& where, const kernels::RopeArgs& rope, DType dtype);
+
+class Attention : public Module {
+ public:
+  using Module::Module;
+
+  // x [B, S, D] of the residual stream -> the same; where sequences are sharded, of the tokens at this rank's
+  // context_positions()
+  virtual Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) = 0;
+  // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
+  virtual Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) = 0;
+  // An empty cache for decode(), of this layer alone.
+  virtual KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const = 0;
+};
+
+// `context`: the context-parallel ranks, or null. Must outlive the module.
+std::unique_ptr<Attention> make_attention(const Builder& builder, const AttentionSpec& spec, int64_t width,
+                                          Bias bias = Bias::none, Group* context = nullptr);
+
+}  // namespace witan

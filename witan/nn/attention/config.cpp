@@ -1,0 +1,146 @@
+#include "witan/nn/attention/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/layer_pattern.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kNone = "none";
+
+// "4096", "4096,0", "(4096, 0)" or "[4096,0]" as (left, right): how many tokens before and after its own a token sees,
+// -1 for all of them.
+std::optional<std::pair<int64_t, int64_t>> read_window(const std::string& text) {
+  std::string plain = text;
+  std::erase(plain, ' ');
+  for (const auto& [open, close] : {std::pair{'(', ')'}, std::pair{'[', ']'}})
+    if (plain.size() >= 2 && plain.front() == open && plain.back() == close) plain = plain.substr(1, plain.size() - 2);
+  const char *at = plain.data(), *const end = at + plain.size();
+  int64_t left = 0, right = 0;
+  auto read = std::from_chars(at, end, left);
+  if (read.ec == std::errc() && read.ptr != end && *read.ptr == ',') read = std::from_chars(read.ptr + 1, end, right);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return std::pair{left, right};
+}
+
+// As AttentionSpec counts it.
+int64_t window_of(const std::string& window_size) {
+  if (window_size == kNone) return 0;
+  const auto refuse = [&](const char* why) { throw ConfigError(cat("window_size = ", window_size, ": ", why)); };
+  const auto window = read_window(window_size);
+  if (!window) refuse("must be how many earlier tokens a token sees, as in 4095 or 4095,0, or none for all of them");
+  const auto [left, right] = *window;
+  if (right != 0) refuse("tokens never see later ones: the second number must be 0, as in 4095,0");
+  if (left == -1) return 0;
+  if (left < 1) refuse("a window must reach back to at least 1 earlier token; set it to none for full attention");
+  if (left > (int64_t{1} << 40)) refuse("no sequence is that long; set it to none for full attention");
+  return left + 1;
+}
+
+// Which layers an optional pattern singles out: those whose entry of a list is 1, or each N-th. None: none of them.
+std::vector<bool> singled_out(const char* key, const std::string& pattern, int64_t num_layers) {
+  if (pattern == kNone) return std::vector<bool>(static_cast<size_t>(num_layers), false);
+  return choose_layers(key, pattern, num_layers, OfPeriod::last);
+}
+
+bool all(const std::vector<bool>& layers) {
+  return std::ranges::find(layers, false) == layers.end();
+}
+
+// Of an integer, each N-th layer has full attention; of a list, those with a 0.
+std::vector<bool> windowed_layers(const AttentionConfig& config, int64_t num_layers) {
+  const std::string& freq = config.window_attn_skip_freq;
+  std::vector<bool> chosen = singled_out("window_attn_skip_freq", freq, num_layers);
+  if (freq.find('[') == std::string::npos) chosen.flip();
+  return chosen;
+}
+
+}  // namespace
+
+Fields AttentionConfig::fields() {
+  return {
+      Field{"num_attention_heads", &num_attention_heads, "Number of attention heads (of queries)"}.at_least(1),
+      Field{"num_query_groups", &num_query_groups,
+            "Number of key/value heads (grouped-query attention); must divide num_attention_heads"}
+          .at_least(1),
+      Field{"kv_channels", &kv_channels, "Channels of each query and key head; 0: hidden_size / num_attention_heads"}
+          .between(0, 1 << 20),
+      Field{"v_head_dim", &v_head_dim, "Channels of each value head; 0: as many as kv_channels"}.between(0, 1 << 20),
+      Field{"window_size", &window_size,
+            "Sliding window attention: how many earlier tokens each token sees, as in 4095 or 4095,0; none: all of "
+            "them"},
+      Field{"window_attn_skip_freq", &window_attn_skip_freq,
+            "Which layers have full attention beside window_size: N for every N-th layer, or a list, 1 for windowed "
+            "and 0 for full, as in ([1]*3+[0])*2; none: no layer"},
+      Field{"position_embedding_type", &position_embedding_type,
+            "Positions: rotary (RoPE), learned and added to the token embedding, or none"}
+          .one_of({"rope", "learned_absolute", "none"}),
+      Field{"max_position_embeddings", &max_position_embeddings, "Number of learned positions; 0: seq_length"}.between(
+          0, 1 << 24),
+      Field{"attention_dropout", &attention_dropout, "Dropout probability of attention probabilities"}.at_least(0),
+      Field{"rotary_base", &rotary_base, "Base of the rotary frequencies"}.above(1),
+      Field{"rotary_percent", &rotary_percent, "Fraction of the channels of a query or key head that rotate"}.above(0),
+      Field{"rotary_interleaved", &rotary_interleaved, "Rotate pairs of neighbouring channels instead of halves"},
+      Field{"no_rope_freq", &no_rope_freq,
+            "Which layers have no rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
+            "([0]*3+[1])*2; none: all layers have them"},
+  };
+}
+
+void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
+  require<ConfigError>(num_attention_heads > 0 && num_query_groups > 0, "num_attention_heads = ", num_attention_heads,
+                       " and num_query_groups = ", num_query_groups, " must be at least 1");
+  require<ConfigError>(num_attention_heads % num_query_groups == 0, "num_query_groups = ", num_query_groups,
+                       " does not divide num_attention_heads = ", num_attention_heads);
+  require<ConfigError>(kv_channels != 0 || hidden_size % num_attention_heads == 0,
+                       "num_attention_heads = ", num_attention_heads, " does not divide hidden_size = ", hidden_size,
+                       "; set kv_channels");
+  require<ConfigError>(attention_dropout < 1, "attention_dropout = ", attention_dropout,
+                       " drops everything; take a share below 1, as 0.1");
+  require<ConfigError>(rotary_percent <= 1, "rotary_percent = ", rotary_percent, ": a share is at most 1");
+  const double rotated = static_cast<double>(qk_head_dim(hidden_size)) * rotary_percent;
+  require<ConfigError>(!rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),
+                       "rope rotates pairs of channels: the head size ", qk_head_dim(hidden_size),
+                       " times rotary_percent ", rotary_percent, " must be even");
+  const bool has_window = window_of(window_size) != 0;
+  require<ConfigError>(has_window || window_attn_skip_freq == kNone, "window_attn_skip_freq = ", window_attn_skip_freq,
+                       " chooses among layers with a window, and window_size = ", window_size,
+                       " gives none: set window_size, as 4095,0");
+  std::vector<bool> full = windowed_layers(*this, num_layers);
+  full.flip();
+  require<ConfigError>(!has_window || !all(full), "window_attn_skip_freq = ", window_attn_skip_freq,
+                       " leaves no layer a window; full attention in every layer is window_size = none");
+  require<ConfigError>(rotates() || no_rope_freq == kNone, "no_rope_freq = ", no_rope_freq,
+                       " chooses among layers with rotary positions, and position_embedding_type = ",
+                       position_embedding_type, " has none: set it to rope, or no_rope_freq to none");
+  require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
+                       " leaves no layer its rotary positions; that is position_embedding_type = none");
+}
+
+std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
+  const int64_t head_dim = qk_head_dim(hidden_size);
+  const int64_t dims = rotates() ? std::llround(static_cast<double>(head_dim) * rotary_percent) : 0;
+  const AttentionSpec every{.num_attention_heads = num_attention_heads,
+                            .num_query_groups = num_query_groups,
+                            .qk_head_dim = head_dim,
+                            .v_head_dim = value_head_dim(hidden_size),
+                            .window = window_of(window_size),
+                            .rope = {rotary_base, dims, rotary_interleaved, false},
+                            .dropout = attention_dropout};
+  std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), every);
+  const std::vector<bool> windowed = windowed_layers(*this, num_layers),
+                          no_rope = singled_out("no_rope_freq", no_rope_freq, num_layers);
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!windowed[layer]) layers[layer].window = 0;
+    if (no_rope[layer]) layers[layer].rope.dims = 0;
+  }
+  return layers;
+}
+
+}  // namespace witan

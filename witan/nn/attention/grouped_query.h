@@ -1,0 +1,50 @@
+// Attention with grouped queries (Ainslie et al., "GQA", 2023, arXiv:2305.13245) and rotary positions (Su et al., 2021,
+// arXiv:2104.09864), full or in a sliding window. With as many groups as heads it is multi-head attention, with one
+// group multi-query attention.
+#pragma once
+
+#include <optional>
+
+#include "witan/nn/attention/attention.h"
+
+namespace witan {
+
+class GroupedQueryAttention : public Attention {
+ public:
+  // The tensor axis shards the heads, and the number of groups is a multiple of its ranks, or divides it. Parameters:
+  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v].
+  GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias = Bias::none,
+                        Group* context = nullptr);
+
+  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) override;
+  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) override;
+  // Of a layer with a window w, a cache of at most 2 w positions, however long the sequence becomes: when it is full
+  // its last w - 1 positions move to its front, and what stood before them is forgotten. Results then agree with those
+  // of forward() to roundings, as tiles of keys begin elsewhere; other layers' are equal to the bit on a CPU.
+  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const override;
+
+ private:
+  struct Heads {
+    Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd_v]
+  };
+  Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
+  Heads project(Tape& tape, const Var& x, const Positions& where);
+  Heads project_together(Tape& tape, const Var& x, const Positions& where);
+  // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks shard the channels of keys
+  // and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of theirs.
+  bool shares_groups() const { return axis_ && axis_->group.size() > spec_.num_query_groups; }
+  Var own_group(Tape& tape, Var channels) const;
+  void decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, int64_t row, KvCache& cache) const;
+  double scale() const;
+
+  AttentionSpec spec_;  // of all ranks together
+  std::optional<TensorAxis> axis_;
+  int64_t heads_, groups_;                 // H and G of this rank
+  int64_t key_channels_, value_channels_;  // that this rank projects: G hd and G hd_v, or its share of all groups'
+  Dropout dropout_;
+  Group* context_;
+  Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
+  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+};
+
+}  // namespace witan
