@@ -25,6 +25,29 @@ std::string counts_section(const Plan& plan) {
          (plan.assumed_vocabulary ? cat("  ", format_assumption(*plan.assumed_vocabulary), "\n") : "");
 }
 
+std::string kind_of(const LayerSpec& layer) {
+  const int64_t window = layer.attention.window;
+  return cat(window > 0 ? cat("sliding window of ", window, " tokens") : "full attention",
+             layer.attention.rope.dims == 0 ? ", no RoPE" : "", layer.moe ? ", MoE, experts of " : ", dense, FFN of ",
+             layer.mlp.ffn_hidden_size);
+}
+
+// Which layers are of which kind, where not all are of one.
+std::string layers_section(const Plan& plan) {
+  std::vector<std::pair<std::string, std::string>> kinds;  // and their layers: "0, 2-4"
+  for (size_t first = 0, next = 0; first < plan.layers.size(); first = next) {
+    const std::string kind = kind_of(plan.layers[first]);
+    for (next = first; next < plan.layers.size() && kind_of(plan.layers[next]) == kind;) ++next;
+    auto known = std::ranges::find(kinds, kind, &std::pair<std::string, std::string>::first);
+    if (known == kinds.end()) known = kinds.insert(kinds.end(), {kind, ""});
+    known->second += cat(known->second.empty() ? "" : ", ", first, next > first + 1 ? cat("-", next - 1) : "");
+  }
+  if (kinds.size() < 2) return "";
+  std::string out = "\nLayers\n";
+  for (const auto& [kind, layers] : kinds) out += fmt::format("  {:<34} {}\n", layers, kind);
+  return out;
+}
+
 std::map<std::string, Cost> parts_of(const RankPlan& rank) {
   std::map<std::string, Cost> parts;
   for (const auto& [part, kernels] : rank.step)
@@ -239,8 +262,9 @@ std::string format_memory(const Plan& plan, int64_t usable) {
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
-  return counts_section(plan) + param_groups_section(plan) + flops_section(plan) + format_memory(plan, usable) +
-         pools_note(plan) + disk_section(plan) + pipeline_section(plan) + gpu_section(plan) + sent_section(plan) +
+  return counts_section(plan) + layers_section(plan) + param_groups_section(plan) + flops_section(plan) +
+         format_memory(plan, usable) + pools_note(plan) + disk_section(plan) + pipeline_section(plan) +
+         gpu_section(plan) + sent_section(plan) +
          (timing ? time_section(plan, *timing)
           : plan.on_gpu
               ? "\nNo time is predicted: that needs ceilings measured on the GPUs, and this machine has fewer of them\n"

@@ -131,6 +131,7 @@ int64_t Plan::needed_bytes() const {
 Plan plan_outline(const RunConfig& config) {
   Plan plan;
   plan.counts = count_parameters(config.model);
+  plan.layers = config.model.layers();
   plan.tokens_per_step = config.train.global_batch_size * config.data.seq_length;
   plan.reserve_bytes = reserve_bytes(config);
   plan.on_gpu = config.parallel.on_gpu();

@@ -43,6 +43,7 @@ struct Plan {
   double disk_bytes = 0;         // of all checkpoints that stand there at once
   double step_flops = 0;         // of one step, all ranks
   int64_t tokens_per_step = 0;
+  std::vector<LayerSpec> layers;
   std::vector<StageLayers> stages;  // of the pipeline
   int64_t micro_batches = 0;        // of a rank in a step
   double bubble = 0;                // the time for which stages wait for each other, over that for which they work
