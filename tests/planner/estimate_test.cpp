@@ -36,8 +36,24 @@ RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_
 }
 
 // What is dropped because its state cannot fit would not have fitted; and what comes first is likely to be fast.
-TEST(Estimate, StateIsNoMoreThanPlannedAndTimeNearThePlans) {
+void expect_near_plan(const RunConfig& config) {
   const Cluster cluster{find_gpu("h100"), 8, 450e9, 50e9};
+  const Ceilings ceilings = cluster.ceilings({"bfloat16", static_cast<int>(config.parallel.ranks), 1});
+  const LayoutEstimate estimate = estimate_layout(config, cluster, ceilings);
+  const Plan plan = make_plan(config);
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks)
+    most = std::max(most, rank.tags.at("weights") + rank.tags.at("gradients") + rank.tags.at("optimizer"));
+  EXPECT_LE(estimate.state_bytes, most);
+  EXPECT_GE(estimate.state_bytes, most / 2);
+  EXPECT_GE(estimate.bytes, plan.arena_bytes() / 3);
+  EXPECT_LE(estimate.bytes, 2 * plan.arena_bytes());
+  const double seconds = predict_step(plan, config, ceilings, &cluster).seconds;
+  EXPECT_GE(estimate.seconds, seconds / 2);
+  EXPECT_LE(estimate.seconds, seconds * 2);
+}
+
+TEST(Estimate, StateIsNoMoreThanPlannedAndTimeNearThePlans) {
   for (const auto& [mesh, strategy, experts] : std::vector<std::tuple<const char*, const char*, int64_t>>{
            {"replicate=8", "auto", 0},
            {"shard=8", "auto", 0},
@@ -49,20 +65,21 @@ TEST(Estimate, StateIsNoMoreThanPlannedAndTimeNearThePlans) {
            {"tensor=2,shard=4,expert=4", "auto", 8},
            {"tensor=2,pipeline=2,shard=2,expert=4,expert_tensor=1", "auto", 8}}) {
     SCOPED_TRACE(cat(mesh, ", ", strategy, ", ", experts, " experts"));
-    const RunConfig config = config_on(mesh, strategy, experts);
-    const Ceilings ceilings = cluster.ceilings({"bfloat16", static_cast<int>(config.parallel.ranks), 1});
-    const LayoutEstimate estimate = estimate_layout(config, cluster, ceilings);
-    const Plan plan = make_plan(config);
-    int64_t most = 0;
-    for (const RankPlan& rank : plan.ranks)
-      most = std::max(most, rank.tags.at("weights") + rank.tags.at("gradients") + rank.tags.at("optimizer"));
-    EXPECT_LE(estimate.state_bytes, most);
-    EXPECT_GE(estimate.state_bytes, most / 2);
-    EXPECT_GE(estimate.bytes, plan.arena_bytes() / 3);
-    EXPECT_LE(estimate.bytes, 2 * plan.arena_bytes());
-    const double seconds = predict_step(plan, config, ceilings, &cluster).seconds;
-    EXPECT_GE(estimate.seconds, seconds / 2);
-    EXPECT_LE(estimate.seconds, seconds * 2);
+    expect_near_plan(config_on(mesh, strategy, experts));
+  }
+}
+
+TEST(Estimate, LooksAtEveryLayer) {
+  for (const char* mesh : {"shard=8,expert=8", "tensor=2,shard=4,expert=4"}) {
+    SCOPED_TRACE(mesh);
+    RunConfig config = config_on(mesh, "auto", 8);
+    config.model.moe.moe_layer_freq = "([0]*6+[1]*2)";
+    config.model.moe.moe_ffn_hidden_size = 512;
+    config.model.attention.window_size = "127,0";
+    config.model.attention.window_attn_skip_freq = "4";
+    config.model.attention.v_head_dim = 64;
+    config.validate();
+    expect_near_plan(config);
   }
 }
 

@@ -55,6 +55,12 @@ void draw_model(Draw& draw, ModelConfig& model) {
     model.norm.norm_bias = draw.rarely(2);
   }
   if (draw.rarely(4)) model.hidden_dropout = model.attention.attention_dropout = 0.1;
+  if (draw.rarely()) model.attention.v_head_dim = draw.one_of<int64_t>({4, 6, 12});
+  if (draw.rarely()) {
+    model.attention.window_size = draw.one_of({"1,0", "4,0", "9,0"});
+    model.attention.window_attn_skip_freq = draw.one_of({"none", "2", "3"});
+  }
+  if (model.attention.rotates() && draw.rarely(4)) model.attention.no_rope_freq = "2";
   auto& moe = model.moe;
   moe.num_experts = draw.one_of<int64_t>({0, 4, 4, 8});
   if (moe.num_experts == 0) {
@@ -67,7 +73,10 @@ void draw_model(Draw& draw, ModelConfig& model) {
   moe.moe_router_load_balancing_type = draw.one_of({"aux_loss", "seq_aux_loss"});
   moe.moe_expert_capacity_factor = draw.one_of({0.0, 0.0, 0.5, 1.25});
   moe.moe_token_drop_policy = draw.one_of({"probs", "position"});
-  if (draw.rarely(4)) moe.moe_layer_freq = "2";
+  if (draw.rarely(3))
+    moe.moe_layer_freq =
+        draw.one_of({std::string("2"), cat("([0]*1+[1]*", std::max<int64_t>(model.num_layers - 1, 1), ")")});
+  if (draw.rarely()) moe.moe_ffn_hidden_size = draw.one_of<int64_t>({4, 12, 640});
 }
 
 testing::LaidOut draw_layout(Draw& draw) {

@@ -19,10 +19,11 @@ struct Case {
   const char* strategy = "auto";
   int64_t experts = 8;
   bool tied = true;
+  const char* window = "none";
 };
 
 std::string describe(const Case& c) {
-  return cat(c.mesh, ", ", c.strategy, ", ", c.experts, " experts", c.tied ? "" : ", untied");
+  return cat(c.mesh, ", ", c.strategy, ", ", c.experts, " experts", c.tied ? "" : ", untied", ", window ", c.window);
 }
 
 // Of matrices large enough for owners to have chunks of their own.
@@ -35,6 +36,7 @@ RunConfig config_of(const Case& c) {
   config.model.vocab_size = 1000;
   config.model.untie_embeddings_and_output_weights = !c.tied;
   config.model.moe.num_experts = c.experts;
+  config.model.attention.window_size = c.window;
   config.data.seq_length = 16;
   config.train.micro_batch_size = 1;
   config.train.sample_tokens = 0;
@@ -68,6 +70,8 @@ const std::vector<Case> kCases = {
     {"pipeline=2,context=2,shard=2", "auto", 0},
     {"pipeline=2,shard=4,expert=2", "optim_grads_params"},
     {"context=4,shard=2", "optim_grads_params", 0},
+    {"context=4,shard=2", "auto", 0, true, "2,0"},
+    {"context=4,pipeline=2,expert=2", "auto", 8, true, "5,0"},
 };
 
 bool same_costs(const KernelCosts& a, const KernelCosts& b) {

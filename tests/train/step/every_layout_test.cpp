@@ -152,6 +152,20 @@ RunConfig odd_sizes() {
   return config;
 }
 
+// A dense layer, then MoE layers with experts of their own width; windows of 6 tokens, which end within chunks of
+// sequences and reach beyond them, but in every second layer; one layer without rotary positions; values wider than
+// queries and keys.
+RunConfig mixed_layers() {
+  RunConfig config = recipe();
+  config.model.moe.moe_layer_freq = "([0]*1+[1]*3)";
+  config.model.moe.moe_ffn_hidden_size = 16;
+  config.model.attention.window_size = "5,0";
+  config.model.attention.window_attn_skip_freq = "2";
+  config.model.attention.no_rope_freq = "[0,0,0,1]";
+  config.model.attention.v_head_dim = 6;
+  return config;
+}
+
 // Without experts two layouts may be one.
 std::string keys_of(ParallelConfig parallel) {
   std::string keys;
@@ -209,6 +223,37 @@ TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
                               {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1"},
                               {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp},
                               {"shard=2,context=2,pipeline=2,expert=2", "auto", 2}},
+                             3);
+  }
+}
+
+TEST(MixedLayouts, LayersThatDifferEqualOneRankInFloat64) {
+  expect_steps_of_one_rank(mixed_layers(), {{"shard=4"},
+                                            {"shard=2", kFsdp},
+                                            {"context=4"},
+                                            {"tensor=4,expert_tensor=1"},
+                                            {"tensor=2,expert_tensor=2"},
+                                            {"pipeline=4"},
+                                            {"pipeline=2", "auto", 2},
+                                            {"replicate=4,expert=4"},
+                                            {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
+                                            {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
+                                            {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
+}
+
+// Ranks of the tensor axis that share a group gather the channels of its keys and of its values.
+TEST(MixedLayouts, LayersThatDifferInDocumentsWithMasksEqualOneRankInFloat64) {
+  for (const char* granularity : {"selective", "full"}) {
+    RunConfig config = mixed_layers();
+    testing::drop(config);
+    config.data.reset_attention_mask = config.data.reset_position_ids = true;
+    config.model.attention.num_query_groups = 2;
+    config.model.recompute_granularity = granularity;
+    SCOPED_TRACE(granularity);
+    expect_steps_of_one_rank(config,
+                             {{"context=2,tensor=4,expert=2,expert_tensor=1"},
+                              {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
+                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp}},
                              3);
   }
 }

@@ -95,6 +95,15 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.moe.moe_router_pre_softmax = true;
        }},
       {"every second block", [](RunConfig& c) { c.model.moe.moe_layer_freq = "2"; }},
+      {"layers that differ, full recompute",
+       [](RunConfig& c) {
+         c.model.moe.moe_layer_freq = "([0]*1+[1]*" + std::to_string(c.model.num_layers - 1) + ")";
+         c.model.moe.moe_ffn_hidden_size = 12;
+         c.model.attention.window_size = "3,0";
+         c.model.attention.window_attn_skip_freq = "2";
+         c.model.attention.v_head_dim = 6;
+         c.model.recompute_granularity = "full";
+       }},
       {"z-loss", [](RunConfig& c) { c.model.moe.moe_z_loss_coeff = 1e-2; }},
       {"sequential experts, full recompute",
        [](RunConfig& c) {
