@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/kernels/router_limits.h"
 
 namespace witan {
 
@@ -48,20 +49,23 @@ Fields TrainConfig::fields() {
       Field{"micro_batch_size", &micro_batch_size, "samples of one forward and backward pass"}.between(1, 1 << 20),
       Field{"global_batch_size", &global_batch_size, "samples of one optimizer step, over all ranks"}.between(1,
                                                                                                               1 << 24),
-      Field{"seed", &seed, "of initial weights and of the samples' order"}.at_least(0),
-      Field{"eval_interval", &eval_interval, "steps between looks at the held-out text; 0: at the end alone"}.at_least(
-          0),
-      Field{"eval_iters", &eval_iters, "global batches of held-out text per look, if there are so many"}.at_least(1),
-      Field{"log_interval", &log_interval, "steps between lines of metrics.jsonl"}.at_least(1),
-      Field{"save_interval", &save_interval, "steps between checkpoints; 0: at the end alone"}.at_least(0),
+      Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
+      Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
+      Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
+      Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
+      Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
       Field{"keep_last", &keep_last, "checkpoints kept"}.at_least(1),
-      Field{"check_states", &check_states, "prove after every step that replicas agree and experts are in place"},
+      Field{"check_states", &check_states,
+            "Verify after every step that data-parallel ranks hold the same values, and each rank its own experts"},
       Field{"most_skipped", &most_skipped, "consecutive steps with non-finite gradients before the run gives up"}
           .at_least(1),
-      Field{"sample_prompt", &sample_prompt, "what the sample at the end begins with"},
-      Field{"sample_tokens", &sample_tokens, "tokens of the sample at the end, where ranks hold whole blocks; 0: none"}
+      Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end"},
+      Field{"sample_tokens", &sample_tokens,
+            "Tokens of the sample at the end (0: none); needs a rank that holds the whole model"}
           .at_least(0),
-      Field{"sample_temperature", &sample_temperature, "of the sample at the end; 0: the likeliest token"}.at_least(0),
+      Field{"sample_temperature", &sample_temperature,
+            "Sampling temperature of the sample at the end (0: the likeliest token)"}
+          .at_least(0),
   };
 }
 
@@ -87,7 +91,8 @@ Fields LogConfig::fields() {
 
 Fields LoadConfig::fields() {
   return {
-      Field{"no_load_optim", &no_load_optim, "go on with a checkpoint's weights alone: the optimizer starts afresh"},
+      Field{"no_load_optim", &no_load_optim,
+            "Resume with the checkpoint's weights only; the optimizer starts with a fresh state"},
       Field{"no_load_rng", &no_load_rng, "accepted: random numbers have no state that a checkpoint could hold"},
       Field{"use_checkpoint_opt_param_scheduler", &use_checkpoint_opt_param_scheduler,
             "the schedules of learning rate and weight decay are the checkpoint's, whatever else is said"},
@@ -121,12 +126,12 @@ namespace {
 
 // What the kernels of routing hold in a GPU's shared memory and registers.
 void validate_for_gpu(const MoeConfig& moe) {
-  constexpr int64_t kMostExperts = 1024, kMostChosen = 64;
-  require<ConfigError>(moe.num_experts <= kMostExperts, "num_experts = ", moe.num_experts, ": a GPU routes to at most ",
-                       kMostExperts, "; set num_experts to that, or --device cpu");
-  require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosen,
-                       "moe_router_topk = ", moe.moe_router_topk, ": a GPU routes a token to at most ", kMostChosen,
-                       "; set moe_router_topk to that, or --device cpu");
+  using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
+  require<ConfigError>(moe.num_experts <= kMostExpertsOnGpu, "num_experts = ", moe.num_experts,
+                       ": a GPU routes to at most ", kMostExpertsOnGpu, "; set num_experts to that, or --device cpu");
+  require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosenOnGpu,
+                       "moe_router_topk = ", moe.moe_router_topk, ": a GPU routes a token to at most ",
+                       kMostChosenOnGpu, "; set moe_router_topk to that, or --device cpu");
 }
 
 using Sizes = std::vector<std::pair<const char*, int64_t>>;  // by key

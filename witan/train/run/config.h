@@ -49,7 +49,7 @@ struct TrainConfig {
   double sample_temperature = 0.7;
 
   Fields fields();
-  // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that goes on from it has no
+  // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no
   // sums to bring along.
   bool closes_interval(int64_t step) const;
 };
@@ -68,7 +68,7 @@ struct LogConfig {
   bool megatron() const { return log_format == "megatron"; }
 };
 
-// How a run goes on from a checkpoint. Said for one call: a run's config.toml does not remember it.
+// How a run resumes from a checkpoint. Said for one call: a run's config.toml does not remember it.
 struct LoadConfig {
   bool no_load_optim = false;
   bool no_load_rng = false;
@@ -77,7 +77,7 @@ struct LoadConfig {
   Fields fields();
 };
 
-struct RunConfig {
+struct RunConfig {  // as given; train/run/resolve.h makes of it the configuration that a run has
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;

@@ -1,10 +1,11 @@
 #include "witan/kernels/cuda/moe/expert_order.cuh"
+#include "witan/kernels/router_limits.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kMostExperts = 1024;  // whose counters fit shared memory
+constexpr int kMostExperts = kMostExpertsOnGpu;  // whose counters fit shared memory
 constexpr int64_t kLeastPerWarp = 64;
 
 // partial[b, e]: assignments to expert e in block b's run

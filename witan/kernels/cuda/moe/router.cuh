@@ -2,11 +2,12 @@
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/router_limits.h"
 
 namespace witan::kernels::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-inline constexpr int kMostExperts = 1024, kMostChosen = 64;
+inline constexpr int kMostExperts = kMostExpertsOnGpu, kMostChosen = kMostChosenOnGpu;
 
 // body.operator()<kPer>() with the number of experts of a lane, a power of two.
 template <class Body>
