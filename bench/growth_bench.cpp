@@ -35,7 +35,7 @@ Times measure(const RunConfig& config, const Plan& plan) {
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream({Device::Kind::cpu}, Arena::reserve(plan.arena_bytes()), pool);
     const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     std::vector<Batch> batches;
     for (int64_t i = 0; i < config.micro_batches() / ranks; ++i)
       batches.push_back(random_batch(config, static_cast<uint64_t>(rank * 1000 + i)));
@@ -68,7 +68,7 @@ void table(const char* what, const std::vector<int64_t>& values, const Set& set)
     RunConfig config = default_config();
     set(config, value);
     config.validate();
-    const Plan plan = make_plan(config);
+    const Plan plan = make_plan(resolve(config, {}));
     const Times times = measure(config, plan);
     const double gflop = plan.step_flops * 1e-9;
     fmt::print("| {} | {:.1f} M | {} | {:.1f} | {:.0f} ms | {:.0f} ms | {:.0f} |\n", value,

@@ -17,12 +17,12 @@ void whole_step(benchmark::State& state) {
   config.model.vocab_size = config.data.bpe.vocab_size;
   config.model.moe.num_experts = state.range(0);
   config.parallel = {1, 1, state.range(1)};
-  const Plan plan = make_plan(config);
+  const Plan plan = make_plan(resolve(config, {}));
   ThreadPool pool(static_cast<int>(state.range(1)));
   const double peak = kernels::measure_fma_gflops(pool);
   Stream stream({Device::Kind::cpu}, Arena::reserve(plan.arena_bytes()), pool);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
-  Engine engine(stream, groups, config);
+  Engine engine(stream, groups, resolve(config, {}));
   std::vector<Batch> batches;
   for (int64_t i = 0; i < config.micro_batches(); ++i)
     batches.push_back(random_batch(config, static_cast<uint64_t>(i)));

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config = RunConfig();
   try {
     app.parse(words);
-    fuzz::expect_own_errors([] { args.apply(); });
+    fuzz::expect_own_errors([] { args.apply_flags(); });
   } catch (const CLI::ParseError&) {  // becomes a UsageError in cli/run
   }
   return 0;

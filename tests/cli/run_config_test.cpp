@@ -1,6 +1,7 @@
 // Which of the places that set a key wins: defaults, the run on disk, a file, flags, and the mesh of each.
 #include "witan/cli/run_config.h"
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
@@ -34,8 +35,68 @@ class RunConfigTest : public ::testing::Test {
     return text;
   }
 
+  // As a command reads them, with what it says on the standard error.
+  cli::GivenConfig given(const std::vector<std::string>& more, cli::OtherRun other = cli::OtherRun::keep) {
+    std::vector<std::string> words = {"--runs-folder", own_ / "runs"};
+    words.insert(words.end(), more.begin(), more.end());
+    Capture err;
+    cli::Context context;
+    context.err = err.file();
+    CLI::App app("test", "test");
+    RunConfig flags;
+    const cli::ConfigArgs args(app, flags.fields());
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    cli::GivenConfig read = cli::read_given_config(context, flags, args, other);
+    said_ = err.text();
+    return read;
+  }
+
   TempFolder own_;
+  std::string said_;
 };
+
+// lr by a flag, min_lr by the file, weight_decay by the run; each stands in all that come before it too.
+TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
+  using cli::Source;
+  write_text(own_ / "runs/default/config.toml", "lr = 0.1\nmin_lr = 0.01\nweight_decay = 0.2\n");
+  const std::string own_file = file("lr = 0.3\nmin_lr = 0.03\n");
+  const cli::GivenConfig all = given({"--config", own_file, "--lr", "0.5"});
+  EXPECT_EQ(all.config.optimizer.lr, 0.5);
+  EXPECT_EQ(all.config.optimizer.min_lr, 0.03);
+  EXPECT_EQ(all.config.optimizer.weight_decay, 0.2);
+  EXPECT_EQ(all.config.optimizer.clip_grad, RunConfig().optimizer.clip_grad);
+  EXPECT_EQ(all.source("lr"), Source::flag);
+  EXPECT_EQ(all.source("min_lr"), Source::file);
+  EXPECT_EQ(all.source("weight_decay"), Source::saved_run);
+  EXPECT_EQ(all.source("clip_grad"), Source::witan_default);
+  EXPECT_TRUE(all.said("min_lr"));
+  EXPECT_FALSE(all.said("weight_decay"));
+  ASSERT_TRUE(all.saved);
+  EXPECT_EQ(all.saved->optimizer.lr, 0.1);
+  EXPECT_EQ(all.run, fs::path(own_ / "runs/default"));
+}
+
+TEST_F(RunConfigTest, KeysOfAMeshHaveTheSourceOfTheMesh) {
+  using cli::Source;
+  const cli::GivenConfig of_flag = given({"--config", file("mesh = \"replicate=4\"\n"), "--mesh", "tensor=2"});
+  EXPECT_EQ(of_flag.source("tensor_model_parallel_size"), Source::flag);
+  EXPECT_EQ(of_flag.source("sequence_parallel"), Source::flag) << "which experts need beside it";
+  EXPECT_TRUE(of_flag.config.parallel.sequence_parallel);
+  EXPECT_EQ(given({"--config", file("mesh = \"tensor=2\"\n")}).source("tensor_model_parallel_size"), Source::file);
+}
+
+// Where the run on disk is another one, the call stands alone.
+TEST_F(RunConfigTest, NothingOfAnotherRunIsLeft) {
+  write_text(own_ / "runs/default/config.toml", "num_layers = 7\nlr = 0.1\n");
+  const cli::GivenConfig kept = given({"--num-layers", "3"});
+  EXPECT_EQ(kept.changes, std::vector<std::string>{"num_layers = 3 (was 7)"});
+  EXPECT_EQ(kept.config.optimizer.lr, 0.1);
+  const cli::GivenConfig alone = given({"--num-layers", "3"}, cli::OtherRun::leave);
+  EXPECT_FALSE(alone.saved);
+  EXPECT_EQ(alone.config.optimizer.lr, RunConfig().optimizer.lr);
+  EXPECT_EQ(alone.source("lr"), cli::Source::witan_default);
+  EXPECT_TRUE(contains(said_, "num_layers = 3 (was 7)")) << said_;
+}
 
 TEST_F(RunConfigTest, AMeshOfAFlagBeatsTheKeysOfAFile) {
   EXPECT_EQ(mesh({"--config", file("ranks = 1\n"), "--mesh", "replicate=2"}), "replicate=2");

@@ -19,7 +19,7 @@ std::string said(const std::function<void(Progress&)>& say) {
 // Ceilings that were measured while the machine did other work are too low: a step cannot be faster than the machine.
 TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
   RunConfig config = witan::testing::small_config();
-  Plan plan = make_plan(config);
+  Plan plan = make_plan(resolve(config, {}));
   plan.step_flops = 1e9;
   Timing timing;
   timing.step.seconds = 1;
@@ -28,7 +28,8 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
   const auto work = [&](double ceiling, bool busy) {
     timing.ceilings.fma_flops = ceiling;
     timing.ceilings.busy = busy;
-    const std::string all = said([&](Progress& progress) { cli::announce(config, plan, timing, 0, progress); });
+    const std::string all =
+        said([&](Progress& progress) { cli::announce(resolve(config, {}), plan, timing, 0, progress); });
     return all.substr(all.find("work  "));
   };
   EXPECT_TRUE(contains(work(2e9, false), "each: about 30 s at 50 % of this machine's 2 GFLOP/s\n")) << work(2e9, false);
@@ -62,7 +63,7 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
     return said([&](Progress& progress) {
       Capture out;
       std::FILE* in = std::tmpfile();
-      cli::summarise({in, out.file(), out.file()}, config, plan, result, "run/report.html", progress);
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
       std::fclose(in);
     });
   };
@@ -98,7 +99,7 @@ TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
     const std::string all = said([&](Progress& progress) {
       Capture out;
       std::FILE* in = std::tmpfile();
-      cli::summarise({in, out.file(), out.file()}, config, plan, result, "run/report.html", progress);
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
       std::fclose(in);
     });
     const size_t begin = all.find("arenas");

@@ -42,14 +42,14 @@ std::vector<double> losses_of(RunConfig config, const Batch& batch, int64_t step
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), 0);
   config.train.global_batch_size = layout.data_ranks();
   config.validate();
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
   ThreadWorld world(layout.world_size());
   std::vector<double> losses;
   world.run([&](int rank) {
     const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     for (int64_t step = 0; step < steps; ++step) {
       const double loss = engine.step({batch}, step + 1, step).loss;
       if (rank == 0) losses.push_back(loss);

@@ -103,7 +103,7 @@ void expect_no_allocation(const RunConfig& config) {
   const TempFolder folder;
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
   ThreadWorld world(ranks);
   findings = 0;
   largest = 0;
@@ -111,7 +111,7 @@ void expect_no_allocation(const RunConfig& config) {
     const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     std::vector<Batch> batches;
     for (int64_t j = rank; j < config.micro_batches(); j += ranks) batches.push_back(random_batch(config, j));
     groups.world().barrier(stream);

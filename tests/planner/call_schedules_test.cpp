@@ -130,7 +130,7 @@ std::vector<GoldenLane> lanes_of(const Case& of) {
   std::vector<GoldenLane> lanes;
   std::map<std::pair<std::string, std::vector<int>>, std::set<int>> holders;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    const CallSchedule schedule = schedule_of_step(config, layout, rank, of.peers);
+    const CallSchedule schedule = schedule_of_step(resolve(config, {}), layout, rank, of.peers);
     for (const CallSchedule::Lane& own : schedule.lanes()) {
       if (own.calls.empty()) continue;
       holders[{own.name, own.ranks}].insert(rank);

@@ -27,13 +27,13 @@ Saved save(const RunConfig& config) {
   const test::TempFolder folder;
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout = layout_of(config);
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
   ThreadWorld world(ranks);
   world.run([&](int rank) {
     ThreadPool pool(1);
     Stream stream(device_of(config, rank), Arena::reserve(arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     RunConfig copy = config;
     CheckpointContent content{1, engine.state(), Json::object(), {{"config.toml", write_toml(copy.fields())}}};
     save_checkpoint(groups.world(), stream, folder.path(), content);
@@ -64,10 +64,10 @@ TEST(Disk, ACheckpointIsAsLargeAsPlanned) {
   for (const RunConfig& config : configs) {
     SCOPED_TRACE(config.model.dtype + ", " + std::to_string(config.parallel.ranks) + " ranks");
     const Saved saved = save(config);
-    const int64_t planned = checkpoint_bytes(config);
+    const int64_t planned = checkpoint_bytes(resolve(config, {}));
     EXPECT_GE(planned, saved.files);
     EXPECT_LE(planned, saved.tensors + (int64_t{400} << 10)) << "little more than the tensors";
-    EXPECT_EQ(make_plan(config).checkpoint_bytes, planned);
+    EXPECT_EQ(make_plan(resolve(config, {})).checkpoint_bytes, planned);
   }
 }
 

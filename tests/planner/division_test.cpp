@@ -53,7 +53,7 @@ TEST(HeldParameters, KeepWhatTheirRankOwns) {
   const RunConfig config = config_of({"optim_grads_params", 4});
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
   int64_t kept = 0, all = 0;
-  for (const HeldParameter& one : held_parameters(config, layout)) {
+  for (const HeldParameter& one : held_parameters(resolve(config, {}), layout)) {
     EXPECT_EQ(one.owners, Axes{one.expert ? Axis::expert_shard : Axis::shard}) << one.name;
     if (one.expert) {
       EXPECT_EQ(one.global[0], 2 * one.local[0]) << one.name;
@@ -69,7 +69,7 @@ TEST(HeldParameters, KeepWhatTheirRankOwns) {
 
 TEST(LayoutJson, SaysWhatThePageSays) {
   const RunConfig config = config_of({"optim_grads_params", 8, 2});
-  const auto json = nlohmann::json::parse(layout_json(config, 300));
+  const auto json = nlohmann::json::parse(layout_json(resolve(config, {}), 300));
   EXPECT_EQ(json["ranks"], 8);
   EXPECT_EQ(json["assumed_vocabulary"], 300);
   EXPECT_EQ(json["mesh"]["replicate"], 2);

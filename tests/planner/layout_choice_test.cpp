@@ -25,8 +25,7 @@ RunConfig dense_config() {
 RunConfig laid_out(const RunConfig& config, const LayoutChoice& choice, int64_t gpus) {
   RunConfig one = with_layout(config, choice);
   one.parallel.ranks = gpus;
-  resolve(one, 1, one.model.vocab_size);
-  return one;
+  return resolve(one, {});
 }
 
 // Two replicas, or two ranks of a ring, that divide nothing, the optimizer, gradients or parameters; two stages; two

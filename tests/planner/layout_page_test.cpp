@@ -12,7 +12,7 @@ TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
   config.parallel = {8, 2, 1};
   config.parallel.use_distributed_optimizer = true;
   config.parallel.num_distributed_optimizer_instances = 2;
-  EXPECT_EQ(format_layout(config), R"(Layout of 8 ranks
+  EXPECT_EQ(format_layout(resolve(config, {})), R"(Layout of 8 ranks
   mesh           replicate 2 x shard 4
   expert mesh    expert_replicate 2 x expert_shard 2 x expert 2
   sharded        ZeRO-1 (optim): the optimizer is sharded over shard (4 ranks), for experts over expert_shard (2); each of 2 replicas holds all shards
@@ -63,7 +63,7 @@ Legend
 
 TEST(LayoutPage, OfOneRankIsShort) {
   RunConfig config = testing::gpt_run_config();
-  const std::string page = format_layout(config);
+  const std::string page = format_layout(resolve(config, {}));
   EXPECT_EQ(page.find("Layout of 1 rank\n  mesh           one rank\n\nParameters"), 0u) << page;
   EXPECT_EQ(page.find("experts"), std::string::npos);
   EXPECT_NE(page.find("    0 … 1\n"), std::string::npos) << page;
@@ -73,7 +73,7 @@ TEST(LayoutPage, DividedValuesAreShards) {
   RunConfig config = testing::sharded_config(4, 2, 1);
   config.parallel.use_distributed_optimizer = false;
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-  const std::string page = format_layout(config);
+  const std::string page = format_layout(resolve(config, {}));
   EXPECT_NE(page.find(" values, gradients, optimizer sharded over shard\n"), std::string::npos) << page;
   EXPECT_NE(page.find("Shard(0) on expert; values, gradients, optimizer sharded over expert_shard\n"),
             std::string::npos)

@@ -18,7 +18,7 @@ double logged(int64_t train_iters) {
   config.log.timing_log_level = kLevel;
   config.train.train_iters = train_iters;
   config.train.log_interval = 10;
-  MetaRank meta(config, layout_of(config), 0);
+  MetaRank meta(resolve(config, {}), layout_of(config), 0);
   meta.reset_costs();
   meta.log();
   double bytes = 0;

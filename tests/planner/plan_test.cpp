@@ -130,7 +130,7 @@ TEST(Plan, ALookIsOfOneMicroBatchHoweverManyAreTogether) {
     config.parallel = {2, 1, 1};
     config.parallel.pipeline_model_parallel_size = 2;
     config.train.global_batch_size = global_batch_size;
-    return make_plan(config).ranks.front();
+    return make_plan(resolve(config, {})).ranks.front();
   };
   const auto flops_of = [](const KernelCosts& costs) {
     double flops = 0;
@@ -166,7 +166,7 @@ TEST(Plan, PredictsTheArenaWithDropoutBiasesAndLearnedPositions) {
           config->model.recompute_granularity = granularity;
           config->train.sample_tokens = 0;
           config->parallel = {ranks, 1, 1};
-          EXPECT_EQ(make_plan(*config).arena_bytes(), run_engine(*config, 3).arena_high_water)
+          EXPECT_EQ(make_plan(resolve(*config, {})).arena_bytes(), run_engine(*config, 3).arena_high_water)
               << dtype << ", recompute " << granularity << ", " << ranks << " ranks, " << config->model.moe.num_experts
               << " experts";
         }
@@ -179,7 +179,7 @@ TEST(Plan, SamplesEndWithTheLearnedPositions) {
   for (const std::string prompt : {"", "a prompt", "a prompt that has far more bytes than the model has positions"}) {
     config.train.sample_prompt = prompt;
     config.train.sample_tokens = 1000;
-    EXPECT_GT(make_plan(config).arena_bytes(), 0) << prompt;
+    EXPECT_GT(make_plan(resolve(config, {})).arena_bytes(), 0) << prompt;
   }
 }
 
@@ -188,10 +188,10 @@ TEST(Plan, DropoutKeepsNoMasks) {
   for (const int64_t layers : {2, 6}) {
     RunConfig config = small_config();
     config.model.num_layers = layers;
-    const int64_t before = make_plan(config).ranks[0].tags.at("activations");
+    const int64_t before = make_plan(resolve(config, {})).ranks[0].tags.at("activations");
     testing::drop(config);
     const int64_t tensor = 2 * 12 * 32 * 4;
-    EXPECT_LE(make_plan(config).ranks[0].tags.at("activations"), before + tensor) << layers << " layers";
+    EXPECT_LE(make_plan(resolve(config, {})).ranks[0].tags.at("activations"), before + tensor) << layers << " layers";
   }
 }
 
@@ -202,13 +202,13 @@ TEST(Plan, PredictsTheArenaWithACapacityAndItIsSmaller) {
       config.model.recompute_granularity = granularity;
       config.train.sample_tokens = 0;
       config.parallel = {ranks, expert, 1};
-      const int64_t dropless = make_plan(config).arena_bytes();
+      const int64_t dropless = make_plan(resolve(config, {})).arena_bytes();
       for (const char* policy : {"probs", "position"}) {
         config.model.moe.moe_expert_capacity_factor = 0.5;
         config.model.moe.moe_token_drop_policy = policy;
         SCOPED_TRACE(cat(policy, ", recompute ", granularity, ", experts over ", expert));
         expect_kept(config);
-        EXPECT_LT(make_plan(config).arena_bytes(), dropless);
+        EXPECT_LT(make_plan(resolve(config, {})).arena_bytes(), dropless);
       }
     }
 }
@@ -224,12 +224,12 @@ RunConfig divided_on_gpus() {
 TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   if (cuda::devices() > 0) GTEST_SKIP() << "GPUs that are here answer for themselves";
   RunConfig config = divided_on_gpus();
-  const Plan threads = make_plan(config);
+  const Plan threads = make_plan(resolve(config, {}));
   EXPECT_TRUE(threads.peers);
   EXPECT_EQ(threads.why_eager(), "");
   EXPECT_EQ(threads.ranks[0].sent.at("expert").count("push_rows"), 1u);
   config.parallel.ranks_per_process = 1;
-  const Plan processes = make_plan(config);
+  const Plan processes = make_plan(resolve(config, {}));
   EXPECT_FALSE(processes.peers);
   EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);
   EXPECT_EQ(processes.ranks[0].sent.at("expert").count("push_rows"), 0u);
@@ -244,12 +244,12 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
 // The pools of dropless routing hold what all ranks could send.
 TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
   RunConfig config = divided_on_gpus();
-  const Plan plan = make_plan(config, {.prompt_tokens = {}, .balanced = true});
+  const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = {}, .balanced = true});
   ASSERT_TRUE(plan.balanced_activations);
   EXPECT_LT(*plan.balanced_activations, plan.ranks[0].tags.at("activations"));
   RunConfig capped = config;
   capped.model.moe.moe_expert_capacity_factor = 1;
-  const Plan bounded = make_plan(capped, {.prompt_tokens = {}, .balanced = true});
+  const Plan bounded = make_plan(resolve(capped, {}), {.prompt_tokens = {}, .balanced = true});
   EXPECT_FALSE(bounded.balanced_activations);
   EXPECT_EQ(*plan.balanced_activations, bounded.ranks[0].tags.at("activations"));
   Plan severe = plan;
@@ -265,7 +265,7 @@ TEST(Plan, RecomputingTakesLessMemory) {
   std::vector<int64_t> bytes;
   for (const char* granularity : {"none", "selective", "full"}) {
     config.model.recompute_granularity = granularity;
-    bytes.push_back(make_plan(config).arena_bytes());
+    bytes.push_back(make_plan(resolve(config, {})).arena_bytes());
   }
   EXPECT_GT(bytes[0], bytes[1]);
   EXPECT_GT(bytes[1], bytes[2]);
@@ -274,7 +274,7 @@ TEST(Plan, RecomputingTakesLessMemory) {
 TEST(Plan, PrintsCountsPartsMemoryAndTraffic) {
   RunConfig config = small_config();
   config.parallel = {2, 2, 1};
-  const Plan plan = make_plan(config);
+  const Plan plan = make_plan(resolve(config, {}));
   const std::string page = format_plan(plan, 2 * plan.resident_bytes(), std::nullopt);
   for (const char* word :
        {"exact", "active for one token", "as Megatron-LM counts", "experts", "attention", "router", "optimizer",
@@ -312,7 +312,7 @@ TEST(Plan, FlopsAreTheClosedFormulaOfTheReferenceModels) {
     config.train.sample_tokens = 0;
     config.parallel = {1, 1, 1};
     config.validate();
-    const Plan plan = make_plan(config);
+    const Plan plan = make_plan(resolve(config, {}));
     const double T = 16384, L = 24, D = 512, F = 1792, V = 128256, hd = 128, H = 4, S = 2048;
     EXPECT_DOUBLE_EQ(flops_of(plan, "attention", "gemm"), 6 * T * L * (2 * D * H * hd + 2 * D * hd));
     EXPECT_DOUBLE_EQ(flops_of(plan, "attention", "attention_"), 14 * T * (S + 1) / 2 * H * hd * L);
@@ -332,7 +332,7 @@ TEST(Plan, FlopsDoNotDependOnTheLayout) {
     RunConfig config = small_config();
     config.parallel = parallel;
     double sum = 0;
-    for (const RankPlan& rank : make_plan(config).ranks)
+    for (const RankPlan& rank : make_plan(resolve(config, {})).ranks)
       for (const auto& [part, kernels] : rank.step)
         for (const auto& [kernel, cost] : kernels)
           if (part != "optimizer" && part != "gradients") sum += cost.flops;

@@ -15,10 +15,10 @@ TEST(QuickPlan, EstimatesTheArenasAsItPlansThem) {
   config.train.global_batch_size = 48;
   config.train.sample_tokens = 0;
   config.parallel = {2, 2, 1};
-  EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
+  EXPECT_EQ(estimate_arena_bytes(resolve(config, {})), 2 * make_plan(resolve(config, {})).arena_bytes());
   config.parallel.deterministic = true;
   config.train.global_batch_size = config.train.micro_batch_size * 2 * 16;
-  EXPECT_EQ(estimate_arena_bytes(config), 2 * make_plan(config).arena_bytes());
+  EXPECT_EQ(estimate_arena_bytes(resolve(config, {})), 2 * make_plan(resolve(config, {})).arena_bytes());
 }
 
 double bytes_sent(const RankPlan& rank) {
@@ -47,7 +47,7 @@ TEST(QuickPlan, ComesNearThePlan) {
     config.parallel = {4, 1, 1};
     change(config);
     config.validate();
-    const Plan plan = make_plan(config), quick = quick_plan(config);
+    const Plan plan = make_plan(resolve(config, {})), quick = quick_plan(resolve(config, {}));
     for (const RankPlan& rank : quick.ranks) {
       SCOPED_TRACE(cat(what, ", rank ", rank.rank));
       const RankPlan& exact = plan.ranks[static_cast<size_t>(rank.rank)];

@@ -88,7 +88,8 @@ TEST(RankClasses, AgreeWithAPlanOfEveryRank) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(describe(c));
     const RunConfig config = config_of(c);
-    const Plan all = make_plan(config), alone = make_plan(config, {.ranks = Ranks::one_by_one});
+    const Plan all = make_plan(resolve(config, {})),
+               alone = make_plan(resolve(config, {}), {.ranks = Ranks::one_by_one});
     ASSERT_EQ(all.ranks.size(), alone.ranks.size());
     for (size_t rank = 0; rank < all.ranks.size(); ++rank) {
       const RankPlan &a = all.ranks[rank], &b = alone.ranks[rank];
@@ -136,7 +137,8 @@ TEST(RankClasses, TooManyAreMadeFewerByWhatIsOwned) {
     ASSERT_EQ(coarse.size(), 1u);
     EXPECT_EQ(coarse[0].ranks.size(), 8u);
     EXPECT_FALSE(coarse[0].exact);
-    const Plan all = make_plan(config), few = make_plan(config, {.ranks = Ranks::by_class, .most_classes = 1});
+    const Plan all = make_plan(resolve(config, {})),
+               few = make_plan(resolve(config, {}), {.ranks = Ranks::by_class, .most_classes = 1});
     ASSERT_EQ(few.ranks.size(), 1u);
     EXPECT_EQ(few.arena_bytes(), all.arena_bytes());
     int64_t most = 0;
@@ -157,7 +159,7 @@ TEST(RankClasses, ServeWorldsFarLargerThanThisMachine) {
   config.train.global_batch_size = 64;
   config.validate();
   ASSERT_EQ(config.parallel.ranks, 1024);
-  const Plan plan = make_plan(config, {.ranks = Ranks::by_class});
+  const Plan plan = make_plan(resolve(config, {}), {.ranks = Ranks::by_class});
   EXPECT_LE(plan.ranks.size(), 32u);
   std::vector<int> ranks;
   for (const RankPlan& one : plan.ranks) ranks.insert(ranks.end(), one.ranks.begin(), one.ranks.end());

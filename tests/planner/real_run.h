@@ -42,7 +42,7 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
     const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[r].arena_bytes), pool);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     const bool tells = config.log.megatron();
     if (tells) gather_times(stream, groups.world(), {{"setup", 0}, {"data", 0}});
     const auto step = [&](int64_t number) {
@@ -78,7 +78,7 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
 // The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
 // every group has sent what was counted.
 inline void expect_kept(const RunConfig& config, const RealRun& run) {
-  const Plan plan = make_plan(config, {run.prompt_tokens});
+  const Plan plan = make_plan(resolve(config, {}), {run.prompt_tokens});
   const auto real = count_real_run(config, plan, run);
   for (const RankPlan& rank : plan.ranks) {
     const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];

@@ -84,10 +84,8 @@ TEST(Search, RanksWhatFitsByTime) {
     const Plan plan = make_plan(one.config);
     EXPECT_LE(plan.needed_bytes(), int64_t{3} << 30);
     EXPECT_EQ(one.plan.needed_bytes(), plan.needed_bytes()) << "as plan says it";
-    RunConfig asked = one.asked;
-    resolve(asked, 1, 4096);
-    asked.validate();
-    EXPECT_EQ(mesh_text(asked), mesh_text(one.config)) << "what a user is told to ask for";
+    EXPECT_EQ(mesh_text(resolve(one.asked, {.vocabulary = 4096})), mesh_text(one.config))
+        << "what a user is told to ask for";
   }
   for (const FoundLayout& one : result.near) EXPECT_GT(one.plan.needed_bytes(), int64_t{3} << 30);
 }
@@ -107,17 +105,16 @@ TEST(Search, FindsTheFastestOfAll) {
   const Ceilings ceilings = cluster().ceilings({"bfloat16", 4, 1});
   double fastest = std::numeric_limits<double>::infinity();
   for (const LayoutChoice& choice : layout_choices(config, options.limits)) {
-    RunConfig one = with_layout(config, choice);
+    std::optional<ResolvedConfig> one;
     try {
-      resolve(one, 1, 4096);
-      one.validate();
+      one = resolve(with_layout(config, choice), {.vocabulary = 4096});
     } catch (const ConfigError&) {
       continue;
     }
-    const Plan plan = make_plan(one);
+    const Plan plan = make_plan(*one);
     const Cluster of = cluster();
     if (plan.needed_bytes() <= options.memory)
-      fastest = std::min(fastest, predict_step(plan, one, ceilings, &of).seconds);
+      fastest = std::min(fastest, predict_step(plan, *one, ceilings, &of).seconds);
   }
   EXPECT_LE(result.best.front().time.seconds, 1.0001 * fastest);
 }

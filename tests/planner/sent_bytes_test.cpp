@@ -59,7 +59,7 @@ RunConfig with_sequence_parallel(RunConfig config) {
 }
 
 double sent(const RunConfig& config, const std::string& axis, const std::string& operation, size_t rank = 0) {
-  const Plan plan = make_plan(config);
+  const Plan plan = make_plan(resolve(config, {}));
   const SentBytes& all = plan.ranks[rank].sent;
   const auto group = all.find(axis);
   if (group == all.end()) return 0;
@@ -96,7 +96,7 @@ void expect_kept(const Case& c) {
   c.change(config);
   config.validate();
   SCOPED_TRACE(cat(c.mesh, ", ", c.strategy));
-  const Plan plan = make_plan(config);
+  const Plan plan = make_plan(resolve(config, {}));
   const std::vector<RankCounts> real = count_real_run(config, plan);
   for (const RankPlan& rank : plan.ranks) {
     const RankCounts promised = counts_of(rank), found = real[static_cast<size_t>(rank.rank)];

@@ -165,7 +165,7 @@ TEST(Ceilings, MeasureEveryKernelOfAStep) {
         config.optimizer.optimizer = "sgd";
       }
       config.model.recompute_granularity = recompute;
-      const Plan plan = make_plan(config);
+      const Plan plan = make_plan(resolve(config, {}));
       for (const auto& [part, kernels] : plan.ranks[0].step)
         for (const auto& [kernel, cost] : kernels) {
           ASSERT_TRUE(ceilings.kernels.contains(kernel)) << kernel;

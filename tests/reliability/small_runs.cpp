@@ -118,9 +118,7 @@ SmallRuns::Prepared SmallRuns::prepare(const Variant& variant) const {
   if (variant.dense) prepared.config.model.moe.num_experts = 0;
   prepared.config.train.keep_last = variant.keep_last;
   prepared.config.train.run = kRun;
-  resolve(prepared.config, 1, data_.tokenizer->vocab_size());
-  prepared.config.validate();
-  const Plan plan = make_plan(prepared.config);
+  const Plan plan = make_plan(resolve(prepared.config, {.vocabulary = data_.tokenizer->vocab_size()}));
   prepared.plan = run_plan(plan);
   prepared.before = folder_ / cat("before-", number++);
   fs::create_directories(prepared.before / kRun);
@@ -158,7 +156,8 @@ Ended SmallRuns::train(const Prepared& prepared, const fs::path& run, const Faul
     if (start.step() == config.train.train_iters) return;
     arm(folder.checkpoints(), fault);
     const RunEvent event{.name = kRun, .started = "2026-01-01T00:00:00Z", .config_hash = "h", .total_steps = 4};
-    witan::train(config, prepared.plan, data_, start, event, progress);
+    witan::train(resolve(config, {.vocabulary = data_.tokenizer->vocab_size()}), prepared.plan, data_, start, event,
+                 progress);
   });
 }
 

@@ -38,10 +38,10 @@ struct Score {
 
 TextBatches held_out(const Args& args, const TrainedRun& run) {
   const RunData data = open_run_data(run);
-  RunConfig config = run.config;
-  if (args.all) config.train.eval_iters = data.held_out->per_epoch();
+  const TrainConfig& train = run.config->train;
   TextBatches text;
-  text.batches = held_out_batches(data, config, 0);
+  text.batches = held_out_batches(data, args.all ? data.held_out->per_epoch() : evaluation_samples(data, train),
+                                  train.micro_batch_size);
   text.bytes = target_bytes(text.batches, *run.tokenizer);
   return text;
 }
@@ -50,8 +50,8 @@ TextBatches given_text(const Args& args, const TrainedRun& run, Progress& progre
   const Sources sources = find_sources(paths_of(args.data));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.corpus);
-  TextBatches text = batch_text(sources.files, args.corpus, *run.tokenizer, run.config.data.seq_length,
-                                batch_options(run.config.data, *run.tokenizer));
+  TextBatches text = batch_text(sources.files, args.corpus, *run.tokenizer, run.config->data.seq_length,
+                                batch_options(run.config->data, *run.tokenizer));
   for (const std::string& loss : describe_losses(text.corpus)) progress.note("warning: " + loss);
   return text;
 }

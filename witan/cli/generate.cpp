@@ -54,7 +54,7 @@ int64_t write_text(Context& context, const Args& args, const TrainedRun& run, Tr
 
 // A model has never seen positions beyond the samples that it learned from.
 void warn_of_length(Context& context, const Args& args, const TrainedRun& run, size_t prompt_tokens) {
-  const int64_t trained = run.config.data.seq_length;
+  const int64_t trained = run.config->data.seq_length;
   const int64_t wanted = static_cast<int64_t>(prompt_tokens) + args.options.max_tokens;
   if (wanted > trained)
     fmt::print(context.err,

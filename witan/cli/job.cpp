@@ -8,7 +8,6 @@
 #include "witan/base/threads.h"
 #include "witan/cli/planning.h"
 #include "witan/tensor/arena.h"
-#include "witan/train/run/resolve.h"
 #include "witan/train/step/device.h"
 
 namespace witan::cli {
@@ -47,27 +46,23 @@ ExitCode run_process(Context& context, const std::optional<Launch>& launch,
   }
 }
 
-int64_t ranks_of_process(const RunConfig& config, const Launch& launch) {
-  RunConfig alone = config;
-  auto& parallel = alone.parallel;
-  require<ConfigError>(parallel.ranks % launch.size == 0, "ranks = ", parallel.ranks, ", but the launcher started ",
-                       launch.size,
+int64_t ranks_of_process(const RunConfig& given, const Launch& launch) {
+  const int64_t ranks = given.parallel.ranks;
+  require<ConfigError>(ranks % launch.size == 0, "ranks = ", ranks, ", but the launcher started ", launch.size,
                        " processes: ranks must be a multiple of that; leave --ranks out for one rank per process, or "
                        "give a multiple of ",
                        launch.size);
-  const int64_t here = std::max<int64_t>(parallel.ranks / launch.size, 1);
-  parallel.ranks = launch.size * here;
-  resolve(alone, usable_cores(), least_vocabulary(alone));
-  alone.validate();
-  require_devices(config, here);
+  const int64_t here = std::max<int64_t>(ranks / launch.size, 1);
+  Facts facts = facts_of_machine();
+  facts.launched = {.ranks = launch.size * here, .ranks_per_process = here};
+  resolve(given, facts);  // refuses what is not valid
+  require_devices(given, here);
   return here;
 }
 
-void settle(RunConfig& config, const ProcessWorld& world, int processes) {
-  auto& parallel = config.parallel;
-  parallel.ranks = world.size();
-  parallel.ranks_per_process = world.size() / processes;
-  if (parallel.threads == 0) parallel.threads = std::max(usable_cores() / world.local_size(), 1);
+std::optional<LaunchedRanks> launched_ranks(const ProcessWorld* world, const std::optional<Launch>& launch) {
+  if (world == nullptr) return std::nullopt;
+  return LaunchedRanks{world->size(), world->size() / launch->size, world->local_size()};
 }
 
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process) {

@@ -9,7 +9,7 @@
 #include "witan/cli/command.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/planner/plan.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan::cli {
 
@@ -18,12 +18,12 @@ namespace witan::cli {
 ExitCode run_process(Context& context, const std::optional<Launch>& launch,
                      const std::function<ExitCode(Context&)>& body);
 
-// The ranks of each process, for a configuration that is not resolved. What no ranks could train each process refuses
-// for itself: none waits for one that has done so. Throws ConfigError, DeviceError.
-int64_t ranks_of_process(const RunConfig& config, const Launch& launch);
+// The ranks of each process, before the processes have met. What no ranks could train each process refuses for itself:
+// none waits for one that has done so. Throws ConfigError, DeviceError.
+int64_t ranks_of_process(const RunConfig& given, const Launch& launch);
 
-// Sets what the launcher has decided: ranks, those of a process, and threads unless they are given.
-void settle(RunConfig& config, const ProcessWorld& world, int processes);
+// What the launcher has decided, once the processes have met; null: the only process.
+std::optional<LaunchedRanks> launched_ranks(const ProcessWorld* world, const std::optional<Launch>& launch);
 
 // The part of a plan that so many ranks take of it, in processes of so many.
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process);

@@ -1,4 +1,6 @@
 // witan plan: what a run would need, before it runs.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <numeric>
@@ -33,7 +35,7 @@ struct Elsewhere {
 };
 
 struct State {
-  RunConfig config;
+  RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
   std::string memory;  // of another machine; empty: of this one
   Elsewhere elsewhere;
@@ -54,28 +56,33 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
   return cluster;
 }
 
-// As many ranks as were asked for, on hosts of so many GPUs, whatever a file or the run on disk says. `flags`: keys
-// that flags set, which must say the same.
-void move_to(RunConfig& config, const Elsewhere& elsewhere, const std::set<std::string>& flags) {
-  if (!elsewhere.asked()) return;
+// The configuration given, as --processes, --world-size and --gpus have it: as many ranks as were asked for, on hosts
+// of so many GPUs, whatever a file or the run on disk says. Flags must say the same.
+RunConfig moved(const GivenConfig& given, const State& state) {
+  const Elsewhere& elsewhere = state.elsewhere;
+  RunConfig config = given.config;
   auto& parallel = config.parallel;
+  if (state.processes) parallel.ranks_per_process = 1;
+  if (!elsewhere.asked()) return config;
+  const auto flagged = [&](const char* key) { return given.source(key) == Source::flag; };
   const bool gpus = elsewhere.gpus > 0;
   const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
-  require<ConfigError>(!flags.contains("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
+  require<ConfigError>(!flagged("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
                        gpus ? "--gpus " : "--world-size ", ranks, " and ranks = ", parallel.ranks,
                        " differ: remove one of them");
-  require<ConfigError>(!gpus || !flags.contains("device") || parallel.device != "cpu", "--gpus ", ranks,
+  require<ConfigError>(!gpus || !flagged("device") || parallel.device != "cpu", "--gpus ", ranks,
                        " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
   parallel.ranks = ranks;
   if (gpus) parallel.device = "cuda";
-  if (parallel.ranks_per_process > 0) return;
+  if (parallel.ranks_per_process > 0) return config;
   if (!gpus) parallel.ranks_per_process = 1;
   if (gpus && ranks > elsewhere.gpus_per_host)  // a process for each host
     parallel.ranks_per_process = std::gcd(ranks, static_cast<int64_t>(elsewhere.gpus_per_host));
+  return config;
 }
 
-// Of a run's memory, or of a GPU's; 0: unknown.
-int64_t memory_of(const State& state, const std::optional<Cluster>& cluster) {
+// What --memory or the GPU's data sheet says, of a run or of a GPU; nothing where neither does.
+std::optional<int64_t> memory_elsewhere(const State& state, const std::optional<Cluster>& cluster) {
   if (!state.memory.empty()) {
     const uint64_t asked = parse_bytes(state.memory);
     require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
@@ -83,17 +90,22 @@ int64_t memory_of(const State& state, const std::optional<Cluster>& cluster) {
                          ": give the memory of a machine with its unit, as in 8GB");
     return static_cast<int64_t>(asked);
   }
-  if (cluster) return static_cast<int64_t>(cluster->gpu.memory_bytes);
-  return state.elsewhere.asked() ? 0 : usable_memory(state.config);
+  return cluster ? std::optional(static_cast<int64_t>(cluster->gpu.memory_bytes)) : std::nullopt;
 }
 
-PlanOptions options_of(const State& state, const Tokenizer* tokenizer) {
+// The same, or else of this machine; 0: unknown.
+int64_t memory_of(const ResolvedConfig& config, const State& state, const std::optional<Cluster>& cluster) {
+  if (const auto known = memory_elsewhere(state, cluster)) return *known;
+  return state.elsewhere.asked() ? 0 : usable_memory(config);
+}
+
+PlanOptions options_of(const ResolvedConfig& config, const State& state, const Tokenizer* tokenizer) {
   constexpr int64_t kFew = 16;  // ranks that a page can show one by one
   PlanOptions options;
   options.balanced = true;
-  options.prompt_tokens = prompt_tokens(state.config, tokenizer);
+  options.prompt_tokens = prompt_tokens(config, tokenizer);
   options.spread = state.elsewhere.asked();
-  if (state.config.parallel.ranks > kFew) options.ranks = PlanOptions::Ranks::by_class;
+  if (config->parallel.ranks > kFew) options.ranks = PlanOptions::Ranks::by_class;
   return options;
 }
 
@@ -104,17 +116,17 @@ std::string full_command(const Context& context, RunConfig config) {
   return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
 }
 
-ExitCode search(Context& context, const State& state, const Cluster& cluster, int64_t vocab_size,
-                std::optional<int64_t> assumed) {
+ExitCode search(Context& context, const State& state, const RunConfig& given, const Cluster& cluster,
+                int64_t vocab_size, std::optional<int64_t> assumed) {
   SearchOptions options;
   options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
-  options.memory = memory_of(state, cluster);
+  options.memory = memory_elsewhere(state, cluster).value();
   options.vocab_size = vocab_size;
   options.assumed_vocabulary = assumed;
-  const SearchResult result = search_layouts(state.config, cluster, options);
+  const SearchResult result = search_layouts(given, cluster, options);
   const auto command = [&](const RunConfig& asked) { return full_command(context, asked); };
-  const std::string page = state.json ? search_json(result, state.config, options)
-                                      : format_search(result, state.config, cluster, options, command);
+  const std::string page =
+      state.json ? search_json(result, given, options) : format_search(result, given, cluster, options, command);
   std::fputs(page.c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
   require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus,
@@ -124,41 +136,54 @@ ExitCode search(Context& context, const State& state, const Cluster& cluster, in
   return ExitCode::done;
 }
 
-ExitCode plan(Context& context, State& state, const ConfigSources& sources) {
-  RunConfig& config = state.config;
+// What the configuration left to Witan, and why it is what it is.
+std::string format_decisions(const ResolvedConfig& config) {
+  std::string out;
+  for (const Decision& one : config.decisions())
+    out += fmt::format("  {:<34} {}\n", cat(one.key, " = ", one.value), one.reason);
+  return out.empty() ? out : "\nChosen automatically\n" + out;
+}
+
+std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, const State& state,
+                              const std::optional<Cluster>& cluster) {
+  if (cluster) return timing_on(*cluster, plan, config);
+  return state.elsewhere.asked() ? std::nullopt : timing_of(plan, config, 0);
+}
+
+ExitCode print_plan(Context& context, const State& state, const ResolvedConfig& config, const Tokenizer* tokenizer,
+                    const std::optional<Cluster>& cluster, std::optional<int64_t> assumed) {
+  const int64_t bytes = memory_of(config, state, cluster);
+  const PlanOptions options = options_of(config, state, tokenizer);
+  Plan plan = make_plan(config, options);
+  plan.assumed_vocabulary = assumed;
+  const std::optional<Timing> timing = predict(config, plan, state, cluster);
+  std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
+  if (!state.json) std::fputs((format_decisions(config) + format_megatron_memory(config)).c_str(), context.out);
+  std::fflush(context.out);  // the page comes before the error
+  require_fits(config, plan, bytes, options);
+  return ExitCode::done;
+}
+
+ExitCode plan(Context& context, const State& state, const GivenConfig& given) {
   std::optional<Tokenizer> tokenizer;
-  if (sources.before) {
-    tokenizer = run_tokenizer(config);
-    std::fputs(cat("planned for the run ", sources.run.string(), ", whose configuration sets all other keys\n").c_str(),
+  if (given.saved) {
+    tokenizer = run_tokenizer(given.config);
+    std::fputs(cat("planned for the run ", given.run.string(), ", whose configuration sets all other keys\n").c_str(),
                context.err);
   }
-  if (state.processes) config.parallel.ranks_per_process = 1;
-  move_to(config, state.elsewhere, sources.flags);
+  const RunConfig asked = moved(given, state);
   const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
-  const int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(config.data);
-  const bool known = tokenizer || !config.data.tokenizer.empty() || config.model.vocab_size > 0;
-  const std::optional<int64_t> assumed = known ? std::nullopt : std::optional(vocab_size);
-  if (state.search) return search(context, state, *cluster, vocab_size, assumed);
-  resolve(config, usable_cores(), vocab_size);
-  config.validate();
+  Facts facts = facts_of_machine();
+  facts.vocabulary = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(asked.data);
+  const bool known = tokenizer || !asked.data.tokenizer.empty() || asked.model.vocab_size > 0;
+  const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
+  if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
+  const ResolvedConfig config = resolve(asked, facts);
   if (state.layout) {
     std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
     return ExitCode::done;
   }
-  const int64_t bytes = memory_of(state, cluster);
-  const PlanOptions options = options_of(state, tokenizer ? &*tokenizer : nullptr);
-  Plan plan = make_plan(config, options);
-  plan.assumed_vocabulary = assumed;
-  std::optional<Timing> timing;
-  if (cluster)
-    timing = timing_on(*cluster, plan, config);
-  else if (!state.elsewhere.asked())
-    timing = timing_of(plan, config, 0);
-  std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
-  if (!state.json) std::fputs(format_megatron_memory(config).c_str(), context.out);
-  std::fflush(context.out);  // the page comes before the error
-  require_fits(config, plan, bytes, options);
-  return ExitCode::done;
+  return print_plan(context, state, config, tokenizer ? &*tokenizer : nullptr, cluster, assumed);
 }
 
 }  // namespace
@@ -181,8 +206,8 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
-        const ConfigSources sources = read_run_config(context, state->config, *state->args, OtherRun::leave);
-        return telling_sources(sources, [&] { return plan(context, *state, sources); });
+        const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        return telling_sources(given, [&] { return plan(context, *state, given); });
       });
   command->add_option("--memory", state->memory, "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
       ->type_name("SIZE");
@@ -234,7 +259,7 @@ void add_plan(CLI::App& app, Context& context) {
                  "Search only with the given micro-batch size, not with smaller ones")
       ->needs(search);
   add_megatron_flag(*command);
-  state->args.emplace(*command, state->config.fields());
+  state->args.emplace(*command, state->flags.fields());
 }
 
 }  // namespace witan::cli

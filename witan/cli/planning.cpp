@@ -41,7 +41,7 @@ CeilingsFile ceilings_file() {
   return {ceilings_path(), machine_identity()};
 }
 
-Plan plan_of(const RunConfig& config, const Tokenizer* tokenizer) {
+Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer) {
   return make_plan(config, {.prompt_tokens = prompt_tokens(config, tokenizer)});
 }
 
@@ -50,10 +50,10 @@ std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* t
   return static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
 }
 
-int64_t usable_memory(const RunConfig& config) {
-  if (!config.parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
+int64_t usable_memory(const ResolvedConfig& config) {
+  if (!config->parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
   // More ranks than GPUs are planned for such GPUs as are here.
-  const int ranks = static_cast<int>(std::min<int64_t>(config.parallel.ranks, cuda::devices()));
+  const int ranks = static_cast<int>(std::min<int64_t>(config->parallel.ranks, cuda::devices()));
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int device = 0; device < ranks; ++device) least = std::min(least, usable_memory_of_gpu(device));
   return ranks > 0 ? least : 0;
@@ -63,8 +63,8 @@ int64_t usable_memory_of_gpu(int device) {
   return cuda::free_memory(device) + kContextBytes;  // what this process has of it already is in the reserve
 }
 
-std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64_t done) {
-  if (config.parallel.on_gpu() && config.parallel.ranks > cuda::devices()) return std::nullopt;
+std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done) {
+  if (config->parallel.on_gpu() && config->parallel.ranks > cuda::devices()) return std::nullopt;
   const CeilingsFile file = ceilings_file();
   const Load load = load_of(config, usable_cores());
   const bool kept = file.find(load).has_value();
@@ -75,9 +75,9 @@ std::optional<Timing> timing_of(const Plan& plan, const RunConfig& config, int64
   return timing_from(ceilings, std::move(source), plan, config, done);
 }
 
-Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& config) {
+Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig& config) {
   Timing timing;
-  timing.ceilings = cluster.ceilings({config.model.dtype, static_cast<int>(config.parallel.ranks), 1});
+  timing.ceilings = cluster.ceilings({config->model.dtype, static_cast<int>(config->parallel.ranks), 1});
   timing.source =
       fmt::format("of {}'s data sheet; links {:.0f} GB/s, hosts of {} GPUs, network {:.0f} GB/s a GPU",
                   cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
@@ -87,7 +87,7 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const RunConfig& conf
   return timing;
 }
 
-Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done, int64_t held_out,
+Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
                        const std::optional<JobCeilings>& job) {
   const auto peak_alone = [&](double flops, bool busy) {
     Timing timing;
@@ -110,12 +110,12 @@ Timing quick_timing_of(const Plan& plan, const RunConfig& config, int64_t done, 
     if (kept->busy && load.gpu.empty()) kept->fma_flops = std::max(kept->fma_flops, peak());
     return timing_from(*kept, kept_in(file), plan, config, done, held_out);
   }
-  if (config.parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
+  if (config->parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
   const bool busy = machine_is_busy(load);
   return peak_alone(peak(), busy);
 }
 
-void note_speed(const RunConfig& config, double gflops) {
+void note_speed(const ResolvedConfig& config, double gflops) {
   ceilings_file().raise(load_of(config, usable_cores()), 1e9 * gflops);
 }
 
@@ -128,10 +128,6 @@ std::optional<Tokenizer> run_tokenizer(const RunConfig& config) {
 
 int64_t expected_vocabulary(const DataConfig& config) {
   return config.tokenizer.empty() ? config.bpe.vocab_size : Tokenizer::load(config.tokenizer).vocab_size();
-}
-
-int64_t least_vocabulary(const RunConfig& config) {
-  return config.model.vocab_size > 0 ? 1 : 256;
 }
 
 }  // namespace witan::cli

@@ -5,13 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <string_view>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/run/identity.h"
 #include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
@@ -42,32 +43,53 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
+void record(GivenConfig& given, const std::set<std::string>& keys, Source source) {
+  for (const std::string& key : keys) given.sources[key] = source;
+}
+
 // Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
 // asks for tensor-parallel ranks and does not set sequence_parallel in the same place or in one that beats it.
-void follow_tensor_ranks(RunConfig& config, const ConfigSources& sources) {
-  const auto& said = sources.flags.contains("tensor_model_parallel_size") ? sources.flags : sources.given;
-  if (!said.contains("tensor_model_parallel_size") || said.contains("sequence_parallel")) return;
-  if (config.parallel.tensor_model_parallel_size > 1 && config.model.moe.num_experts > 0)
-    config.parallel.sequence_parallel = true;
+void follow_tensor_ranks(GivenConfig& given) {
+  const Source source = given.source("tensor_model_parallel_size");
+  if (!given.said("tensor_model_parallel_size") || given.source("sequence_parallel") >= source) return;
+  RunConfig& config = given.config;
+  if (config.parallel.tensor_model_parallel_size == 1 || config.model.moe.num_experts == 0) return;
+  config.parallel.sequence_parallel = true;
+  given.sources["sequence_parallel"] = source;
+}
+
+// Sets what neither the file nor the flags say, and says so.
+void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::FILE* err) {
+  std::set<std::string> said;
+  for (const auto& [key, source] : given.sources)
+    if (given.said(key)) said.insert(key);
+  require_megatron_sizes(said, line);
+  RunConfig before = given.config;
+  say_defaults(err, line, set_megatron_defaults(given.config, said));
+  const Fields was = before.fields(), is = given.config.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != is[i].text()) given.sources[is[i].name] = Source::megatron_default;
 }
 
 // Sets what the file and the flags say, each with the keys that its mesh stands for.
-void apply(ConfigSources& sources, RunConfig& config, const ConfigArgs& args) {
-  sources.given = args.apply_file();
-  sources.given.merge(expand_mesh(config.parallel, sources.given, args.file()));
-  sources.flags = args.apply_flags();
-  sources.flags.merge(expand_mesh(config.parallel, sources.flags));
-  sources.given.insert(sources.flags.begin(), sources.flags.end());
+void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
+  std::set<std::string> keys = args.apply_file();
+  keys.merge(expand_mesh(config.parallel, keys, args.file()));
+  record(given, keys, Source::file);
+  keys = args.apply_flags();
+  keys.merge(expand_mesh(config.parallel, keys));
+  record(given, keys, Source::flag);
 }
 
 // Sets what the run on disk says, and the call over it.
-void resume(ConfigSources& sources, RunConfig& config, const ConfigArgs& args) {
-  const std::string folder = config.train.runs_folder, run = config.train.run;
-  config = *sources.before;
-  config.train.runs_folder = folder;
-  config.train.run = run;
-  apply(sources, config, args);
-  sources.changes = changed_identity(*sources.before, config);
+void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
+  config = *given.saved;
+  RunConfig defaults;
+  const Fields was = config.fields(), usual = defaults.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != usual[i].text()) given.sources[was[i].name] = Source::saved_run;
+  apply(given, config, args);
+  given.changes = changed_identity(*given.saved, config);
 }
 
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
@@ -83,14 +105,14 @@ bool names(const std::string& message, const std::string& key, const std::string
 
 // Of the values that the message names, those that the run on disk has said and this call may say otherwise; or
 // nothing.
-std::string values_of_run(const ConfigSources& sources, const std::string& message) {
-  if (!sources.before) return "";
-  RunConfig before = *sources.before, defaults;
+std::string values_of_run(const GivenConfig& given, const std::string& message) {
+  if (!given.saved) return "";
+  RunConfig saved = *given.saved;
   std::vector<std::string> values, flags;
-  const Fields was = before.fields(), usual = defaults.fields();
+  const Fields was = saved.fields();
   for (size_t i = 0; i < was.size(); ++i) {
     const std::string& key = was[i].name;
-    if (sources.given.contains(key) || is_identity(was[i]) || was[i].text() == usual[i].text()) continue;
+    if (given.source(key) != Source::saved_run || is_identity(was[i])) continue;
     std::string value = was[i].text();  // texts carry TOML's quotes
     std::erase(value, '"');
     if (!names(message, key, value)) continue;
@@ -101,7 +123,7 @@ std::string values_of_run(const ConfigSources& sources, const std::string& messa
   if (values.empty()) return "";
   const bool one = values.size() == 1;
   return fmt::format("{} {} what the run {} has in its config.toml: give {} to say {}", fmt::join(values, " and "),
-                     one ? "is" : "are", sources.run.string(), fmt::join(flags, " and "), one ? "another" : "others");
+                     one ? "is" : "are", given.run.string(), fmt::join(flags, " and "), one ? "another" : "others");
 }
 
 }  // namespace
@@ -112,41 +134,54 @@ void add_megatron_flag(CLI::App& command) {
       ->group("configuration");
 }
 
-ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {
+Source GivenConfig::source(const std::string& key) const {
+  const auto found = sources.find(key);
+  return found == sources.end() ? Source::witan_default : found->second;
+}
+
+GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {
   const MegatronLine* line = context.megatron.get();
-  ConfigSources sources;
-  apply(sources, config, args);
-  if (line && line->defaults && !sources.given.contains("run")) config.train.run = line->name;
-  sources.run = fs::path(config.train.runs_folder) / config.train.run;
-  sources.before = saved_config(sources.run);
-  const RunConfig alone = config;
-  if (sources.before) resume(sources, config, args);
-  if (other == OtherRun::leave && !sources.changes.empty()) {
-    config = alone;
-    sources.before.reset();
+  GivenConfig given;
+  apply(given, config, args);
+  if (line && line->defaults && !given.said("run")) {
+    config.train.run = line->name;
+    given.sources["run"] = Source::megatron_default;
+  }
+  given.run = fs::path(config.train.runs_folder) / config.train.run;
+  given.saved = saved_config(given.run);
+  given.config = config;
+  const GivenConfig alone = given;
+  if (given.saved) {
+    given.saved->train.runs_folder = config.train.runs_folder;  // where it was found, should it have been moved
+    given.saved->train.run = config.train.run;
+    resume(given, config, args);
+    given.config = config;
+  }
+  if (other == OtherRun::leave && !given.changes.empty()) {
     say(context.err,
         fmt::format("planned as a new run (--run NAME) of what this call says: `witan train` would refuse to resume {} "
                     "with {}",
-                    sources.run.string(), fmt::join(sources.changes, ", ")));
+                    given.run.string(), fmt::join(given.changes, ", ")));
+    given = alone;
+    given.saved.reset();
   }
-  if (sources.before) {
+  if (given.saved) {
     if (line)
       say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
-                                   sources.run.string()));
+                                   given.run.string()));
   } else if (line && line->defaults) {
-    require_megatron_sizes(sources.given, *line);
-    say_defaults(context.err, *line, set_megatron_defaults(config, sources.given));
+    apply_megatron_defaults(*line, given, context.err);
   }
-  follow_tensor_ranks(config, sources);
+  follow_tensor_ranks(given);
   if (line) say_harmless(context.err, *line);
-  return sources;
+  return given;
 }
 
-ExitCode telling_sources(const ConfigSources& sources, const std::function<ExitCode()>& body) {
+ExitCode telling_sources(const GivenConfig& given, const std::function<ExitCode()>& body) {
   try {
     return body();
   } catch (const ConfigError& error) {
-    const std::string remembered = values_of_run(sources, error.what());
+    const std::string remembered = values_of_run(given, error.what());
     if (remembered.empty()) throw;
     throw ConfigError(cat(error.what(), ". ", remembered));
   }

@@ -1,10 +1,10 @@
-// The configuration of one call of `witan plan` or `witan train`, and who said what of it.
+// What one call of `witan plan` or `witan train` says: its configuration as given, and who said what of it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -22,12 +22,20 @@ inline constexpr const char* kListsHelp =
 // Adds --megatron and --no-megatron to a command.
 void add_megatron_flag(CLI::App& command);
 
-struct ConfigSources {
-  std::optional<RunConfig> before;   // that of the run on disk, if there is one
-  fs::path run;                      // its folder
-  std::vector<std::string> changes;  // of what makes it the same run (changed_identity)
-  std::set<std::string> given;       // keys that the call says, by --config, flags or their meshes
-  std::set<std::string> flags;       // those of them that flags say, which beat the file
+// Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults do not apply to a run that is on disk.
+enum class Source : uint8_t { witan_default, megatron_default, saved_run, file, flag };
+
+// A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
+struct GivenConfig {
+  RunConfig config;
+  std::map<std::string, Source> sources;  // of keys; those that are not here have Witan's defaults
+  fs::path run;                           // the run's folder
+  std::optional<RunConfig> saved;         // the configuration of the run that is there
+  std::vector<std::string> changes;       // of what makes it the same run (changed_identity)
+
+  Source source(const std::string& key) const;
+  // Whether this call says it, by --config, a flag, or the mesh of one of them.
+  bool said(const std::string& key) const { return source(key) >= Source::file; }
 };
 
 // What to do with the run on disk where this call asks for another one, which `witan train` refuses to resume it as.
@@ -36,14 +44,13 @@ enum class OtherRun : uint8_t {
   leave,  // the call stands alone, as it would with a new --run NAME; this is said on context.err
 };
 
-// Sets `config`, whose flags are `args`: later beats earlier of the defaults (Megatron-LM's, if the command line is one
-// of its), the run on disk, --config, and flags. Says on context.err which of Megatron-LM's defaults and flags were
-// taken how. Throws ConfigError, CheckpointError.
-ConfigSources read_run_config(const Context& context, RunConfig& config, const ConfigArgs& args,
+// Reads what is given, by the order of Source. `config` is what the flags, `args`, are bound to. Says on context.err
+// which of Megatron-LM's defaults and flags were taken how. Throws ConfigError, CheckpointError.
+GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);
 
 // Runs `body`. A ConfigError that names values which the run on disk has said, and not this call, says so too, and by
 // which flags this call could say others.
-ExitCode telling_sources(const ConfigSources& sources, const std::function<ExitCode()>& body);
+ExitCode telling_sources(const GivenConfig& given, const std::function<ExitCode()>& body);
 
 }  // namespace witan::cli

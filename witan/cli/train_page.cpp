@@ -113,32 +113,38 @@ bool differs(double a, double b) {
   return std::abs(a - b) > 0.1 * std::max(a, b);
 }
 
-// The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
-// where they are about the same, or where the one of now follows upon step `done`: a warm-up that goes on is no jump.
-std::optional<std::pair<double, double>> jump(const RunConfig& before, const RunConfig& now, int64_t done) {
-  const auto rate = [](const RunConfig& config, int64_t step) {
-    return learning_rate(config.optimizer, config.train.train_iters, step);
-  };
-  const double was = rate(before, done + 1), is = rate(now, done + 1);
-  if (!differs(was, is) || !differs(rate(before, done), is)) return std::nullopt;
-  return std::pair(was, is);
+// The learning rate of a run of so many steps.
+struct Schedule {
+  OptimizerConfig optimizer;
+  int64_t train_iters;
+
+  double rate(int64_t step) const { return learning_rate(optimizer, train_iters, step); }
+  int64_t length() const { return optimizer.lr_decay_iters > 0 ? optimizer.lr_decay_iters : train_iters; }
+};
+
+Schedule schedule_of(const RunConfig& config) {
+  return {config.optimizer, config.train.train_iters};
 }
 
-// The steps after which the schedule ends.
-int64_t schedule_length(const RunConfig& config) {
-  return config.optimizer.lr_decay_iters > 0 ? config.optimizer.lr_decay_iters : config.train.train_iters;
+// The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
+// where they are about the same, or where the one of now follows upon step `done`: a warm-up that continues is no jump.
+std::optional<std::pair<double, double>> jump(const Schedule& before, const Schedule& now, int64_t done) {
+  const double was = before.rate(done + 1), is = now.rate(done + 1);
+  if (!differs(was, is) || !differs(before.rate(done), is)) return std::nullopt;
+  return std::pair(was, is);
 }
 
 // The command that trains a finished run for as long again. A schedule that is as long as the run would be stretched,
 // and its learning rate would jump back to where it was long ago: it stays at its end instead.
 std::string longer(const Context& context, const RunConfig& config, int64_t done) {
-  RunConfig more = config;
-  more.train.train_iters = 2 * done;
+  const Schedule now = schedule_of(config);
+  Schedule more = now;
+  more.train_iters = 2 * done;
   std::string line = fmt::format("{} --train-iters {}", command_for(context, config, "train"), 2 * done);
-  if (const auto jumps = jump(config, more, done))
+  if (const auto jumps = jump(now, more, done))
     line += fmt::format(
         " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes up to {:.3g})",
-        schedule_length(config), jumps->first, jumps->second);
+        now.length(), jumps->first, jumps->second);
   return line;
 }
 
@@ -154,35 +160,35 @@ void announce_run(const RunConfig& config, bool exists, Progress& progress) {
                             config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
 }
 
-void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress) {
+void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress) {
   if (done == 0) return;
-  const auto jumps = jump(before, now, done);
+  const Schedule before = schedule_of(saved);
+  Schedule after = schedule_of(now);
+  const auto jumps = jump(before, after, done);
   if (!jumps) return;
-  RunConfig fixed = now;  // as the flag would have it
-  fixed.optimizer.lr_decay_iters = schedule_length(before);
-  const std::string flag = jump(before, fixed, done)
-                               ? "--use-checkpoint-opt-param-scheduler"
-                               : fmt::format("--lr-decay-iters {}", fixed.optimizer.lr_decay_iters);
+  after.optimizer.lr_decay_iters = before.length();  // as the flag would have it
+  const std::string flag = jump(before, after, done) ? "--use-checkpoint-opt-param-scheduler"
+                                                     : fmt::format("--lr-decay-iters {}", before.length());
   progress.note(fmt::format(
       "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old "
       "one",
       jumps->first, jumps->second, flag));
 }
 
-void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
+void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
   progress.note(fmt::format(
       "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
       format_count(static_cast<double>(plan.counts.exact)), format_count(static_cast<double>(plan.counts.active)),
-      config.model.num_layers, config.model.num_layers == 1 ? "" : "s", config.model.hidden_size,
-      config.model.moe.num_experts > 0
-          ? fmt::format(", {} experts, top-{}", config.model.moe.num_experts, config.model.moe.moe_router_topk)
+      config->model.num_layers, config->model.num_layers == 1 ? "" : "s", config->model.hidden_size,
+      config->model.moe.num_experts > 0
+          ? fmt::format(", {} experts, top-{}", config->model.moe.num_experts, config->model.moe.moe_router_topk)
           : ""));
   for (size_t i = 0; i < plan.param_groups.size(); ++i)
     progress.note((i == 0 ? "optimizer    " : "             ") + format_param_groups(plan.param_groups)[i]);
-  const auto& parallel = config.parallel;
-  const std::string where = config.parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
-                                                     : fmt::format("of {} thread{}", config.parallel.threads,
-                                                                   config.parallel.threads == 1 ? "" : "s");
+  const auto& parallel = config->parallel;
+  const std::string where = config->parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
+                                                      : fmt::format("of {} thread{}", config->parallel.threads,
+                                                                    config->parallel.threads == 1 ? "" : "s");
   progress.note(fmt::format("ranks        {} {}; {} of memory each", parallel.ranks, where,
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
   announce_layout(config, progress);
@@ -192,7 +198,7 @@ void announce(const RunConfig& config, const Plan& plan, const Timing& timing, i
                             format_duration(timing.run_seconds), share_of_machine(parallel, plan, timing)));
 }
 
-void summarise(const Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
                const fs::path& report, Progress& progress) {
   progress.note("");
   if (result.bits_per_byte)
@@ -200,28 +206,28 @@ void summarise(const Context& context, const RunConfig& config, const RunPlan& p
         "validation   {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
         *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0)));
   if (!result.sample.empty()) {
-    const std::string text = config.train.sample_prompt + replace_invalid_utf8(result.sample);
-    config.log.megatron() ? progress.note(text) : progress.print(text);
+    const std::string text = config->train.sample_prompt + replace_invalid_utf8(result.sample);
+    config->log.megatron() ? progress.note(text) : progress.print(text);
     progress.note("");
   }
-  summarise_memory(config.parallel, promised, result, progress);
+  summarise_memory(config->parallel, promised, result, progress);
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
   if (result.finished)
-    progress.note("continue     " + longer(context, config, config.train.train_iters));
+    progress.note("continue     " + longer(context, config, config->train.train_iters));
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
-                              result.step, config.train.train_iters));
+                              result.step, config->train.train_iters));
   progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
-                            shell_word(config.train.sample_prompt)));
+                            shell_word(config->train.sample_prompt)));
   progress.note("the report   " + command_for(context, config, "report"));
 }
 
-void say_unused(RunConfig before, RunConfig asked, Progress& progress) {
-  const Fields was = before.fields(), is = asked.fields();
+void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
+  const Fields was = saved.fields(), is = given.fields();
   for (size_t i = 0; i < was.size(); ++i)
-    if (was[i].text() != is[i].text())
+    if (is[i].section != "load" && was[i].text() != is[i].text())
       progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
 }
 

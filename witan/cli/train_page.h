@@ -14,19 +14,19 @@ namespace witan::cli {
 void announce_run(const RunConfig& config, bool exists, Progress& progress);
 
 // Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
-// surprise.
-void announce_schedule(const RunConfig& before, const RunConfig& now, int64_t done, Progress& progress);
+// surprise. `saved`: the run's configuration until now.
+void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress);
 
 // Model, ranks, layout, libraries and work, before the first step.
-void announce(const RunConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
+void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
 
 // What came of it, where `report` is, and the commands to continue with. The sample goes to the standard output, unless
 // Megatron-LM's lines are there (log_format = megatron).
-void summarise(const Context& context, const RunConfig& config, const RunPlan& promised, const RunResult& result,
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
                const fs::path& report, Progress& progress);
 
 // Flags that a finished run has no use for: there is nothing left to train.
-void say_unused(RunConfig before, RunConfig asked, Progress& progress);
+void say_unused(RunConfig saved, RunConfig given, Progress& progress);
 // `config`: what the run was trained with.
 void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
                   Progress& progress);

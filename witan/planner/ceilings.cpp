@@ -24,14 +24,14 @@ double seconds_since(Clock::time_point start) {
 }
 
 // Two models that call every kernel between them: the default recipe's choices in small, and the others in smaller.
-std::vector<RunConfig> probes(const Load& load) {
+std::vector<ResolvedConfig> probes(const Load& load) {
   RunConfig usual;
   usual.model.dtype = load.dtype;
   usual.model.num_layers = 2;
   usual.model.vocab_size = 4096;
   usual.parallel = {load.ranks, 0, load.threads};
   usual.train.global_batch_size = usual.train.micro_batch_size * load.ranks;
-  usual.parallel.expert_model_parallel_size = usual.parallel.expert_ranks(load.ranks, usual.model.moe.num_experts);
+  usual.parallel.device = "cpu";
   RunConfig other = usual;
   other.model.num_layers = 1;
   other.model.vocab_size = 256;
@@ -42,10 +42,9 @@ std::vector<RunConfig> probes(const Load& load) {
   other.model.add_bias_linear = true;
   other.model.hidden_dropout = 0.1;
   other.model.attention.position_embedding_type = "learned_absolute";
-  other.model.attention.max_position_embeddings = other.data.seq_length;
   other.optimizer.optimizer = "sgd";
   other.parallel.expert_model_parallel_size = 1;
-  return {usual, other};
+  return {resolve(usual, {}), resolve(other, {})};
 }
 
 // What one rank measured.
@@ -69,9 +68,9 @@ bool is_exchange(const Cost& cost) {
   return cost.flops == 0 && cost.bytes == 0;
 }
 
-Measured step_a_few_times(const RunConfig& config, const Groups& groups, int64_t arena_bytes) {
+Measured step_a_few_times(const ResolvedConfig& config, const Groups& groups, int64_t arena_bytes) {
   constexpr int64_t kSteps = 4;  // the first warms up
-  ThreadPool pool(static_cast<int>(config.parallel.threads));
+  ThreadPool pool(static_cast<int>(config->parallel.threads));
   Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
   Engine engine(stream, groups, config);
   const std::vector<Batch> batches = {
@@ -181,9 +180,9 @@ Ceilings measure_ceilings(const Load& load) {
   };
   measure_peaks();
   bool usual = true;
-  for (const RunConfig& config : probes(load)) {
+  for (const ResolvedConfig& config : probes(load)) {
     const int64_t arena = make_plan(config).arena_bytes();
-    const Layout layout(config.parallel, load.ranks, config.model.moe.num_experts);
+    const Layout layout(config->parallel, load.ranks, config->model.moe.num_experts);
     ThreadWorld world(load.ranks);
     Mutex mutex;
     Ceilings sums;

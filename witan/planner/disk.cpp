@@ -12,13 +12,13 @@ namespace witan {
 namespace {
 
 // The same training on one rank, which holds every tensor whole.
-RunConfig on_one_rank(const RunConfig& config) {
-  RunConfig one = config;
-  one.parallel = {};
-  one.parallel.device = config.parallel.device;
-  one.parallel.gradient_dtype = config.parallel.gradient_dtype;
-  one.parallel.ranks = one.parallel.threads = one.parallel.expert_model_parallel_size = 1;
-  return one;
+ResolvedConfig on_one_rank(const ResolvedConfig& config) {
+  return config.with([&](RunConfig& values) {
+    ParallelConfig& one = values.parallel = {};
+    one.device = config->parallel.device;
+    one.gradient_dtype = config->parallel.gradient_dtype;
+    one.ranks = one.threads = one.expert_model_parallel_size = 1;
+  });
 }
 
 // Parts that a tensor is at most written in.
@@ -28,16 +28,16 @@ int64_t most_parts(const ParallelConfig& parallel) {
 
 }  // namespace
 
-int64_t checkpoint_bytes(const RunConfig& config) {
+int64_t checkpoint_bytes(const ResolvedConfig& config) {
   constexpr int64_t kBlock = 4096, kOfPart = 400, kOfEntry = 96, kConfig = 16 << 10;
-  const RunConfig one = on_one_rank(config);
+  const ResolvedConfig one = on_one_rank(config);
   const Layout layout = layout_of(one);
-  const int64_t parts = most_parts(config.parallel);
+  const int64_t parts = most_parts(config->parallel);
   int64_t bytes = 0;
   for (const auto& [name, size] : MetaRank(one, layout, 0).saved_tensors())
     bytes += size + parts * (kOfPart + 2 * static_cast<int64_t>(name.size()));  // in a shard's header, in the manifest
-  const int64_t files = config.parallel.ranks + 4;  // shards, manifest, configuration, tokenizer, the folder
-  return bytes + files * kBlock + kConfig + config.model.vocab_size * kOfEntry;
+  const int64_t files = config->parallel.ranks + 4;  // shards, manifest, configuration, tokenizer, the folder
+  return bytes + files * kBlock + kConfig + config->model.vocab_size * kOfEntry;
 }
 
 int64_t more_checkpoints(const TrainConfig& config, const DiskState& state) {

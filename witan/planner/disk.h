@@ -4,15 +4,15 @@
 #include <cstdint>
 
 #include "witan/base/file.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 
 // Bytes of one checkpoint: its tensors to the byte; their names and places, the tokenizer and the blocks of the file
-// system by a bound. The config is resolved and valid.
-int64_t checkpoint_bytes(const RunConfig& config);
+// system by a bound.
+int64_t checkpoint_bytes(const ResolvedConfig& config);
 
-// Where a run stands that begins, or goes on.
+// Where a run stands that begins or is resumed.
 struct DiskState {
   int64_t step = 0;         // done
   int64_t checkpoints = 0;  // that are there

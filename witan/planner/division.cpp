@@ -69,14 +69,14 @@ std::string division_text(const RunConfig& config, const Layout& layout) {
   return text;
 }
 
-std::vector<HeldParameter> held_parameters(const RunConfig& config, const Layout& layout) {
+std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const Layout& layout) {
   constexpr int kRank = 0;
   const Groups groups = make_meta_groups(layout, kRank);
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
+  const Transformer model(stream, config->model, 0, groups.model_axes(config->parallel));
   const Ownership ownership(model.parameters(), layout, kRank, BucketPlan::kElements,
-                            OwnershipPolicy(config.optimizer));
+                            OwnershipPolicy(config->optimizer));
   std::vector<HeldParameter> all;
   for (size_t i = 0; i < ownership.parameters().size(); ++i) {
     const Parameter& parameter = *ownership.parameters()[i];

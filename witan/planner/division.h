@@ -8,7 +8,7 @@
 #include "witan/comm/placement.h"
 #include "witan/parallel/layout.h"
 #include "witan/tensor/shape.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 
@@ -30,7 +30,6 @@ struct HeldParameter {
   Axes owners;       // over which divided_things() are divided, whatever dim that cuts; empty: not
   int64_t kept = 0;  // elements of local that are its own part of them
 };
-// The config must be resolved and valid.
-std::vector<HeldParameter> held_parameters(const RunConfig& config, const Layout& layout);
+std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const Layout& layout);
 
 }  // namespace witan

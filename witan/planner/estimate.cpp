@@ -216,7 +216,7 @@ class Estimator {
 
 }  // namespace
 
-LayoutEstimate estimate_layout(const RunConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
+LayoutEstimate estimate_layout(const ResolvedConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
   const Estimator estimator(config);
   Plan plan = plan_outline(config);
   plan.ranks = {estimator.rank()};

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "witan/planner/cluster.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 
@@ -16,8 +16,8 @@ struct LayoutEstimate {
   int64_t bytes = 0;        // with activations
 };
 
-// The config must be resolved and valid. Work and traffic follow Narayanan et al. 2021 (arXiv:2104.04473) and
+// Work and traffic follow Narayanan et al. 2021 (arXiv:2104.04473) and
 // Korthikanti et al. 2022 (arXiv:2205.05198), as docs/cli.md describes; times are predict_step()'s.
-LayoutEstimate estimate_layout(const RunConfig& config, const Cluster& cluster, const Ceilings& ceilings);
+LayoutEstimate estimate_layout(const ResolvedConfig& config, const Cluster& cluster, const Ceilings& ceilings);
 
 }  // namespace witan

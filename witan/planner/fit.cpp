@@ -78,8 +78,8 @@ std::vector<std::pair<int64_t, int64_t>> batches(const RunConfig& config) {
   return all;
 }
 
-RunConfig changed(RunConfig config, std::pair<int64_t, int64_t> batch, const Division& division,
-                  const std::string& recomputation) {
+void change(RunConfig& config, std::pair<int64_t, int64_t> batch, const Division& division,
+            const std::string& recomputation) {
   config.train.micro_batch_size = batch.first;
   config.data.seq_length = batch.second;
   config.parallel.ranks = division.ranks;
@@ -93,31 +93,27 @@ RunConfig changed(RunConfig config, std::pair<int64_t, int64_t> batch, const Div
   int64_t& optimizers = config.parallel.num_distributed_optimizer_instances;
   optimizers = std::gcd(optimizers, division.ranks);  // as many as still divide them
   config.model.recompute_granularity = recomputation;
-  return config;
 }
 
-bool is_valid(const RunConfig& config) try {
-  config.validate();
-  return true;
+// The config so changed; nothing where that is not valid.
+std::optional<ResolvedConfig> changed(const ResolvedConfig& config, std::pair<int64_t, int64_t> batch,
+                                      const Division& division, const std::string& recomputation) try {
+  return config.with([&](RunConfig& values) { change(values, batch, division, recomputation); });
 } catch (const ConfigError&) {
-  return false;
+  return std::nullopt;
 }
 
-bool may_fit(const RunConfig& config, int64_t bytes, bool spread) {
-  if (!is_valid(config)) return false;
-  const int64_t arenas = estimate_arena_bytes(config), mean = arenas / config.parallel.ranks;
-  if (config.parallel.on_gpu()) return mean + gpu_reserve_bytes(config) <= bytes;
-  return (spread ? mean : arenas) + reserve_bytes(config) <= bytes;
+bool may_fit(const std::optional<ResolvedConfig>& config, int64_t bytes, bool spread) {
+  if (!config) return false;
+  const int64_t arenas = estimate_arena_bytes(*config), mean = arenas / (*config)->parallel.ranks;
+  if ((*config)->parallel.on_gpu()) return mean + gpu_reserve_bytes(*config) <= bytes;
+  return (spread ? mean : arenas) + reserve_bytes(*config) <= bytes;
 }
 
-Alternative describe(const RunConfig& before, RunConfig now, int64_t needed_bytes) {
-  Alternative found;
-  found.changes = changed_keys(before, now);
-  found.same_result =
-      before.train.micro_batch_size == now.train.micro_batch_size && before.data.seq_length == now.data.seq_length;
-  found.needed_bytes = needed_bytes;
-  found.config = std::move(now);
-  return found;
+Alternative describe(const ResolvedConfig& before, const ResolvedConfig& now, int64_t needed_bytes) {
+  const bool same_result =
+      before->train.micro_batch_size == now->train.micro_batch_size && before->data.seq_length == now->data.seq_length;
+  return {now, changed_keys(before, now), same_result, needed_bytes};
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -126,7 +122,7 @@ std::string bytes_text(int64_t bytes) {
 
 }  // namespace
 
-std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes, const PlanOptions& options) {
+std::optional<Alternative> nearest_fitting(const ResolvedConfig& config, int64_t bytes, const PlanOptions& options) {
   const auto sizes = batches(config);
   const auto layouts = divisions(config, options.spread);
   const auto recomputing = recomputations(config);
@@ -138,15 +134,15 @@ std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t byte
   for (const auto& size : sizes)
     for (const Division& division : layouts)
       for (const std::string& recomputation : recomputing) {
-        RunConfig candidate = changed(config, size, division, recomputation);
+        const auto candidate = changed(config, size, division, recomputation);
         if (!may_fit(candidate, bytes, options.spread)) continue;
-        const int64_t needed = make_plan(candidate, options).needed_bytes();
-        if (needed <= bytes) return describe(config, std::move(candidate), needed);
+        const int64_t needed = make_plan(*candidate, options).needed_bytes();
+        if (needed <= bytes) return describe(config, *candidate, needed);
       }
   return std::nullopt;
 }
 
-void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options) {
+void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options) {
   const int64_t needed = plan.needed_bytes();
   if (bytes == 0 || needed <= bytes) return;
   const int64_t reserve = plan.on_gpu ? plan.gpu_reserve_bytes : plan.reserve_bytes;

@@ -10,7 +10,7 @@
 namespace witan {
 
 struct Alternative {
-  RunConfig config;
+  ResolvedConfig config;
   Changes changes;
   bool same_result = true;  // the same training: what differs is how it is laid out and what is computed again
   int64_t needed_bytes = 0;
@@ -23,11 +23,12 @@ struct Alternative {
 // that hold the same; fewer ranks, and more), then what does, from the least on (a smaller micro_batch_size, a smaller
 // seq_length), each with all of the former. With `options.spread` the number of ranks is given. Nothing when none of
 // these fits.
-std::optional<Alternative> nearest_fitting(const RunConfig& config, int64_t bytes, const PlanOptions& options = {});
+std::optional<Alternative> nearest_fitting(const ResolvedConfig& config, int64_t bytes,
+                                           const PlanOptions& options = {});
 
 // Throws OutOfMemoryError, which says what is missing and the nearest configuration that fits, when the plan of this
 // config takes more than `bytes` (Plan::needed_bytes); 0: unknown, and nothing is refused. `options`: those of the
 // plan.
-void require_fits(const RunConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options = {});
+void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options = {});
 
 }  // namespace witan

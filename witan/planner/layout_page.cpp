@@ -128,12 +128,12 @@ std::string sizes_of(const Mesh& mesh, std::span<const Axis> axes) {
 
 }  // namespace
 
-std::string format_layout(const RunConfig& config, std::optional<int64_t> assumed_vocabulary) {
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary) {
+  const Layout layout(config->parallel, static_cast<int>(config->parallel.ranks), config->model.moe.num_experts);
   const Mesh& mesh = layout.mesh();
   std::string text = fmt::format("Layout of {} rank{}\n  mesh           {}\n", layout.world_size(),
                                  layout.world_size() == 1 ? "" : "s", sizes_of(mesh, kDenseAxes));
-  if (config.model.moe.num_experts > 0) text += fmt::format("  expert mesh    {}\n", sizes_of(mesh, kExpertAxes));
+  if (config->model.moe.num_experts > 0) text += fmt::format("  expert mesh    {}\n", sizes_of(mesh, kExpertAxes));
   if (const std::string divided = division_text(config, layout); !divided.empty())
     text += cat("  sharded        ", divided, "\n");
   const std::vector<HeldParameter> parameters = held_parameters(config, layout);
@@ -145,7 +145,7 @@ std::string format_layout(const RunConfig& config, std::optional<int64_t> assume
       if (!axes.empty()) text += fmt::format("  {:<32} {}\n", describe(axes), fmt::join(mesh.ranks(0, axes), " "));
   }
   std::vector<StageLayers> stages;
-  const Stages split(config.parallel.stage_split(config.model.num_layers));
+  const Stages split(config->parallel.stage_split(config->model.num_layers));
   for (int stage = 0; stage < split.stages(); ++stage) stages.push_back(split.held_by(stage));
   if (stages.size() > 1) text += "\nStages of the pipeline\n" + format_stages(stages);
   Node root;
@@ -160,8 +160,8 @@ std::string format_layout(const RunConfig& config, std::optional<int64_t> assume
          lines + (assumed_vocabulary ? cat("  ", format_assumption(*assumed_vocabulary), "\n") : "") + legend(lines);
 }
 
-std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_vocabulary) {
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary) {
+  const Layout layout(config->parallel, static_cast<int>(config->parallel.ranks), config->model.moe.num_experts);
   const Mesh& mesh = layout.mesh();
   const auto names = [](const Axes& axes) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -177,7 +177,7 @@ std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_
   json["ranks"] = layout.world_size();
   if (assumed_vocabulary) json["assumed_vocabulary"] = *assumed_vocabulary;
   for (const Axis axis : kDenseAxes) json["mesh"][name_of(axis)] = mesh.size(axis);
-  if (config.model.moe.num_experts > 0)
+  if (config->model.moe.num_experts > 0)
     for (const Axis axis : kExpertAxes) json["mesh_of_experts"][name_of(axis)] = mesh.size(axis);
   json["sharded"] = division_text(config, layout);
   json["groups_of_rank_0"] = nlohmann::ordered_json::array();

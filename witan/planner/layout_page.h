@@ -6,17 +6,17 @@
 #include <optional>
 #include <string>
 
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 
-// Shows rank 0. Layers with the same placements share their lines. The config must be resolved and valid.
+// Shows rank 0. Layers with the same placements share their lines.
 // `assumed_vocabulary`: as Plan has it.
-std::string format_layout(const RunConfig& config, std::optional<int64_t> assumed_vocabulary = {});
+std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary = {});
 
 // One object: ranks, where there is one assumed_vocabulary, mesh and mesh_of_experts {axis: size}, sharded (text),
 // groups_of_rank_0 [{axes, ranks}], parameters [{name, shape, local_shape, placements {axis: kind}, sharded: which of
 // values, gradients and optimizer, sharded_over: axes, local_elements}].
-std::string layout_json(const RunConfig& config, std::optional<int64_t> assumed_vocabulary = {});
+std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary = {});
 
 }  // namespace witan

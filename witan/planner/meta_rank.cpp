@@ -44,9 +44,9 @@ PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank) {
   return all ? PeerAccess::wanted : PeerAccess::none;
 }
 
-MetaRank::MetaRank(const RunConfig& config, const Layout& layout, int rank)
+MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank)
     : config_(config),
-      pool_(static_cast<int>(config.parallel.threads)),  // kernels size their scratch by it
+      pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch by it
       stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
       groups_(make_meta_groups(layout, rank, peers_of(config, layout, rank))),
       engine_(stream_, groups_, config) {}
@@ -62,17 +62,17 @@ int64_t MetaRank::evaluate() {
 }
 
 void MetaRank::log() {
-  if (config_.log.log_params_norm) engine_.params_norm();
-  if (!config_.log.megatron()) return;
+  if (config_->log.log_params_norm) engine_.params_norm();
+  if (!config_->log.megatron()) return;
   gather_times(stream_, groups_.world(), {{"setup", 0}, {"data", 0}});
-  if (config_.train.train_iters < config_.train.log_interval) return;
-  gather_times(stream_, groups_.world(), named({}, config_.log.timing_log_level));
+  if (config_->train.train_iters < config_->train.log_interval) return;
+  gather_times(stream_, groups_.world(), named({}, config_->log.timing_log_level));
 }
 
 void MetaRank::sample(int64_t prompt_tokens) {
-  if (!config_.writes_sample() || prompt_tokens == 0) return;
+  if (!config_->writes_sample() || prompt_tokens == 0) return;
   GenerateOptions options;
-  options.max_tokens = tokens_that_fit(engine_.model(), prompt_tokens, config_.train.sample_tokens);
+  options.max_tokens = tokens_that_fit(engine_.model(), prompt_tokens, config_->train.sample_tokens);
   if (options.max_tokens == 0) return;
   generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens)), options);
 }

@@ -30,8 +30,7 @@ PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank);
 
 class MetaRank {
  public:
-  // The config must be valid, and outlive it.
-  MetaRank(const RunConfig& config, const Layout& layout, int rank);
+  MetaRank(const ResolvedConfig& config, const Layout& layout, int rank);
 
   void step(int64_t micro_batches, int64_t iteration);
   // What Engine::evaluate() runs over and over: micro-batches, of which it returns the number.
@@ -49,7 +48,7 @@ class MetaRank {
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:
-  const RunConfig& config_;
+  const ResolvedConfig config_;
   ThreadPool pool_;
   Stream stream_;
   const Groups groups_;

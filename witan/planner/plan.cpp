@@ -24,7 +24,7 @@ SentBytes each(SentBytes sent, double count) {
   return sent;
 }
 
-RankPlan plan_rank(const RunConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
+RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
   MetaRank meta(config, layout, rank);
   meta.step(micro_batches_of_a_rank(config), 1);
   meta.reset_costs();
@@ -63,7 +63,7 @@ std::vector<RankClass> classes_of(const RunConfig& config, const Layout& layout,
 }
 
 // Of one rank of each class, on as many cores as there are.
-std::vector<RankPlan> plan_ranks(const RunConfig& config, const Layout& layout, const PlanOptions& options) {
+std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& layout, const PlanOptions& options) {
   std::vector<RankClass> classes = classes_of(config, layout, options);
   const int64_t prompt_tokens = options.prompt_tokens.value_or(most_prompt_tokens(config));
   std::vector<RankPlan> plans(classes.size());
@@ -99,10 +99,10 @@ double flops_of(const KernelCosts& costs) {
 
 // What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1.
 // Nothing where pools are no bound on what other ranks may send.
-std::optional<int64_t> balanced_activations(const RunConfig& config, const Layout& layout) {
-  if (layout.mesh().size(Axis::expert) == 1 || config.model.moe.moe_expert_capacity_factor > 0) return std::nullopt;
-  RunConfig balanced = config;
-  balanced.model.moe.moe_expert_capacity_factor = 1;
+std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout) {
+  if (layout.mesh().size(Axis::expert) == 1 || config->model.moe.moe_expert_capacity_factor > 0) return std::nullopt;
+  const ResolvedConfig balanced =
+      config.with([](RunConfig& values) { values.model.moe.moe_expert_capacity_factor = 1; });
   MetaRank meta(balanced, layout, 0);
   meta.step(micro_batches_of_a_rank(config), 1);
   return meta.arena().peak(MemoryTag::activations);
@@ -128,24 +128,24 @@ int64_t Plan::needed_bytes() const {
   return spread ? arena_bytes() + reserve_bytes : resident_bytes();
 }
 
-Plan plan_outline(const RunConfig& config) {
+Plan plan_outline(const ResolvedConfig& config) {
   Plan plan;
-  plan.counts = count_parameters(config.model);
-  plan.layers = config.model.layers();
-  plan.tokens_per_step = config.train.global_batch_size * config.data.seq_length;
+  plan.counts = count_parameters(config->model);
+  plan.layers = config->model.layers();
+  plan.tokens_per_step = config->train.global_batch_size * config->data.seq_length;
   plan.reserve_bytes = reserve_bytes(config);
-  plan.on_gpu = config.parallel.on_gpu();
+  plan.on_gpu = config->parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
-  plan.processes = config.parallel.ranks_per_process > 0;
+  plan.processes = config->parallel.ranks_per_process > 0;
   plan.micro_batches = micro_batches_of_a_rank(config);
-  const Stages stages(config.parallel.stage_split(config.model.num_layers));
+  const Stages stages(config->parallel.stage_split(config->model.num_layers));
   for (int stage = 0; stage < stages.stages(); ++stage) plan.stages.push_back(stages.held_by(stage));
   plan.bubble = bubble_over_work({stages.stages(), stages.chunks(), plan.micro_batches});
   plan.exchanges_rows = layout_of(config).mesh().size(Axis::expert) > 1;
   return plan;
 }
 
-Plan make_plan(const RunConfig& config, const PlanOptions& options) {
+Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   Plan plan = plan_outline(config);
   plan.spread = options.spread;
   plan.param_groups = use_of_param_groups(config);
@@ -157,7 +157,7 @@ Plan make_plan(const RunConfig& config, const PlanOptions& options) {
     if (peers_of(config, layout, one.rank) == PeerAccess::none) plan.peers = false;
   }
   plan.checkpoint_bytes = checkpoint_bytes(config);
-  plan.disk_bytes = static_cast<double>(more_checkpoints(config.train)) * static_cast<double>(plan.checkpoint_bytes);
+  plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(plan.checkpoint_bytes);
   if (options.balanced) plan.balanced_activations = balanced_activations(config, layout);
   return plan;
 }

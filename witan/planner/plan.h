@@ -10,8 +10,8 @@
 #include "witan/model/counts.h"
 #include "witan/planner/meta_rank.h"
 #include "witan/planner/param_group_use.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/trainer.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/run_plan.h"
 
 namespace witan {
 
@@ -73,12 +73,12 @@ struct PlanOptions {
   bool spread = false;  // Plan::spread
 };
 
-// The config must be resolved and valid. Throws ConfigError for a parameter group that takes no parameters.
-Plan make_plan(const RunConfig& config, const PlanOptions& options = {});
+// Throws ConfigError for a parameter group that takes no parameters.
+Plan make_plan(const ResolvedConfig& config, const PlanOptions& options = {});
 
 // All of a plan that is known without running a step: everything but parameter groups, ranks, step_flops, peers and
 // what options ask for.
-Plan plan_outline(const RunConfig& config);
+Plan plan_outline(const ResolvedConfig& config);
 
 // What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.
 RunPlan run_plan(const Plan& plan);

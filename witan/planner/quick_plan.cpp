@@ -24,9 +24,10 @@ int64_t enough_micro_batches(const RunConfig& config) {
   return config.parallel.sums_in_tree(config.model.moe.num_experts) ? all : std::min(all, stages > 1 ? 2 * stages : 3);
 }
 
-RunConfig with_micro_batches(RunConfig config, int64_t of_a_rank) {
-  config.train.global_batch_size = of_a_rank * config.train.micro_batch_size * config.parallel.data_ranks();
-  return config;
+ResolvedConfig with_micro_batches(const ResolvedConfig& config, int64_t of_a_rank) {
+  return config.with([&](RunConfig& values) {
+    values.train.global_batch_size = of_a_rank * values.train.micro_batch_size * values.parallel.data_ranks();
+  });
 }
 
 // Whether a part's kernels come once for every micro-batch, not once a step; whether an axis's exchanges do.
@@ -41,9 +42,9 @@ bool travels_with_micro_batches(const RunConfig& config, const std::string& axis
   return of_gradients ? divided && !kept : axis != "embedding";
 }
 
-RankPlan quick_plan_rank(const RunConfig& config, int rank) {
+RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   const int64_t all = micro_batches_of_a_rank(config), some = enough_micro_batches(config);
-  const RunConfig fewer = with_micro_batches(config, some);
+  const ResolvedConfig fewer = with_micro_batches(config, some);
   const Layout layout = layout_of(fewer);
   MetaRank meta(fewer, layout, rank);
   meta.step(some, 1);
@@ -69,28 +70,28 @@ RankPlan quick_plan_rank(const RunConfig& config, int rank) {
 
 }  // namespace
 
-int64_t estimate_arena_bytes(const RunConfig& config) {
-  const int64_t stages = config.parallel.pipeline_model_parallel_size;
+int64_t estimate_arena_bytes(const ResolvedConfig& config) {
+  const int64_t stages = config->parallel.pipeline_model_parallel_size;
   const int64_t micro_batches = stages > 1 ? micro_batches_of_a_rank(config) : enough_micro_batches(config);
-  const RunConfig fewer = with_micro_batches(config, micro_batches);
+  const ResolvedConfig fewer = with_micro_batches(config, micro_batches);
   const int64_t left_out =
       step_buffers_bytes(config, micro_batches_of_a_rank(config)) - step_buffers_bytes(config, micro_batches);
   int64_t bytes = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {
-    MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config.parallel.ranks / stages)));
+    MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config->parallel.ranks / stages)));
     for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
     meta.log();
     meta.evaluate();
     meta.sample(most_prompt_tokens(config));
-    bytes += (meta.arena().high_water() + left_out) * (config.parallel.ranks / stages);
+    bytes += (meta.arena().high_water() + left_out) * (config->parallel.ranks / stages);
   }
   return bytes;
 }
 
-Plan quick_plan(const RunConfig& config) {
+Plan quick_plan(const ResolvedConfig& config) {
   Plan plan = plan_outline(config);
-  const int stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
-            of_a_stage = static_cast<int>(config.parallel.ranks) / stages;
+  const int stages = static_cast<int>(config->parallel.pipeline_model_parallel_size),
+            of_a_stage = static_cast<int>(config->parallel.ranks) / stages;
   for (const int stage : {0, stages - 1}) {
     if (stage == 0 && !plan.ranks.empty()) break;
     plan.ranks.push_back(quick_plan_rank(config, stage * of_a_stage));

@@ -62,14 +62,11 @@ class Search {
   FoundLayout found(const LayoutChoice& choice) const { return found(choice, options_.limits.gpus); }
   // On so many GPUs.
   FoundLayout found(const LayoutChoice& choice, int64_t gpus) const {
-    FoundLayout one;
-    one.asked = with_layout(config_, choice);
-    one.asked.parallel.ranks = gpus;
-    one.config = one.asked;
-    resolve(one.config, usable_cores(), options_.vocab_size);
-    one.config.parallel.threads = 1;
-    one.config.validate();
-    return one;
+    RunConfig asked = with_layout(config_, choice);
+    asked.parallel.ranks = gpus;
+    RunConfig planned = asked;
+    planned.parallel.threads = 1;  // a GPU's host computes nothing
+    return {resolve(planned, {.vocabulary = options_.vocab_size}), std::move(asked)};
   }
 
   // All that can be run and whose state fits.
@@ -78,7 +75,7 @@ class Search {
     for (const LayoutChoice& choice : layout_choices(config_, options_.limits)) {
       ++result_.considered;
       try {
-        const RunConfig config = found(choice).config;
+        const ResolvedConfig config = found(choice).config;
         const LayoutEstimate estimate = estimate_layout(config, cluster_, ceilings_);
         const bool large = estimate.state_bytes + gpu_reserve_bytes(config) > options_.memory;
         (large ? large_ : candidates).push_back({choice, estimate});
@@ -151,10 +148,12 @@ class Search {
   }
 
   std::vector<FoundLayout> plan_quickly(const std::vector<LayoutChoice>& choices) const {
-    std::vector<FoundLayout> all(choices.size());
+    std::vector<FoundLayout> all;
+    all.reserve(choices.size());
+    for (const LayoutChoice& choice : choices) all.push_back(found(choice));
     ThreadPool pool(std::max(usable_cores(), 1));
     pool.run(static_cast<int64_t>(choices.size()), [&](int64_t i) {
-      FoundLayout& one = all[static_cast<size_t>(i)] = found(choices[static_cast<size_t>(i)]);
+      FoundLayout& one = all[static_cast<size_t>(i)];
       one.plan = quick_plan(one.config);
       one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
     });

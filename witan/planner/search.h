@@ -24,10 +24,10 @@ struct SearchOptions {
 };
 
 struct FoundLayout {
-  RunConfig config;  // resolved
-  RunConfig asked;   // with_layout()
-  Plan plan;         // by class
-  StepTime time;
+  ResolvedConfig config;
+  RunConfig asked;  // with_layout()
+  Plan plan = {};   // by class
+  StepTime time = {};
 };
 
 struct SearchResult {

@@ -41,7 +41,7 @@ std::string sent_text(const Plan& plan) {
 
 double tokens_per_gpu(const FoundLayout& one) {
   return static_cast<double>(one.plan.tokens_per_step) / one.time.seconds /
-         static_cast<double>(one.config.parallel.ranks);
+         static_cast<double>(one.config->parallel.ranks);
 }
 
 std::string rows(const std::vector<FoundLayout>& layouts, size_t first_number) {
@@ -111,7 +111,7 @@ std::string ways_out(const SearchResult& result, const SearchOptions& options) {
                    " The nearest layout needs {} more: use GPUs with {}, or more GPUs, or {}a shorter --seq-length.\n",
                    format_bytes(static_cast<double>(one.plan.needed_bytes() - options.memory)),
                    format_bytes(static_cast<double>(one.plan.needed_bytes())),
-                   one.config.model.moe.num_experts > 0 && one.config.model.moe.moe_expert_capacity_factor == 0
+                   one.config->model.moe.num_experts > 0 && one.config->model.moe.moe_expert_capacity_factor == 0
                        ? "--moe-expert-capacity-factor, which bounds the tokens of an expert, or "
                        : "");
 }
@@ -137,7 +137,7 @@ std::string format_search(const SearchResult& result, const RunConfig& base, con
   const FoundLayout& best = result.best.front();
   out += fmt::format("\nThe first one, as flags to add to this command\n    {}\nand as a complete command\n    {}\n",
                      flags_for(base, best), command(best.asked));
-  if (best.config.train.micro_batch_size != base.train.micro_batch_size)
+  if (best.config->train.micro_batch_size != base.train.micro_batch_size)
     out += fmt::format(
         "Its micro_batch_size is not the {} of this command: router losses are then means over other "
         "micro-batches;\n--keep-micro-batch-size searches with that size only.\n",

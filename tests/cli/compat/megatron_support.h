@@ -30,7 +30,7 @@ inline MegatronRead read_words(std::vector<std::string> words) {
   cli::add_megatron_flag(app);
   const cli::ConfigArgs args(app, read.config.fields());
   app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  cli::read_run_config(context, read.config, args);
+  read.config = cli::read_given_config(context, read.config, args).config;
   read.config.train.runs_folder = RunConfig().train.runs_folder;
   read.said = err.text();
   return read;

@@ -30,7 +30,7 @@ class EngineFailures : public ::testing::TestWithParam<std::pair<int64_t, int64_
     config_.validate();
     const int ranks = static_cast<int>(config_.parallel.ranks);
     const ::witan::Layout layout(config_.parallel, ranks, config_.model.moe.num_experts);
-    const int64_t arena = make_plan(config_).arena_bytes(), own = config_.micro_batches() / ranks;
+    const int64_t arena = make_plan(resolve(config_, {})).arena_bytes(), own = config_.micro_batches() / ranks;
     const auto begin = std::chrono::steady_clock::now();
     ThreadWorld world(ranks, {.deadline_seconds = 30});
     const std::string message = test::message_of<E>([&] {
@@ -38,7 +38,7 @@ class EngineFailures : public ::testing::TestWithParam<std::pair<int64_t, int64_
         ThreadPool pool(1);
         Stream stream(device_of(config_, rank), reserve_arena(device_of(config_, rank), arena), pool);
         const Groups groups = make_groups(world, layout, rank, stream, sums_of(config_));
-        Engine engine(stream, groups, config_);
+        Engine engine(stream, groups, resolve(config_, {}));
         for (int64_t step = 0; step < 1000; ++step) {
           disturb(engine, rank, step);
           std::vector<Batch> batches;

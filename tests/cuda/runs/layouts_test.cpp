@@ -155,7 +155,7 @@ TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
   const Trajectory together = run_engine(many, kSteps);
   expect_near(together.losses, expected.losses, 1e-9);
   expect_near(together.norms, expected.norms, 1e-8);
-  EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
+  EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
 // Where ranks divide sequences, the load of each is summed over them.
@@ -170,7 +170,7 @@ TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   expect_near(together.losses, expected.losses, 1e-9);
   expect_near(together.norms, expected.norms, 1e-8);
   expect_near(together.balances, expected.balances, 1e-9);
-  EXPECT_EQ(together.arena_high_water, make_plan(many).arena_bytes());
+  EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
 // What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one

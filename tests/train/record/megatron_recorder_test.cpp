@@ -17,7 +17,7 @@ class MegatronRecorderTest : public ::testing::Test {
     config_.parallel.ranks = 2;
   }
   MegatronRecorder recorder() {
-    return {config_, [this](const std::string& text) { said_.push_back(text); }};
+    return {resolve(config_, {}), [this](const std::string& text) { said_.push_back(text); }};
   }
   static TrainState at(int64_t step) {
     TrainState state;

@@ -23,7 +23,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   std::FILE* quiet = std::fopen("/dev/null", "w");
   {
     Progress progress(quiet, progress_options(quiet));
-    Recorder recorder(config, {.step_flops = 1e9, .ceiling_gflops = 8}, run, progress);
+    Recorder recorder(resolve(config, {}), {.step_flops = 1e9, .ceiling_gflops = 8}, run, progress);
     for (int64_t step = 1; step <= 8; ++step) {
       TrainState state;
       state.step = step;

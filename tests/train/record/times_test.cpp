@@ -56,7 +56,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
     config.log.timing_log_level = 2;
     config.train.sample_tokens = 0;
     config.validate();
-    const Plan plan = make_plan(config);
+    const Plan plan = make_plan(resolve(config, {}));
     const int ranks = static_cast<int>(parallel.ranks);
     const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
     ThreadWorld world(ranks);
@@ -65,7 +65,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
       ThreadPool pool(1);
       const RankPlan& promised = plan.ranks[static_cast<size_t>(rank)];
       Stream stream({Device::Kind::cpu}, Arena::reserve(promised.arena_bytes), pool);
-      Engine engine(stream, groups, config);
+      Engine engine(stream, groups, resolve(config, {}));
       gather_times(stream, groups.world(), {{"setup", 0}, {"data", 0}});
       for (int64_t step = 0; step < 3; ++step) {
         std::vector<Batch> batches;
@@ -100,7 +100,7 @@ TEST(ParamsNorm, IsTheSameInEveryLayout) {
     world.run([&](int rank) {
       const Groups groups = make_groups(world, layout, rank);
       testing::Rank own;
-      Engine engine(own.stream, groups, config);
+      Engine engine(own.stream, groups, resolve(config, {}));
       found[static_cast<size_t>(rank)] = engine.params_norm();
     });
     norms.insert(norms.end(), found.begin(), found.end());

@@ -51,7 +51,7 @@ void hang(const RunConfig& config, World& world, int rank, const Trail& place) {
   HangsAt hangs(place, world.failure(rank));
   if (rank == 1)
     for (Group* group : groups.all()) group->observe(&hangs);
-  Engine engine(stream, groups, config);
+  Engine engine(stream, groups, resolve(config, {}));
   for (int64_t step = 0; step < 3; ++step) engine.step(own_batches(config, layout, rank, step), step + 1, step);
 }
 

@@ -85,12 +85,15 @@ TEST_F(RunDataTest, EveryLookCountsTheSameTargetsOnceUnderAnyLayout) {
   ASSERT_LT(bytes, static_cast<double>(expected.size()));
 
   for (const int ranks : {1, 2, 3, 4}) {
-    config_.parallel.ranks = ranks;
+    const auto batches_of = [&](int rank) {
+      return held_out_batches(data, evaluation_samples(data, config_.train), config_.train.micro_batch_size, rank,
+                              ranks);
+    };
     std::multiset<std::pair<int32_t, int32_t>> counted;
     double counted_bytes = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto batches = held_out_batches(data, config_, rank);
-      EXPECT_EQ(batches.size(), held_out_batches(data, config_, 0).size());
+      const auto batches = batches_of(rank);
+      EXPECT_EQ(batches.size(), batches_of(0).size());
       counted_bytes += target_bytes(batches, *tokenizer_);
       for (const Batch& batch : batches) {
         int64_t here = 0;
@@ -113,7 +116,7 @@ TEST_F(RunDataTest, TheFingerprintIsThatOfTheTokensAndNotOfTheirNumberAlone) {
 
 TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
   const RunData data = open_letters();
-  const auto batches = held_out_batches(data, config_, 0);
+  const auto batches = held_out_batches(data, evaluation_samples(data, config_.train), config_.train.micro_batch_size);
   const BigramModel model = count_bigrams(data.train->dataset(), 257, tokenizer_->end_of_text());
   double bits = 0;
   for (const Batch& batch : batches)

@@ -89,11 +89,12 @@ inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolera
 }
 
 // `steps` steps of the config on its own ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
-inline Trajectory run_engine(const RunConfig& config, int64_t steps, const MakeBatches& batches = own_batches) {
-  config.validate();
+inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBatches& batches = own_batches) {
+  const ResolvedConfig resolved = resolve(given, {});
+  const RunConfig& config = *resolved;
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolved).arena_bytes();
   ThreadWorld world(ranks);
   Trajectory result;
   std::vector<int64_t> peaks(static_cast<size_t>(ranks));
@@ -103,7 +104,7 @@ inline Trajectory run_engine(const RunConfig& config, int64_t steps, const MakeB
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolved);
     for (int64_t step = 0; step < steps; ++step) {
       const StepResult out = engine.step(batches(config, layout, rank, step), step + 1, step);
       if (rank != 0) continue;

@@ -47,7 +47,7 @@ CallSchedule real_schedule(const RunConfig& config, const Layout& layout, World&
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 28), pool);
   const Groups groups = make_groups(world, layout, rank);
-  Engine engine(stream, groups, config);
+  Engine engine(stream, groups, resolve(config, {}));
   CallSchedule schedule;
   for (const Axes& axes : layout.group_axes()) schedule.follow(groups.over(axes), layout.mesh().ranks(rank, axes));
   schedule.follow(groups.embedding(), layout.embedding_ranks(rank));
@@ -64,7 +64,7 @@ TEST(StartCheck, ForeseesTheCallsOfAStep) {
         2 * config.parallel.pipeline_model_parallel_size * config.train.micro_batch_size * layout.data_ranks();
     ThreadWorld world(layout.world_size(), {.deadline_seconds = 20});
     world.run([&](int rank) {
-      const CallSchedule foreseen = schedule_of_step(config, layout, rank);
+      const CallSchedule foreseen = schedule_of_step(resolve(config, {}), layout, rank);
       const CallSchedule real = real_schedule(config, layout, world, rank);
       ASSERT_EQ(foreseen.lanes().size(), real.lanes().size());
       size_t calls = 0;
@@ -90,7 +90,7 @@ TEST(StartCheck, ARankThatWouldCallSomethingElseIsRefused) {
     ThreadWorld world(2, {.deadline_seconds = 20});
     world.run([&](int rank) {
       const RunConfig& own = rank == 1 ? of_one : usual;
-      require_same_schedule(world, rank, schedule_of_step(own, layout_of(own), rank));
+      require_same_schedule(world, rank, schedule_of_step(resolve(own, {}), layout_of(own), rank));
     });
   };
   compare(usual);

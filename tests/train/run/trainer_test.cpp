@@ -15,7 +15,6 @@
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/store.h"
 #include "witan/report/metrics.h"
-#include "witan/train/run/resolve.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/signals/signals.h"
@@ -67,11 +66,10 @@ class Trainer : public ::testing::Test {
       Progress progress(quiet, progress_options(quiet));
       const RunFolder folder(config.train.runs_folder, config.train.run);
       const RunData data = prepare_run_data(config, folder, progress);
-      resolve(config, 2, data.tokenizer->vocab_size());
-      config.validate();
-      write_file_atomically(folder.config(), write_toml(config.fields()));
-      const Plan plan = make_plan(config);
-      result = train(config, run_plan(plan), data, find_start(folder),
+      const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
+      write_file_atomically(folder.config(), config_to_save(resolved));
+      const Plan plan = make_plan(resolved);
+      result = train(resolved, run_plan(plan), data, find_start(folder),
                      RunEvent{.name = config.train.run,
                               .started = "2026-01-01T00:00:00Z",
                               .config_hash = "h",
@@ -492,61 +490,6 @@ TEST_F(Trainer, TextTooShortForASampleIsRefused) {
   EXPECT_THROW(run(tiny), DataError);
 }
 
-TEST(Resolve, FillsInWhatIsAutomatic) {
-  RunConfig config;
-  resolve(config, 2, 4096);
-  EXPECT_EQ(config.parallel.ranks, 2);
-  EXPECT_EQ(config.parallel.threads, 1);
-  EXPECT_EQ(config.parallel.expert_model_parallel_size, 2);
-  EXPECT_EQ(config.model.vocab_size, 4096);
-  RunConfig wide;
-  wide.train.global_batch_size = 24;
-  resolve(wide, 64, 100);
-  EXPECT_EQ(wide.parallel.ranks, 6);
-  EXPECT_EQ(wide.parallel.threads, 10);
-  RunConfig small;
-  small.model.vocab_size = 50;
-  EXPECT_NE(message_of<ConfigError>([&] { resolve(small, 2, 100); }).find("the tokenizer has 100"), std::string::npos);
-}
-
-TEST(Resolve, RanksFormWholePipelines) {
-  RunConfig config;
-  config.parallel.pipeline_model_parallel_size = 2;
-  resolve(config, 7, 4096);  // two micro-batches, shared by two pipelines
-  EXPECT_EQ(config.parallel.ranks, 4);
-  EXPECT_EQ(config.parallel.expert_model_parallel_size, 2);
-  RunConfig narrow;
-  narrow.parallel.pipeline_model_parallel_size = 4;
-  resolve(narrow, 1, 4096);
-  EXPECT_EQ(narrow.parallel.ranks, 4);
-}
-
-// What rows a table has beside those of words is the model's business, and no layout's.
-TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
-  for (const int64_t tensor : {1, 2, 4}) {
-    RunConfig config;
-    config.parallel.tensor_model_parallel_size = tensor;
-    config.model.make_vocab_size_divisible_by = 128;
-    resolve(config, 4, 50257);
-    EXPECT_EQ(config.model.vocab_size, 50257);
-    EXPECT_EQ(config.model.padded_vocab_size(), 50304);
-    config.model.vocab_size = 50305;
-    resolve(config, 4, 50257);
-    EXPECT_EQ(config.model.vocab_size, 50305);
-    EXPECT_EQ(config.model.padded_vocab_size(), 50432);
-  }
-}
-
-TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {
-  RunConfig config;
-  resolve(config, 2, 100);
-  EXPECT_EQ(config.model.attention.max_position_embeddings, 0) << "rotated positions are not counted";
-  config.model.attention.position_embedding_type = "learned_absolute";
-  resolve(config, 2, 100);
-  EXPECT_EQ(config.model.attention.max_position_embeddings, 256);
-  config.validate();
-}
-
 TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
   const auto refusal = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = small_config();
@@ -574,35 +517,6 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
   EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
             std::string::npos);
-}
-
-TEST(RunConfig, IdentityIsModelDataBatchAndSeed) {
-  RunConfig before = small_config(), now = before;
-  now.train.train_iters = 99;
-  now.optimizer.lr = 1;
-  now.parallel.ranks = 4;
-  now.model.recompute_granularity = "full";
-  now.model.hidden_dropout = now.model.attention.attention_dropout = 0.1;
-  EXPECT_TRUE(changed_identity(before, now).empty());
-  now.model.num_layers = 5;
-  now.train.seed = 7;
-  EXPECT_EQ(changed_identity(before, now), (std::vector<std::string>{"seed = 7 (was 1234)", "num_layers = 5 (was 2)"}));
-}
-
-TEST(RunConfig, EveryPartOfTheIdentityIsNamed) {
-  const auto change = [](const std::function<void(RunConfig&)>& edit) {
-    RunConfig before = small_config(), now = before;
-    edit(now);
-    const auto changes = changed_identity(before, now);
-    return changes.size() == 1 ? changes[0].substr(0, changes[0].find(' ')) : cat(changes.size(), " changes");
-  };
-  EXPECT_EQ(change([](RunConfig& c) { c.train.micro_batch_size = 1; }), "micro_batch_size");
-  EXPECT_EQ(change([](RunConfig& c) { c.train.global_batch_size = 32; }), "global_batch_size");
-  EXPECT_EQ(change([](RunConfig& c) { c.data.seq_length = 24; }), "seq_length");
-  EXPECT_EQ(change([](RunConfig& c) { c.data.eod_mask_loss = true; }), "eod_mask_loss");
-  EXPECT_EQ(change([](RunConfig& c) { c.data.bpe.vocab_size = 999; }), "tokenizer_vocab_size");
-  EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_router_topk = 1; }), "moe_router_topk");
-  EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; }), "0 changes");
 }
 
 TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {

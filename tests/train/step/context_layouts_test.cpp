@@ -178,7 +178,7 @@ TEST(ContextLayouts, APlanCoversWhatRanksUse) {
   for (const Case& layout : kLayouts) {
     RunConfig config = context_config(small_config());
     divide(config, layout);
-    EXPECT_EQ(run_engine(config, 2).arena_high_water, make_plan(config).arena_bytes()) << layout.name;
+    EXPECT_EQ(run_engine(config, 2).arena_high_water, make_plan(resolve(config, {})).arena_bytes()) << layout.name;
   }
 }
 
@@ -191,7 +191,7 @@ TEST(ContextLayouts, ActivationsShrinkWithTheShareOfASequence) {
   config.train.global_batch_size = 1;
   const auto activations = [&](int ranks) {
     divide(config, {"", ranks, ranks, 1});
-    return static_cast<double>(make_plan(config).ranks[0].tags.at("activations"));
+    return static_cast<double>(make_plan(resolve(config, {})).ranks[0].tags.at("activations"));
   };
   const double whole = activations(1);
   for (const int ranks : {2, 4, 8}) EXPECT_NEAR(activations(ranks) * ranks / whole, 1, 0.1) << ranks;

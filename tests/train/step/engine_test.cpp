@@ -38,7 +38,7 @@ TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
   RunConfig config = config_with("adam");
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
-  Engine engine(rank.stream, groups, config);
+  Engine engine(rank.stream, groups, resolve(config, {}));
   std::vector<Batch> batches;
   for (int64_t j = 0; j < config.micro_batches(); ++j) batches.push_back(random_batch(config, j));
   const auto state = [&] {
@@ -66,7 +66,7 @@ TEST(Engine, TellsHowFarAStepIs) {
   const RunConfig config = config_with("adam");
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
-  Engine engine(rank.stream, groups, config);
+  Engine engine(rank.stream, groups, resolve(config, {}));
   std::vector<double> shares;
   engine.after_pass([&](double share) { shares.push_back(share); });
   std::vector<Batch> batches;
@@ -148,7 +148,7 @@ TEST(Engine, AStepFollowsItsDefinition) {
     const Expected expected = expected_step(rank, config, batches);
 
     const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
-    Engine engine(rank.stream, groups, config);
+    Engine engine(rank.stream, groups, resolve(config, {}));
     // The second iteration, and the first update: the step before was skipped.
     const StepResult result = engine.step(batches, 2, 0);
     const double lr = config.optimizer.lr * 2 / 3;  // warming up over 3
@@ -181,7 +181,7 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   config.train.global_batch_size = 4;
   Rank rank;
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, 0), 0);
-  Engine engine(rank.stream, groups, config);
+  Engine engine(rank.stream, groups, resolve(config, {}));
   const std::vector<Batch> batches = {batch_of(config, 0), batch_of(config, 0)};
   const auto loss = [&](int64_t iteration) { return engine.step(batches, iteration, 0).loss; };
   const double first = loss(1), second = loss(2);
@@ -189,13 +189,13 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   EXPECT_EQ(loss(1), first) << "an iteration done again draws the same";
   const double evaluated = engine.evaluate(batches).loss();
   config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
-  Engine plain(rank.stream, groups, config);
+  Engine plain(rank.stream, groups, resolve(config, {}));
   EXPECT_EQ(plain.evaluate(batches).loss(), evaluated);
   EXPECT_NE(first, evaluated);
   // Were there one mask for both of these equal micro-batches, one alone would have their loss.
   config = testing::gpt_run_config();
   config.train.global_batch_size = config.train.micro_batch_size;
-  Engine small(rank.stream, groups, config);
+  Engine small(rank.stream, groups, resolve(config, {}));
   EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
 }
 
@@ -207,7 +207,7 @@ TEST(Engine, StopsOnEveryRankWhenOneIsAskedTo) {
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
   testing::on_ranks(4, [&](testing::ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout, rank.rank);
-    Engine engine(rank.stream, groups, config);
+    Engine engine(rank.stream, groups, resolve(config, {}));
     for (int asked = -1; asked < 4; ++asked) {
       const auto batches = testing::own_batches(config, layout, rank.rank, 0);
       EXPECT_EQ(engine.step(batches, asked + 2, asked + 1, [&] { return rank.rank == asked; }).stop, asked >= 0)

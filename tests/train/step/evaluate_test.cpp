@@ -41,15 +41,17 @@ class EvaluateTest : public ::testing::Test {
     EXPECT_EQ(data.held_out->per_epoch(), kSamples);
     const int ranks = static_cast<int>(config.parallel.ranks);
     const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-    const Plan plan = make_plan(config);
+    const Plan plan = make_plan(resolve(config, {}));
     ThreadWorld world(ranks);
     Evaluation found;
     world.run([&](int rank) {
       ThreadPool pool(static_cast<int>(config.parallel.threads));
       Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[static_cast<size_t>(rank)].arena_bytes), pool);
       const Groups groups = make_groups(world, layout, rank);
-      Engine engine(stream, groups, config);
-      const Evaluation here = engine.evaluate(held_out_batches(data, config, layout.data_rank(rank)));
+      Engine engine(stream, groups, resolve(config, {}));
+      const Evaluation here =
+          engine.evaluate(held_out_batches(data, evaluation_samples(data, config.train), config.train.micro_batch_size,
+                                           layout.data_rank(rank), layout.data_ranks()));
       if (rank == 0) found = here;
     });
     return found;

@@ -125,15 +125,16 @@ TEST(FsdpPipeline, WhatIsKeptForAllMicroBatchesIsGatheredOnce) {
   RunConfig config = divided(layered_config(), division, "optim_grads_params");
   const auto gathered = [](const RunConfig& of) {
     double most = 0;
-    for (const RankPlan& rank : make_plan(of).ranks) most = std::max(most, rank.sent.at("shard").at("gather_pieces"));
+    for (const RankPlan& rank : make_plan(resolve(of, {})).ranks)
+      most = std::max(most, rank.sent.at("shard").at("gather_pieces"));
     return most;
   };
   const double each_time = gathered(config);
   const Trajectory given_back = run_engine(config, kSteps);
-  EXPECT_EQ(make_plan(config).arena_bytes(), given_back.arena_high_water);
+  EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), given_back.arena_high_water);
   config.parallel.reshard_after_forward = false;
   const Trajectory kept = run_engine(config, kSteps);
-  EXPECT_EQ(make_plan(config).arena_bytes(), kept.arena_high_water);
+  EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), kept.arena_high_water);
   EXPECT_EQ(given_back.losses, kept.losses);
   EXPECT_TRUE(given_back.weights == kept.weights);
   EXPECT_LT(given_back.arena_high_water, kept.arena_high_water);

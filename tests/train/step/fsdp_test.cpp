@@ -127,7 +127,7 @@ TEST(Fsdp, ModelVariantsEqualOneRankInFloat64) {
 TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
   const auto planned = [](const RunConfig& config, const char* tag) {
     int64_t most = 0;
-    for (const RankPlan& rank : make_plan(config).ranks) most = std::max(most, rank.tags.at(tag));
+    for (const RankPlan& rank : make_plan(resolve(config, {})).ranks) most = std::max(most, rank.tags.at(tag));
     return static_cast<double>(most);
   };
   RunConfig config = divided_config({4, 1, 1}, "no_shard");
@@ -142,7 +142,7 @@ TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
       SCOPED_TRACE(cat(described(config), ", sequences over ", context));
       const Trajectory four = run_engine(config, kSteps);
       expect_equal(one, four);
-      EXPECT_EQ(make_plan(config).arena_bytes(), four.arena_high_water);
+      EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), four.arena_high_water);
       EXPECT_NEAR(planned(config, "optimizer"), whole / 4, 0.15 * whole / 4);
     }
 }
@@ -174,7 +174,7 @@ TEST(Fsdp, StateChecksPass) {
 TEST(Fsdp, ThePlanIsKeptAndARankHoldsItsPartAlone) {
   const auto planned = [](const RunConfig& config, const char* tag) {
     int64_t most = 0;
-    for (const RankPlan& rank : make_plan(config).ranks) most = std::max(most, rank.tags.at(tag));
+    for (const RankPlan& rank : make_plan(resolve(config, {})).ranks) most = std::max(most, rank.tags.at(tag));
     return static_cast<double>(most);
   };
   RunConfig config = divided_config({1, 1, 1}, "auto");
@@ -185,7 +185,7 @@ TEST(Fsdp, ThePlanIsKeptAndARankHoldsItsPartAlone) {
     config.parallel = divided_config({ranks, 1, 1}, "optim_grads_params").parallel;
     EXPECT_NEAR(planned(config, "weights"), weights / ranks, 0.1 * weights / ranks);
     EXPECT_NEAR(planned(config, "gradients"), gradients / ranks, 0.1 * gradients / ranks);
-    EXPECT_EQ(make_plan(config).arena_bytes(), run_engine(config, 2).arena_high_water);
+    EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), run_engine(config, 2).arena_high_water);
   }
 }
 
@@ -197,9 +197,9 @@ std::pair<double, std::vector<int32_t>> evaluated(const RunConfig& config) {
   std::pair<double, std::vector<int32_t>> found;
   world.run([&](int rank) {
     ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(make_plan(config).arena_bytes()), pool);
+    Stream stream({Device::Kind::cpu}, Arena::reserve(make_plan(resolve(config, {})).arena_bytes()), pool);
     const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     std::vector<Batch> batches;
     for (int64_t i = 0; i < 4 / ranks; ++i) batches.push_back(random_batch(config, rank * (4 / ranks) + i));
     const double loss = engine.evaluate(batches).loss();

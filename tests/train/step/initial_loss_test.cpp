@@ -25,7 +25,7 @@ TEST(InitialLoss, IsThatOfPublishedRuns) {
   config.validate();
   testing::Rank rank(1, int64_t{1} << 28);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, 0), 0);
-  Engine engine(rank.stream, groups, config);
+  Engine engine(rank.stream, groups, resolve(config, {}));
   const double expected = std::log(2000.0) + 512 * 0.02 * 0.02 / 2;
   EXPECT_NEAR(expected, std::log(2000.0) + 0.10, 0.005);
   // 440 targets whose logit has a standard deviation of 0.45: three of the mean's are 0.064.

@@ -25,13 +25,13 @@ void on_engines(const RunConfig& config,
                 const std::function<void(Engine& engine, BackgroundSave& saving, int rank)>& body) {
   const auto ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
   ThreadWorld world(ranks);
   world.run([&](int rank) {
     const Groups groups = make_groups(world, layout, rank);
     ThreadPool pool(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"));
     body(engine, saving, rank);
   });

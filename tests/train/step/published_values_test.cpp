@@ -26,14 +26,14 @@ struct Seen {
 Seen looked_at(const RunConfig& config) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
+  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
   ThreadWorld world(ranks);
   Seen last;
   world.run([&](int rank) {
     ThreadPool pool(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
     const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     Seen seen;
     const auto sent = [&] {
       const auto& all = groups.over(layout.owner_axes(false)).sent();

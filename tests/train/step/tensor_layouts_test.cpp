@@ -241,7 +241,7 @@ TEST(TensorLayouts, ThePlanKnowsTheMemory) {
   const auto expect_planned = [](RunConfig config, const Of& of) {
     config.train.sample_tokens = 0;
     const RunConfig run = divided(config, of);
-    EXPECT_EQ(make_plan(run).arena_bytes(), run_engine(run, 3).arena_high_water) << of.ranks << " ranks";
+    EXPECT_EQ(make_plan(resolve(run, {})).arena_bytes(), run_engine(run, 3).arena_high_water) << of.ranks << " ranks";
   };
   expect_planned(dense_config(), {.ranks = 2, .tensor = 2});
   RunConfig config = moe_config();

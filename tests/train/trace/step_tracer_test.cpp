@@ -38,7 +38,7 @@ std::vector<Expected> run(const RunFolder& folder, const StepRange& range, int f
     ThreadPool pool(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 28), pool);
     const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, config);
+    Engine engine(stream, groups, resolve(config, {}));
     StepTracer tracer(world, folder, groups, stream, range);
     for (int64_t step = 0; step < 3; ++step) {
       stream.reset_costs();
@@ -161,7 +161,7 @@ TEST(StepTracer, WhatAKillLeavesIsWholeSteps) {
   world.run([&](int rank) {
     testing::Rank own(1);
     const Groups groups = make_groups(world, layout, rank);
-    Engine engine(own.stream, groups, config);
+    Engine engine(own.stream, groups, resolve(config, {}));
     StepTracer tracer(world, folder, groups, own.stream, StepRange{1, 9});
     tracer.before_step(1);
     engine.step(own_batches(config, layout, rank, 0), 1, 0);

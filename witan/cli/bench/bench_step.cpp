@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kWarmUps = 3;  // libraries choose, the step is recorded, and replayed once
 
 struct State {
-  RunConfig config;
+  RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
   int64_t steps = 10;
   bool kernels = false;
@@ -54,10 +54,10 @@ std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data
   return batches;
 }
 
-Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
+Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
   const int64_t steps = state.steps;
   const Device device = device_of(config, world.local_rank(rank));
-  ThreadPool pool(static_cast<int>(config.parallel.threads));
+  ThreadPool pool(static_cast<int>(config->parallel.threads));
   Stream stream(device, reserve_arena(device, arena_bytes), pool);
   const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
   const int data_rank = groups.layout().data_rank(rank);
@@ -83,7 +83,7 @@ Measured run_rank(const RunConfig& config, World& world, int rank, int64_t arena
 }
 
 // In the process that runs rank 0; elsewhere nothing was measured.
-Measured run_ranks(const RunConfig& config, World& world, const Plan& plan, const State& state) {
+Measured run_ranks(const ResolvedConfig& config, World& world, const Plan& plan, const State& state) {
   Measured measured;
   world.run([&](int rank) {
     Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, state);
@@ -93,24 +93,24 @@ Measured run_ranks(const RunConfig& config, World& world, const Plan& plan, cons
 }
 
 // What several processes on the CPU do at most together, which none of them can measure alone; nothing of others.
-std::optional<kernels::DeviceCeilings> ceilings_of_job(const RunConfig& config, ProcessWorld* world) {
-  if (world == nullptr || config.parallel.on_gpu()) return std::nullopt;
+std::optional<kernels::DeviceCeilings> ceilings_of_job(const ResolvedConfig& config, ProcessWorld* world) {
+  if (world == nullptr || config->parallel.on_gpu()) return std::nullopt;
   const auto measure = [](ThreadPool& pool) {
     Stream stream({Device::Kind::cpu}, Arena::reserve(0), pool);
     return kernels::measure_device(stream);
   };
-  return measure_job(*world, config.parallel.ranks_per_process, config.parallel.threads, measure).ceilings;
+  return measure_job(*world, config->parallel.ranks_per_process, config->parallel.threads, measure).ceilings;
 }
 
 // `local_ranks`: of this host. `job`: the ceilings of all processes; nothing: those of this device are measured.
-BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
+BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
                       const std::optional<kernels::DeviceCeilings>& job) {
-  const int64_t ranks = config.parallel.ranks;
-  const bool on_gpu = config.parallel.on_gpu();
+  const int64_t ranks = config->parallel.ranks;
+  const bool on_gpu = config->parallel.on_gpu();
   BenchReport report =
       begin_report(fmt::format("step, {} rank{}, {} parameters, {}", ranks, ranks == 1 ? "" : "s",
-                               format_count(static_cast<double>(plan.counts.exact)), config.model.dtype),
-                   device_of(config, 0), static_cast<int>(config.parallel.threads * (on_gpu ? 1 : local_ranks)), job);
+                               format_count(static_cast<double>(plan.counts.exact)), config->model.dtype),
+                   device_of(config, 0), static_cast<int>(config->parallel.threads * (on_gpu ? 1 : local_ranks)), job);
   if (on_gpu) report.ceilings.flops *= static_cast<double>(ranks);
   const double seconds = median(measured.seconds), tokens = static_cast<double>(plan.tokens_per_step);
   report.lines.push_back({fmt::format("{} tokens", plan.tokens_per_step), seconds, plan.step_flops, 0});
@@ -132,8 +132,8 @@ BenchReport report_of(const RunConfig& config, const Plan& plan, const Measured&
 }
 
 // What all processes of a job must have been told alike.
-Settings settings_of_call(const State& state) {
-  Settings settings = settings_of(state.config);
+Settings settings_of_call(const RunConfig& given, const State& state) {
+  Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));
   settings.emplace_back("kernels", state.kernels ? "true" : "false");
   settings.emplace_back("version of witan", WITAN_VERSION);
@@ -141,29 +141,38 @@ Settings settings_of_call(const State& state) {
 }
 
 // One that is met, and told the same; nothing for the only process.
-std::unique_ptr<ProcessWorld> meet(const State& state, const std::optional<Launch>& launch) {
+std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const State& state, const std::optional<Launch>& launch) {
   if (!launch) return nullptr;
-  const int64_t here = ranks_of_process(state.config, *launch);
-  const double seconds = state.config.parallel.deadline_seconds();
+  const int64_t here = ranks_of_process(given, *launch);
+  const double seconds = given.parallel.deadline_seconds();
   auto world =
       std::make_unique<ProcessWorld>(*launch, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), {}});
-  world->run([&](int rank) { require_same_settings(*world, rank, settings_of_call(state)); });
+  world->run([&](int rank) { require_same_settings(*world, rank, settings_of_call(given, state)); });
   return world;
 }
 
-ExitCode bench_step(Context& context, State& state, const std::optional<Launch>& launch) {
-  RunConfig& config = state.config;
-  config.train.train_iters = kWarmUps + state.steps;
-  config.train.sample_tokens = 0;
-  auto processes = meet(state, launch);
-  if (processes) settle(config, *processes, launch->size);
-  resolve(config, usable_cores(), config.model.vocab_size > 0 ? 1 : expected_vocabulary(config.data));
-  config.validate();
-  const int64_t local_ranks = processes ? processes->local_size() : config.parallel.ranks;
+// The configuration of a run of so many steps, which reads no text.
+RunConfig without_text(RunConfig given, int64_t steps) {
+  given.train.train_iters = kWarmUps + steps;
+  given.train.sample_tokens = 0;
+  return given;
+}
+
+ResolvedConfig resolve_here(const RunConfig& given, const std::optional<LaunchedRanks>& launched) {
+  Facts facts = facts_of_machine();
+  facts.launched = launched;
+  if (given.model.vocab_size == 0) facts.vocabulary = expected_vocabulary(given.data);
+  return resolve(given, facts);
+}
+
+ExitCode bench_step(Context& context, const RunConfig& given, const State& state, const std::optional<Launch>& launch) {
+  auto processes = meet(given, state, launch);
+  const ResolvedConfig config = resolve_here(given, launched_ranks(processes.get(), launch));
+  const int64_t local_ranks = processes ? processes->local_size() : config->parallel.ranks;
   require_devices(config, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
   const Plan plan = plan_of(config, nullptr);
   const int64_t usable =
-      processes && config.parallel.on_gpu() ? least_gpu_memory(*processes, config) : usable_memory(config);
+      processes && config->parallel.on_gpu() ? least_gpu_memory(*processes, config) : usable_memory(config);
   std::optional<ThreadWorld> threads;
   World& world = processes ? static_cast<World&>(*processes) : threads.emplace(static_cast<int>(local_ranks));
   world.first([&] {
@@ -182,26 +191,27 @@ ExitCode bench_step(Context& context, State& state, const std::optional<Launch>&
 
 void add_bench_step(CLI::App& bench, Context& context) {
   auto state = std::make_shared<State>();
-  CLI::App* command =
-      add_command(bench, context,
-                  {"step", "Measure whole training steps on random tokens: forward, backward, clipping, optimizer",
-                   "Takes the flags of `witan train` and needs no text. The time of a step is measured by the host, "
-                   "from its tokens to its loss; the first three steps are not counted. FLOPs are those that the "
-                   "kernels count, including recomputation. " +
-                       std::string(kListsHelp),
-                   "witan bench step\n"
-                   "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
-                   "witan bench step --config recipes/reference/moe.toml --kernels\n"
-                   "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
-                   "mpirun -n 2 witan bench step",
-                   Processes::together},
-                  [&context, state] {
-                    const auto launch = find_launch();
-                    return run_process(context, launch, [&](Context& own) {
-                      const ConfigSources sources = read_run_config(own, state->config, *state->args);
-                      return telling_sources(sources, [&] { return bench_step(own, *state, launch); });
-                    });
-                  });
+  CLI::App* command = add_command(
+      bench, context,
+      {"step", "Measure whole training steps on random tokens: forward, backward, clipping, optimizer",
+       "Takes the flags of `witan train` and needs no text. The time of a step is measured by the host, "
+       "from its tokens to its loss; the first three steps are not counted. FLOPs are those that the "
+       "kernels count, including recomputation. " +
+           std::string(kListsHelp),
+       "witan bench step\n"
+       "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
+       "witan bench step --config recipes/reference/moe.toml --kernels\n"
+       "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
+       "mpirun -n 2 witan bench step",
+       Processes::together},
+      [&context, state] {
+        const auto launch = find_launch();
+        return run_process(context, launch, [&](Context& own) {
+          const GivenConfig given = read_given_config(own, state->flags, *state->args);
+          return telling_sources(
+              given, [&] { return bench_step(own, without_text(given.config, state->steps), *state, launch); });
+        });
+      });
   command->add_option("--steps", state->steps, "Number of steps to measure")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
@@ -211,7 +221,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
   command->add_option("--json", state->json, "Also write the figures to this file")->type_name("FILE");
   add_megatron_flag(*command);
-  state->args.emplace(*command, state->config.fields());
+  state->args.emplace(*command, state->flags.fields());
 }
 
 }  // namespace witan::cli

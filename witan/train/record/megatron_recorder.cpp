@@ -40,7 +40,7 @@ std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBu
   return {dense, experts};
 }
 
-MegatronRecorder::MegatronRecorder(const RunConfig& config, std::function<void(const std::string&)> print)
+MegatronRecorder::MegatronRecorder(const ResolvedConfig& config, std::function<void(const std::string&)> print)
     : config_(config), print_(std::move(print)) {}
 
 void MegatronRecorder::setup(const SetupReport& report, const Samples& samples) {
@@ -66,24 +66,24 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
     sums_.balance += result.balance_loss;
     sums_.z += result.z_loss;
   }
-  if (state.step % config_.train.log_interval != 0) return;
+  if (state.step % config_->train.log_interval != 0) return;
 
   megatron_log::Interval interval;
   interval.time = std::time(nullptr);
   interval.iteration = state.step;
-  interval.train_iters = config_.train.train_iters;
+  interval.train_iters = config_->train.train_iters;
   interval.consumed_samples = state.consumed_samples;
   const double mean_s = sums_.seconds / static_cast<double>(sums_.iterations);
   interval.ms = mean_s * 1e3;
-  if (config_.log.log_throughput)
+  if (config_->log.log_throughput)
     interval.tflops =
-        megatron_iteration_flops(config_.model, config_.data.seq_length, config_.train.global_batch_size) /
-        (mean_s * 1e12 * static_cast<double>(config_.parallel.ranks));
+        megatron_iteration_flops(config_->model, config_->data.seq_length, config_->train.global_batch_size) /
+        (mean_s * 1e12 * static_cast<double>(config_->parallel.ranks));
   interval.learning_rate = result.learning_rate;
-  interval.global_batch_size = config_.train.global_batch_size;
+  interval.global_batch_size = config_->train.global_batch_size;
   interval.losses = mean_losses();
   interval.grad_norm = result.gradient_norm;
-  if (config_.log.log_num_zeros_in_grad) interval.num_zeros = result.zero_gradients;
+  if (config_->log.log_num_zeros_in_grad) interval.num_zeros = result.zero_gradients;
   interval.params_norm = result.params_norm;
   interval.skipped = sums_.skipped;
   interval.nan = sums_.nan;
@@ -94,7 +94,7 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
 std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() const {
   const auto advanced = static_cast<double>(std::max<int64_t>(sums_.iterations - sums_.skipped, 1));
   std::vector<std::pair<std::string, double>> losses = {{"lm loss", sums_.loss / advanced}};
-  const MoeConfig& moe = config_.model.moe;
+  const MoeConfig& moe = config_->model.moe;
   if (moe.num_experts > 0 && moe.balance_weight() > 0)
     losses.emplace_back(moe.balance_loss_name(), sums_.balance / advanced);
   if (moe.num_experts > 0 && moe.moe_z_loss_coeff > 0) losses.emplace_back("z_loss", sums_.z / advanced);
@@ -104,11 +104,11 @@ std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() cons
 void MegatronRecorder::interval(const TrainState& state, const megatron_log::Memory& memory,
                                 const std::vector<megatron_log::RankTimes>& times) {
   if (!memory_told_) {
-    const ParameterCounts counts = count_parameters(config_.model);
+    const ParameterCounts counts = count_parameters(config_->model);
     print_(megatron_log::format_parameters(static_cast<double>(counts.megatron_layers),
                                            static_cast<double>(counts.megatron_embeddings)));
     print_(megatron_log::format_theoretical_memory(megatron_weight_and_optimizer_bytes(
-        config_.model, config_.parallel.ranks, config_.parallel.sharding() != Sharding::none)));
+        config_->model, config_->parallel.ranks, config_->parallel.sharding() != Sharding::none)));
     print_(megatron_log::format_memory(0, state.step, memory));
     memory_told_ = true;
   }

@@ -23,7 +23,7 @@ std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBu
 class MegatronRecorder {
  public:
   // `print` is given text of one line or more, without the last line feed.
-  MegatronRecorder(const RunConfig& config, std::function<void(const std::string&)> print);
+  MegatronRecorder(const ResolvedConfig& config, std::function<void(const std::string&)> print);
 
   void setup(const SetupReport& report, const Samples& samples);
   // A step that took `seconds`. Prints at the end of a log interval: train_iters' last steps need not be one.
@@ -43,7 +43,7 @@ class MegatronRecorder {
   };
   std::vector<std::pair<std::string, double>> mean_losses() const;
 
-  RunConfig config_;
+  const ResolvedConfig config_;
   std::function<void(const std::string&)> print_;
   Sums sums_;
   bool memory_told_ = false;

@@ -46,28 +46,28 @@ constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is
 
 }  // namespace
 
-Recorder::Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
+Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
     : config_(config),
       plan_(plan),
       folder_(folder),
       metrics_(folder.metrics()),
       log_(folder.log().string()),
       progress_(progress),
-      watch_(progress, {.total_steps = config.train.train_iters,
+      watch_(progress, {.total_steps = config->train.train_iters,
                         .step_seconds = plan.step_seconds,
                         .stopping = StopSignals::requested}) {
-  if (config.log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
-  if (config.log.log_progress)
+  if (config->log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
+  if (config->log.log_progress)
     progress_log_.emplace(
-        folder.progress(), config.parallel.ranks,
-        megatron_iteration_flops(config.model, config.data.seq_length, config.train.global_batch_size));
+        folder.progress(), config->parallel.ranks,
+        megatron_iteration_flops(config->model, config->data.seq_length, config->train.global_batch_size));
 }
 
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
   metrics_.truncate_after(step);
   log_.info(fmt::format("begin at step {}", step));
   first_step_ = step + 1;
-  const std::string& tensorboard = config_.log.tensorboard_dir;
+  const std::string& tensorboard = config_->log.tensorboard_dir;
   if (tensorboard != "none")
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
@@ -132,7 +132,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   else
     show(state, event, result.stop);
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
-  if (!config_.train.closes_interval(state.step) && !result.stop) return;
+  if (!config_->train.closes_interval(state.step) && !result.stop) return;
   metrics_.append(event);
   const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
   if (!result.expert_counts.empty()) metrics_.append(experts);
@@ -151,14 +151,14 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
   event.params_norm = result.params_norm;
-  if (config_.log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
-  if (config_.log.log_throughput)
+  if (config_->log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
+  if (config_->log.log_throughput)
     event.megatron_tflops =
-        megatron_iteration_flops(config_.model, config_.data.seq_length, config_.train.global_batch_size) /
-        (step_s * 1e12 * static_cast<double>(config_.parallel.ranks));
+        megatron_iteration_flops(config_->model, config_->data.seq_length, config_->train.global_batch_size) /
+        (step_s * 1e12 * static_cast<double>(config_->parallel.ranks));
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
-  event.tokens_per_s = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length) / step_s;
+  event.tokens_per_s = static_cast<double>(config_->train.global_batch_size * config_->data.seq_length) / step_s;
   event.gflops = gflops_of(step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
@@ -167,7 +167,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
     event.load_balancing_loss = result.balance_loss;
     event.z_loss = result.z_loss;
     event.load_max_over_mean = max_over_mean(result.expert_counts);
-    if (config_.model.moe.moe_expert_capacity_factor > 0) event.dropped_share = result.dropped_share;
+    if (config_->model.moe.moe_expert_capacity_factor > 0) event.dropped_share = result.dropped_share;
   }
   return event;
 }
@@ -185,7 +185,7 @@ void Recorder::print(const std::string& text) {
 TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event) const {
   TrainStatus status;
   status.step = state.step;
-  status.total_steps = config_.train.train_iters;
+  status.total_steps = config_->train.train_iters;
   status.loss = event.loss;
   status.validation_loss = validation_loss_;
   status.bits_per_byte = bits_per_byte_;
@@ -201,18 +201,18 @@ TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event)
   status.params_norm = params_norm_;
   status.num_zeros = event.num_zeros;
   status.megatron_tflops = event.megatron_tflops;
-  status.eta_s = rate_.remaining(static_cast<double>(config_.train.train_iters));
+  status.eta_s = rate_.remaining(static_cast<double>(config_->train.train_iters));
   if (!status.eta_s && plan_.step_seconds > 0)
-    status.eta_s = plan_.step_seconds * static_cast<double>(config_.train.train_iters - state.step);
-  if (state.step == config_.train.train_iters) status.eta_s.reset();
+    status.eta_s = plan_.step_seconds * static_cast<double>(config_->train.train_iters - state.step);
+  if (state.step == config_->train.train_iters) status.eta_s.reset();
   return status;
 }
 
 void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
   const TrainStatus status = status_of(state, event);
   watch_.finished(status);
-  const bool last = state.step == config_.train.train_iters;
-  const double done = static_cast<double>(state.step) / static_cast<double>(config_.train.train_iters);
+  const bool last = state.step == config_->train.train_iters;
+  const double done = static_cast<double>(state.step) / static_cast<double>(config_->train.train_iters);
   const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
   if (stays || last || state.step == first_step_)
     progress_.milestone(done, line);
@@ -238,14 +238,14 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
 void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s) {
   if (megatron_) megatron_->saved(state.step, checkpoint.folder.string());
   if (progress_log_)
-    progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_.data.seq_length);
+    progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_->data.seq_length);
   metrics_.append(SaveEvent{state.step, checkpoint.seconds, paused_s});
   log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
                         checkpoint.seconds, paused_s));
 }
 
 void Recorder::sample(const TrainState& state, const std::string& text) {
-  metrics_.append(SampleEvent{state.step, config_.train.sample_prompt, text});
+  metrics_.append(SampleEvent{state.step, config_->train.sample_prompt, text});
 }
 
 void Recorder::memory(const std::vector<MemoryEvent>& measured) {

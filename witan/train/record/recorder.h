@@ -12,17 +12,19 @@
 #include "witan/report/step_watch.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_plan.h"
 #include "witan/train/run/train_state.h"
-#include "witan/train/run/trainer.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
 
 class Recorder {
  public:
-  Recorder(const RunConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
+  Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
 
-  // Opens the file, or goes on with it as it was at `step`, the checkpoint's: what lies beyond is forgotten. The run's
+  // Opens the file, or continues it as it was at `step`, the checkpoint's: what lies beyond is forgotten. The run's
   // own event is written anew where the run was given another length or layout, with the latter's memory.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
@@ -66,7 +68,7 @@ class Recorder {
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
 
-  RunConfig config_;
+  const ResolvedConfig config_;
   RunPlan plan_;
   const RunFolder& folder_;
   MetricsWriter metrics_;

@@ -1,12 +1,14 @@
 #include "witan/train/run/load_options.h"
 
-#include <algorithm>
-
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
 
 namespace witan {
 
+namespace {
+
+// The schedules of learning rate and weight decay become those that `saved`, a checkpoint's configuration, trained
+// with.
 void take_schedule(RunConfig& config, const RunConfig& saved) {
   OptimizerConfig& now = config.optimizer;
   now.lr = saved.optimizer.lr;
@@ -18,29 +20,31 @@ void take_schedule(RunConfig& config, const RunConfig& saved) {
   now.groups = saved.optimizer.groups;  // which have schedules of their own
 }
 
-void fix_length(RunConfig& config, const RunConfig& saved) {
-  OptimizerConfig& now = config.optimizer;
-  if (now.lr_decay_iters == 0) now.lr_decay_iters = std::max(saved.train.train_iters, now.lr_warmup_iters + 1);
-}
+}  // namespace
 
-std::optional<RunConfig> apply_load_options(RunConfig& config, Progress& progress) {
-  if (config.load.no_load_rng)
-    progress.note("no_load_rng: nothing to leave out; random numbers here are a function of the seed and the step");
-  if (!config.load.use_checkpoint_opt_param_scheduler) return {};
+std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config) {
+  if (!config.load.use_checkpoint_opt_param_scheduler) return std::nullopt;
   std::vector<std::string> warnings;  // train() gives them
   const auto checkpoint =
       latest_checkpoint(fs::path(config.train.runs_folder) / config.train.run / "checkpoints", warnings);
-  if (!checkpoint) return {};
+  if (!checkpoint) return std::nullopt;
   RunConfig saved;
   parse_toml(saved.fields(), read_extra_file(*checkpoint, "config.toml"),
              (checkpoint->folder / "config.toml").string());
-  RunConfig before = config;
-  take_schedule(config, saved);
-  const Fields was = before.fields(), is = config.fields();
+  return saved;
+}
+
+RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint, Progress& progress) {
+  if (given.load.no_load_rng)
+    progress.note("no_load_rng: nothing to leave out; random numbers here are a function of the seed and the step");
+  if (!checkpoint) return given;
+  RunConfig before = given, scheduled = given;
+  take_schedule(scheduled, *checkpoint);
+  const Fields was = before.fields(), is = scheduled.fields();
   for (size_t i = 0; i < was.size(); ++i)
     if (was[i].text() != is[i].text())
       progress.note(cat("not used     ", was[i].name, " = ", was[i].text(), " (the checkpoint's: ", is[i].text(), ")"));
-  return saved;
+  return scheduled;
 }
 
 }  // namespace witan

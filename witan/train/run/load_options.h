@@ -1,4 +1,4 @@
-// What a call says of the checkpoint that a run goes on from.
+// What a call says of the checkpoint that a run resumes from.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,12 @@
 
 namespace witan {
 
-// The schedules of learning rate and weight decay become those that `saved`, a checkpoint's configuration, trained
-// with: lr, min_lr, lr_decay_style, lr_warmup_iters, lr_decay_iters, weight_decay.
-void take_schedule(RunConfig& config, const RunConfig& saved);
+// The configuration of the checkpoint whose schedule config.load asks for; nothing where it asks for none, or the run
+// has no checkpoint. Throws CheckpointError, ConfigError.
+std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config);
 
-// lr_decay_iters = 0, "as long as the run", is fixed to the length of the run that `saved` was of.
-void fix_length(RunConfig& config, const RunConfig& saved);
-
-// Carries out config.load as far as it is about the configuration, and says on `progress` what has no meaning here and
-// what gives way to the checkpoint. Returns the checkpoint's configuration if its schedule was taken. Where the run has
-// no checkpoint, nothing changes. Throws CheckpointError, ConfigError.
-std::optional<RunConfig> apply_load_options(RunConfig& config, Progress& progress);
+// `given` by a call, as config.load changes it: with the schedule of `checkpoint`, if that is asked for. Says on
+// `progress` what has no meaning here and what gives way to the checkpoint.
+RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint, Progress& progress);
 
 }  // namespace witan

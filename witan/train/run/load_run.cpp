@@ -26,14 +26,14 @@ int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedMod
 }
 
 // The checkpoint's configuration, with the work of all its ranks done by one.
-RunConfig read_config(const Checkpoint& checkpoint) {
+ResolvedConfig read_config(const Checkpoint& checkpoint) {
   RunConfig config;
   parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
   config.parallel = {};
   config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+  config.parallel.device = "cpu";
   config.model.recompute_granularity = "none";
-  config.validate();
-  return config;
+  return resolve(config, {});
 }
 
 }  // namespace
@@ -59,28 +59,26 @@ fs::path find_run(const fs::path& runs_folder, const std::string& name) {
 }
 
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
-  TrainedRun run;
-  run.folder = find_run(runs_folder, name);
-  const fs::path checkpoints = run.folder / "checkpoints";
-  auto newest = latest_checkpoint(checkpoints, run.warnings);
-  if (!newest && !run.warnings.empty())
+  const fs::path folder = find_run(runs_folder, name), checkpoints = folder / "checkpoints";
+  std::vector<std::string> warnings;
+  const auto newest = latest_checkpoint(checkpoints, warnings);
+  if (!newest && !warnings.empty())
     throw CheckpointError(
-        fmt::format("{}: no checkpoint is whole: {}", checkpoints.string(), fmt::join(run.warnings, "; ")));
-  require<CheckpointError>(newest.has_value(), run.folder.string(),
-                           " has no checkpoint yet: train it further (`witan train --run ",
-                           run.folder.filename().string(), "`); a stopped run saves one");
-  run.checkpoint = std::move(*newest);
-  run.config = read_config(run.checkpoint);
+        fmt::format("{}: no checkpoint is whole: {}", checkpoints.string(), fmt::join(warnings, "; ")));
+  require<CheckpointError>(newest.has_value(), folder.string(),
+                           " has no checkpoint yet: train it further (`witan train --run ", folder.filename().string(),
+                           "`); a stopped run saves one");
+  TrainedRun run{folder, *newest, read_config(*newest), nullptr, std::move(warnings)};
   run.tokenizer = std::make_shared<Tokenizer>(parse_tokenizer_json(
       read_extra_file(run.checkpoint, "tokenizer.json"), (run.checkpoint.folder / "tokenizer.json").string()));
-  require<CheckpointError>(run.tokenizer->vocab_size() <= run.config.model.vocab_size, run.checkpoint.folder.string(),
+  require<CheckpointError>(run.tokenizer->vocab_size() <= run.config->model.vocab_size, run.checkpoint.folder.string(),
                            ": the tokenizer has ", run.tokenizer->vocab_size(), " entries, the model only ",
-                           run.config.model.vocab_size);
+                           run.config->model.vocab_size);
   return run;
 }
 
 RunData open_run_data(const TrainedRun& run) {
-  const std::string& shards = run.config.data.data_path;
+  const std::string& shards = run.config->data.data_path;
   return open_run_data(run.config, run.tokenizer, shards.empty() ? run.folder / "data" / "tokens" : fs::path(shards));
 }
 
@@ -88,7 +86,7 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
     : groups_(groups_of_one(run.config)),
       pool_(threads),
       stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
-      model_(stream_, run.config.model, 0, groups_.model_axes(run.config.parallel)) {
+      model_(stream_, run.config->model, 0, groups_.model_axes(run.config->parallel)) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())
     weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});

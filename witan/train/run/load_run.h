@@ -12,7 +12,7 @@
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
 
 namespace witan {
@@ -27,7 +27,7 @@ fs::path find_run(const fs::path& runs_folder, const std::string& name);
 struct TrainedRun {
   fs::path folder;
   Checkpoint checkpoint;
-  RunConfig config;  // the checkpoint's own copy, for one rank that holds all experts
+  ResolvedConfig config;  // the checkpoint's own copy, for one rank that holds all experts
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::string> warnings;  // damaged checkpoints that were passed over
 };

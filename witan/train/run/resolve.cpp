@@ -1,91 +1,143 @@
 #include "witan/train/run/resolve.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-#include <sstream>
-#include <string_view>
-#include <variant>
+#include <utility>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/threads.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
 namespace {
 
-// The most ranks that share the micro-batches evenly, have a core each and form whole groups of the ranks that are to
-// share the work on a sample, and in each stage of a pipeline of those that are to divide the experts; one such group
-// when there are fewer cores than that.
-int64_t automatic_ranks(const RunConfig& config, int cores) {
+constexpr int64_t kBytes = 256;  // entries that every tokenizer has
+
+// The most ranks that share the micro-batches evenly, have a core each and form whole groups of the ranks that share
+// the work on a sample, and in each stage of a pipeline of those that divide the experts; one such group when there are
+// fewer cores than that.
+int64_t automatic_ranks(const RunConfig& config, int64_t cores) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1), model_ranks = parallel.model_ranks();
-  const int64_t divided = std::max<int64_t>(parallel.expert_model_parallel_size, 1) *
-                          parallel.expert_tensor_ranks(config.model.moe.num_experts);
-  const int64_t group = std::lcm(model_ranks, parallel.pipeline_model_parallel_size * divided);
+  const int64_t expert_ranks = std::max<int64_t>(parallel.expert_model_parallel_size, 1) *
+                               parallel.expert_tensor_ranks(config.model.moe.num_experts);
+  const int64_t group = std::lcm(model_ranks, parallel.pipeline_model_parallel_size * expert_ranks);
   int64_t ranks = std::max<int64_t>(std::min<int64_t>(cores, micro_batches * model_ranks) / group, 1) * group;
   while (ranks > group && micro_batches % (ranks / model_ranks) != 0) ranks -= group;
   return ranks;
 }
 
-// Files and folders, separated by commas, however their paths are spelt.
-std::vector<fs::path> files_of(const std::string& list) {
-  std::vector<fs::path> files;
-  std::istringstream pieces(list);
-  for (std::string piece; std::getline(pieces, piece, ',');) {
-    std::error_code unknown;
-    const fs::path whole = fs::weakly_canonical(fs::absolute(piece, unknown), unknown);
-    files.push_back(unknown ? fs::path(piece) : whole);
-  }
-  return files;
-}
+// One resolution: each function decides what it is named after and says why.
+class Resolution {
+ public:
+  Resolution(const RunConfig& given, const Facts& facts) : values_(given), facts_(facts) {}
 
-bool says_the_same(const Field& before, const Field& now) {
-  constexpr std::array<std::string_view, 3> files = {"data", "data_path", "tokenizer"};
-  if (before.text() == now.text()) return true;
-  return std::ranges::find(files, now.name) != files.end() &&
-         files_of(*std::get<std::string*>(before.value)) == files_of(*std::get<std::string*>(now.value));
-}
+  std::pair<RunConfig, std::vector<Decision>> run() && {
+    vocabulary();
+    positions();
+    schedule();
+    device();
+    ranks();
+    threads();
+    experts();
+    values_.validate();
+    return {std::move(values_), std::move(decisions_)};
+  }
+
+ private:
+  void decide(const char* key, int64_t& value, int64_t to, const std::string& reason) {
+    value = to;
+    decisions_.push_back({key, std::to_string(to), reason});
+  }
+
+  void vocabulary() {
+    int64_t& size = values_.model.vocab_size;
+    if (size == 0)
+      decide("vocab_size", size, facts_.vocabulary.value_or(kBytes),
+             facts_.vocabulary ? "the tokenizer's" : "the bytes, which every tokenizer has");
+    const int64_t needed = facts_.vocabulary.value_or(1);
+    require<ConfigError>(size >= needed, "vocab_size = ", size, ", but the tokenizer has ", needed,
+                         " entries: leave vocab_size out, or raise it");
+  }
+
+  void positions() {
+    AttentionConfig& attention = values_.model.attention;
+    if (attention.learned_positions() && attention.max_position_embeddings == 0)
+      decide("max_position_embeddings", attention.max_position_embeddings, values_.data.seq_length, "seq_length");
+  }
+
+  void schedule() {
+    OptimizerConfig& optimizer = values_.optimizer;
+    if (facts_.schedule_steps && optimizer.lr_decay_iters == 0)
+      decide("lr_decay_iters", optimizer.lr_decay_iters,
+             std::max(*facts_.schedule_steps, optimizer.lr_warmup_iters + 1),
+             "the length of the run that the checkpoint's schedule was made for");
+  }
+
+  void device() {
+    std::string& device = values_.parallel.device;
+    if (device != "auto") return;
+    device = facts_.gpus > 0 ? "cuda" : "cpu";
+    decisions_.push_back(
+        {"device", device, facts_.gpus > 0 ? counted(facts_.gpus, "usable GPU") : std::string("no usable GPU")});
+  }
+
+  void ranks() {
+    ParallelConfig& parallel = values_.parallel;
+    if (facts_.launched) {
+      parallel.ranks_per_process = facts_.launched->ranks_per_process;
+      if (parallel.ranks != facts_.launched->ranks)
+        decide("ranks", parallel.ranks, facts_.launched->ranks, "started by the launcher");
+    }
+    if (parallel.ranks > 0) return;
+    const int64_t places = parallel.on_gpu() ? std::max(std::min(facts_.cores, facts_.gpus), 1) : facts_.cores;
+    decide("ranks", parallel.ranks, automatic_ranks(values_, places),
+           cat("the most that share global_batch_size / micro_batch_size = ", values_.micro_batches(), " evenly, with ",
+               counted(places, parallel.on_gpu() ? "GPU" : "core")));
+  }
+
+  void threads() {
+    ParallelConfig& parallel = values_.parallel;
+    if (parallel.threads > 0) return;
+    const int64_t sharing =
+        facts_.launched && facts_.launched->local_ranks > 0 ? facts_.launched->local_ranks : parallel.ranks;
+    decide("threads", parallel.threads, std::max<int64_t>(facts_.cores / sharing, 1),
+           cat(counted(facts_.cores, "core"), " for ", counted(sharing, "rank")));
+  }
+
+  void experts() {
+    ParallelConfig& parallel = values_.parallel;
+    const int ranks = static_cast<int>(parallel.ranks);
+    const int64_t num_experts = values_.model.moe.num_experts;
+    parallel.validate(ranks, num_experts);
+    const int64_t size = parallel.expert_ranks(ranks, num_experts);
+    if (size != parallel.expert_model_parallel_size)
+      decide("expert_model_parallel_size", parallel.expert_model_parallel_size, size,
+             num_experts == 0 ? "the model is dense"
+                              : cat("the largest that divides the ranks and the ", num_experts, " experts"));
+  }
+
+  RunConfig values_;
+  const Facts& facts_;
+  std::vector<Decision> decisions_;
+};
 
 }  // namespace
 
-void resolve(RunConfig& config, int cores, int64_t vocab_size) {
-  auto& model = config.model;
-  if (model.vocab_size == 0) model.vocab_size = vocab_size;
-  require<ConfigError>(model.vocab_size >= vocab_size, "vocab_size = ", model.vocab_size, ", but the tokenizer has ",
-                       vocab_size, " entries: leave vocab_size out, or raise it");
-  auto& attention = model.attention;
-  if (attention.learned_positions() && attention.max_position_embeddings == 0)
-    attention.max_position_embeddings = config.data.seq_length;
-  auto& parallel = config.parallel;
-  const int gpus = cuda::devices();
-  if (parallel.device == "auto") parallel.device = gpus > 0 ? "cuda" : "cpu";
-  if (parallel.ranks == 0)
-    parallel.ranks = automatic_ranks(config, parallel.on_gpu() ? std::max(std::min(cores, gpus), 1) : cores);
-  if (parallel.threads == 0) parallel.threads = std::max<int64_t>(cores / parallel.ranks, 1);
-  const int ranks = static_cast<int>(parallel.ranks);
-  parallel.validate(ranks, model.moe.num_experts);
-  parallel.expert_model_parallel_size = parallel.expert_ranks(ranks, model.moe.num_experts);
+Facts facts_of_machine() {
+  return {.cores = usable_cores(), .gpus = cuda::devices()};
 }
 
-bool is_identity(const Field& field) {
-  constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
-  constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 4> free = {"recompute_granularity", "moe_grouped_gemm", "hidden_dropout",
-                                                    "attention_dropout"};
-  const auto contains = [](const auto& list, std::string_view word) {
-    return std::find(list.begin(), list.end(), word) != list.end();
-  };
-  return contains(keys, field.name) || (contains(sections, field.section) && !contains(free, field.name));
+ResolvedConfig resolve(const RunConfig& given, const Facts& facts) {
+  auto [values, decisions] = Resolution(given, facts).run();
+  return ResolvedConfig({given, std::move(values), std::move(decisions)});
 }
 
-std::vector<std::string> changed_identity(RunConfig before, RunConfig now) {
-  std::vector<std::string> changes;
-  const Fields was = before.fields(), is = now.fields();
-  for (size_t i = 0; i < was.size(); ++i)
-    if (is_identity(is[i]) && !says_the_same(was[i], is[i]))
-      changes.push_back(cat(is[i].name, " = ", is[i].text(), " (was ", was[i].text(), ")"));
-  return changes;
+ResolvedConfig ResolvedConfig::with(const std::function<void(RunConfig&)>& change) const {
+  RunConfig changed = **this;
+  change(changed);
+  return resolve(changed, {});
 }
 
 }  // namespace witan

@@ -1,6 +1,11 @@
-// What a configuration leaves to Witan.
+// From what a call was given to the configuration that a run has: one function without side effects, whose result
+// nothing changes afterwards.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,17 +13,72 @@
 
 namespace witan {
 
-// Fills in what is 0 or auto: device (GPUs where there are any), ranks (the most that share the micro-batches evenly,
-// have a core or a GPU each and form groups of expert_model_parallel_size; one group at least), threads,
-// expert_model_parallel_size, max_position_embeddings of a model that learns positions. `vocab_size`: the tokenizer's,
-// for a model that has none of its own; a model that is too small for the tokenizer is a ConfigError.
-void resolve(RunConfig& config, int cores, int64_t vocab_size);
+// What a launcher has decided, whatever the configuration says.
+struct LaunchedRanks {
+  int64_t ranks = 1;
+  int64_t ranks_per_process = 1;
+  int64_t local_ranks = 0;  // ranks of this host, which share its cores; 0: not known before the processes have met
+};
 
-// Whether a run must keep what the field, one of RunConfig's, says to be the same run: model, data, batch sizes and
-// seed. How long it trains, how fast it learns, how much it drops and how it is laid out may change.
-bool is_identity(const Field& field);
+// What a configuration is resolved by. The same words and facts give the same configuration.
+struct Facts {
+  int cores = 1;  // that this process may use
+  int gpus = 0;   // that it can use
+  std::optional<LaunchedRanks> launched = {};
+  // Entries of the tokenizer's vocabulary or, before it is trained, the most that it may have. Nothing where no
+  // tokenizer is read: a model without a vocabulary of its own gets the 256 bytes, which every tokenizer has.
+  std::optional<int64_t> vocabulary = {};
+  // Where the schedule is a checkpoint's: the steps of the run that it was made for, which it keeps.
+  std::optional<int64_t> schedule_steps = {};
+};
 
-// Such keys in which the two differ, each as "key = now (was before)"; another path to the same files is no difference.
-std::vector<std::string> changed_identity(RunConfig before, RunConfig now);
+Facts facts_of_machine();  // cores and GPUs
+
+// A value that the configuration left to Witan.
+struct Decision {
+  std::string key, value, reason;
+};
+
+// A configuration in which nothing is automatic and everything is valid. Only resolve() makes one, and nobody changes
+// it; copies share what they hold.
+class ResolvedConfig {
+ public:
+  const RunConfig& operator*() const { return content_->values; }
+  const RunConfig* operator->() const { return &content_->values; }
+  operator const RunConfig&() const {
+    return content_->values;
+  }  // NOLINT: whoever reads a configuration reads this one
+
+  // What it was resolved from: what is automatic there stays so when the run is resumed.
+  const RunConfig& given() const { return content_->given; }
+  const std::vector<Decision>& decisions() const { return content_->decisions; }
+
+  // Another configuration: this one's values but for what `change` makes of them, resolved anew. This one stays as it
+  // is. Throws ConfigError as resolve() does.
+  ResolvedConfig with(const std::function<void(RunConfig&)>& change) const;
+
+ private:
+  friend ResolvedConfig resolve(const RunConfig& given, const Facts& facts);
+  struct Content {
+    RunConfig given, values;
+    std::vector<Decision> decisions;
+  };
+  explicit ResolvedConfig(Content content) : content_(std::make_shared<const Content>(std::move(content))) {}
+
+  std::shared_ptr<const Content> content_;
+};
+
+// Fills in what is 0 or auto, each where nothing else is said:
+//   vocab_size                   the tokenizer's; a model that is too small for the tokenizer is a ConfigError
+//   max_position_embeddings      seq_length, for a model that learns positions
+//   device                       GPUs where there are any
+//   ranks                        the launcher's; else the most that share the micro-batches evenly, have a core or a
+//                                GPU each and form groups of expert_model_parallel_size; one group at least
+//   threads                      the cores, shared by the ranks of a host
+//   expert_model_parallel_size   the largest that divides a stage's ranks and the experts
+//   lr_decay_iters               the length of the run that a checkpoint's schedule was made for
+// and checks the whole. Resolving the values of a resolved configuration by the same facts changes nothing. Throws
+// ConfigError.
+ResolvedConfig resolve(const RunConfig& given, const Facts& facts);
 
 }  // namespace witan

@@ -153,10 +153,13 @@ RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder)
   return open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
 }
 
-std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank) {
-  const int64_t size = config.train.micro_batch_size, ranks = config.parallel.data_ranks();
-  const int64_t samples =
-      std::min(config.train.eval_iters * config.train.global_batch_size, data.held_out->per_epoch());
+int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
+  return std::min(config.eval_iters * config.global_batch_size, data.held_out->per_epoch());
+}
+
+std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank,
+                                    int64_t ranks) {
+  const int64_t size = micro_batch_size;
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
   std::vector<Batch> batches;
   for (int64_t i = 0; i < per_rank; ++i) {

@@ -31,7 +31,7 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 // Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
 
-// Whether there is text where the config says, and it is UTF-8 as far as a look at each file's beginning shows. Throws
+// Whether there is text where the config says, and it is UTF-8 as far as each file's beginning shows. Throws
 // DataError, CorruptionError, IoError.
 void check_sources(const DataConfig& config);
 
@@ -45,9 +45,13 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
 // What prepare_run_data() of another process of the run, which is done, left in the folder.
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder);
 
-// The held-out batches of one look, for one rank: the same samples at every look. All ranks get equally many batches;
-// where samples run out, batches without targets fill up.
-std::vector<Batch> held_out_batches(const RunData& data, const RunConfig& config, int rank);
+// Samples of held-out text that an evaluation takes: eval_iters global batches, or as many as there are.
+int64_t evaluation_samples(const RunData& data, const TrainConfig& config);
+
+// The first `samples` samples of held-out text in micro-batches of so many, for one of `ranks` data-parallel ranks: the
+// same in every evaluation. All ranks get equally many batches; where samples run out, batches without targets fill up.
+std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank = 0,
+                                    int64_t ranks = 1);
 
 // UTF-8 bytes of text that the batches' targets stand for.
 double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer);

@@ -20,4 +20,9 @@ std::optional<RunConfig> saved_config(const fs::path& run_folder) {
   return config;
 }
 
+std::string config_to_save(RunConfig config, bool with_help) {
+  config.load = {};
+  return write_toml(config.fields(), with_help);
+}
+
 }  // namespace witan

@@ -1,7 +1,8 @@
-// The configuration that a run was begun with.
+// The configuration that a run was begun with, and resumes with where a call says nothing else.
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "witan/base/file.h"
 #include "witan/train/run/config.h"
@@ -11,5 +12,8 @@ namespace witan {
 // The run's config.toml or, should that be lost or empty, the copy in its newest whole checkpoint; nothing for a run
 // that has neither. Throws ConfigError, CheckpointError.
 std::optional<RunConfig> saved_config(const fs::path& run_folder);
+
+// The text of a run's config.toml: all but how this call loads a checkpoint, with each field's help if asked for.
+std::string config_to_save(RunConfig config, bool with_help = false);
 
 }  // namespace witan

@@ -36,10 +36,11 @@ void require_same_settings(World& world, int rank, const Settings& settings) {
   require_same_settings(everyone.stream(), everyone.group(), settings);
 }
 
-CallSchedule schedule_of_step(const RunConfig& config, const Layout& layout, int rank, PeerAccess peers) {
+CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout, int rank, PeerAccess peers) {
   const int64_t own = micro_batches_that_show_all(config, layout);
-  RunConfig shorter = config;
-  shorter.train.global_batch_size = own * config.train.micro_batch_size * layout.data_ranks();
+  const ResolvedConfig shorter = config.with([&](RunConfig& values) {
+    values.train.global_batch_size = own * values.train.micro_batch_size * layout.data_ranks();
+  });
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta, rank, device_of(config, 0).kind}, Arena::meta(), pool);
   const Groups groups = make_meta_groups(layout, rank, peers);
@@ -48,8 +49,8 @@ CallSchedule schedule_of_step(const RunConfig& config, const Layout& layout, int
   for (const Axes& axes : layout.group_axes()) schedule.follow(groups.over(axes), layout.mesh().ranks(rank, axes));
   schedule.follow(groups.embedding(), layout.embedding_ranks(rank));
   Batch batch;
-  batch.sequences = config.train.micro_batch_size;
-  batch.sequence_length = config.data.seq_length;
+  batch.sequences = config->train.micro_batch_size;
+  batch.sequence_length = config->data.seq_length;
   batch.loss_tokens = batch.sequences * batch.sequence_length;
   engine.step(std::vector<Batch>(static_cast<size_t>(own), batch), 1, 0);
   for (Group* group : groups.all()) group->observe(nullptr);

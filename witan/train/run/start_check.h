@@ -7,7 +7,7 @@
 #include "witan/comm/host_group.h"
 #include "witan/comm/threads/peer_memory.h"
 #include "witan/parallel/layout.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan {
 
@@ -19,7 +19,7 @@ void require_same_settings(World& world, int rank, const Settings& settings);
 
 // The calls of the rank's first step, with as many micro-batches as show them all, from a step on the meta device.
 // `peers`: how the rank's experts reach each other.
-CallSchedule schedule_of_step(const RunConfig& config, const Layout& layout, int rank,
+CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout, int rank,
                               PeerAccess peers = PeerAccess::none);
 
 // Throws CommError where ranks of a group would not make the same calls in a step.

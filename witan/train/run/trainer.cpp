@@ -15,13 +15,17 @@
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/trail.h"
+#include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
+#include "witan/train/run/run_records.h"
+#include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/signals/debug_wait.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/trace/step_tracer.h"
 
 namespace witan {
 namespace {
@@ -33,36 +37,22 @@ double seconds_since(Clock::time_point start) {
 
 // What all ranks of a run share, read-only but for the recorder, which rank 0 alone touches.
 struct Run {
-  const RunConfig& config;
+  const ResolvedConfig& config;
   const RunPlan& plan;
   const RunData& data;
   const RunStart& start;
   std::string tokenizer;  // tokenizer.json, for the checkpoints
-  double bytes = 0;       // of text in one look at the held-out part
-  Recorder* recorder;     // in rank 0's process; null in others
-};
+  RunRecords* records;    // in rank 0's process; null in others
 
-// bytes [1 + kMemoryTags]: the peak, then each tag's.
-std::vector<int64_t> measured_memory(const Arena& arena) {
-  std::vector<int64_t> bytes = {arena.high_water()};
-  for (int tag = 0; tag < kMemoryTags; ++tag) bytes.push_back(arena.peak(static_cast<MemoryTag>(tag)));
-  return bytes;
-}
-MemoryEvent memory_event(int rank, std::span<const int64_t> bytes) {
-  MemoryEvent memory;
-  memory.rank = rank;
-  memory.peak = bytes[0];
-  for (int tag = 0; tag < kMemoryTags; ++tag)
-    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = bytes[static_cast<size_t>(tag) + 1];
-  return memory;
-}
+  Recorder& recorder() const { return records->recorder(); }
+};
 
 // One rank, on its own thread.
 class RankTrainer {
  public:
   RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
       : run_(run),
-        pool_(static_cast<int>(run.config.parallel.threads)),
+        pool_(static_cast<int>(run.config->parallel.threads)),
         stream_(device_of(run.config, world.local_rank(rank)),
                 reserve_arena(device_of(run.config, world.local_rank(rank)),
                               run.plan.memory[static_cast<size_t>(rank)].peak),
@@ -71,26 +61,27 @@ class RankTrainer {
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
-        held_out_(held_out_batches(run.data, run.config, layout.data_rank(rank))) {
+        held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
+                                   run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())) {
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
-    if (leads()) engine_.after_pass([this](double share) { run_.recorder->done(share); });
+    if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
 
   // Returns whether the run is finished.
   bool train() {
     if (run_.start.from) resume();
-    // Not before: what cannot train, or go on, must not change what the run is.
+    // Not before: what cannot train or be resumed must not change what the run is.
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
     Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
-    if (run_.config.log.megatron()) tell_setup(set_up_s);
-    const int64_t total = run_.config.train.train_iters;
+    if (run_.config->log.megatron()) tell_setup(set_up_s);
+    const int64_t total = run_.config->train.train_iters;
     bool stop = false;
     while (state_.step < total && !stop) {
       stop = step(loader);
-      if (due(run_.config.train.eval_interval)) evaluate();
-      if (due(run_.config.train.save_interval) || stop) begin_save();
+      if (due(run_.config->train.eval_interval)) evaluate();
+      if (due(run_.config->train.save_interval) || stop) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
     finish_save();
@@ -100,8 +91,8 @@ class RankTrainer {
   }
 
   std::string sample() {
-    const auto& train = run_.config.train;
-    if (!run_.config.writes_sample()) return {};
+    const auto& train = run_.config->train;
+    if (!run_.config->writes_sample()) return {};
     const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
     if (prompt.empty()) return {};
     GenerateOptions options;
@@ -114,30 +105,18 @@ class RankTrainer {
     const TrailScope trail(stream_, Trail::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder->sample(state_, text);
+    if (leads()) run_.recorder().sample(state_, text);
     return text;
   }
 
   const TrainState& state() const { return state_; }
 
   // Of every rank, by rank; all together.
-  std::vector<MemoryEvent> memory() {
-    constexpr int64_t kFigures = kMemoryTags + 1;
-    Stream& stream = saving_.stream();
-    Group& group = saving_.world();
-    const Tensor all = stream.empty({group.size() * kFigures}, DType::i64, MemoryTag::communication);
-    const Tensor own = all.narrow(0, group.rank() * kFigures, kFigures);
-    std::ranges::copy(measured_memory(stream_.arena()), own.data<int64_t>());
-    group.all_gather(stream, all, own);
-    std::vector<MemoryEvent> events;
-    for (int rank = 0; rank < group.size(); ++rank)
-      events.push_back(memory_event(rank, all.span<int64_t>().subspan(static_cast<size_t>(rank * kFigures), kFigures)));
-    return events;
-  }
+  std::vector<MemoryEvent> memory() { return gather_memory(saving_.stream(), saving_.world(), stream_.arena()); }
 
  private:
   // The groups, of ranks that will make the same calls of them.
-  static Groups made_alike(World& world, Groups groups, const RunConfig& config) {
+  static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
     const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
     require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
     return groups;
@@ -147,13 +126,13 @@ class RankTrainer {
 
   // A step that is a multiple of the interval, or the last one.
   bool due(int64_t interval) const {
-    return state_.step == run_.config.train.train_iters || (interval > 0 && state_.step % interval == 0);
+    return state_.step == run_.config->train.train_iters || (interval > 0 && state_.step % interval == 0);
   }
 
   LoaderOptions loader_options() const {
     LoaderOptions options;
-    options.micro_batch_size = run_.config.train.micro_batch_size;
-    options.global_batch_size = run_.config.train.global_batch_size;
+    options.micro_batch_size = run_.config->train.micro_batch_size;
+    options.global_batch_size = run_.config->train.global_batch_size;
     options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
     options.data_parallel_size = groups_.layout().data_ranks();
     options.batch = run_.data.batch;
@@ -163,15 +142,15 @@ class RankTrainer {
   void resume() {
     const Checkpoint& from = *run_.start.from;
     const TrailScope trail(saving_.stream(), Trail::Phase::loading);
-    const bool anew = run_.config.load.no_load_optim;
+    const bool anew = run_.config->load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
     stream_.wait();  // for zeros that the engine began with
     const std::vector<std::string> lacking =
         load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
     if (leads() && !lacking.empty())
-      run_.recorder->warn(fmt::format("{} has no buffers {}: they begin with their initial values",
-                                      from.folder.string(), fmt::join(lacking, ", ")));
+      run_.recorder().warn(fmt::format("{} has no buffers {}: they begin with their initial values",
+                                       from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(
@@ -189,22 +168,22 @@ class RankTrainer {
     const double waited = loader.waited_seconds();
     const auto batches = next_batches(loader);
     StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
-    const auto& config = run_.config;
+    const RunConfig& config = run_.config;
     if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
       result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
     tracer_.after_step(state_.step + 1);
     result.times.batch = loader.waited_seconds() - waited;
     ++state_.step;
-    state_.consumed_samples += run_.config.train.global_batch_size;
+    state_.consumed_samples += run_.config->train.global_batch_size;
     state_.updates += result.skipped ? 0 : 1;
     state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
     state_.elapsed_s += seconds;
     if (leads())
-      run_.recorder->step(state_, result, seconds, result.times.batch,
-                          due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
+      run_.recorder().step(state_, result, seconds, result.times.batch,
+                           due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (config.log.megatron()) tell_interval(result.times);
-    require<DivergedError>(state_.skipped_in_a_row < run_.config.train.most_skipped, "step ", state_.step, ": ",
+    require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
                            run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
@@ -213,7 +192,7 @@ class RankTrainer {
   }
 
   void begins(StepWatch::Doing what, int64_t step) {
-    if (leads()) run_.recorder->begins(what, step);
+    if (leads()) run_.recorder().begins(what, step);
   }
 
   std::vector<Batch> next_batches(Loader& loader) {
@@ -226,8 +205,8 @@ class RankTrainer {
     begins(StepWatch::Doing::evaluation, state_.step);
     const Evaluation evaluation = engine_.evaluate(held_out_);
     std::vector<megatron_log::RankTimes> times;
-    if (run_.config.log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
-    if (leads()) run_.recorder->evaluation(state_, evaluation, run_.bytes, times);
+    if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
+    if (leads()) run_.recorder().evaluation(state_, evaluation, run_.records->evaluated_bytes(), times);
   }
 
   // Of Megatron-LM's log; calls of all ranks.
@@ -239,35 +218,33 @@ class RankTrainer {
     if (!leads()) return;
     for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
     report.buckets = describe_buckets(engine_.gradients());
-    run_.recorder->setup(report, *run_.data.train);
+    run_.recorder().setup(report, *run_.data.train);
   }
   void tell_interval(const StepTimes& times) {
     interval_times_ += times;
     ++interval_steps_;
-    if (state_.step % run_.config.train.log_interval != 0) return;
+    if (state_.step % run_.config->train.log_interval != 0) return;
     const auto gathered =
-        gather_times(stream_, world(), named(interval_times_, run_.config.log.timing_log_level), interval_steps_);
+        gather_times(stream_, world(), named(interval_times_, run_.config->log.timing_log_level), interval_steps_);
     const Arena& arena = stream_.arena();
     if (leads())
-      run_.recorder->interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()}, gathered);
+      run_.recorder().interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()},
+                               gathered);
     interval_times_ = {};
     interval_steps_ = 0;
   }
   Group& world() { return groups_.world(); }
 
-  // From here on to finish_save() the checkpoint is written while training goes on.
+  // From here on to finish_save() the checkpoint is written while training continues.
   void begin_save() {
     const auto start = Clock::now();
     CheckpointContent content;
     content.step = state_.step;
     content.tensors = engine_.state();
     content.scalars = state_.to_json();
-    if (leads()) {
-      RunConfig config = run_.config;
-      config.load = {};  // how this call began is no part of the run
-      content.files = {{"config.toml", write_toml(config.fields())}, {"tokenizer.json", run_.tokenizer}};
-    }
-    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config.train.keep_last, StopSignals::saved);
+    if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config->train.keep_last,
+                  StopSignals::saved);
     paused_s_ = seconds_since(start);
   }
 
@@ -277,7 +254,7 @@ class RankTrainer {
     const StepTracer::Wait wait(tracer_, "save");
     const auto saved = saving_.finish();
     saved_ = saved_ || saved;
-    if (saved && leads()) run_.recorder->saved(state_, *saved, paused_s_ + seconds_since(start));
+    if (saved && leads()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
   const Stopwatch since_;
@@ -296,68 +273,6 @@ class RankTrainer {
   int64_t interval_steps_ = 0;
 };
 
-// Figures are no reason to lose a run.
-bool set_damaged_metrics_aside(const RunFolder& folder) {
-  if (!fs::exists(folder.metrics())) return false;
-  try {
-    read_metrics(folder.metrics());
-    return false;
-  } catch (const CorruptionError&) {
-    fs::rename(folder.metrics(), folder.metrics().string() + ".damaged");
-    return true;
-  }
-}
-
-}  // namespace
-
-RunStart find_start(const RunFolder& folder) {
-  RunStart start{folder, {}, {}, {}};
-  start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
-  if (!start.from && !start.warnings.empty())
-    throw CheckpointError(
-        fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
-                    folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
-  return start;
-}
-
-namespace {
-
-// Opens what rank 0 writes, and fills in what only it needs.
-void begin_records(Run& run, std::optional<Recorder>& recorder, const RunEvent& event, RunResult& result,
-                   Progress& progress) {
-  const RunStart& start = run.start;
-  const RunFolder& folder = start.folder;
-  if (start.aids.trace) remove_traces(folder);
-  if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
-  if (start.from && set_damaged_metrics_aside(folder))
-    progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
-  run.recorder = &recorder.emplace(run.config, run.plan, folder, progress);
-  for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
-  for (const std::string& warning : run.data.warnings) recorder->warn(warning);
-
-  if (run.config.train.sample_tokens > 0 && !run.config.writes_sample())
-    progress.note("sample       none: no rank holds the whole model; witan generate loads it");
-  RunConfig one = run.config;  // all held-out batches, as one rank would get them
-  one.parallel = {.ranks = 1};
-  const auto held_out = held_out_batches(run.data, one, 0);
-  run.bytes = target_bytes(held_out, *run.data.tokenizer);
-  const double baseline = bigram_bits_per_byte(run.data, held_out);
-  if (start.from)
-    progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
-                              run.config.train.train_iters));
-  recorder->begin(event, baseline, start.step());
-  result.baseline_bits_per_byte = baseline;
-}
-
-void end_records(Recorder& recorder, RunResult& result) {
-  result.bits_per_byte = recorder.bits_per_byte();
-  result.evaluated_at = recorder.evaluated_at();
-  result.best_gflops = recorder.best_gflops();
-  if (const auto resident = read_resident()) result.peak_resident = resident->peak;
-  recorder.memory(result.memory);
-  recorder.end(result.finished, result.peak_resident);
-}
-
 void begin_debugging(const RunStart& start, World& world, int rank) {
   if (std::ranges::find(start.aids.debug_ranks, rank) == start.aids.debug_ranks.end()) return;
   wait_for_debugger(world, rank, start.folder.debug_rank(rank), start.aids.out);
@@ -365,22 +280,22 @@ void begin_debugging(const RunStart& start, World& world, int rank) {
 
 }  // namespace
 
-RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
                 const RunEvent& event, Progress& progress, World* world) {
   std::optional<ThreadWorld> threads;
-  const ThreadWorldOptions options{.deadline_seconds = config.parallel.deadline_seconds(),
+  const ThreadWorldOptions options{.deadline_seconds = config->parallel.deadline_seconds(),
                                    .debug_ranks = start.aids.debug_ranks};
-  if (world == nullptr) world = &threads.emplace(static_cast<int>(config.parallel.ranks), options);
-  Run run{config, plan, data, start, read_file(start.folder.tokenizer()), 0, nullptr};
-  std::optional<Recorder> recorder;
+  if (world == nullptr) world = &threads.emplace(static_cast<int>(config->parallel.ranks), options);
+  Run run{config, plan, data, start, read_file(start.folder.tokenizer()), nullptr};
+  std::optional<RunRecords> records;  // in rank 0's process
   RunResult result;
   result.resumed_from = start.step();
   world->first([&] {
-    begin_records(run, recorder, event, result, progress);
+    run.records = &records.emplace(config, plan, data, start, event, progress);
     return "";
   });
 
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  const Layout layout(config->parallel, static_cast<int>(config->parallel.ranks), config->model.moe.num_experts);
   const StopSignals signals(StopSignals::Answer::stop,
                             world->runs(0) ? StopSignals::Voice::loud : StopSignals::Voice::silent);
   if (start.from) StopSignals::saved();
@@ -388,7 +303,7 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   const auto train_rank = [&](int rank) {
     require_same_settings(*world, rank, settings_of(config));
     begin_debugging(start, *world, rank);
-    if (rank == 0) run.recorder->begins(StepWatch::Doing::set_up, start.step() + 1);
+    if (rank == 0) run.recorder().begins(StepWatch::Doing::set_up, start.step() + 1);
     RankTrainer trainer(run, *world, layout, rank);
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
@@ -402,10 +317,10 @@ RunResult train(const RunConfig& config, const RunPlan& plan, const RunData& dat
   try {
     world->run(train_rank);
   } catch (...) {
-    if (recorder && start.aids.trace) merge_traces(start.folder, world->size());
+    if (records && start.aids.trace) merge_traces(start.folder, world->size());
     throw;
   }
-  if (recorder) end_records(*recorder, result);
+  if (records) records->end(result);
   return result;
 }
 

@@ -26,7 +26,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   static bool requested();
-  // Tells that there is a checkpoint to go on from, for what is said of a second SIGINT. Thread-safe; forgotten by the
+  // Tells that there is a checkpoint to resume from, for what is said of a second SIGINT. Thread-safe; forgotten by the
   // next StopSignals.
   static void saved();
   // interrupted after SIGINT, preempted after the others.

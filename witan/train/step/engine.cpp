@@ -41,37 +41,37 @@ Shape residual_shape(const RunConfig& config, const Batch& batch) {
 
 }  // namespace
 
-Engine::Engine(Stream& stream, const Groups& groups, const RunConfig& config)
+Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config)
     : stream_(stream),
       groups_(groups),
       config_(config),
-      stages_(config.parallel.stage_split(config.model.num_layers)),
-      model_(stream, config.model, static_cast<uint64_t>(config.train.seed), groups.model_axes(config.parallel),
+      stages_(config->parallel.stage_split(config->model.num_layers)),
+      model_(stream, config->model, static_cast<uint64_t>(config->train.seed), groups.model_axes(config->parallel),
              stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
       buffers_(model_.buffers()),
-      param_groups_(config.optimizer),
-      policy_(config.optimizer),
+      param_groups_(config->optimizer),
+      policy_(config->optimizer),
       ownership_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
       gradients_(stream, parameters_, groups,
-                 {.dtype = config.gradient_dtype(),
-                  .summation = config.parallel.sums_in_tree(config.model.moe.num_experts) ? Summation::tree
-                                                                                          : Summation::in_place,
-                  .micro_batches = config.micro_batches() / groups.layout().data_ranks(),
-                  .overlap = config.parallel.overlap_grad_reduce,
+                 {.dtype = config->gradient_dtype(),
+                  .summation = config->parallel.sums_in_tree(config->model.moe.num_experts) ? Summation::tree
+                                                                                            : Summation::in_place,
+                  .micro_batches = config->micro_batches() / groups.layout().data_ranks(),
+                  .overlap = config->parallel.overlap_grad_reduce,
                   .policy = policy_}),
       buffer_sums_(stream, buffers_, groups),
       norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups, policy_)),
       step_state_(stream, param_groups_.size()),
-      optimizer_(make_optimizer(config.optimizer, stream, ownership_.owned(&groups))),
+      optimizer_(make_optimizer(config->optimizer, stream, ownership_.owned(&groups))),
       state_check_(parameters_, groups, buffers_),
       part_observers_(charge_parts(model_, stream)),
-      passes_(stream, config_, groups, model_, gradients_, step_state_) {
-  units_->gather_on(gradients_.side(), config.parallel.overlap_param_gather);
+      passes_(stream, *config_, groups, model_, gradients_, step_state_) {
+  units_->gather_on(gradients_.side(), config->parallel.overlap_param_gather);
   model_.use_units(units_.get());
   const TrailScope trail(stream, Trail::Phase::set_up);
-  if (config_.train.check_states) state_check_.after_init(stream_, units_.get());
+  if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
 // A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
@@ -80,16 +80,16 @@ Engine::~Engine() {
 }
 
 std::unique_ptr<UnitStore> Engine::make_unit_store() {
-  UnitStore::Options options{config_.parallel.reshard_after_forward,
-                             static_cast<uint64_t>(config_.train.seed),
-                             config_.model.init_method == "torch",
+  UnitStore::Options options{config_->parallel.reshard_after_forward,
+                             static_cast<uint64_t>(config_->train.seed),
+                             config_->model.init_method == "torch",
                              {},
                              policy_};
   const auto make = [&] { return std::make_unique<UnitStore>(stream_, model_.units(), ownership_, groups_, options); };
   if (!groups_.layout().divides_values() || !options.torch || stages_.stages() == 1) return make();
   ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  Transformer whole(stream, config_.model, 0, groups_.model_axes(config_.parallel));
+  Transformer whole(stream, config_->model, 0, groups_.model_axes(config_->parallel));
   for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
   return make();
 }
@@ -100,7 +100,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   trail->step = iteration;
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
-  step_state_.set(param_groups_.learning_rates(config_.train.train_iters, iteration), iteration, updates + 1);
+  step_state_.set(param_groups_.learning_rates(config_->train.train_iters, iteration), iteration, updates + 1);
   inputs_->upload(stream_, own);
   times_ = {};
   if (recordable()) {
@@ -134,9 +134,10 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   inputs_ = std::make_unique<StepInputs>(stream_, batches);
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
-                                         ReportSizes(config_.model, stages_, count));
-  channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
-                                               residual_shape(config_, batches.front()), config_.model.compute_dtype());
+                                         ReportSizes(config_->model, stages_, count));
+  channel_ =
+      std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
+                                        residual_shape(config_, batches.front()), config_->model.compute_dtype());
 }
 
 Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const {
@@ -144,9 +145,9 @@ Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const 
 }
 
 std::string Engine::why_eager() const {
-  const auto& moe = config_.model.moe;
-  if (!config_.parallel.cuda_graph) return "cuda_graph = false";
-  if (config_.train.check_states) return "check_states = true looks at replicas in the midst of it";
+  const auto& moe = config_->model.moe;
+  if (!config_->parallel.cuda_graph) return "cuda_graph = false";
+  if (config_->train.check_states) return "check_states = true looks at replicas in the midst of it";
   if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
     return "moe_grouped_gemm = false asks the host how many rows each expert has";
   if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
@@ -163,13 +164,13 @@ void Engine::replay() {
   if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
   if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
   graph_->launch();
-  if (config_.parallel.overlap_param_gather) units_->publish();
+  if (config_->parallel.overlap_param_gather) units_->publish();
 }
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
-  if (mode == Mode::recorded && config_.parallel.overlap_param_gather) units_->publish();
+  if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
   tokens().all_reduce(stream_, inputs_->target_count());
   buffer_sums_.begin_step(stream_);
   const Stopwatch forward_backward;
@@ -193,7 +194,7 @@ void Engine::finish_gradients() {
   const TrailScope trail(stream_, Trail::Phase::gradients);
   stream_.set_part("gradients");
   gradients_.finish_step();
-  if (config_.train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
+  if (config_->train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
 }
 
 // Returns what the gradients come to (GlobalNorm::compute).
@@ -203,15 +204,15 @@ Tensor Engine::update() {
   const Stopwatch optimizer;
   buffer_sums_.finish_step(stream_);
   const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
-  clip(stream_, step_state_, total, config_.optimizer.clip_grad);
+  clip(stream_, step_state_, total, config_->optimizer.clip_grad);
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
   model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
   units_->publish();
-  if (!config_.parallel.overlap_param_gather) units_->gather();
+  if (!config_->parallel.overlap_param_gather) units_->gather();
   times_.optimizer = optimizer.seconds();
-  if (config_.train.check_states) {
+  if (config_->train.check_states) {
     units_->gather();
     state_check_.after_update(stream_, *optimizer_);
   }
@@ -223,7 +224,7 @@ Tensor Engine::update() {
 StepResult Engine::result_of(const StepReport::Result& report, const Batch& shape) const {
   StepResult result;
   const ReportSizes& sizes = report_->sizes();
-  const int64_t capacity = config_.model.moe.expert_capacity(shape.sequences * shape.sequence_length);
+  const int64_t capacity = config_->model.moe.expert_capacity(shape.sequences * shape.sequence_length);
   result.expert_counts.resize(static_cast<size_t>(sizes.blocks()),
                               std::vector<int64_t>(static_cast<size_t>(sizes.experts())));
   double dropped = 0, routed = 0;
@@ -244,7 +245,7 @@ StepResult Engine::result_of(const StepReport::Result& report, const Batch& shap
     result.z_loss += z;
   }
   const double terms =
-      static_cast<double>(config_.micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks()), 1);
+      static_cast<double>(config_->micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks()), 1);
   result.balance_loss /= terms;
   result.z_loss /= terms;
   if (routed > 0) result.dropped_share = dropped / routed;
@@ -272,7 +273,7 @@ std::vector<double> Engine::gather(const std::vector<double>& values) {
 }
 
 int64_t Engine::evaluated_together() const {
-  return stages_.stages() == 1 ? 1 : config_.micro_batches() / groups_.layout().data_ranks();
+  return stages_.stages() == 1 ? 1 : config_->micro_batches() / groups_.layout().data_ranks();
 }
 
 // Runs of evaluated_together() micro-batches, each of which begins with the memory that the one before it began with:
@@ -295,7 +296,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
       run = filled;
     }
     PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
-                            residual_shape(config_, run.front()), config_.model.compute_dtype());
+                            residual_shape(config_, run.front()), config_->model.compute_dtype());
     const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
     for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
     units_->end_pass();

@@ -23,7 +23,7 @@
 #include "witan/parallel/stages.h"
 #include "witan/parallel/state_check.h"
 #include "witan/train/record/times.h"
-#include "witan/train/run/config.h"
+#include "witan/train/run/resolve.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
@@ -48,8 +48,8 @@ struct StepResult {
 
 class Engine {
  public:
-  // The config must be valid. Stream and groups must outlive the engine.
-  Engine(Stream& stream, const Groups& groups, const RunConfig& config);
+  // Stream and groups must outlive the engine.
+  Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config);
   ~Engine();
 
   // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
@@ -114,7 +114,7 @@ class Engine {
 
   Stream& stream_;
   const Groups& groups_;
-  RunConfig config_;
+  const ResolvedConfig config_;
   Stages stages_;
   Transformer model_;
   std::vector<Parameter*> parameters_;

@@ -10,14 +10,9 @@
 #include "witan/train/run/everyone.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/trace/rank_trace.h"
+#include "witan/train/trace/step_range.h"
 
 namespace witan {
-
-struct StepRange {
-  int64_t first = 1, last = 1;
-};
-// "3:5", both included, or "3". Throws ConfigError.
-StepRange parse_step_range(const std::string& text);
 
 class StepTracer {
  public:

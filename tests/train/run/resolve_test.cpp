@@ -1,0 +1,194 @@
+// From what was given to the configuration of a run: what is filled in, why, and that nothing is filled in twice.
+#include "witan/train/run/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "support/message_of.h"
+#include "train/run/run_support.h"
+#include "witan/base/fields.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using testing::small_config;
+
+std::string text_of(RunConfig config) {
+  return write_toml(config.fields());
+}
+
+std::string reason_of(const ResolvedConfig& config, const std::string& key) {
+  for (const Decision& one : config.decisions())
+    if (one.key == key) return cat(one.value, ": ", one.reason);
+  return "";
+}
+
+RunConfig learned_positions() {
+  RunConfig config;
+  config.model.attention.position_embedding_type = "learned_absolute";
+  return config;
+}
+
+RunConfig pipeline_of_experts() {
+  RunConfig config;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.train.global_batch_size = 16;
+  config.optimizer.lr_warmup_iters = 50;
+  return config;
+}
+
+// Nobody makes a resolved configuration but resolve(), and nobody can write to one.
+static_assert(!std::is_default_constructible_v<ResolvedConfig>);
+static_assert(!std::is_constructible_v<ResolvedConfig, RunConfig>);
+static_assert(!std::is_convertible_v<ResolvedConfig&, RunConfig&>);
+static_assert(std::is_same_v<decltype(*std::declval<ResolvedConfig&>()), const RunConfig&>);
+static_assert(std::is_same_v<decltype(std::declval<ResolvedConfig&>().operator->()), const RunConfig*>);
+static_assert(std::is_same_v<decltype(std::declval<ResolvedConfig&>().given()), const RunConfig&>);
+
+TEST(Resolve, FillsInWhatIsAutomatic) {
+  const ResolvedConfig config = resolve(RunConfig(), {.cores = 2, .vocabulary = 4096});
+  EXPECT_EQ(config->parallel.ranks, 2);
+  EXPECT_EQ(config->parallel.threads, 1);
+  EXPECT_EQ(config->parallel.expert_model_parallel_size, 2);
+  EXPECT_EQ(config->model.vocab_size, 4096);
+  RunConfig wide;
+  wide.train.global_batch_size = 24;
+  const ResolvedConfig of_many_cores = resolve(wide, {.cores = 64, .vocabulary = 100});
+  EXPECT_EQ(of_many_cores->parallel.ranks, 6);
+  EXPECT_EQ(of_many_cores->parallel.threads, 10);
+  RunConfig small;
+  small.model.vocab_size = 50;
+  EXPECT_NE(
+      message_of<ConfigError>([&] { resolve(small, {.cores = 2, .vocabulary = 100}); }).find("the tokenizer has 100"),
+      std::string::npos);
+}
+
+TEST(Resolve, RanksFormWholePipelines) {
+  RunConfig config;
+  config.parallel.pipeline_model_parallel_size = 2;
+  // Two micro-batches, shared by two pipelines.
+  const ResolvedConfig two = resolve(config, {.cores = 7, .vocabulary = 4096});
+  EXPECT_EQ(two->parallel.ranks, 4);
+  EXPECT_EQ(two->parallel.expert_model_parallel_size, 2);
+  RunConfig narrow;
+  narrow.parallel.pipeline_model_parallel_size = 4;
+  EXPECT_EQ(resolve(narrow, {.cores = 1, .vocabulary = 4096})->parallel.ranks, 4);
+}
+
+// What rows a table has beside those of words is the model's business, and no layout's.
+TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
+  for (const int64_t tensor : {1, 2, 4}) {
+    RunConfig config;
+    config.parallel.tensor_model_parallel_size = tensor;
+    config.parallel.sequence_parallel = tensor > 1;
+    config.model.make_vocab_size_divisible_by = 128;
+    const ResolvedConfig of_tokenizer = resolve(config, {.cores = 4, .vocabulary = 50257});
+    EXPECT_EQ(of_tokenizer->model.vocab_size, 50257);
+    EXPECT_EQ(of_tokenizer->model.padded_vocab_size(), 50304);
+    config.model.vocab_size = 50305;
+    const ResolvedConfig of_its_own = resolve(config, {.cores = 4, .vocabulary = 50257});
+    EXPECT_EQ(of_its_own->model.vocab_size, 50305);
+    EXPECT_EQ(of_its_own->model.padded_vocab_size(), 50432);
+  }
+}
+
+TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {
+  EXPECT_EQ(resolve(RunConfig(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings, 0)
+      << "rotated positions are not counted";
+  EXPECT_EQ(resolve(learned_positions(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings,
+            256);
+}
+
+TEST(Resolve, TheDeviceIsAGpuWhereThereIsOne) {
+  EXPECT_EQ(resolve(RunConfig(), {.cores = 8})->parallel.device, "cpu");
+  const ResolvedConfig on_gpus = resolve(RunConfig(), {.cores = 8, .gpus = 1});
+  EXPECT_EQ(on_gpus->parallel.device, "cuda");
+  EXPECT_EQ(on_gpus->parallel.ranks, 1) << "a GPU for each";
+  RunConfig on_cpu;
+  on_cpu.parallel.device = "cpu";
+  EXPECT_EQ(resolve(on_cpu, {.cores = 8, .gpus = 1})->parallel.device, "cpu");
+}
+
+// A launcher has started its processes, whatever the configuration says of ranks; threads that are given stay.
+TEST(Resolve, ALauncherBeatsWhatIsGiven) {
+  Facts facts{.cores = 8};
+  facts.launched = {.ranks = 2, .ranks_per_process = 1, .local_ranks = 1};
+  RunConfig given;
+  given.parallel.ranks = 1;
+  const ResolvedConfig config = resolve(given, facts);
+  EXPECT_EQ(config->parallel.ranks, 2);
+  EXPECT_EQ(config->parallel.ranks_per_process, 1);
+  EXPECT_EQ(config->parallel.threads, 8) << "the host's cores, for its only rank";
+  EXPECT_EQ(config.given().parallel.ranks, 1) << "which a run remembers";
+  given.parallel.threads = 3;
+  EXPECT_EQ(resolve(given, facts)->parallel.threads, 3);
+}
+
+// A schedule that is as long as its run keeps the length of the run that it was made for; one that is given stays.
+TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
+  RunConfig config;
+  config.optimizer.lr_warmup_iters = 10;
+  EXPECT_EQ(resolve(config, {})->optimizer.lr_decay_iters, 0);
+  EXPECT_EQ(resolve(config, {.schedule_steps = 200})->optimizer.lr_decay_iters, 200);
+  EXPECT_EQ(resolve(config, {.schedule_steps = 5})->optimizer.lr_decay_iters, 11) << "after the warm-up";
+  config.optimizer.lr_decay_iters = 300;
+  EXPECT_EQ(resolve(config, {.schedule_steps = 200})->optimizer.lr_decay_iters, 300);
+}
+
+// There is one resolution: what it comes to holds for all that follows, and by other facts too.
+TEST(Resolve, ResolvingWhatIsResolvedChangesNothing) {
+  Facts launched{.cores = 4, .vocabulary = 300, .schedule_steps = 70};
+  launched.launched = {.ranks = 4, .ranks_per_process = 2, .local_ranks = 4};
+  const std::vector<Facts> all = {{}, {.cores = 7, .vocabulary = 4096}, {.cores = 64, .gpus = 8}, launched};
+  for (const RunConfig& given : {RunConfig(), small_config(), learned_positions(), pipeline_of_experts()})
+    for (const Facts& facts : all) {
+      RunConfig asked = given;
+      asked.train.global_batch_size = 32;  // which four ranks can share
+      if (facts.vocabulary && asked.model.vocab_size > 0) asked.model.vocab_size = 5000;
+      const ResolvedConfig once = resolve(asked, facts);
+      const ResolvedConfig again = resolve(*once, facts);
+      EXPECT_EQ(text_of(again), text_of(once));
+      EXPECT_TRUE(again.decisions().empty()) << again.decisions().front().key;
+      Facts others{.cores = 3, .gpus = 2, .schedule_steps = {}};
+      EXPECT_EQ(text_of(resolve(*once, others)), text_of(once)) << "no fact is left to decide";
+      EXPECT_EQ(text_of(once.given()), text_of(asked));
+    }
+}
+
+TEST(Resolve, EveryDecisionHasItsReason) {
+  const ResolvedConfig config = resolve(learned_positions(), {.cores = 4, .vocabulary = 300});
+  EXPECT_EQ(reason_of(config, "vocab_size"), "300: the tokenizer's");
+  EXPECT_EQ(reason_of(config, "max_position_embeddings"), "256: seq_length");
+  EXPECT_EQ(reason_of(config, "device"), "cpu: no usable GPU");
+  EXPECT_EQ(reason_of(config, "ranks"),
+            "2: the most that share global_batch_size / micro_batch_size = 2 evenly, with 4 cores");
+  EXPECT_EQ(reason_of(config, "threads"), "2: 4 cores for 2 ranks");
+  EXPECT_EQ(reason_of(config, "expert_model_parallel_size"), "2: the largest that divides the ranks and the 8 experts");
+  EXPECT_EQ(reason_of(config, "seq_length"), "") << "which was not left to Witan";
+}
+
+// What is filled in goes together, or nothing is.
+TEST(Resolve, RefusesWhatIsNotValid) {
+  RunConfig config = small_config();
+  config.train.global_batch_size = 7;
+  EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("does not divide"), std::string::npos);
+}
+
+TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
+  const ResolvedConfig config = resolve(small_config(), {});
+  const std::string before = text_of(config);
+  const ResolvedConfig other = config.with([](RunConfig& values) {
+    values.parallel = {};
+    values.parallel.ranks = 2;
+  });
+  EXPECT_EQ(other->parallel.ranks, 2);
+  EXPECT_EQ(other->parallel.threads, 1) << "nothing is automatic in it";
+  EXPECT_EQ(text_of(config), before);
+  EXPECT_THROW(config.with([](RunConfig& values) { values.parallel.ranks = 3; }), ConfigError);
+}
+
+}  // namespace
+}  // namespace witan

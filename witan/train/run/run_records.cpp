@@ -1,0 +1,58 @@
+#include "witan/train/run/run_records.h"
+
+#include <fmt/format.h>
+
+#include "witan/base/error.h"
+#include "witan/base/resident.h"
+#include "witan/train/trace/step_tracer.h"
+
+namespace witan {
+namespace {
+
+// Figures are no reason to lose a run.
+bool set_damaged_metrics_aside(const RunFolder& folder) {
+  if (!fs::exists(folder.metrics())) return false;
+  try {
+    read_metrics(folder.metrics());
+    return false;
+  } catch (const CorruptionError&) {
+    fs::rename(folder.metrics(), folder.metrics().string() + ".damaged");
+    return true;
+  }
+}
+
+}  // namespace
+
+RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+                       const RunEvent& event, Progress& progress) {
+  const RunFolder& folder = start.folder;
+  if (start.aids.trace) remove_traces(folder);
+  if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  if (start.from && set_damaged_metrics_aside(folder))
+    progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
+  recorder_.emplace(config, plan, folder, progress);
+  for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
+  for (const std::string& warning : data.warnings) recorder_->warn(warning);
+
+  if (config->train.sample_tokens > 0 && !config->writes_sample())
+    progress.note("sample       none: no rank holds the whole model; witan generate loads it");
+  const auto held_out = held_out_batches(data, evaluation_samples(data, config->train), config->train.micro_batch_size);
+  evaluated_bytes_ = target_bytes(held_out, *data.tokenizer);
+  baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);
+  if (start.from)
+    progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
+                              config->train.train_iters));
+  recorder_->begin(event, baseline_bits_per_byte_, start.step());
+}
+
+void RunRecords::end(RunResult& result) {
+  result.baseline_bits_per_byte = baseline_bits_per_byte_;
+  result.bits_per_byte = recorder_->bits_per_byte();
+  result.evaluated_at = recorder_->evaluated_at();
+  result.best_gflops = recorder_->best_gflops();
+  if (const auto resident = read_resident()) result.peak_resident = resident->peak;
+  recorder_->memory(result.memory);
+  recorder_->end(result.finished, result.peak_resident);
+}
+
+}  // namespace witan

@@ -1,0 +1,34 @@
+// What the process of rank 0 writes of a run, from before its first step to after its last.
+#pragma once
+
+#include <optional>
+
+#include "witan/report/events.h"
+#include "witan/report/progress.h"
+#include "witan/train/record/recorder.h"
+#include "witan/train/run/run_data.h"
+#include "witan/train/run/run_start.h"
+#include "witan/train/run/trainer.h"
+
+namespace witan {
+
+class RunRecords {
+ public:
+  // Opens the files, those of a resumed run as they were at its checkpoint, and says what the run begins with. Measures
+  // the bigram baseline, which evaluations are compared with.
+  RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
+             const RunEvent& event, Progress& progress);
+
+  Recorder& recorder() { return *recorder_; }
+  double evaluated_bytes() const { return evaluated_bytes_; }  // of text that the targets of an evaluation stand for
+
+  // Closes the files with result.memory and result.finished, and completes the result by what was recorded.
+  void end(RunResult& result);
+
+ private:
+  std::optional<Recorder> recorder_;
+  double evaluated_bytes_ = 0;
+  double baseline_bits_per_byte_ = 0;
+};
+
+}  // namespace witan

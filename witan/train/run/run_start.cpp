@@ -1,0 +1,20 @@
+#include "witan/train/run/run_start.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "witan/base/error.h"
+
+namespace witan {
+
+RunStart find_start(const RunFolder& folder) {
+  RunStart start{folder, {}, {}, {}};
+  start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
+  if (!start.from && !start.warnings.empty())
+    throw CheckpointError(
+        fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
+                    folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
+  return start;
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// Where a call of a run begins: its folder, the checkpoint in it that it resumes from, and what it is watched with.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/checkpoint/store.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/trace/step_range.h"
+
+namespace witan {
+
+// What a person debugs or traces this call with.
+struct RunAids {
+  std::vector<int> debug_ranks = {};  // each waits for a debugger before it begins
+  std::FILE* out = stderr;            // where they say so
+  std::optional<StepRange> trace = {};
+};
+
+// A run's folder, and the checkpoint in it that the run resumes from.
+struct RunStart {
+  const RunFolder& folder;
+  std::optional<Checkpoint> from;     // verified; nothing: a new run
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  std::string config = {};            // written to config.toml once every rank is ready to train; empty: nothing is
+  RunAids aids = {};
+  int64_t step() const { return from ? from->step : 0; }
+};
+// Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
+RunStart find_start(const RunFolder& folder);
+
+}  // namespace witan
