@@ -82,6 +82,21 @@ TEST(AdamW, TheFirstStepIsTheLearningRate) {
   EXPECT_TRUE(close(values(p), {0.75, 2.25, 2.75}, 1e-8, 0));
 }
 
+// Of parameter group 2; what stands in the common place is another group's.
+TEST(Updates, ReadTheLearningRateOfTheirGroup) {
+  Rank rank;
+  std::vector<double> state = {0.5, 1, 1, 0, 3, 0.125, 0.25};
+  const Tensor now = rank.tensor<double>({kernels::kStepValues + 2}, state);
+  const int64_t rate = kernels::step_value::learning_rate_of(2);
+  const Tensor adam = rank.tensor<double>({1}, {1}), sgd = rank.tensor<double>({1}, {1}),
+               gradient = rank.tensor<double>({1}, {3});
+  kernels::adamw(rank.stream, {adam, {}, zeros(rank, 1, DType::f64), zeros(rank, 1, DType::f64), gradient}, now,
+                 {0.9, 0.999, 1e-12, 0, rate});
+  kernels::sgd(rank.stream, {sgd, {}, {}, gradient}, now, {0, 0, rate});
+  EXPECT_TRUE(close(values(adam), {0.75}, 1e-8, 0));
+  EXPECT_TRUE(close(values(sgd), {0.25}, 1e-12, 0));
+}
+
 TEST(AdamW, SmallChangesOfABf16ValueAddUpInItsMaster) {
   Rank rank;
   const kernels::AdamWTensors t{rank.tensor<bf16>({1}, {bf16(1.0f)}), zeros(rank, 1, kRemainder),

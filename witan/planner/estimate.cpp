@@ -106,7 +106,8 @@ class Estimator {
   // master. Of parameter groups those of the lightest: no rank needs less.
   double optimizer_bytes() const {
     size_t tensors = SIZE_MAX;
-    for (const ParamGroup& group : ParamGroups(config_.optimizer).all())
+    const ParamGroups groups(config_.optimizer);
+    for (const ParamGroup& group : groups.all())
       tensors = std::min(tensors, optimizer_traits(group.settings.optimizer).state(group.settings).size());
     const DType dtype = config_.model.compute_dtype();
     return static_cast<double>(tensors * static_cast<size_t>(size_of(accumulator(dtype)))) + (value_ == 2 ? 2 : 0);

@@ -89,6 +89,23 @@ TEST_F(OptimizerOnGpu, AdamWOfManyTensorsIsThatOfEach) {
   }
 }
 
+TEST_F(OptimizerOnGpu, UpdatesReadTheLearningRateOfTheirGroup) {
+  const Tensor now = host.tensor<double>({kernels::kStepValues + 2}, {0.5, 0.5, 1, 0, 3, 0.125, 0.02});
+  const int64_t rate = kernels::step_value::learning_rate_of(2);
+  kernels::AdamWArgs adam = kAdam;
+  adam.rate = rate;
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
+    const auto cpu = make(40000, dtype, accumulator(dtype), "p"), gpu_side = on_gpu(cpu);
+    kernels::adamw(host.stream, cpu, now, adam);
+    kernels::adamw(gpu(), gpu_side, to_gpu(now), adam);
+    expect_same(gpu_side, cpu);
+    kernels::sgd(host.stream, {cpu.value, cpu.remainder, cpu.m, cpu.gradient}, now, {0.9, 0.1, rate});
+    kernels::sgd(gpu(), {gpu_side.value, gpu_side.remainder, gpu_side.m, gpu_side.gradient}, to_gpu(now),
+                 {0.9, 0.1, rate});
+    expect_same(gpu_side, cpu);
+  }
+}
+
 TEST_F(OptimizerOnGpu, ASkippedStepChangesNothing) {
   auto t = on_gpu(make(1000, DType::bf16, DType::bf16, "p"));
   t.gradient = poisoned({1000}, DType::bf16);

@@ -19,6 +19,15 @@ TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
   }
 }
 
+// AdamW and SGD, each group with a rate of its own, which a recorded step reads on the device.
+RunConfig with_param_groups(RunConfig config) {
+  set_field(config.fields(), "optimizer_groups",
+            R"([{kind = "experts", optimizer = "sgd", lr = 0.05, shard_by = "matrices"},
+                {kind = "norms,routers", lr_mult = 0.25}, {kind = "embeddings", optimizer = "sgd", sgd_momentum = 0}])",
+            "test");
+  return config;
+}
+
 TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   const auto check = [](const char* what, const auto& change) {
     SCOPED_TRACE(what);
@@ -53,12 +62,20 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
   check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });
   check("SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; });
+  check("parameter groups", [](RunConfig& c) { c = with_param_groups(c); });
   check("documents", [](RunConfig& c) { c.data.reset_attention_mask = true; });
   check("rotary positions of neighbours, untied", [](RunConfig& c) {
     c.model.attention.rotary_interleaved = true;
     c.model.attention.rotary_percent = 0.5;
     c.model.untie_embeddings_and_output_weights = true;
   });
+}
+
+TEST_F(EngineOnGpus, ARecordedStepReadsTheRatesOfParameterGroups) {
+  RunConfig recorded = with_param_groups(gpu_config("bfloat16")), eager = recorded;
+  eager.parallel.cuda_graph = false;
+  for (RunConfig* config : {&recorded, &eager}) config->parallel.deterministic = true;
+  expect_same_bits(run_engine(recorded, 6), run_engine(eager, 6));
 }
 
 // What a recorded step does is what it did when it was recorded, on other tokens.
