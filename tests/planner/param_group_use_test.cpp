@@ -40,10 +40,12 @@ TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
   EXPECT_EQ(parameters, count_parameters(config.model).exact);
   EXPECT_EQ(uses[0].tensors, 2);
   EXPECT_EQ(uses[0].parameters, 2 * config.model.moe.num_experts * 32);
+  EXPECT_EQ(uses[0].weight_decay, config.optimizer.weight_decay);
+  EXPECT_EQ(uses[2].weight_decay, 0) << "norms do not decay";
   EXPECT_EQ(uses[2].tensors, 3) << "two of layer 0 and the last; layer 1's are taken";
   EXPECT_THAT(
       format_plan(make_plan(config), 0, std::nullopt),
-      HasSubstr("Parameter groups of the optimizer\n  kind = routers          512 in 2 tensors: sgd, learning rate "
+      HasSubstr("Parameter groups of the optimizer\n  kind = routers           512 in 2 tensors: sgd, learning rate "
                 "0.5 to 0.0001, weight decay 0.1\n  match = layers.1.*"));
 }
 

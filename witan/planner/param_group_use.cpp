@@ -78,9 +78,10 @@ std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
   std::vector<ParamGroupUse> uses;
   for (const ParamGroup& group : groups.all())
     uses.push_back({group.label, group.settings.optimizer, std::string(name_of(group.shard_by)), group.settings.lr,
-                    group.settings.min_lr, group.settings.weight_decay});
+                    group.settings.min_lr});
   for (const ParameterSpec& spec : specs) {
     ParamGroupUse& use = uses[groups.index_of(spec)];
+    use.weight_decay = std::max(use.weight_decay, groups.of(spec).weight_decay(spec));
     ++use.tensors;
     use.parameters += spec.shape.elements();
   }

@@ -14,7 +14,7 @@ struct ParamGroupUse {
   std::string optimizer;  // "adam"
   std::string shard_by;   // "elements" or "matrices"
   double lr = 0, min_lr = 0;
-  double weight_decay = 0;  // of parameters that decay at all
+  double weight_decay = 0;  // of those of its parameters that decay
   int64_t tensors = 0;      // of the whole model, however ranks hold them; a stack of experts is one
   int64_t parameters = 0;   // elements
 };
