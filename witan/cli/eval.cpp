@@ -1,7 +1,6 @@
 // witan eval: how well a trained model predicts held-out or given text.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -10,6 +9,7 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/options.h"
 #include "witan/cli/run_args.h"
 #include "witan/cli/text_args.h"
 #include "witan/cli/text_batches.h"
@@ -118,14 +118,13 @@ void add_eval(CLI::App& app, Context& context) {
                    "witan eval --data other.txt --json"},
                   [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
-  CLI::Option* data =
-      command
-          ->add_option("--data", args->data,
-                       "Evaluate these files and folders of text or JSON Lines instead of the validation split")
-          ->type_name("FILE");
+  const Option data =
+      add_option(*command, "--data", args->data,
+                 "Evaluate these files and folders of text or JSON Lines instead of the validation split")
+          .type_name("FILE");
   add_text_args(*command, args->corpus);
-  command->add_flag("--all", args->all, "Evaluate on the whole validation split")->excludes(data);
-  command->add_flag("--json", args->json, "Print JSON");
+  add_flag(*command, "--all", args->all, "Evaluate on the whole validation split").excludes(data);
+  add_flag(*command, "--json", args->json, "Print JSON");
   add_threads(*command, args->run);
 }
 

@@ -2,12 +2,12 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/input.h"
+#include "witan/cli/options.h"
 #include "witan/cli/run_args.h"
 #include "witan/generate/generator.h"
 #include "witan/tokenizer/streaming_decoder.h"
@@ -99,31 +99,29 @@ void add_generate(CLI::App& app, Context& context) {
                    "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
                    "witan generate - --greedy < prompt.txt > continued.txt"},
                   [&context, args] { return generate_text(context, *args); });
-  command->add_option("prompt", args->prompt,
-                      "Text to continue; `-` reads it from standard input; empty: start a new text");
+  add_option(*command, "prompt", args->prompt,
+             "Text to continue; `-` reads it from standard input; empty: start a new text");
   add_run_args(*command, args->run);
-  command
-      ->add_option("--max-tokens", args->options.max_tokens,
-                   "Generate at most N tokens; an end-of-text token ends the text earlier")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24).description(""))
-      ->capture_default_str();
+  add_option(*command, "--max-tokens", args->options.max_tokens,
+             "Generate at most N tokens; an end-of-text token ends the text earlier")
+      .type_name("N")
+      .range(int64_t{0}, int64_t{1} << 24)
+      .show_default();
   SamplerOptions& sampler = args->options.sampler;
-  CLI::Option* temperature =
-      command->add_option("--temperature", sampler.temperature, "Sampling temperature (0: greedy decoding)")
-          ->type_name("T")
-          ->capture_default_str();
-  command->add_option("--top-k", sampler.top_k, "Sample from the K most likely tokens (0: all)")
-      ->type_name("K")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", sampler.top_p,
-                   "Sample from the smallest set of tokens with total probability P (nucleus sampling)")
-      ->type_name("P")
-      ->capture_default_str();
-  command->add_option("--seed", sampler.seed, "Random seed of sampling")->type_name("N")->capture_default_str();
-  command->add_flag("--greedy", args->greedy, "Always take the most likely token")->excludes(temperature);
-  command->add_flag("--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
+  const Option temperature =
+      add_option(*command, "--temperature", sampler.temperature, "Sampling temperature (0: greedy decoding)")
+          .type_name("T")
+          .show_default();
+  add_option(*command, "--top-k", sampler.top_k, "Sample from the K most likely tokens (0: all)")
+      .type_name("K")
+      .show_default();
+  add_option(*command, "--top-p", sampler.top_p,
+             "Sample from the smallest set of tokens with total probability P (nucleus sampling)")
+      .type_name("P")
+      .show_default();
+  add_option(*command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
+  add_flag(*command, "--greedy", args->greedy, "Always take the most likely token").excludes(temperature);
+  add_flag(*command, "--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
   add_threads(*command, args->run);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 #include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"
 

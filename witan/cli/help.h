@@ -1,12 +1,16 @@
 // How Witan's help looks, and `witan help`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "witan/cli/command.h"
+
+namespace CLI {
+class App;
+class FormatterBase;
+}  // namespace CLI
 
 namespace witan::cli {
 

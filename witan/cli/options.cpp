@@ -98,4 +98,8 @@ Option add_flag(CLI::App& command, const std::string& name, bool& value, const s
   return Option(command.add_flag(name, value, help));
 }
 
+Option add_flag(CLI::App& command, const std::string& name, const std::string& help) {
+  return Option(command.add_flag(name)->description(help));
+}
+
 }  // namespace witan::cli

@@ -44,8 +44,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// `name`: "--steps", "--text,--data", or "files" for arguments without a name. What is parsed goes to `value`, which must
-// outlive the command.
+// `name`: "--steps", "--text,--data", or "files" for arguments without a name. What is parsed goes to `value`, which
+// must outlive the command.
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& help);
 Option add_option(CLI::App& command, const std::string& name, int& value, const std::string& help);
 Option add_option(CLI::App& command, const std::string& name, int64_t& value, const std::string& help);
@@ -54,5 +54,7 @@ Option add_option(CLI::App& command, const std::string& name, double& value, con
 Option add_option(CLI::App& command, const std::string& name, std::vector<int>& value, const std::string& help);
 Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& value, const std::string& help);
 Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
+// One that is looked for before the line is parsed, and is here so that the parser and the help know it.
+Option add_flag(CLI::App& command, const std::string& name, const std::string& help);
 
 }  // namespace witan::cli

@@ -1,7 +1,6 @@
 // witan plan: what a run would need, before it runs.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -9,6 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/options.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/planner/changes.h"
@@ -209,55 +209,50 @@ void add_plan(CLI::App& app, Context& context) {
         const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
         return telling_sources(given, [&] { return plan(context, *state, given); });
       });
-  command->add_option("--memory", state->memory, "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
-      ->type_name("SIZE");
-  command->add_flag("--processes", state->processes,
-                    "Plan each rank as a process of its own, as started by a launcher, not as a thread");
+  add_option(*command, "--memory", state->memory,
+             "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
+      .type_name("SIZE");
+  add_flag(*command, "--processes", state->processes,
+           "Plan each rank as a process of its own, as started by a launcher, not as a thread");
   Elsewhere& elsewhere = state->elsewhere;
-  CLI::Option* world =
-      command
-          ->add_option("--world-size", elsewhere.ranks,
-                       "Plan for N ranks, each a process, on other hosts; --memory is then the memory of one rank")
-          ->type_name("N")
-          ->check(CLI::Range(1, 1 << 16).description(""));
-  CLI::Option* gpus =
-      command
-          ->add_option("--gpus", elsewhere.gpus,
-                       "Plan for N GPUs on other hosts, one rank per GPU; ranks of one host are threads of one process")
-          ->type_name("N")
-          ->check(CLI::Range(1, 1 << 16).description(""))
-          ->excludes(world);
-  command
-      ->add_option("--gpu", elsewhere.gpu, "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
-      ->type_name("NAME")
-      ->needs(gpus);
-  command->add_option("--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 16).description(""))
-      ->needs(gpus);
-  command
-      ->add_option("--link-bandwidth", elsewhere.link,
-                   "GB/s from a GPU to the others of its host [from the data sheet]")
-      ->type_name("GB/S")
-      ->check(CLI::Range(0.01, 1e5).description(""))
-      ->needs(gpus);
-  command->add_option("--network-bandwidth", elsewhere.network, "GB/s from a GPU to other hosts [50]")
-      ->type_name("GB/S")
-      ->check(CLI::Range(0.01, 1e5).description(""))
-      ->needs(gpus);
-  command->add_flag("--json", state->json, "Print JSON");
-  CLI::Option* layout =
-      command->add_flag("--print-layout", state->layout,
-                        "Print only the layout: mesh, groups, sharding and the placement of each parameter");
-  CLI::Option* search = command
-                            ->add_flag("--search", state->search,
-                                       "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]")
-                            ->needs(gpus)
-                            ->excludes(layout);
-  command
-      ->add_flag("--keep-micro-batch-size", state->keep_micro_batch_size,
-                 "Search only with the given micro-batch size, not with smaller ones")
-      ->needs(search);
+  const Option world =
+      add_option(*command, "--world-size", elsewhere.ranks,
+                 "Plan for N ranks, each a process, on other hosts; --memory is then the memory of one rank")
+          .type_name("N")
+          .range(1, 1 << 16);
+  const Option gpus =
+      add_option(*command, "--gpus", elsewhere.gpus,
+                 "Plan for N GPUs on other hosts, one rank per GPU; ranks of one host are threads of one process")
+          .type_name("N")
+          .range(1, 1 << 16)
+          .excludes(world);
+  add_option(*command, "--gpu", elsewhere.gpu,
+             "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
+      .type_name("NAME")
+      .needs(gpus);
+  add_option(*command, "--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")
+      .type_name("N")
+      .range(1, 1 << 16)
+      .needs(gpus);
+  add_option(*command, "--link-bandwidth", elsewhere.link,
+             "GB/s from a GPU to the others of its host [from the data sheet]")
+      .type_name("GB/S")
+      .range(0.01, 1e5)
+      .needs(gpus);
+  add_option(*command, "--network-bandwidth", elsewhere.network, "GB/s from a GPU to other hosts [50]")
+      .type_name("GB/S")
+      .range(0.01, 1e5)
+      .needs(gpus);
+  add_flag(*command, "--json", state->json, "Print JSON");
+  const Option layout = add_flag(*command, "--print-layout", state->layout,
+                                 "Print only the layout: mesh, groups, sharding and the placement of each parameter");
+  const Option search = add_flag(*command, "--search", state->search,
+                                 "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]")
+                            .needs(gpus)
+                            .excludes(layout);
+  add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,
+           "Search only with the given micro-batch size, not with smaller ones")
+      .needs(search);
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());
 }

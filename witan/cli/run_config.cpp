@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/cli/compat/megatron.h"
+#include "witan/cli/options.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/train/run/identity.h"
 #include "witan/train/run/saved_config.h"
@@ -129,9 +129,8 @@ std::string values_of_run(const GivenConfig& given, const std::string& message) 
 }  // namespace
 
 void add_megatron_flag(CLI::App& command) {
-  command.add_flag("--megatron,--no-megatron")
-      ->description("Megatron-LM's defaults [where its flags or an @FILE are given]")
-      ->group("configuration");
+  add_flag(command, "--megatron,--no-megatron", "Megatron-LM's defaults [where its flags or an @FILE are given]")
+      .group("configuration");
 }
 
 Source GivenConfig::source(const std::string& key) const {

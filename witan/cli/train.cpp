@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
 #include "witan/base/error.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/job.h"
+#include "witan/cli/options.h"
 #include "witan/cli/train_call.h"
 #include "witan/train/signals/signals.h"
 
@@ -63,17 +63,15 @@ void add_train(CLI::App& app, Context& context) {
        "witan train --fresh",
        Processes::together},
       [state, &context] { return train_command(context, *state); });
-  command->add_flag("--fresh", state->options.fresh, "archive the run and start anew");
-  command
-      ->add_option("--debug-rank", state->options.debug_ranks,
-                   "this rank (or several: 1,2) says how to attach gdb, and waits for it before it begins")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("RANK");
-  command
-      ->add_option("--trace-steps", state->options.trace_steps,
-                   "trace these steps, as 3:5, into trace.json of the run's folder, for ui.perfetto.dev")
-      ->type_name("FIRST:LAST");
+  add_flag(*command, "--fresh", state->options.fresh, "archive the run and start anew");
+  add_option(*command, "--debug-rank", state->options.debug_ranks,
+             "this rank (or several: 1,2) says how to attach gdb, and waits for it before it begins")
+      .delimiter(',')
+      .one_argument()
+      .type_name("RANK");
+  add_option(*command, "--trace-steps", state->options.trace_steps,
+             "trace these steps, as 3:5, into trace.json of the run's folder, for ui.perfetto.dev")
+      .type_name("FIRST:LAST");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());
 }

@@ -1,7 +1,6 @@
 // witan bench step: whole training steps of a configuration, on random tokens.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "witan/cli/bench/bench.h"
 #include "witan/cli/job.h"
 #include "witan/cli/job_ceilings.h"
+#include "witan/cli/options.h"
 #include "witan/cli/planning.h"
 #include "witan/cli/run_config.h"
 #include "witan/comm/threads/threads.h"
@@ -212,14 +212,14 @@ void add_bench_step(CLI::App& bench, Context& context) {
               given, [&] { return bench_step(own, without_text(given.config, state->steps), *state, launch); });
         });
       });
-  command->add_option("--steps", state->steps, "Number of steps to measure")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->capture_default_str();
-  command->add_flag(
-      "--kernels", state->kernels,
+  add_option(*command, "--steps", state->steps, "Number of steps to measure")
+      .type_name("N")
+      .range(int64_t{1}, int64_t{1} << 30)
+      .show_default();
+  add_flag(
+      *command, "--kernels", state->kernels,
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
-  command->add_option("--json", state->json, "Also write the figures to this file")->type_name("FILE");
+  add_option(*command, "--json", state->json, "Also write the figures to this file").type_name("FILE");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());
 }
