@@ -9,6 +9,7 @@
 namespace witan {
 namespace {
 
+using kernels::Scores;
 using testing::close;
 using testing::Rank;
 using testing::values;
@@ -18,11 +19,11 @@ struct Reference {
   std::vector<int32_t> ids;
   std::vector<int64_t> counts;
   std::vector<double> weights, probs, lse;
-  double balance = 0, z = 0;
+  double balance = 0, z = 0, entropy = 0;
 
-  Reference(const std::vector<double>& logits, int64_t T, int64_t E, int64_t K, bool pre_softmax)
+  Reference(const std::vector<double>& logits, int64_t T, int64_t E, int64_t K, Scores scores)
       : counts(static_cast<size_t>(E)) {
-    for (int64_t t = 0; t < T; ++t) route({logits.begin() + t * E, logits.begin() + (t + 1) * E}, K, pre_softmax);
+    for (int64_t t = 0; t < T; ++t) route({logits.begin() + t * E, logits.begin() + (t + 1) * E}, K, scores);
     const auto tokens = static_cast<double>(T);
     for (int64_t e = 0; e < E; ++e) {
       double mass = 0;
@@ -31,10 +32,11 @@ struct Reference {
                  (tokens * tokens * static_cast<double>(K));
     }
     for (const double value : lse) z += value * value / tokens;
+    for (const double p : probs) entropy -= p > 0 ? p * std::log(p) / tokens : 0;
   }
 
  private:
-  void route(const std::vector<double>& row, int64_t K, bool pre_softmax) {
+  void route(const std::vector<double>& row, int64_t K, Scores scores) {
     std::vector<int32_t> order(row.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[size_t(a)] > row[size_t(b)]; });
@@ -45,7 +47,7 @@ struct Reference {
     for (int64_t k = 0; k < K; ++k) {
       const auto e = static_cast<size_t>(order[size_t(k)]);
       ids.push_back(order[size_t(k)]);
-      weights.push_back(std::exp(row[e]) / (pre_softmax ? all : chosen));
+      weights.push_back(std::exp(row[e]) / (scores == Scores::softmax ? all : chosen));
       ++counts[e];
     }
     lse.push_back(std::log(all));
@@ -56,18 +58,19 @@ struct Reference {
 kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
   kernels::RouterOutputs out{
       rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
-      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
+      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
   std::ranges::fill(out.ids.span<int32_t>(), -7);
   std::ranges::fill(out.counts.span<int64_t>(), -7);
   return out;
 }
 
-void expect_like_reference(Rank& rank, const Tensor& logits, int64_t K, bool pre_softmax) {
+void expect_like_reference(Rank& rank, const Tensor& logits, int64_t K, Scores scores) {
   const int64_t T = logits.size(0), E = logits.size(1);
-  SCOPED_TRACE(cat(logits.dtype(), " T=", T, " E=", E, " K=", K, pre_softmax ? " pre" : " post"));
+  SCOPED_TRACE(
+      cat(logits.dtype(), " T=", T, " E=", E, " K=", K, scores == Scores::softmax ? " softmax" : " softmax of chosen"));
   const auto out = poisoned_outputs(rank, T, E, K, logits.dtype());
-  kernels::router_forward(rank.stream, out, logits, pre_softmax);
-  const Reference reference(values(logits), T, E, K, pre_softmax);
+  kernels::router_forward(rank.stream, out, logits, scores);
+  const Reference reference(values(logits), T, E, K, scores);
   const double tolerance = logits.dtype() == DType::f64 ? 1e-13 : 1e-5;
   EXPECT_EQ(out.ids.to_vector<int32_t>(), reference.ids);
   EXPECT_EQ(out.counts.to_vector<int64_t>(), reference.counts);
@@ -76,33 +79,35 @@ void expect_like_reference(Rank& rank, const Tensor& logits, int64_t K, bool pre
   EXPECT_TRUE(close(values(out.lse), reference.lse, tolerance, tolerance));
   EXPECT_TRUE(close(values(out.balance), {reference.balance}, tolerance, tolerance));
   EXPECT_TRUE(close(values(out.z), {reference.z}, tolerance, tolerance));
+  EXPECT_TRUE(close(values(out.entropy), {reference.entropy}, tolerance, tolerance));
 }
 
 TEST(Router, FollowsItsDefinition) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32})
-    for (const bool pre_softmax : {false, true})
+    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
       for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
                {1, 1, 1}, {5, 1, 1}, {1, 8, 2}, {7, 5, 5}, {33, 8, 2}, {301, 64, 1}, {129, 7, 3}})
-        expect_like_reference(rank, rank.normal({T, E}, dtype, "logits", 3), K, pre_softmax);
+        expect_like_reference(rank, rank.normal({T, E}, dtype, "logits", 3), K, scores);
 }
 
 TEST(Router, OfEqualScoresTheLowerExpertWins) {
   Rank rank;
   const Tensor logits = rank.tensor<float>({4, 4}, {0, 0, 0, 0, /**/ 1, 2, 2, 1, /**/ -1, -1, 3, -1, /**/ 5, 4, 5, 4});
-  expect_like_reference(rank, logits, 3, false);
+  expect_like_reference(rank, logits, 3, Scores::softmax_of_chosen);
   const auto out = poisoned_outputs(rank, 4, 4, 3, DType::f32);
-  kernels::router_forward(rank.stream, out, logits, false);
+  kernels::router_forward(rank.stream, out, logits, Scores::softmax_of_chosen);
   EXPECT_EQ(out.ids.to_vector<int32_t>(), (std::vector<int32_t>{0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 2, 1}));
 }
 
 TEST(Router, LargeLogitsDoNotOverflow) {
   Rank rank;
   const auto out = poisoned_outputs(rank, 1, 3, 2, DType::f32);
-  kernels::router_forward(rank.stream, out, rank.tensor<float>({1, 3}, {1e4F, -1e4F, 1e4F}), false);
+  kernels::router_forward(rank.stream, out, rank.tensor<float>({1, 3}, {1e4F, -1e4F, 1e4F}), Scores::softmax_of_chosen);
   EXPECT_EQ(values(out.weights), (std::vector<double>{0.5, 0.5}));
   EXPECT_EQ(values(out.probs), (std::vector<double>{0.5, 0, 0.5}));
   EXPECT_TRUE(close(values(out.lse), {1e4 + std::log(2)}, 1e-3, 0));
+  EXPECT_TRUE(close(values(out.entropy), {std::log(2)}, 1e-3, 0));
 }
 
 TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
@@ -115,10 +120,10 @@ TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
       even.push_back(e == t % E ? 50 : 0);
     }
   const auto out = poisoned_outputs(rank, T, E, 1, DType::f64);
-  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, hot), true);
+  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, hot), Scores::softmax);
   EXPECT_EQ(out.counts.to_vector<int64_t>(), (std::vector<int64_t>{0, T, 0}));
   EXPECT_NEAR(out.balance.data<double>()[0], static_cast<double>(E), 1e-12);
-  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, even), true);
+  kernels::router_forward(rank.stream, out, rank.tensor<double>({T, E}, even), Scores::softmax);
   EXPECT_EQ(out.counts.to_vector<int64_t>(), (std::vector<int64_t>{2, 2, 2}));
   EXPECT_NEAR(out.balance.data<double>()[0], 1, 1e-12);
 }
@@ -126,31 +131,44 @@ TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
 TEST(Router, NoTokensGiveZeroLossesAndCounts) {
   Rank rank;
   const auto out = poisoned_outputs(rank, 0, 4, 2, DType::f32);
-  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f32), false);
+  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f32), Scores::softmax_of_chosen);
   EXPECT_EQ(out.counts.to_vector<int64_t>(), std::vector<int64_t>(4, 0));
   EXPECT_EQ(values(out.balance), std::vector<double>{0});
   EXPECT_EQ(values(out.z), std::vector<double>{0});
+  EXPECT_EQ(values(out.entropy), std::vector<double>{0});
   kernels::router_backward(rank.stream, rank.stream.empty({0, 4}, DType::f32), {out.weights, out.balance, out.z}, out,
-                           false);
+                           Scores::softmax_of_chosen);
 }
 
 struct Results {
   std::vector<double> weights, balance, z, dlogits;
   bool operator==(const Results&) const = default;
 };
-Results results_of(int threads, DType dtype, bool pre_softmax) {
+Results results_of(int threads, DType dtype, Scores scores) {
   Rank rank(threads);
   const int64_t T = 5003, E = 16, K = 4;
   Tensor logits = rank.normal({T, E}, DType::f32, "logits", 2);  // the same numbers in both dtypes
   if (dtype == DType::f64) logits = rank.tensor<double>({T, E}, values(logits));
   const auto out = poisoned_outputs(rank, T, E, K, dtype);
-  kernels::router_forward(rank.stream, out, logits, pre_softmax);
+  kernels::router_forward(rank.stream, out, logits, scores);
   const Tensor dlogits = rank.poisoned({T, E}, dtype);
   kernels::router_backward(
       rank.stream, dlogits,
       {rank.normal({T, K}, dtype, "dweights"), rank.normal({1}, dtype, "dbalance"), rank.normal({1}, dtype, "dz")}, out,
-      pre_softmax);
+      scores);
   return {values(out.weights), values(out.balance), values(out.z), values(dlogits)};
+}
+
+TEST(Router, EntropyIsThatOfTheProbabilities) {
+  Rank rank;
+  const auto entropy = [&](const std::vector<double>& logits) {
+    const auto out = poisoned_outputs(rank, 1, 4, 2, DType::f64);
+    kernels::router_forward(rank.stream, out, rank.tensor<double>({1, 4}, logits), Scores::softmax);
+    return out.entropy.data<double>()[0];
+  };
+  EXPECT_NEAR(entropy({3, 3, 3, 3}), std::log(4), 1e-15);
+  EXPECT_EQ(entropy({0, -1e4, -INFINITY, -2e4}), 0) << "an expert that cannot be chosen";
+  EXPECT_NEAR(entropy({std::log(0.5), std::log(0.25), std::log(0.125), std::log(0.125)}), 1.75 * std::log(2), 1e-15);
 }
 
 // Three parts of a micro-batch, one of them without tokens.
@@ -159,18 +177,20 @@ TEST(Router, PartsHaveTheLossesOfTheWhole) {
   const int64_t T = 21, E = 5, K = 2;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2);
   const auto whole = poisoned_outputs(rank, T, E, K, DType::f64);
-  kernels::router_forward(rank.stream, whole, logits, false);
-  const Tensor total = rank.stream.zeros({E + 1}, DType::f64), sums = rank.poisoned({E + 1}, DType::f64);
+  kernels::router_forward(rank.stream, whole, logits, Scores::softmax_of_chosen);
+  const Tensor total = rank.stream.zeros({E + kernels::kTokenSums}, DType::f64),
+               sums = rank.poisoned({E + kernels::kTokenSums}, DType::f64);
   for (const auto& [begin, tokens] : {std::pair{0, 8}, std::pair{8, 0}, std::pair{8, 13}}) {
     const auto part = poisoned_outputs(rank, tokens, E, K, DType::f64);
-    kernels::router_forward(rank.stream, part, logits.narrow(0, begin, tokens), false);
+    kernels::router_forward(rank.stream, part, logits.narrow(0, begin, tokens), Scores::softmax_of_chosen);
     kernels::router_sums(rank.stream, sums, part);
     kernels::add(rank.stream, total, total, sums);
   }
-  const Tensor balance = rank.poisoned({1}, DType::f64), z = rank.poisoned({1}, DType::f64);
-  kernels::router_losses(rank.stream, balance, z, {total, whole.counts, T, K});
-  EXPECT_TRUE(close(balance, whole.balance, 0, 1e-14));
-  EXPECT_TRUE(close(z, whole.z, 0, 1e-14));
+  const auto joined = poisoned_outputs(rank, 0, E, K, DType::f64);
+  kernels::router_losses(rank.stream, joined, {total, whole.counts, T, K});
+  EXPECT_TRUE(close(joined.balance, whole.balance, 0, 1e-14));
+  EXPECT_TRUE(close(joined.z, whole.z, 0, 1e-14));
+  EXPECT_TRUE(close(joined.entropy, whole.entropy, 0, 1e-14));
 }
 
 // Tokens [begin, begin + length) of each of B sequences, one after the other.
@@ -183,7 +203,7 @@ Tensor of_each_sequence(Rank& rank, const Tensor& x, int64_t B, int64_t begin, i
 }
 
 // Each sequence alone says what the loss of all is: the mean of theirs. Of parts, each holds some of every sequence.
-void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int parts, bool pre_softmax, Rank& rank) {
+void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int parts, Scores scores, Rank& rank) {
   const int64_t T = logits.size(0), E = logits.size(1), length = T / B, own = length / parts;
   const DType A = logits.dtype();
   SCOPED_TRACE(cat(A, " T=", T, " E=", E, " K=", K, " B=", B, " parts ", parts));
@@ -194,75 +214,78 @@ void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int
   const auto per_sequence = [&](double value) { return value / static_cast<double>(B); };
   for (int64_t b = 0; b < B; ++b) {
     const Tensor sequence = logits.narrow(0, b * length, length);
-    balance += per_sequence(Reference(values(sequence), length, E, K, pre_softmax).balance);
+    balance += per_sequence(Reference(values(sequence), length, E, K, scores).balance);
     const auto out = poisoned_outputs(rank, length, E, K, A);
-    kernels::router_forward(rank.stream, out, sequence, pre_softmax);
+    kernels::router_forward(rank.stream, out, sequence, scores);
     const Tensor dlogits = rank.poisoned({length, E}, A);
-    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, pre_softmax);
+    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, scores);
     for (const double value : values(dlogits)) expected.push_back(per_sequence(value));
   }
   const auto whole = poisoned_outputs(rank, T, E, K, A);
-  kernels::router_forward(rank.stream, whole, logits, pre_softmax);
-  const Tensor counts = rank.stream.empty({B, E}, DType::i64), total = rank.stream.zeros({B * E + 1}, A);
+  kernels::router_forward(rank.stream, whole, logits, scores);
+  const Tensor counts = rank.stream.empty({B, E}, DType::i64),
+               total = rank.stream.zeros({B * E + kernels::kTokenSums}, A);
   kernels::count_assignments(rank.stream, counts, whole.ids);
   std::vector<double> found(expected.size());
   for (int part = 0; part < parts; ++part) {
     auto out = poisoned_outputs(rank, B * own, E, K, A);
-    kernels::router_forward(rank.stream, out, of_each_sequence(rank, logits, B, part * own, own), pre_softmax);
-    const Tensor sums = rank.poisoned({B * E + 1}, A), dlogits = rank.poisoned({B * own, E}, A);
+    kernels::router_forward(rank.stream, out, of_each_sequence(rank, logits, B, part * own, own), scores);
+    const Tensor sums = rank.poisoned({B * E + kernels::kTokenSums}, A), dlogits = rank.poisoned({B * own, E}, A);
     kernels::router_sums(rank.stream, sums, out);
     kernels::add(rank.stream, total, total, sums);
     out.counts = counts;
-    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, pre_softmax, parts);
+    kernels::router_backward(rank.stream, dlogits, {{}, dbalance, {}}, out, scores, parts);
     const auto of_part = values(dlogits);
     for (int64_t b = 0; b < B; ++b)
       std::copy_n(of_part.begin() + b * own * E, own * E, found.begin() + (b * length + part * own) * E);
   }
-  const Tensor all = rank.poisoned({1}, A), z = rank.poisoned({1}, A);
-  kernels::router_losses(rank.stream, all, z, {total, counts, T, K});
-  EXPECT_TRUE(close(values(all), {balance}, 0, tolerance));
-  EXPECT_TRUE(close(z, whole.z, 0, tolerance));
+  const auto all = poisoned_outputs(rank, 0, E, K, A);
+  kernels::router_losses(rank.stream, all, {total, counts, T, K});
+  EXPECT_TRUE(close(values(all.balance), {balance}, 0, tolerance));
+  EXPECT_TRUE(close(all.z, whole.z, 0, tolerance));
+  EXPECT_TRUE(close(all.entropy, whole.entropy, tolerance, tolerance));
   EXPECT_TRUE(close(found, expected, tolerance, tolerance));
 }
 
 TEST(Router, SequencesAreBalancedByThemselves) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32})
-    for (const bool pre_softmax : {false, true})
+    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
       for (const auto& [T, E, K, B, parts] : std::vector<std::array<int64_t, 5>>{{24, 5, 2, 3, 1},
                                                                                  {24, 5, 2, 3, 4},
                                                                                  {66, 8, 3, 2, 3},
                                                                                  {7, 4, 2, 7, 1},
                                                                                  {12, 1, 1, 2, 2},
                                                                                  {6, 6, 2, 1, 2}})
-        expect_balance_of_sequences(rank.normal({T, E}, dtype, "logits", 2), B, K, static_cast<int>(parts), pre_softmax,
+        expect_balance_of_sequences(rank.normal({T, E}, dtype, "logits", 2), B, K, static_cast<int>(parts), scores,
                                     rank);
 }
 
 TEST(Router, SequencesWithoutTokensHaveNoLoss) {
   Rank rank;
   auto out = poisoned_outputs(rank, 0, 4, 2, DType::f64);
-  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f64), false);
-  const Tensor sums = rank.poisoned({13}, DType::f64), counts = rank.stream.empty({3, 4}, DType::i64);
+  kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f64), Scores::softmax_of_chosen);
+  const Tensor sums = rank.poisoned({14}, DType::f64), counts = rank.stream.empty({3, 4}, DType::i64);
   std::ranges::fill(counts.span<int64_t>(), -7);
   kernels::router_sums(rank.stream, sums, out);
   kernels::count_assignments(rank.stream, counts, out.ids);
-  EXPECT_EQ(values(sums), std::vector<double>(13, 0.0));
+  EXPECT_EQ(values(sums), std::vector<double>(14, 0.0));
   EXPECT_EQ(counts.to_vector<int64_t>(), std::vector<int64_t>(12, 0));
-  kernels::router_losses(rank.stream, out.balance, out.z, {sums, counts, 0, 2});
+  kernels::router_losses(rank.stream, out, {sums, counts, 0, 2});
   EXPECT_EQ(values(out.balance), std::vector<double>{0});
   out.counts = counts;
-  kernels::router_backward(rank.stream, rank.stream.empty({0, 4}, DType::f64), {{}, out.balance, {}}, out, false);
+  kernels::router_backward(rank.stream, rank.stream.empty({0, 4}, DType::f64), {{}, out.balance, {}}, out,
+                           Scores::softmax_of_chosen);
 }
 
 TEST(Router, ThreadsDoNotChangeABit) {
-  for (const bool pre_softmax : {false, true})
-    EXPECT_EQ(results_of(1, DType::f32, pre_softmax), results_of(3, DType::f32, pre_softmax));
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
+    EXPECT_EQ(results_of(1, DType::f32, scores), results_of(3, DType::f32, scores));
 }
 
 TEST(Router, Float32FollowsFloat64) {
-  for (const bool pre_softmax : {false, true}) {
-    const Results narrow = results_of(2, DType::f32, pre_softmax), wide = results_of(2, DType::f64, pre_softmax);
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax}) {
+    const Results narrow = results_of(2, DType::f32, scores), wide = results_of(2, DType::f64, scores);
     EXPECT_TRUE(close(narrow.weights, wide.weights, 1e-6, 1e-5));
     EXPECT_TRUE(close(narrow.balance, wide.balance, 0, 1e-6));
     EXPECT_TRUE(close(narrow.z, wide.z, 0, 1e-6));
@@ -273,14 +296,14 @@ TEST(Router, Float32FollowsFloat64) {
 TEST(RouterBackward, UndefinedGradientsCountAsZero) {
   Rank rank;
   const Tensor logits = rank.normal({9, 5}, DType::f64, "logits");
-  for (const bool pre_softmax : {false, true}) {
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax}) {
     const auto out = poisoned_outputs(rank, 9, 5, 2, DType::f64);
-    kernels::router_forward(rank.stream, out, logits, pre_softmax);
+    kernels::router_forward(rank.stream, out, logits, scores);
     const Tensor dw = rank.normal({9, 2}, DType::f64, "dw"), one = rank.normal({1}, DType::f64, "one"),
                  no_rows = rank.stream.zeros({9, 2}, DType::f64), zero = rank.stream.zeros({1}, DType::f64);
     const auto backward = [&](const kernels::RouterGradients& gradients) {
       const Tensor dlogits = rank.poisoned({9, 5}, DType::f64);
-      kernels::router_backward(rank.stream, dlogits, gradients, out, pre_softmax);
+      kernels::router_backward(rank.stream, dlogits, gradients, out, scores);
       return values(dlogits);
     };
     EXPECT_EQ(backward({dw, {}, {}}), backward({dw, zero, zero}));

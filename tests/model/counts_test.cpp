@@ -79,6 +79,11 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.push_back(testing::mixed_config());
   configs.push_back(testing::mixed_config(0));
   configs.back().add_bias_linear = true;
+  configs.push_back(tiny_config(4));
+  configs.back().moe.moe_layer_freq = "[1,0]";
+  configs.back().moe.moe_shared_expert_intermediate_size = 10;
+  configs.push_back(other_config(4));
+  configs.back().moe.moe_shared_expert_intermediate_size = 7;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);
@@ -104,6 +109,20 @@ TEST(Counts, OfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(counts.exact - count_parameters(config).exact, 24 * (512 * (4 + 1) * 64))
       << "values and the output of half";
   EXPECT_EQ(parameters_of(config), count_parameters(config).exact);
+}
+
+TEST(Counts, SharedExpertsAreUsedByEveryTokenAndAreNoneOfTheRouted) {
+  ModelConfig config = megatron_reference(64);
+  const ParameterCounts without = count_parameters(config);
+  config.moe.moe_shared_expert_intermediate_size = 100;
+  const ParameterCounts with = count_parameters(config);
+  const int64_t shared = 24 * 3 * 512 * 100;  // gate, up and down of each layer
+  EXPECT_EQ(with.exact - without.exact, shared);
+  EXPECT_EQ(with.active - without.active, shared);
+  EXPECT_EQ(with.experts, without.experts);
+  EXPECT_EQ(with.megatron_layers - without.megatron_layers, shared);
+  config.moe.num_experts = 0;
+  EXPECT_EQ(count_parameters(config).exact, count_parameters(megatron_reference(0)).exact) << "a dense model has none";
 }
 
 // GPT-2 small as Hugging Face's model card counts it, and padded to a multiple of 128 as Megatron-LM does.

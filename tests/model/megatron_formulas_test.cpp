@@ -36,6 +36,10 @@ TEST(MegatronFormulas, FlopsOfAnIteration) {
   // Two more experts of three 512 x 1792 matrices a token, in 24 layers, 6 FLOPs a parameter.
   EXPECT_NEAR(megatron_iteration_flops(config, 2048, 64) - megatron_iteration_flops(megatron_reference(64), 2048, 64),
               64.0 * 2048 * 24 * 2 * 3 * 512 * 1792 * 6, 1e6);
+  config = megatron_reference(64);
+  config.moe.moe_shared_expert_intermediate_size = 100;
+  EXPECT_NEAR(megatron_iteration_flops(config, 2048, 64) - megatron_iteration_flops(megatron_reference(64), 2048, 64),
+              64.0 * 2048 * 24 * 3 * 512 * 100 * 6, 1e6);
   config = megatron_reference(0);
   config.mlp.swiglu = false;
   EXPECT_NEAR(megatron_iteration_flops(megatron_reference(0), 2048, 1) - megatron_iteration_flops(config, 2048, 1),

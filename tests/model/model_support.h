@@ -7,6 +7,8 @@
 
 #include "support/module.h"
 #include "witan/model/transformer.h"
+#include "witan/moe/balance.h"
+#include "witan/moe/topk.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
 
@@ -121,8 +123,8 @@ inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
   const ModelOutput out = model.forward(tape, batch.input);
   const MoeConfig& moe = model.config().moe;
   std::vector<std::pair<Var, double>> terms = {{model.loss(tape, out.logits, batch.targets, batch.weights).loss, 1}};
-  for (const Var& loss : out.balance_losses) terms.emplace_back(loss, moe.moe_aux_loss_coeff);
-  for (const Var& loss : out.z_losses) terms.emplace_back(loss, moe.moe_z_loss_coeff);
+  for (const RouterRecord& router : out.routers) terms.emplace_back(router.loss(kBalanceLoss), moe.moe_aux_loss_coeff);
+  for (const RouterRecord& router : out.routers) terms.emplace_back(router.loss(kZLoss), moe.moe_z_loss_coeff);
   return ops::weighted_sum(tape, terms);
 }
 

@@ -50,6 +50,8 @@ TEST(Parts, AreThoseOfTheModel) {
     EXPECT_EQ(parts_of(dense), (Parts{"embedding", "attention", "mlp", "head"}));
     EXPECT_EQ(parts_of(testing::gpt_config()), (Parts{"embedding", "attention", "mlp", "head"}));
     EXPECT_EQ(parts_of(moe), (Parts{"embedding", "attention", "router", "experts", "dispatch", "head"}));
+    moe.moe.moe_shared_expert_intermediate_size = 10;
+    EXPECT_EQ(parts_of(moe), (Parts{"embedding", "attention", "router", "experts", "dispatch", "mlp", "head"}));
   }
 }
 

@@ -70,6 +70,8 @@ TEST(Transformer, MoeGradientsMatchDifferences) {
   ModelConfig config = tiny_config(4);
   expect_gradients_of_differences(config);
   expect_gradients_of_differences(dropping_config(4));
+  config.moe.moe_shared_expert_intermediate_size = 10;
+  expect_gradients_of_differences(config);
   config.moe.moe_grouped_gemm = false;
   config.moe.moe_router_topk = 1;
   config.moe.moe_router_pre_softmax = true;
@@ -176,6 +178,11 @@ TEST(Transformer, NamesAreUniqueAndInOrder) {
   expected.push_back("head.weight");
   EXPECT_EQ(names_of(), expected);
   EXPECT_EQ(std::set<std::string>(expected.begin(), expected.end()).size(), expected.size());
+  config.moe.moe_shared_expert_intermediate_size = 10;
+  const auto experts = std::ranges::find(expected, "layers.0.moe.experts.down_proj");
+  expected.insert(experts + 1,
+                  {"layers.0.moe.shared_experts.gate_up_proj.weight", "layers.0.moe.shared_experts.down_proj.weight"});
+  EXPECT_EQ(names_of(), expected);
 }
 
 TEST(Transformer, BiasesAndPositionsHaveNames) {
@@ -402,11 +409,10 @@ TEST(Transformer, TellsLossesAndCountsOfItsMoeBlocksAlone) {
       Tape tape(rank.stream);
       const ModelOutput out = model.forward(tape, micro_batch(rank.stream, config, 2, 6).input);
       EXPECT_EQ(out.logits.shape(), Shape({12, 23}));
-      ASSERT_EQ(out.balance_losses.size(), blocks);
-      ASSERT_EQ(out.z_losses.size(), blocks);
-      ASSERT_EQ(out.expert_counts.size(), blocks);
-      for (const Tensor& tensor : out.expert_counts) {
-        const auto counts = tensor.to_vector<int64_t>();
+      ASSERT_EQ(out.routers.size(), blocks);
+      for (const RouterRecord& router : out.routers) {
+        for (const char* loss : {kBalanceLoss, kZLoss}) EXPECT_EQ(router.loss(loss).shape(), Shape({1}));
+        const auto counts = router.value(kExpertCounts).to_vector<int64_t>();
         EXPECT_EQ(counts[0] + counts[1] + counts[2] + counts[3], 12 * 2);
       }
     }

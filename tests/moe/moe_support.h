@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/module.h"
+#include "witan/moe/capacity.h"
 #include "witan/moe/moe.h"
 
 namespace witan::testing {

@@ -5,6 +5,8 @@
 #include "moe/moe_support.h"
 #include "support/dmoe.h"
 #include "support/thread_world.h"
+#include "witan/moe/balance.h"
+#include "witan/moe/topk.h"
 
 namespace witan {
 namespace {
@@ -179,11 +181,11 @@ TEST(Moe, TellsStatisticsOfTheWorldsExperts) {
     Tape tape(rank.stream);
     const MoeOutput out = moe.forward(tape, tape.input(rank.own_normal({3, 5, 6}, DType::f32, "x")), false);
     EXPECT_EQ(out.y.shape(), Shape({3, 5, 6}));
-    const auto counts = out.expert_counts.to_vector<int64_t>();
+    const auto counts = out.record.value(kExpertCounts).to_vector<int64_t>();
     EXPECT_EQ(counts.size(), 8U);
     EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 30);
-    EXPECT_GE(out.balance_loss.value().data<float>()[0], 0.9F);
-    EXPECT_GT(out.z_loss.value().data<float>()[0], 0.0F);
+    EXPECT_GE(out.record.value(kBalanceLoss).data<float>()[0], 0.9F);
+    EXPECT_GT(out.record.value(kZLoss).data<float>()[0], 0.0F);
   });
 }
 

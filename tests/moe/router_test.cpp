@@ -10,10 +10,14 @@
 #include "support/module.h"
 #include "support/thread_world.h"
 #include "witan/comm/context.h"
+#include "witan/moe/balance.h"
+#include "witan/moe/capacity.h"
+#include "witan/moe/topk.h"
 
 namespace witan {
 namespace {
 
+using kernels::Scores;
 using testing::close;
 using testing::gradcheck;
 using testing::Rank;
@@ -35,12 +39,12 @@ Tensor distinct_logits(Rank& rank, int64_t T, int64_t E, double gap) {
 
 TEST(Route, GradientsMatchDifferences) {
   Rank rank;
-  for (const bool pre_softmax : {false, true})
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
     for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{5, 4, 2}, {3, 6, 1}, {4, 3, 3}, {2, 1, 1}}) {
       gradcheck(rank, "router",
-                [K = K, pre_softmax](Tape& tape, const std::vector<Var>& in) {
-                  const Routing routing = ops::route(tape, in[0], K, pre_softmax);
-                  return std::vector{routing.weights, routing.balance_loss, routing.z_loss};
+                [K = K, scores](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], {K, scores});
+                  return std::vector{routing.weights, routing.record.loss(kBalanceLoss), routing.record.loss(kZLoss)};
                 },
                 {distinct_logits(rank, T, E, 0.3)});
     }
@@ -49,24 +53,25 @@ TEST(Route, GradientsMatchDifferences) {
 // Each output alone: the others' gradients are then undefined.
 TEST(Route, EveryOutputHasItsOwnGradient) {
   Rank rank;
-  for (const bool pre_softmax : {false, true})
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
     for (const size_t which : {0, 1, 2})
       gradcheck(rank, "router",
-                [which, pre_softmax](Tape& tape, const std::vector<Var>& in) {
-                  const Routing routing = ops::route(tape, in[0], 2, pre_softmax);
-                  return std::vector{std::array{routing.weights, routing.balance_loss, routing.z_loss}[which]};
+                [which, scores](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], {2, scores});
+                  return std::vector{std::array{routing.weights, routing.record.loss(kBalanceLoss),
+                                                routing.record.loss(kZLoss)}[which]};
                 },
                 {distinct_logits(rank, 3, 5, 0.3)});
 }
 
 TEST(Route, GradientsOfSequencesMatchDifferences) {
   Rank rank;
-  for (const bool pre_softmax : {false, true})
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
     for (const auto& [B, S, E, K] : std::vector<std::array<int64_t, 4>>{{2, 3, 4, 2}, {3, 2, 5, 1}, {4, 1, 3, 2}})
       gradcheck(rank, "router",
-                [K = K, B = B, pre_softmax](Tape& tape, const std::vector<Var>& in) {
-                  const Routing routing = ops::route(tape, in[0], K, pre_softmax, nullptr, B);
-                  return std::vector{routing.weights, routing.balance_loss, routing.z_loss};
+                [K = K, B = B, scores](Tape& tape, const std::vector<Var>& in) {
+                  const Routing routing = ops::route(tape, in[0], {K, scores}, nullptr, B);
+                  return std::vector{routing.weights, routing.record.loss(kBalanceLoss), routing.record.loss(kZLoss)};
                 },
                 {distinct_logits(rank, B * S, E, 0.3)});
 }
@@ -99,11 +104,12 @@ TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
   const double expected = balance_of_sequences(logits, B, S, E, K);
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<double>({B * S, E}, logits));
-  const Routing whole = ops::route(tape, x, K, false, nullptr, B);
-  EXPECT_NEAR(whole.balance_loss.value().data<double>()[0], expected, 1e-13);
-  const double together = ops::route(tape, x, K, false).balance_loss.value().data<double>()[0];
+  const Routing whole = ops::route(tape, x, {K, Scores::softmax_of_chosen}, nullptr, B);
+  EXPECT_NEAR(whole.record.loss(kBalanceLoss).value().data<double>()[0], expected, 1e-13);
+  const double together =
+      ops::route(tape, x, {K, Scores::softmax_of_chosen}).record.loss(kBalanceLoss).value().data<double>()[0];
   EXPECT_GT(std::abs(together - expected), 1e-3) << "the load of all together is another's: nothing is shown";
-  tape.backward({{whole.balance_loss, {}}, {whole.z_loss, {}}});
+  tape.backward({{whole.record.loss(kBalanceLoss), {}}, {whole.record.loss(kZLoss), {}}});
   const auto gradient = values(tape.gradient(x));
 
   for (const int ranks : {2, 3})
@@ -118,11 +124,12 @@ TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
       }
       Tape on(part.stream);
       const Var mine = on.input(part.tensor<double>({B * own, E}, of_part));
-      const Routing routing = ops::route(on, mine, K, false, group.get(), B);
-      EXPECT_NEAR(routing.balance_loss.value().data<double>()[0], expected, 1e-13);
-      EXPECT_NEAR(routing.z_loss.value().data<double>()[0], whole.z_loss.value().data<double>()[0], 1e-13);
+      const Routing routing = ops::route(on, mine, {K, Scores::softmax_of_chosen}, group.get(), B);
+      EXPECT_NEAR(routing.record.loss(kBalanceLoss).value().data<double>()[0], expected, 1e-13);
+      EXPECT_NEAR(routing.record.loss(kZLoss).value().data<double>()[0],
+                  whole.record.loss(kZLoss).value().data<double>()[0], 1e-13);
       EXPECT_EQ(routing.counts.to_vector<int64_t>(), whole.counts.to_vector<int64_t>());
-      on.backward({{routing.balance_loss, {}}, {routing.z_loss, {}}});
+      on.backward({{routing.record.loss(kBalanceLoss), {}}, {routing.record.loss(kZLoss), {}}});
       EXPECT_TRUE(close(values(on.gradient(mine)), expected_gradient, 1e-14, 1e-12));
     });
 }
@@ -131,8 +138,8 @@ TEST(Route, WeightsOfTheChosenSumToOneAfterTheChoiceAlone) {
   Rank rank;
   Tape tape(rank.stream);
   const Var logits = tape.constant(rank.normal({50, 8}, DType::f32, "logits"));
-  const auto after = values(ops::route(tape, logits, 3, false).weights.value()),
-             before = values(ops::route(tape, logits, 3, true).weights.value());
+  const auto after = values(ops::route(tape, logits, {3, Scores::softmax_of_chosen}).weights.value()),
+             before = values(ops::route(tape, logits, {3, Scores::softmax}).weights.value());
   for (size_t t = 0; t < 50; ++t) {
     EXPECT_NEAR(after[3 * t] + after[3 * t + 1] + after[3 * t + 2], 1, 1e-6);
     EXPECT_LT(before[3 * t] + before[3 * t + 1] + before[3 * t + 2], 1);
@@ -144,15 +151,18 @@ TEST(Route, WrongShapesAreNamed) {
   Rank rank;
   Tape tape(rank.stream);
   const auto route = [&](const Shape& shape, DType dtype, int64_t topk) {
-    return test::message_of<ShapeError>(
-        [&] { ops::route(tape, tape.input(rank.normal(shape, dtype, "logits")), topk, false); });
+    return test::message_of<ShapeError>([&] {
+      ops::route(tape, tape.input(rank.normal(shape, dtype, "logits")), {topk, Scores::softmax_of_chosen});
+    });
   };
   EXPECT_EQ(route({2, 4}, DType::f32, 5), "route: logits must be [T, E] with E >= 5, got [2, 4]");
   EXPECT_EQ(route({8}, DType::f32, 1), "route: logits must be [T, E] with E >= 1, got [8]");
   EXPECT_NE(route({2, 4}, DType::f32, 0), "");
   EXPECT_EQ(route({2, 4}, DType::bf16, 2), "route: logits must be float32 or float64, got bfloat16");
   const Var five = tape.input(rank.normal({5, 4}, DType::f32, "logits"));
-  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::route(tape, five, 2, false, nullptr, 2); }),
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              ops::route(tape, five, {2, Scores::softmax_of_chosen}, nullptr, 2);
+            }),
             "route: the 5 tokens are not those of 2 sequences of one length");
 }
 
@@ -165,8 +175,9 @@ TEST(Router, BalancesRowsByThemselvesWhenAsked) {
   const auto balance = [&](const char* type, const Tensor& of, Dropping dropping = Dropping::by_capacity) {
     MoeConfig config;
     set_field(config.fields(), "moe_router_load_balancing_type", type, "test");
-    Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
-    return router.forward(tape, tape.constant(of), dropping).balance_loss.value().data<double>()[0];
+    const auto router =
+        make_router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
+    return router->forward(tape, tape.constant(of), dropping).record.loss(kBalanceLoss).value().data<double>()[0];
   };
   double mean = 0;
   for (int64_t b = 0; b < B; ++b) mean += balance("aux_loss", x.narrow(0, b, 1)) / double(B);
@@ -184,8 +195,9 @@ TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
   const auto route = [&](double factor, const std::string& policy) {
     config.moe_expert_capacity_factor = factor;
     config.moe_token_drop_policy = policy;
-    Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, 16);
-    return router.forward(tape, x);
+    const auto router =
+        make_router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, 16);
+    return router->forward(tape, x);
   };
   const Routing all = route(0, "probs");
   EXPECT_EQ(all.capacity, 40);
@@ -197,7 +209,7 @@ TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
     EXPECT_EQ(some.capacity, 7);
     EXPECT_EQ(some.counts.to_vector<int64_t>(), all.counts.to_vector<int64_t>()) << "the load is that of the router";
     EXPECT_EQ(values(some.weights.value()), weights);
-    EXPECT_EQ(values(some.balance_loss.value()), values(all.balance_loss.value()));
+    EXPECT_EQ(values(some.record.loss(kBalanceLoss).value()), values(all.record.loss(kBalanceLoss).value()));
     const auto kept = some.ids.to_vector<int32_t>();
     int64_t dropped = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -233,8 +245,9 @@ TEST(Router, CapacityTakesSequencesPositionByPosition) {
         config.moe_token_drop_policy = policy;
         const auto route = [&](double factor) {
           config.moe_expert_capacity_factor = factor;
-          Router router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
-          return router.forward(tape, x);
+          const auto router =
+              make_router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
+          return router->forward(tape, x);
         };
         const Routing all = route(0), some = route(0.5);
         const auto ids = all.ids.to_vector<int32_t>();
@@ -268,7 +281,8 @@ TEST(Router, CapacityIsThatOfOneRankWhereSequencesAreDivided) {
     {
       Rank rank;
       Tape tape(rank.stream, Tape::Mode::off);
-      const Routing all = ops::route(tape, tape.constant(rank.normal({B * S, E}, DType::f64, "logits")), 1, true);
+      const Routing all =
+          ops::route(tape, tape.constant(rank.normal({B * S, E}, DType::f64, "logits")), {1, Scores::softmax});
       expected = ops::limit_to_capacity(rank.stream, all, {5, policy}, nullptr, B).ids.to_vector<int32_t>();
     }
     testing::on_ranks(2, [&](testing::ThreadRank& rank) {
@@ -276,7 +290,7 @@ TEST(Router, CapacityIsThatOfOneRankWhereSequencesAreDivided) {
       const Tensor logits = rank.normal({B * S, E}, DType::f64, "logits");
       const Tensor own = own_positions(rank.stream, logits.reshape({B, S, E}), *context).reshape({B * S / 2, E});
       Tape tape(rank.stream, Tape::Mode::off);
-      const Routing all = ops::route(tape, tape.constant(own), 1, true, context.get());
+      const Routing all = ops::route(tape, tape.constant(own), {1, Scores::softmax}, context.get());
       const Routing some = ops::limit_to_capacity(rank.stream, all, {5, policy}, context.get(), B);
       const Tensor found = gather_positions(rank.stream, some.ids.reshape({B, S / 2, 1}), *context);
       EXPECT_EQ(found.to_vector<int32_t>(), expected);
@@ -288,26 +302,26 @@ TEST(Router, ComputesInFloat32ForBfloat16Models) {
   Rank rank;
   const Builder builder{.stream = rank.stream, .dtype = DType::bf16, .path = "router"};
   MoeConfig config;
-  Router router(builder, config, 16);
-  ASSERT_EQ(router.parameters().size(), 1U);
-  const Parameter& weight = *router.parameters()[0];
+  const auto router = make_router(builder, config, 16);
+  ASSERT_EQ(router->parameters().size(), 1U);
+  const Parameter& weight = *router->parameters()[0];
   EXPECT_EQ(weight.name(), "router.weight");
   EXPECT_EQ(weight.value().dtype(), DType::f32);
   EXPECT_EQ(weight.global_shape(), Shape({8, 16}));
   EXPECT_FALSE(weight.spec().expert) << "the router is replicated";
 
-  testing::bind_gradients(rank.stream, router);
+  testing::bind_gradients(rank.stream, *router);
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({7, 16}, DType::bf16, "x"));
-  const Routing routing = router.forward(tape, x);
+  const Routing routing = router->forward(tape, x);
   EXPECT_EQ(routing.weights.dtype(), DType::f32);
-  EXPECT_EQ(routing.balance_loss.dtype(), DType::f32);
+  EXPECT_EQ(routing.record.loss(kBalanceLoss).dtype(), DType::f32);
   EXPECT_EQ(routing.ids.shape(), Shape({7, 2}));
   const auto counts = routing.counts.to_vector<int64_t>();
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 14);
-  tape.backward({{routing.weights, {}}, {routing.balance_loss, {}}, {routing.z_loss, {}}});
+  tape.backward({{routing.weights, {}}, {routing.record.loss(kBalanceLoss), {}}, {routing.record.loss(kZLoss), {}}});
   EXPECT_EQ(tape.gradient(x).dtype(), DType::bf16);
-  for (const double value : values(router.parameters()[0]->gradient())) EXPECT_TRUE(std::isfinite(value));
+  for (const double value : values(router->parameters()[0]->gradient())) EXPECT_TRUE(std::isfinite(value));
 }
 
 // A capacity above the tokens of one rank of the context axis may still be below those of the micro-batch.
@@ -320,7 +334,7 @@ TEST(Router, ACapacityMayBeAboveTheTokensOfOneRank) {
       logits.data<double>()[2 * t + 1] = 0;
     }
     Tape tape(rank.stream, Tape::Mode::off);
-    const Routing all = ops::route(tape, tape.constant(logits), 1, false, context.get());
+    const Routing all = ops::route(tape, tape.constant(logits), {1, Scores::softmax_of_chosen}, context.get());
     const Routing some =
         ops::limit_to_capacity(rank.stream, all, {12, DropPolicy::position}, context.get(), /*sequences=*/1);
     // Chunks 0 and 3 of four are the first rank's, 1 and 2 the other's: the last one is dropped.

@@ -77,6 +77,7 @@ void draw_model(Draw& draw, ModelConfig& model) {
     moe.moe_layer_freq =
         draw.one_of({std::string("2"), cat("([0]*1+[1]*", std::max<int64_t>(model.num_layers - 1, 1), ")")});
   if (draw.rarely()) moe.moe_ffn_hidden_size = draw.one_of<int64_t>({4, 12, 640});
+  moe.moe_shared_expert_intermediate_size = draw.one_of<int64_t>({0, 0, 12, 40});
 }
 
 testing::LaidOut draw_layout(Draw& draw) {

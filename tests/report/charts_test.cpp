@@ -57,6 +57,32 @@ TEST(HeatMap, ThousandthsOfTheEvenShare) {
   EXPECT_EQ(heat->panels[0].load, (std::vector<std::vector<int>>{{2000, 1000, 1000, 0}, {1000, 1000, 1000, 1000}}));
 }
 
+TEST(Charts, EveryStatisticOfRoutersHasOne) {
+  Metrics m = synthetic::run(20, 2, 4);
+  for (StepEvent& step : m.steps) {
+    set_router_statistic(step, "router_entropy", 1.25);
+    set_router_statistic(step, "share_of_the_best", 0.5);
+  }
+  for (ExpertsEvent& event : m.experts)
+    event.statistics = {{"router_entropy", {{1}, {1.5}}}, {"load_max_over_mean", {{3}, {2}}}};
+  std::map<std::string, Chart> charts;
+  for (const Chart& chart : make_charts(m)) charts[chart.title] = chart;
+  ASSERT_TRUE(charts.contains("Router entropy"));
+  const Chart& entropy = charts["Router entropy"];
+  EXPECT_EQ(entropy.section, Chart::Section::experts);
+  EXPECT_EQ(entropy.unit, "nats, mean over tokens");
+  const auto last = [](const Chart& chart, const std::string& series) {
+    for (const Series& one : chart.series)
+      if (one.name == series) return one.points.back().y;
+    return -1.0;
+  };
+  EXPECT_EQ(last(entropy, "all layers"), 1.25);
+  EXPECT_EQ(last(entropy, "lowest layer"), 1);
+  EXPECT_EQ(last(entropy, "highest layer"), 1.5);
+  EXPECT_EQ(last(charts["Share of the best"], "all layers"), 0.5);
+  EXPECT_EQ(last(charts["Busiest expert"], "most even layer"), 2);
+}
+
 TEST(HeatMap, LayersKeepTheirNumbersAndSizes) {
   const auto heat = make_heat_map({{1, {1, 3}, {{1}, {0.5, 0.5}}}});
   EXPECT_EQ(heat->panels[0].layer, 1);

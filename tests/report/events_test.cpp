@@ -75,6 +75,27 @@ TEST(Events, TellsTheShareOfDroppedAssignments) {
   EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).dropped_share, 0.125);
 }
 
+TEST(Events, StatisticsOfRoutersGoByName) {
+  StepEvent step = synthetic::step(1, 10, true);
+  set_router_statistic(step, "z_loss", 0.5);
+  set_router_statistic(step, "router_entropy", 1.25);
+  const std::string line = format_event(step);
+  EXPECT_NE(line.find("\"z_loss\":0.5"), std::string::npos) << "has had a key of its own";
+  EXPECT_NE(line.find("\"router\":{\"router_entropy\":1.25}"), std::string::npos) << line;
+  const StepEvent back = std::get<StepEvent>(*parse_event(line, "here"));
+  EXPECT_EQ(router_statistic(back, "z_loss"), 0.5);
+  EXPECT_EQ(router_statistic(back, "router_entropy"), 1.25);
+  EXPECT_EQ(router_statistic(back, "another"), std::nullopt);
+
+  const ExpertsEvent experts{3, {1, 3}, {{1, 0}, {0.5, 0.5}}, {{"bias", {{1, 2}, {3, 4}}}, {"entropy", {{7}, {8}}}}};
+  const std::string layers = format_event(experts);
+  EXPECT_NE(layers.find("\"statistics\":{\"bias\":[[1.0,2.0],[3.0,4.0]],\"entropy\":[7.0,8.0]}"), std::string::npos)
+      << layers;
+  EXPECT_EQ(std::get<ExpertsEvent>(*parse_event(layers, "here")).statistics, experts.statistics);
+  EXPECT_THROW(parse_event(R"({"kind":"experts","step":3,"load":[[1]],"statistics":{"entropy":[7,8]}})", "here"),
+               CorruptionError);
+}
+
 TEST(Events, NonFiniteNumbersAreNullAndReadAsNaN) {
   StepEvent step = synthetic::step(1, 10, false);
   step.loss = INFINITY;

@@ -2,11 +2,11 @@
 
 namespace witan::kernels {
 
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax) {
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
   const auto elements = static_cast<double>(logits.elements());
-  const Cost cost{elements * static_cast<double>(5 + out.ids.size(1)),
+  const Cost cost{elements * static_cast<double>(7 + out.ids.size(1)),
                   bytes_of(logits, out.ids, out.weights, out.probs, out.lse, out.counts)};
-  WITAN_LAUNCH(stream, router_forward, cost, out, logits, pre_softmax);
+  WITAN_LAUNCH(stream, router_forward, cost, out, logits, scores);
 }
 
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
@@ -15,17 +15,17 @@ void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) 
   WITAN_LAUNCH(stream, router_sums, cost, sums, part);
 }
 
-void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals) {
+void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals) {
   const Cost cost{2.0 * static_cast<double>(totals.counts.elements()),
-                  bytes_of(balance, z, totals.sums, totals.counts)};
-  WITAN_LAUNCH(stream, router_losses, cost, balance, z, totals);
+                  bytes_of(out.balance, out.z, out.entropy, totals.sums, totals.counts)};
+  WITAN_LAUNCH(stream, router_losses, cost, out, totals);
 }
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax, int parts) {
+                     Scores scores, int parts) {
   const Cost cost{6.0 * static_cast<double>(dlogits.elements()),
                   bytes_of(dlogits, gradients.weights, out.ids, out.weights, out.probs, out.lse, out.counts)};
-  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, pre_softmax, parts);
+  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, scores, parts);
 }
 
 }  // namespace witan::kernels

@@ -1,4 +1,4 @@
-// The top-k softmax router: scores, choice, weights, and the two auxiliary losses, for T tokens and E experts.
+// The top-k router: scores, choice, weights, the two auxiliary losses and the entropy, for T tokens and E experts.
 // Everything is in the accumulator dtype A (float32, or float64 for float64) except ids (int32) and counts (int64).
 // Sums over tokens are made in blocks of fixed size, in order.
 #pragma once
@@ -6,6 +6,13 @@
 #include "witan/kernels/launch.h"
 
 namespace witan::kernels {
+
+// How logits become scores, and the scores of the chosen experts their weights. Each has its mathematics in
+// kernels/cpu/scores.h and kernels/cuda/moe/router*.cu.
+enum class Scores : uint8_t {
+  softmax,            // p = softmax over all experts; weights = p[ids]
+  softmax_of_chosen,  // p likewise, for the losses; weights = softmax over the K chosen logits
+};
 
 struct RouterOutputs {
   Tensor ids;      // [T, K] int32, best first; of equal scores the lower expert wins
@@ -17,11 +24,12 @@ struct RouterOutputs {
                    //        of B sequences by themselves (DeepSeek-V3, arXiv:2412.19437, equations 17 to 20) the mean
                    //        of theirs, B E sum_b sum_e (sum_{t in b} probs[t,e]) counts[b,e] / (T^2 K)
   Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
+  Tensor entropy;  // [1]    mean_t -sum_e probs[t,e] ln probs[t,e], nats: 0 when certain, ln E when undecided
 };
 
-// p = softmax(logits[t]);  ids = the K largest;  weights = p[ids] when pre_softmax, else softmax over the K chosen
-// logits. The balance is that of all T tokens together.
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax);
+// p = scores of logits[t];  ids = the K largest;  weights as the scores say. The balance is that of all T tokens
+// together.
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores);
 WITAN_KERNEL_TWINS(router_forward)
 
 struct RouterGradients {
@@ -30,30 +38,34 @@ struct RouterGradients {
   Tensor z;        // [1], or undefined
 };
 
-// Where the tokens of a micro-batch are divided, or its sequences balanced by themselves, losses are formed from sums,
-// over all parts, of the B sequences (1: of all tokens) that each part holds T / B tokens of, one after the other:
-//   sums = (sum_{t in 0} probs[t,0], …, sum_{t in 0} probs[t,E-1], sum_{t in 1} probs[t,0], …, sum_t lse[t]^2)
-// sums [B E + 1] of A;  probs and lse those of the part.
+// Where the tokens of a micro-batch are sharded, or its sequences balanced by themselves, losses and entropy are formed
+// from sums, over all parts, of the B sequences (1: of all tokens) that each part holds T / B tokens of, one after the
+// other:
+//   sums = (sum_{t in 0} probs[t,0], …, sum_{t in 0} probs[t,E-1], sum_{t in 1} probs[t,0], …, sum_t lse[t]^2,
+//           T entropy)
+// sums [B E + kTokenSums] of A;  probs, lse and entropy those of the part.
+inline constexpr int64_t kTokenSums = 2;  // behind the probabilities'
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
 WITAN_KERNEL_TWINS(router_sums)
 
-// balance and z of `tokens` tokens in all, whose sums are `sums` and whose assignments `counts`, of topk each.
+// Of `tokens` tokens in all, whose sums are `sums` and whose assignments `counts`, of topk each.
 struct RouterTotals {
-  Tensor sums;    // [B E + 1]
+  Tensor sums;    // [B E + kTokenSums]
   Tensor counts;  // [E], or [B, E], int64
   int64_t tokens = 0, topk = 0;
 };
-void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals);
+// Writes balance, z and entropy of `out`.
+void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals);
 WITAN_KERNEL_TWINS(router_losses)
 
 // counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
-// when pre_softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for the softmax over the chosen ones
+// for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for Scores::softmax_of_chosen
 // dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]).
 // Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is T parts there, and
 // out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B tokens here each:
 // g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b.
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax, int parts = 1);
+                     Scores scores, int parts = 1);
 WITAN_KERNEL_TWINS(router_backward)
 
 }  // namespace witan::kernels

@@ -1,5 +1,10 @@
 #include "witan/model/block.h"
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <utility>
+
 #include "witan/autograd/recompute.h"
 #include "witan/ops/elementwise.h"
 
@@ -32,15 +37,15 @@ Var Residual::sum(Tape& tape) const {
 BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness,
                            Dropping dropping) {
   if (recompute_ != Recompute::full) return compute(tape, std::move(x), where, randomness, dropping);
-  const auto again = [this, where, randomness, dropping](Tape& on, const std::vector<Var>& in) {
+  const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
+  const auto again = [this, where, randomness, dropping, names](Tape& on, const std::vector<Var>& in) {
     const BlockOutput block = compute(on, {in[0], {}}, where, randomness, dropping);
-    const Var y = block.x.sum(on);
-    if (!is_moe()) return std::vector{y};
-    return std::vector{y, block.balance_loss, block.z_loss, on.constant(block.expert_counts)};
+    std::vector<Var> out = {block.x.sum(on)};
+    std::ranges::copy(block.router.values(on, names), std::back_inserter(out));
+    return out;
   };
   const auto out = recomputed(tape, {x.sum(tape)}, again);
-  if (!is_moe()) return {{out[0], {}}, {}, {}, {}};
-  return {{out[0], {}}, out[1], out[2], out[3].value()};
+  return {{out[0], {}}, names.with(std::span(out).subspan(1))};
 }
 
 BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness,
@@ -58,9 +63,9 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   const bool rematerialise = recompute_ == Recompute::selective;
   const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, rematerialise);
   const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, randomness); };
-  if (mlp_) return {{sum, added(mlp_->forward(tape, normed, rematerialise))}, {}, {}, {}};
-  const MoeOutput moe = moe_->forward(tape, normed, rematerialise, dropping);
-  return {{sum, added(moe.y)}, moe.balance_loss, moe.z_loss, moe.expert_counts};
+  if (mlp_) return {{sum, added(mlp_->forward(tape, normed, rematerialise))}, {}};
+  MoeOutput moe = moe_->forward(tape, normed, rematerialise, dropping);
+  return {{sum, added(moe.y)}, std::move(moe.record)};
 }
 
 Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {

@@ -19,9 +19,8 @@ struct Residual {
 };
 
 struct BlockOutput {
-  Residual x;                // [B, S, D]
-  Var balance_loss, z_loss;  // [1]; undefined in a dense block
-  Tensor expert_counts;      // [E] int64; undefined in a dense block
+  Residual x;           // [B, S, D]
+  RouterRecord router;  // empty in a dense block
 };
 
 class Block : public Module {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "witan/moe/shared_experts.h"
+
 namespace witan {
 namespace {
 
@@ -34,11 +36,12 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers()) {
     const Matrices attention = attention_of(layer.attention, D), mlp = mlp_of(layer.mlp, D);
     const int64_t biases = config.add_bias_linear ? attention.biases + (layer.moe ? 0 : mlp.biases) : 0;
-    const int64_t shared = attention.weights + biases + 2 * norm + (layer.moe ? E * D : 0);
-    counts.exact += shared + (layer.moe ? E : 1) * mlp.weights;
-    counts.active += shared + (layer.moe ? config.moe.moe_router_topk : 1) * mlp.weights;
+    const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
+    const int64_t always = attention.weights + biases + 2 * norm + (layer.moe ? E * D + shared : 0);
+    counts.exact += always + (layer.moe ? E : 1) * mlp.weights;
+    counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * mlp.weights;
     counts.experts += layer.moe ? E * mlp.weights : 0;
-    counts.megatron_layers += attention.weights + (layer.moe ? E : 1) * mlp.weights + 4 * D;
+    counts.megatron_layers += attention.weights + shared + (layer.moe ? E : 1) * mlp.weights + 4 * D;
   }
   return counts;
 }

@@ -8,8 +8,8 @@
 namespace witan {
 
 // Observes the model as long as it is held, so that, forward and backward, the stream charges costs to "embedding",
-// "attention", "router", "experts", "dispatch" (the rest of an MoE layer), "mlp" or, for all else, the part that was
-// current before (give it a name with Stream::set_part). The stream must outlive what is returned.
+// "attention", "router", "experts", "dispatch" (the rest of an MoE layer), "mlp" (shared experts too) or, for all else,
+// the part that was current before (give it a name with Stream::set_part). The stream must outlive what is returned.
 [[nodiscard]] std::vector<ModuleObserver> charge_parts(Transformer& model, Stream& stream);
 
 }  // namespace witan

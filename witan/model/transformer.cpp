@@ -145,10 +145,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
     BlockOutput next = block->forward(tape, std::move(residual), where, input.randomness, input.dropping);
     residual = std::move(next.x);
-    if (!block->is_moe()) continue;
-    out.balance_losses.push_back(next.balance_loss);
-    out.z_losses.push_back(next.z_loss);
-    out.expert_counts.push_back(next.expert_counts);
+    if (block->is_moe()) out.routers.push_back(std::move(next.router));
   }
   if (!last_ || chunk + 1 < chunks()) {
     out.x = residual.sum(tape);

@@ -24,9 +24,7 @@ struct ModelInput {
 struct ModelOutput {
   Var logits;                         // [T, n], T = B S: V columns, or this rank's where they are divided
   Var x;                              // where another chunk is next, instead: [B, S, D] of the residual stream
-  std::vector<Var> balance_losses;    // per MoE block, [1]
-  std::vector<Var> z_losses;          // per MoE block, [1]
-  std::vector<Tensor> expert_counts;  // per MoE block, [E] int64
+  std::vector<RouterRecord> routers;  // of each MoE block
 };
 
 class Transformer : public Module {

@@ -35,6 +35,9 @@ Fields MoeConfig::fields() {
             "as Megatron-LM's; pools are ragged and bounded by the capacity, so that it changes nothing here"},
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
             "all experts in one grouped matrix product; false: one after the other"},
+      Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
+            "inner size of an MLP that every token visits beside its experts; 0: none"}
+          .at_least(0),
   };
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "witan/base/fields.h"
+#include "witan/kernels/router.h"
 
 namespace witan {
 
@@ -20,11 +21,17 @@ struct MoeConfig {
   std::string moe_token_drop_policy = "probs";
   bool moe_pad_expert_input_to_capacity = false;
   bool moe_grouped_gemm = true;
+  int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
 
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError
   // Which of `num_layers` layers are MoE layers. Throws ConfigError.
   std::vector<bool> moe_layers(int64_t num_layers) const;
+  // How the router scores experts.
+  kernels::Scores scores() const {
+    return moe_router_pre_softmax ? kernels::Scores::softmax : kernels::Scores::softmax_of_chosen;
+  }
+  bool has_shared_experts() const { return num_experts > 0 && moe_shared_expert_intermediate_size > 0; }
   // Assignments that an expert takes of a micro-batch of so many tokens, as Megatron-LM's get_capacity():
   // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor.
   int64_t expert_capacity(int64_t tokens) const;

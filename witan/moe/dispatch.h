@@ -4,7 +4,7 @@
 
 #include "witan/comm/group.h"
 #include "witan/comm/threads/peer_memory.h"
-#include "witan/moe/router.h"
+#include "witan/moe/routing.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan {

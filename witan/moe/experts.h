@@ -1,6 +1,7 @@
 // The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
 #pragma once
 
+#include "witan/moe/config.h"
 #include "witan/moe/dispatch.h"
 #include "witan/nn/mlp.h"
 

@@ -1,18 +1,21 @@
-// A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatch, experts, combine.
+// A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatcher, experts and, beside them, shared experts.
 #pragma once
 
+#include <memory>
+#include <optional>
+
+#include "witan/moe/dispatcher.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
+#include "witan/moe/shared_experts.h"
 #include "witan/nn/axes.h"
 
 namespace witan {
 
 struct MoeOutput {
-  Var y;                     // [.., D]
-  Var balance_loss, z_loss;  // [1], unscaled
-  // [E] int64: assignments of a micro-batch to each expert of the world, those of tokens that other ranks of its tensor
-  // or context axis hold included. Losses are of the same tokens.
-  Tensor expert_counts;
+  Var y;  // [.., D]
+  // Of all tokens of a micro-batch, those that other ranks of its tensor or context axis hold included.
+  RouterRecord record;
 };
 
 class Moe : public Module {
@@ -21,15 +24,15 @@ class Moe : public Module {
 
   // x [B, S, D] of the residual stream, or [T, D]
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity);
+  // The names of what forward() records.
+  const RouterRecord& names() const { return names_; }
 
  private:
-  // The pool's rows, [capacity, D].
-  Var through_experts(Tape& tape, const Dispatched& in, const DispatchMap& map, bool rematerialise);
-
-  Group& expert_group_;
-  Group* expert_tensor_;  // null: experts' matrices are whole
-  Router router_;
+  RouterRecord names_;
+  std::unique_ptr<Router> router_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
+  std::optional<SharedExperts> shared_;
 };
 
 }  // namespace witan

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/model/counts.h"
+#include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
@@ -86,6 +87,9 @@ class Estimator {
     return layer.moe ? static_cast<double>(model_.moe.moe_router_topk) : 1;
   }
   static double features(const LayerSpec& layer) { return static_cast<double>(layer.mlp.ffn_hidden_size); }
+  double shared_features(const LayerSpec& layer) const {
+    return layer.moe ? static_cast<double>(shared_experts_mlp(model_.moe, layer.mlp).ffn_hidden_size) : 0;
+  }
   // Channels of queries and of keys, with those of the results and of values.
   static double query_width(const LayerSpec& layer) {
     const AttentionSpec& of = layer.attention;
@@ -147,7 +151,9 @@ class Estimator {
   }
   // By what is not a product: norms, activations, rotations, sums, dispatch.
   double moved() const {
-    const auto moved = [&](const LayerSpec& layer) { return 20 * width_ + 6 * chosen(layer) * features(layer); };
+    const auto moved = [&](const LayerSpec& layer) {
+      return 20 * width_ + 6 * (chosen(layer) * features(layer) + shared_features(layer));
+    };
     return micro_batches_ * tokens_ / tensor_ * value_ * of_stage(moved);
   }
 
@@ -155,11 +161,11 @@ class Estimator {
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
     const double stream = (none ? 4 : 2) * width_, attention = query_width(layer) + key_width(layer);
-    const double inner = (none ? 3 : 2) * features(layer);
+    const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
     if (!layer.moe) return value_ * here * (stream + attention + inner);
     const double gathered = size(Axis::expert_tensor);
-    return value_ * (here * (stream + attention) + pool_rows() * (width_ + gathered * width_ + inner));
+    return value_ * (here * (stream + attention + shared) + pool_rows() * (width_ + gathered * width_ + inner));
   }
 
   void add_model_exchanges(SentBytes& sent) const {

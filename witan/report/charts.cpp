@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace witan {
 namespace {
@@ -91,9 +94,50 @@ void add_learning(Charts& charts, const Metrics& m) {
   charts.add("rate", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.lr; }));
 }
 
+enum class Extreme : uint8_t { lowest, highest };
+
+// The lowest or highest value of a statistic that routers record of each layer.
+Curve curve_of_layers(const Metrics& m, const std::string& name, Extreme which) {
+  return curve_of(m.experts, [&](const ExpertsEvent& e) -> std::optional<double> {
+    std::optional<double> found;
+    const auto statistic = e.statistics.find(name);
+    if (statistic == e.statistics.end()) return found;
+    for (const std::vector<double>& row : statistic->second)
+      for (const double value : row) {
+        const bool beyond = found && (which == Extreme::lowest ? value >= *found : value <= *found);
+        if (!beyond) found = value;
+      }
+    return found;
+  });
+}
+
+// "router_entropy" -> "Router entropy"
+std::string title_of(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+  return name;
+}
+
+// A chart of each statistic that has none of its own: over all layers, and of the two layers that differ most.
+void add_other_statistics(Charts& charts, const Metrics& m) {
+  const std::map<std::string, std::string> units = {{"router_entropy", "nats, mean over tokens"}};
+  std::set<std::string> names;
+  for (const StepEvent& event : m.steps)
+    for (const auto& [name, value] : event.router) names.insert(name);
+  for (const std::string& name : names) {
+    const auto unit = units.find(name);
+    charts.open(Section::experts, title_of(name), unit == units.end() ? "" : unit->second);
+    charts.add_smoothed("all layers", 1,
+                        curve_of(m.steps, [&](const StepEvent& e) { return router_statistic(e, name); }));
+    charts.add("lowest layer", Style::line, 3, curve_of_layers(m, name, Extreme::lowest));
+    charts.add("highest layer", Style::line, 4, curve_of_layers(m, name, Extreme::highest));
+  }
+}
+
 void add_experts(Charts& charts, const Metrics& m) {
   charts.open(Section::experts, "Busiest expert", "times the mean load, worst layer");
   charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
+  charts.add("most even layer", Style::line, 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
 
   charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
   charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
@@ -102,6 +146,7 @@ void add_experts(Charts& charts, const Metrics& m) {
   charts.add("load balancing", Style::line, 1,
              curve_of(m.steps, [](const StepEvent& e) { return e.load_balancing_loss; }));
   charts.add("z", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.z_loss; }));
+  add_other_statistics(charts, m);
 }
 
 void add_speed(Charts& charts, const Metrics& m) {

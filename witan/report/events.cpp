@@ -51,6 +51,7 @@ void visit(Archive& a, StepEvent& e) {
   a("step_s", e.step_s);
   a("load_max_over_mean", e.load_max_over_mean);
   a("dropped_share", e.dropped_share);
+  a("router", e.router);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);
 }
@@ -60,6 +61,7 @@ void visit(Archive& a, ExpertsEvent& e) {
   a("step", e.step);
   a("layers", e.layers);
   a("load", e.load);
+  a("statistics", e.statistics);
 }
 
 template <class Archive>
@@ -116,6 +118,20 @@ class Output {
   void operator()(const char* key, const std::vector<int64_t>& value) {
     if (!value.empty()) json_[key] = value;
   }
+  void operator()(const char* key, const std::map<std::string, double>& values) {
+    if (!values.empty()) json_[key] = values;
+  }
+  // Rows of one number are written as numbers.
+  void operator()(const char* key, const std::map<std::string, std::vector<std::vector<double>>>& values) {
+    for (const auto& [name, rows] : values) {
+      nlohmann::ordered_json& list = json_[key][name] = nlohmann::ordered_json::array();
+      for (const std::vector<double>& row : rows)
+        if (row.size() == 1)
+          list.push_back(row.front());
+        else
+          list.push_back(row);
+    }
+  }
 
   std::string line() const { return json_.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
 
@@ -154,9 +170,23 @@ class Input {
     }
   }
   void operator()(const char* key, std::map<std::string, int64_t>& out) const {
-    const Json& object = find(key);
-    require<CorruptionError>(object.is_object(), where_, ": \"", key, "\" must be an object");
-    for (const auto& [name, value] : object.items()) out[name] = count(value, key);
+    for (const auto& [name, value] : object(find(key), key).items()) out[name] = count(value, key);
+  }
+  void operator()(const char* key, std::map<std::string, double>& out) const {
+    if (!json_.contains(key)) return;
+    for (const auto& [name, value] : object(json_[key], key).items()) out[name] = number(value, key);
+  }
+  void operator()(const char* key, std::map<std::string, std::vector<std::vector<double>>>& out) const {
+    if (!json_.contains(key)) return;
+    for (const auto& [name, rows] : object(json_[key], key).items()) {
+      auto& read = out[name];
+      for (const Json& row : list(rows, key)) {
+        std::vector<double>& numbers = read.emplace_back();
+        if (!row.is_array()) numbers.push_back(number(row, key));
+        if (row.is_array())
+          for (const Json& value : row) numbers.push_back(number(value, key));
+      }
+    }
   }
 
  private:
@@ -167,6 +197,10 @@ class Input {
   }
   const Json& list(const Json& value, const char* key) const {
     require<CorruptionError>(value.is_array(), where_, ": \"", key, "\" must be a list");
+    return value;
+  }
+  const Json& object(const Json& value, const char* key) const {
+    require<CorruptionError>(value.is_object(), where_, ": \"", key, "\" must be an object");
     return value;
   }
   double number(const Json& value, const char* key) const {
@@ -187,6 +221,18 @@ class Input {
 void check(const ExpertsEvent& e, std::string_view where) {
   require<CorruptionError>(e.layers.empty() || e.layers.size() == e.load.size(), where, ": \"layers\" names ",
                            e.layers.size(), " layers, \"load\" has ", e.load.size(), " rows");
+  for (const auto& [name, rows] : e.statistics)
+    require<CorruptionError>(rows.size() == e.load.size(), where, ": \"", name, "\" has ", rows.size(),
+                             " rows, \"load\" has ", e.load.size());
+}
+
+// Those that had keys of their own in a step before there were others.
+std::optional<double> StepEvent::*field_of(const std::string& name) {
+  if (name == "load_balancing_loss") return &StepEvent::load_balancing_loss;
+  if (name == "z_loss") return &StepEvent::z_loss;
+  if (name == "load_max_over_mean") return &StepEvent::load_max_over_mean;
+  if (name == "dropped_share") return &StepEvent::dropped_share;
+  return nullptr;
 }
 
 template <class E>
@@ -209,6 +255,19 @@ std::optional<Event> parse_kind(std::string_view kind, const Json& json, std::st
 }
 
 }  // namespace
+
+void set_router_statistic(StepEvent& event, const std::string& name, double value) {
+  if (const auto field = field_of(name))
+    event.*field = value;
+  else
+    event.router[name] = value;
+}
+
+std::optional<double> router_statistic(const StepEvent& event, const std::string& name) {
+  if (const auto field = field_of(name)) return event.*field;
+  const auto found = event.router.find(name);
+  return found == event.router.end() ? std::nullopt : std::optional(found->second);
+}
 
 std::string format_event(const Event& event) {
   Output output(kKinds[event.index()]);

@@ -51,17 +51,23 @@ struct StepEvent {
   double ceiling_share = 0;  // gflops over the measured ceiling, 0 to 1
   double data_wait_s = 0;    // part of step_s
   double step_s = 0;
-  std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
-  std::optional<double> dropped_share;       // of assignments, 0 to 1; where experts have a capacity
-  bool skipped = false;                      // non-finite gradients: the parameters were left as they were
-  double elapsed_s = 0;                      // training time so far, over all resumptions
+  std::optional<double> load_max_over_mean;   // busiest expert over the mean, worst layer
+  std::optional<double> dropped_share;        // of assignments, 0 to 1; where experts have a capacity
+  std::map<std::string, double> router = {};  // what else routers record, by name, of all layers
+  bool skipped = false;                       // non-finite gradients: the parameters were left as they were
+  double elapsed_s = 0;                       // training time so far, over all resumptions
 };
 
-// Share of a layer's routed tokens that each expert received.
+// A statistic of routers by its name, wherever it stands: the first ones have keys of their own.
+void set_router_statistic(StepEvent& event, const std::string& name, double value);
+std::optional<double> router_statistic(const StepEvent& event, const std::string& name);
+
+// What routers record of each layer: the share of its routed tokens that each expert received, and the rest by name.
 struct ExpertsEvent {
   int64_t step = 0;
   std::vector<int64_t> layers;            // the model's layer of each row of load; empty: 0, 1, 2 …
   std::vector<std::vector<double>> load;  // [layers, experts], each row sums to 1
+  std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
 // Held-out text.

@@ -28,8 +28,8 @@ class MegatronRecorderTest : public ::testing::Test {
   static StepResult step(double loss, bool skipped = false) {
     StepResult result;
     result.loss = loss;
-    result.balance_loss = loss / 2;
-    result.z_loss = loss / 4;
+    const MoeConfig moe;
+    result.router = testing::router_values(moe, {{"load_balancing_loss", loss / 2}, {"z_loss", loss / 4}});
     result.learning_rate = 0.25;
     result.gradient_norm = 1.5;
     result.zero_gradients = 7;

@@ -29,8 +29,8 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
       state.step = step;
       StepResult result;
       result.loss = static_cast<double>(step);
-      result.expert_counts = {{5, 1, 1, 1}, {2, 2, 2, 2}};
-      result.dropped_share = 0.25;
+      result.router = testing::router_values(config.model.moe, {{"dropped_share", 0.25}, {"router_entropy", 1.5}},
+                                             {{5, 1, 1, 1}, {2, 2, 2, 2}});
       recorder.step(state, result, 0.5, 0.1);
     }
     TrainState end;
@@ -47,12 +47,16 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_DOUBLE_EQ(metrics.steps[i].loss, losses[i]);
     EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // 5 where the mean is 2
     EXPECT_EQ(metrics.steps[i].dropped_share, 0.25);
+    EXPECT_EQ(metrics.steps[i].router, (std::map<std::string, double>{{"router_entropy", 1.5}}));
     EXPECT_DOUBLE_EQ(metrics.steps[i].tokens_per_s, 16 * 12 / 0.5);
     EXPECT_NEAR(metrics.steps[i].gflops, 2, 1e-12);
     EXPECT_NEAR(metrics.steps[i].ceiling_share, 0.25, 1e-12);
   }
   ASSERT_EQ(metrics.experts.size(), 3u);
   EXPECT_EQ(metrics.experts[0].load[0], (std::vector<double>{0.625, 0.125, 0.125, 0.125}));
+  EXPECT_EQ(metrics.experts[0].statistics.at("load_max_over_mean"), (std::vector<std::vector<double>>{{2.5}, {1}}));
+  EXPECT_EQ(metrics.experts[0].statistics.at("router_entropy"), (std::vector<std::vector<double>>{{0}, {0}}));
+  EXPECT_EQ(metrics.experts[0].statistics.count("expert_counts"), 0u) << "they stand there as shares";
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/temp_folder.h"
+#include "train/run/run_support.h"
 #include "witan/base/file.h"
 
 namespace witan {
@@ -15,10 +16,10 @@ std::string written(const char* load_balancing_type) {
   config.model.moe.moe_router_load_balancing_type = load_balancing_type;
   StepEvent event;
   event.step = 1;
-  event.load_balancing_loss = 1.25;
   TrainState state;
   state.step = 1;
-  TensorboardRecorder(config, folder.path(), 1).step(state, event, 0.5, {0}, {{3, 1}});
+  TensorboardRecorder(config, folder.path(), 1)
+      .step(state, event, 0.5, {4}, testing::router_values(config.model.moe, {{"router_entropy", 1.25}}, {{3, 1}}));
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
   return bytes;
@@ -29,6 +30,14 @@ TEST(TensorboardRecorder, TheLossThatBalancesTheLoadHasMegatronsName) {
   EXPECT_NE(together.find("load_balancing_loss"), std::string::npos);
   EXPECT_EQ(together.find("seq_load_balancing_loss"), std::string::npos);
   EXPECT_NE(apart.find("seq_load_balancing_loss"), std::string::npos);
+}
+
+TEST(TensorboardRecorder, StatisticsOfRoutersHaveTagsOfTheModelAndOfLayers) {
+  const std::string bytes = written("aux_loss");
+  for (const char* tag : {"z_loss", "router-entropy", "router-entropy/layer 4", "expert-load/max over mean",
+                          "expert-load/max over mean/layer 4", "expert-load/layer 4"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(bytes.find("expert_counts"), std::string::npos);
 }
 
 }  // namespace

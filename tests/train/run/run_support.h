@@ -13,6 +13,8 @@
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
 #include "witan/comm/threads/threads.h"
+#include "witan/moe/router.h"
+#include "witan/moe/topk.h"
 #include "witan/planner/plan.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
@@ -46,7 +48,8 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 
 struct Trajectory {
   std::vector<double> losses, norms, dropped;
-  std::vector<double> balances, zs;          // the router's losses
+  std::vector<double> balances, zs;      // the router's losses
+  std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;  // the global parameters at the end, by name
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
@@ -84,8 +87,29 @@ inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolera
   each_step("gradient norm", a.norms, b.norms);
   each_step("load-balancing loss", a.balances, b.balances);
   each_step("z-loss", a.zs, b.zs);
+  each_step("router entropy, layer by layer", a.entropies, b.entropies);
+  each_step("load, layer by layer", a.loads, b.loads);
   ASSERT_EQ(a.weights.size(), b.weights.size());
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_LE(distance(a.weights[i], b.weights[i]), tolerance) << i;
+}
+
+// A step's statistics of routers as an engine tells them, with these values of the model and `counts` of experts.
+inline StepStatistics router_values(const MoeConfig& moe, const std::map<std::string, double>& values,
+                                    const std::vector<std::vector<double>>& counts = {{1}}) {
+  const StatisticsLayout layout(router_statistics(moe), static_cast<int64_t>(counts.front().size()));
+  std::vector<std::vector<double>> packed;
+  for (const std::vector<double>& layer : counts)
+    for (std::vector<double>& one = packed.emplace_back(); const RouterStatistic& statistic : layout.declared()) {
+      if (statistic.derived) continue;
+      if (statistic.shape == RouterStatistic::Shape::expert)
+        one.insert(one.end(), layer.begin(), layer.end());
+      else
+        one.push_back(0);
+    }
+  std::vector<StepStatistics::Value> all = StepStatistics(layout, {packed}).values();
+  for (StepStatistics::Value& value : all)
+    if (const auto given = values.find(value.declared.name); given != values.end()) value.model = given->second;
+  return StepStatistics(std::move(all));
 }
 
 // `steps` steps of the config on its own ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
@@ -108,11 +132,17 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
     for (int64_t step = 0; step < steps; ++step) {
       const StepResult out = engine.step(batches(config, layout, rank, step), step + 1, step);
       if (rank != 0) continue;
+      const auto layers_of = [&](const char* name, std::vector<double>& into) {
+        if (const StepStatistics::Value* value = out.router.find(name))
+          for (const std::vector<double>& layer : value->layers) into.push_back(layer.front());
+      };
+      layers_of(kRouterEntropy, result.entropies);
+      layers_of(kLoadMaxOverMean, result.loads);
       result.losses.push_back(out.loss);
       result.norms.push_back(out.gradient_norm);
-      result.dropped.push_back(out.dropped_share);
-      result.balances.push_back(out.balance_loss);
-      result.zs.push_back(out.z_loss);
+      result.dropped.push_back(out.router.model("dropped_share").value_or(0));
+      result.balances.push_back(out.router.model("load_balancing_loss").value_or(0));
+      result.zs.push_back(out.router.model("z_loss").value_or(0));
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
     for (const StateTensor& tensor : engine.state()) {

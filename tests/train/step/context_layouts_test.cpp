@@ -97,6 +97,11 @@ TEST(ContextLayouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.moe.moe_router_pre_softmax = true;
          c.model.moe.moe_layer_freq = "2";
        }},
+      {"shared experts, selective recompute",
+       [](RunConfig& c) {
+         c.model.moe.moe_shared_expert_intermediate_size = 20;
+         c.model.recompute_granularity = "selective";
+       }},
       {"learned positions, biases, dropout, dense", [](RunConfig& c) { c = context_config(gpt_run_config()); }},
       {"an odd width and odd chunks",
        [](RunConfig& c) {

@@ -9,6 +9,7 @@
 #include "support/rank.h"
 #include "support/thread_world.h"
 #include "train/run/run_support.h"
+#include "witan/moe/balance.h"
 #include "witan/ops/cross_entropy.h"
 #include "witan/ops/elementwise.h"
 
@@ -118,12 +119,14 @@ Expected expected_step(Rank& rank, const RunConfig& config, const std::vector<Ba
         ops::cross_entropy(tape, out.logits, rank.tensor(flat, batch.targets), rank.tensor(flat, weights)).loss;
     std::vector<std::pair<Var, double>> terms = {{loss, 1.0}};
     expected.loss += values(loss.value())[0];
-    const auto blocks = static_cast<double>(out.balance_losses.size());
-    for (const Var& balance : out.balance_losses) {
+    const auto blocks = static_cast<double>(out.routers.size());
+    for (const RouterRecord& router : out.routers) {
+      const Var& balance = router.loss(kBalanceLoss);
       terms.emplace_back(balance, share * moe.moe_aux_loss_coeff);
       expected.balance += share / blocks * values(balance.value())[0];
     }
-    for (const Var& z : out.z_losses) {
+    for (const RouterRecord& router : out.routers) {
+      const Var& z = router.loss(kZLoss);
       terms.emplace_back(z, share * moe.moe_z_loss_coeff);
       expected.z += share / blocks * values(z.value())[0];
     }
@@ -154,8 +157,8 @@ TEST(Engine, AStepFollowsItsDefinition) {
     const double lr = config.optimizer.lr * 2 / 3;  // warming up over 3
     EXPECT_NEAR(result.learning_rate, lr, 1e-15);
     EXPECT_NEAR(result.loss, expected.loss, 1e-12 * expected.loss);
-    EXPECT_NEAR(result.balance_loss, expected.balance, 1e-12 * expected.balance);
-    EXPECT_NEAR(result.z_loss, expected.z, 1e-12 * expected.z);
+    EXPECT_NEAR(result.router.model(kBalanceLoss).value(), expected.balance, 1e-12 * expected.balance);
+    EXPECT_NEAR(result.router.model(kZLoss).value(), expected.z, 1e-12 * expected.z);
     EXPECT_NEAR(result.gradient_norm, expected.norm, 1e-12 * expected.norm);
     EXPECT_FALSE(result.skipped);
 

@@ -148,6 +148,7 @@ RunConfig odd_sizes() {
   config.model.attention.kv_channels = 6;
   config.model.moe.num_experts = 12;
   config.model.moe.moe_router_topk = 3;
+  config.model.moe.moe_shared_expert_intermediate_size = 4 * 5;
   config.data.seq_length = 24;
   return config;
 }

@@ -110,6 +110,13 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.moe.moe_grouped_gemm = false;
          c.model.recompute_granularity = "full";
        }},
+      {"shared experts", [](RunConfig& c) { c.model.moe.moe_shared_expert_intermediate_size = 20; }},
+      {"shared experts, GELU, full recompute",
+       [](RunConfig& c) {
+         c.model.moe.moe_shared_expert_intermediate_size = 7;
+         c.model.mlp.swiglu = false;
+         c.model.recompute_granularity = "full";
+       }},
       {"layer norm, GELU, untied",
        [](RunConfig& c) {
          c.model.norm.normalization = "LayerNorm";

@@ -65,11 +65,12 @@ class Layer {
         builder_{.stream = bench.stream(), .dtype = dtype},
         moe_{.num_experts = s.experts, .moe_router_topk = s.topk},
         mlp_{.ffn_hidden_size = s.ffn},
-        router_(builder_ / "router", moe_, s.hidden),
+        router_(make_router(builder_ / "router", moe_, s.hidden)),
+        dispatcher_(make_dispatcher(alone_)),
         experts_(builder_ / "experts", moe_, mlp_, s.hidden),
         x_(bench.normal({s.tokens, s.hidden}, dtype)),
         dy_(bench.normal({s.tokens, s.hidden}, dtype)) {
-    bind(router_, accumulator(dtype));
+    bind(*router_, accumulator(dtype));
     bind(experts_, s.gradient_dtype == "float32" ? accumulator(dtype) : dtype);
   }
 
@@ -81,15 +82,14 @@ class Layer {
 
   // Nothing is given: the routing is the router's own.
   void run(const Routing* given, bool backward) {
-    Stream& stream = bench_.stream();
-    Tape tape(stream);
+    Tape tape(bench_.stream());
     const Var x = tape.input(x_);
-    const Routing routing = given ? with_weights(tape, *given) : router_.forward(tape, x);
-    const DispatchMap map = make_dispatch_map(stream, routing, alone_);
-    const Dispatched in = dispatch(tape, x, routing.weights, map);
-    const Var y = combine(tape, experts_.forward(tape, in, map.groups, false), map);
+    const Routing routing = given ? with_weights(tape, *given) : router_->forward(tape, x);
+    const Var y = dispatcher_->forward(tape, x, routing, [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
+      return experts_.forward(on, in, groups, false);
+    });
     if (!backward) return;
-    for (const Module* module : {static_cast<const Module*>(&router_), static_cast<const Module*>(&experts_)})
+    for (const Module* module : {static_cast<const Module*>(router_.get()), static_cast<const Module*>(&experts_)})
       for (Parameter* parameter : module->parameters()) parameter->clear_gradient();
     tape.backward({{y, dy_}});
   }
@@ -111,7 +111,8 @@ class Layer {
   const MoeConfig moe_;
   const MlpConfig mlp_;
   MetaGroup alone_{1, 0, "expert"};
-  Router router_;
+  std::unique_ptr<Router> router_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
   Tensor x_, dy_;
 };

@@ -76,7 +76,6 @@ MegatronSection megatron_model_flags() {
 }
 
 MegatronSection megatron_moe_flags() {
-  const std::string shared = "shared experts are not supported; leave them out";
   const std::string groups = "experts are chosen from all of them, not from groups; leave it out";
   const std::string upcycling = "upcycling a dense model is not supported; train from scratch";
   const std::string dispatch = "Witan has one dispatcher: an uneven all-to-all";
@@ -117,8 +116,8 @@ MegatronSection megatron_moe_flags() {
               harmless("--overlap-moe-expert-parallel-comm", "an overlap"),
               harmless("--delay-wgrad-compute", "an overlap"),
               harmless("--moe-per-layer-logging", "the report shows expert load per layer"),
-              refused("--moe-shared-expert-intermediate-size", shared, Takes::one),
-              harmless("--moe-shared-expert-overlap", "an overlap of shared experts, and there are none"),
+              same("--moe-shared-expert-intermediate-size"),
+              harmless("--moe-shared-expert-overlap", "an overlap of shared experts with the dispatch"),
               refused("--moe-extended-tp", "Megatron-LM has deprecated it: use `--expert-tensor-parallel-size`"),
               same("--expert-tensor-parallel-size"),
               refused("--moe-layer-recompute", "whole blocks are recomputed: `--recompute-granularity full`"),

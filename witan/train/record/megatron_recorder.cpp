@@ -7,6 +7,7 @@
 
 #include "witan/model/counts.h"
 #include "witan/model/megatron_formulas.h"
+#include "witan/moe/router.h"
 
 namespace witan {
 namespace {
@@ -63,8 +64,8 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
     sums_.nan += std::isfinite(result.loss) ? 0 : 1;
   } else {
     sums_.loss += result.loss;
-    sums_.balance += result.balance_loss;
-    sums_.z += result.z_loss;
+    for (const StepStatistics::Value& value : result.router.values())
+      if (value.declared.loss_coefficient) sums_.router[value.declared.name] += value.model.value_or(0);
   }
   if (state.step % config_->train.log_interval != 0) return;
 
@@ -94,10 +95,12 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
 std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() const {
   const auto advanced = static_cast<double>(std::max<int64_t>(sums_.iterations - sums_.skipped, 1));
   std::vector<std::pair<std::string, double>> losses = {{"lm loss", sums_.loss / advanced}};
-  const MoeConfig& moe = config_->model.moe;
-  if (moe.num_experts > 0 && moe.balance_weight() > 0)
-    losses.emplace_back(moe.balance_loss_name(), sums_.balance / advanced);
-  if (moe.num_experts > 0 && moe.moe_z_loss_coeff > 0) losses.emplace_back("z_loss", sums_.z / advanced);
+  if (config_->model.moe.num_experts == 0) return losses;
+  for (const RouterStatistic& statistic : router_statistics(config_->model.moe)) {
+    const auto sum = sums_.router.find(statistic.name);
+    if (statistic.loss_coefficient.value_or(0) > 0)
+      losses.emplace_back(statistic.display_tag(), sum == sums_.router.end() ? 0 : sum->second / advanced);
+  }
   return losses;
 }
 

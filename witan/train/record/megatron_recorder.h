@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ class MegatronRecorder {
   struct Sums {
     int64_t iterations = 0, skipped = 0, nan = 0;
     double seconds = 0;
-    double loss = 0, balance = 0, z = 0;  // of iterations that were not skipped
+    double loss = 0;                       // this and the next of iterations that were not skipped
+    std::map<std::string, double> router;  // losses of routers, by name
   };
   std::vector<std::pair<std::string, double>> mean_losses() const;
 

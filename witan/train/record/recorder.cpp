@@ -11,34 +11,27 @@
 
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
+#include "witan/moe/topk.h"
 #include "witan/report/train_line.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {
 namespace {
 
-// Busiest expert over the mean, in the layer where that is worst.
-double max_over_mean(const std::vector<std::vector<int64_t>>& counts) {
-  double worst = 0;
-  for (const auto& layer : counts) {
-    const auto total = static_cast<double>(std::accumulate(layer.begin(), layer.end(), int64_t{0}));
-    const auto most = static_cast<double>(*std::max_element(layer.begin(), layer.end()));
-    if (total > 0) worst = std::max(worst, most * static_cast<double>(layer.size()) / total);
-  }
-  return worst;
-}
-
-ExpertsEvent experts_event(const RunConfig& config, int64_t step, const std::vector<std::vector<int64_t>>& counts) {
+// The counts of experts stand there as their shares.
+ExpertsEvent experts_event(const RunConfig& config, int64_t step, const StepStatistics& router) {
   ExpertsEvent event;
   event.step = step;
   const std::vector<LayerSpec> layers = config.model.layers();
   for (size_t layer = 0; layer < layers.size(); ++layer)
     if (layers[layer].moe) event.layers.push_back(static_cast<int64_t>(layer));
-  for (const auto& layer : counts) {
+  for (const auto& layer : router.counts(kExpertCounts)) {
     const auto total = static_cast<double>(std::accumulate(layer.begin(), layer.end(), int64_t{0}));
     auto& shares = event.load.emplace_back();
     for (const int64_t count : layer) shares.push_back(total > 0 ? static_cast<double>(count) / total : 0);
   }
+  for (const StepStatistics::Value& value : router.values())
+    if (value.declared.name != kExpertCounts) event.statistics[value.declared.name] = value.layers;
   return event;
 }
 
@@ -134,11 +127,10 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
   if (!config_->train.closes_interval(state.step) && !result.stop) return;
   metrics_.append(event);
-  const ExpertsEvent experts = experts_event(config_, state.step, result.expert_counts);
-  if (!result.expert_counts.empty()) metrics_.append(experts);
+  const ExpertsEvent experts = experts_event(config_, state.step, result.router);
+  if (!result.router.empty()) metrics_.append(experts);
   if (tensorboard_)
-    tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers,
-                       result.expert_counts);
+    tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers, result.router);
   interval_loss_ = interval_s_ = 0;
   interval_steps_ = 0;
 }
@@ -163,12 +155,8 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
   event.elapsed_s = state.elapsed_s;
-  if (!result.expert_counts.empty()) {
-    event.load_balancing_loss = result.balance_loss;
-    event.z_loss = result.z_loss;
-    event.load_max_over_mean = max_over_mean(result.expert_counts);
-    if (config_->model.moe.moe_expert_capacity_factor > 0) event.dropped_share = result.dropped_share;
-  }
+  for (const StepStatistics::Value& value : result.router.values())
+    if (value.model) set_router_statistic(event, value.declared.name, *value.model);
   return event;
 }
 

@@ -8,13 +8,10 @@
 namespace witan {
 
 TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step)
-    : batch_size_(config.train.global_batch_size),
-      balance_loss_name_(config.model.moe.balance_loss_name()),
-      writer_(folder, first_step) {}
+    : batch_size_(config.train.global_batch_size), writer_(folder, first_step) {}
 
 void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, double iteration_s,
-                               const std::vector<int64_t>& layers,
-                               const std::vector<std::vector<int64_t>>& expert_counts) {
+                               const std::vector<int64_t>& layers, const StepStatistics& router) {
   std::vector<tfevents::Scalar> scalars = {
       {"lm loss", event.loss},
       {"learning-rate", event.lr},
@@ -30,12 +27,19 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   add("throughput", event.megatron_tflops);
   add("params-norm", event.params_norm);
   add("num-zeros", event.num_zeros);
-  add(balance_loss_name_, event.load_balancing_loss);
-  add("z_loss", event.z_loss);
-  add("expert-load/max over mean", event.load_max_over_mean);
   std::vector<tfevents::Histogram> histograms;
-  for (size_t i = 0; i < expert_counts.size(); ++i)
-    histograms.push_back(tfevents::histogram_of_counts(cat("expert-load/layer ", layers[i]), expert_counts[i]));
+  for (const StepStatistics::Value& value : router.values()) {
+    const std::string& tag = value.declared.display_tag();
+    if (value.model) scalars.push_back({tag, *value.model});
+    for (size_t i = 0; i < value.layers.size(); ++i) {
+      const std::string of_layer = cat(tag, "/layer ", layers[i]);
+      const std::vector<double>& found = value.layers[i];
+      if (value.declared.shape == RouterStatistic::Shape::layer)
+        scalars.push_back({of_layer, found.front()});
+      else if (value.declared.whole_numbers)
+        histograms.push_back(tfevents::histogram_of_counts(of_layer, std::vector<int64_t>(found.begin(), found.end())));
+    }
+  }
   writer_.add(state.step, scalars, histograms);
 }
 

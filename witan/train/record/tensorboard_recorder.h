@@ -1,6 +1,7 @@
 // A run as TensorBoard's event files: the tags that Megatron-LM's users know, and the load of experts.
 #pragma once
 
+#include "witan/moe/statistics.h"
 #include "witan/report/events.h"
 #include "witan/report/tfevents.h"
 #include "witan/train/run/config.h"
@@ -13,15 +14,14 @@ class TensorboardRecorder {
   // `first_step`: the first that this process trains. Throws IoError, DiskFullError.
   TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step);
 
-  // What a line of metrics.jsonl says. `iteration_s`: seconds of a step, mean since the last line. `expert_counts`: the
-  // step's assignments [MoE blocks][E], of the model's `layers`.
+  // What a line of metrics.jsonl says. `iteration_s`: seconds of a step, mean since the last line. `router`: the step's
+  // statistics, of the model's `layers`.
   void step(const TrainState& state, const StepEvent& event, double iteration_s, const std::vector<int64_t>& layers,
-            const std::vector<std::vector<int64_t>>& expert_counts);
+            const StepStatistics& router);
   void evaluation(const EvalEvent& event);
 
  private:
   int64_t batch_size_;
-  const char* balance_loss_name_;
   tfevents::Writer writer_;
 };
 

@@ -176,6 +176,8 @@ void validate_tensor(const RunConfig& config) {
   if (ranks == 1) return;
   Sizes divided = ffn_sizes(model, false);
   divided.insert(divided.begin(), {"num_attention_heads", model.attention.num_attention_heads});
+  if (model.moe.has_shared_experts())
+    divided.emplace_back("moe_shared_expert_intermediate_size", model.moe.moe_shared_expert_intermediate_size);
   if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
     divided.emplace_back(parts == 1 ? "seq_length" : "seq_length / context_parallel_size",
                          config.data.seq_length / parts);

@@ -111,10 +111,10 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     replay();
     const StepReport::Result read = report_->read(stream_);
     times_.forward_backward = whole.seconds();
-    return result_of(read, micro_batches.front());
+    return result_of(read);
   }
   compute(Mode::eager, stop);
-  return result_of(report_->read(stream_), micro_batches.front());
+  return result_of(report_->read(stream_));
 }
 
 const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
@@ -219,36 +219,11 @@ Tensor Engine::update() {
   return total;
 }
 
-// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout. All micro-batches
-// are of one shape.
-StepResult Engine::result_of(const StepReport::Result& report, const Batch& shape) const {
+// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
+StepResult Engine::result_of(const StepReport::Result& report) const {
   StepResult result;
-  const ReportSizes& sizes = report_->sizes();
-  const int64_t capacity = config_->model.moe.expert_capacity(shape.sequences * shape.sequence_length);
-  result.expert_counts.resize(static_cast<size_t>(sizes.blocks()),
-                              std::vector<int64_t>(static_cast<size_t>(sizes.experts())));
-  double dropped = 0, routed = 0;
-  for (const StepReport::MicroBatch& one : report.micro_batches) {
-    double balance = 0, z = 0;
-    for (size_t block = 0; block < one.blocks.size(); ++block) {
-      balance += one.blocks[block].balance;
-      z += one.blocks[block].z;
-      for (size_t e = 0; e < one.blocks[block].expert_counts.size(); ++e) {
-        const int64_t count = one.blocks[block].expert_counts[e];
-        result.expert_counts[block][e] += count;
-        routed += static_cast<double>(count);
-        dropped += static_cast<double>(std::max<int64_t>(count - capacity, 0));
-      }
-    }
-    result.loss += one.loss;
-    result.balance_loss += balance;
-    result.z_loss += z;
-  }
-  const double terms =
-      static_cast<double>(config_->micro_batches()) * std::max<double>(static_cast<double>(sizes.blocks()), 1);
-  result.balance_loss /= terms;
-  result.z_loss /= terms;
-  if (routed > 0) result.dropped_share = dropped / routed;
+  for (const double loss : report.losses) result.loss += loss;
+  result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
   result.learning_rate = report.step[kernels::step_value::learning_rate];
   result.gradient_norm = std::sqrt(report.square_sum);
   result.zero_gradients = report.zeros;

@@ -17,8 +17,8 @@
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/buffer_sums.h"
 #include "witan/parallel/global_norm.h"
-#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
 #include "witan/parallel/state_check.h"
@@ -32,18 +32,15 @@
 namespace witan {
 
 struct StepResult {
-  double loss = 0;                                  // cross entropy per target of the whole global batch, nats
-  double balance_loss = 0;                          // mean over MoE blocks and micro-batches
-  double z_loss = 0;                                // likewise
-  double learning_rate = 0;                         // [optimizer]'s, which parameters of no group have
-  double gradient_norm = 0;                         // before clipping
-  double zero_gradients = 0;                        // elements that are exactly 0, each parameter counted once
-  std::optional<double> params_norm;                // after the update, where it was asked for
-  bool skipped = false;                             // gradients were not finite: nothing was updated
-  std::vector<std::vector<int64_t>> expert_counts;  // [MoE blocks][E]: assignments, all ranks, dropped ones too
-  double dropped_share = 0;                         // of the assignments: beyond their experts' capacity
-  bool stop = false;                                // some rank asked to stop after this step
-  StepTimes times;                                  // of this rank
+  double loss = 0;                    // cross entropy per target of the whole global batch, nats
+  double learning_rate = 0;           // [optimizer]'s, which parameters of no group have
+  double gradient_norm = 0;           // before clipping
+  double zero_gradients = 0;          // elements that are exactly 0, each parameter counted once
+  std::optional<double> params_norm;  // after the update, where it was asked for
+  bool skipped = false;               // gradients were not finite: nothing was updated
+  StepStatistics router;              // of all micro-batches; empty in a dense model
+  bool stop = false;                  // some rank asked to stop after this step
+  StepTimes times;                    // of this rank
 };
 
 class Engine {
@@ -108,7 +105,7 @@ class Engine {
   void finish_gradients();
   Tensor update();
   Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
-  StepResult result_of(const StepReport::Result& report, const Batch& shape) const;
+  StepResult result_of(const StepReport::Result& report) const;
   std::vector<double> gather(const std::vector<double>& values);
   Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 

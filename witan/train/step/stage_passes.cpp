@@ -3,6 +3,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/step_report.h"
+#include "witan/moe/router.h"
 #include "witan/parallel/stages.h"
 #include "witan/tensor/trail.h"
 
@@ -18,9 +19,12 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
       first_(groups.layout().data_rank(groups.rank()) * (config.micro_batches() / groups.layout().data_ranks())),
       positions_(
           context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
-      one_(root_gradient(1)),
-      balance_weight_(root_gradient(config.model.moe.balance_weight() / static_cast<double>(config.micro_batches()))),
-      z_weight_(root_gradient(config.model.moe.moe_z_loss_coeff / static_cast<double>(config.micro_batches()))) {}
+      one_(root_gradient(1)) {
+  for (const RouterStatistic& statistic : router_statistics(config.model.moe))
+    if (statistic.loss_coefficient.value_or(0) != 0)
+      router_weights_[statistic.name] =
+          root_gradient(*statistic.loss_coefficient / static_cast<double>(config.micro_batches()));
+}
 
 // [1], in the dtype of losses.
 Tensor StagePasses::root_gradient(double value) {
@@ -96,11 +100,8 @@ Var StagePasses::add_loss(InFlight& pass, int64_t micro_batch, Var logits) {
 }
 
 void StagePasses::add_router_losses(InFlight& pass, const ModelOutput& out) const {
-  const MoeConfig& moe = config_.model.moe;
-  if (moe.balance_weight() != 0)
-    for (const Var& balance : out.balance_losses) pass.losses.emplace_back(balance, balance_weight_);
-  if (moe.moe_z_loss_coeff != 0)
-    for (const Var& z : out.z_losses) pass.losses.emplace_back(z, z_weight_);
+  for (const auto& [name, weight] : router_weights_)
+    for (const RouterRecord& router : out.routers) pass.losses.emplace_back(router.loss(name), weight);
 }
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {

@@ -6,12 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "witan/optim/step_state.h"
-#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/pipeline_channel.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/config.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
@@ -58,9 +59,10 @@ class StagePasses : public StageModel {
   Transformer& model_;
   GradientBuckets& gradients_;
   const StepState& step_;
-  int64_t first_;                           // of this rank's micro-batches, in the global batch
-  kernels::PositionRuns positions_;         // of this rank's tokens in their sequences
-  Tensor one_, balance_weight_, z_weight_;  // [1]: gradients of the step's loss by its terms
+  int64_t first_;                                 // of this rank's micro-batches, in the global batch
+  kernels::PositionRuns positions_;               // of this rank's tokens in their sequences
+  Tensor one_;                                    // [1]: gradient of the step's loss by the model's
+  std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk

@@ -5,6 +5,7 @@
 
 #include "witan/kernels/step_report.h"
 #include "witan/kernels/step_value.h"
+#include "witan/moe/router.h"
 
 namespace witan {
 namespace {
@@ -14,7 +15,9 @@ constexpr int64_t kTotals = 2;
 }  // namespace
 
 ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches)
-    : micro_batches_(micro_batches), experts_(model.moe.num_experts), held_(static_cast<size_t>(stages.stages())) {
+    : micro_batches_(micro_batches),
+      statistics_(router_statistics(model.moe), model.moe.num_experts),
+      held_(static_cast<size_t>(stages.stages())) {
   std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
   for (const LayerSpec& layer : model.layers()) numbers.push_back(layer.moe ? blocks_++ : -1);
   for (int stage = 0; stage < stages.stages(); ++stage) {
@@ -50,14 +53,13 @@ int64_t StepReport::values() const {
 
 void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out, const Tensor& loss) const {
   std::vector<Tensor> sources;
-  for (size_t block = 0; block < out.expert_counts.size(); ++block)
-    sources.insert(sources.end(),
-                   {out.balance_losses[block].value(), out.z_losses[block].value(), out.expert_counts[block]});
+  for (const RouterRecord& router : out.routers)
+    for (const Tensor& value : sizes_.statistics().pack(router)) sources.push_back(value);
   if (loss.defined()) sources.push_back(loss);
   if (sources.empty()) return;
   int64_t begin = micro_batch * sizes_.micro_batch_values(), count = 0;
   for (int before = 0; before < chunk; ++before)
-    begin += static_cast<int64_t>(sizes_.held(stage_, before).size()) * sizes_.block_values();
+    begin += static_cast<int64_t>(sizes_.held(stage_, before).size()) * sizes_.statistics().values();
   for (const Tensor& source : sources) count += source.elements();
   kernels::collect(stream, own_.narrow(0, begin, count), sources);
 }
@@ -74,15 +76,14 @@ void StepReport::write_stop(Stream& stream, bool stop) const {
 }
 
 // What a rank of this stage found.
-void StepReport::read_micro_batch(const double* values, int stage, MicroBatch& into) const {
+void StepReport::read_micro_batch(const double* values, int stage, double& loss,
+                                  std::vector<std::vector<double>>& blocks) const {
   for (const int64_t number : sizes_.held(stage)) {
-    Block& block = into.blocks[static_cast<size_t>(number)];
-    block.balance = values[0];
-    block.z = values[1];
-    block.expert_counts.assign(values + 2, values + sizes_.block_values());
-    values += sizes_.block_values();
+    const double* end = values + sizes_.statistics().values();
+    blocks[static_cast<size_t>(number)].assign(values, end);
+    values = end;
   }
-  if (stage + 1 == sizes_.stages()) into.loss += *values;  // of the rank's tokens; the blocks' are of all of them
+  if (stage + 1 == sizes_.stages()) loss += *values;  // of the rank's tokens; the blocks' are of all of them
 }
 
 StepReport::Result StepReport::read(Stream& stream) const {
@@ -90,13 +91,16 @@ StepReport::Result StepReport::read(Stream& stream) const {
   stream.read(read.data(), all_);
   const int64_t count = sizes_.micro_batches();
   Result result;
-  result.micro_batches.resize(static_cast<size_t>(layout_.data_ranks() * count),
-                              {0, std::vector<Block>(static_cast<size_t>(sizes_.blocks()))});
+  const auto micro_batches = static_cast<size_t>(layout_.data_ranks() * count);
+  result.losses.resize(micro_batches);
+  result.statistics.assign(micro_batches, std::vector<std::vector<double>>(static_cast<size_t>(sizes_.blocks())));
   const auto of_rank = [&](int rank) { return read.data() + rank * values(); };
   for (const int rank : layout_.telling_ranks())
-    for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i) {
+      const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
       read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), layout_.mesh().coordinate(rank, Axis::pipeline),
-                       result.micro_batches[static_cast<size_t>(layout_.data_rank(rank) * count + i)]);
+                       result.losses[which], result.statistics[which]);
+    }
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     const double* next = of_rank(rank) + count * sizes_.micro_batch_values();
     result.square_sum = *next++;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "witan/model/transformer.h"
+#include "witan/moe/statistics.h"
 #include "witan/parallel/layout.h"
 #include "witan/parallel/stages.h"
 
@@ -14,9 +15,9 @@ class ReportSizes {
  public:
   ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches);
 
-  int64_t micro_batches() const { return micro_batches_; }  // of each rank
-  int64_t experts() const { return experts_; }
-  int64_t blocks() const { return blocks_; }  // with experts, of the whole model
+  int64_t micro_batches() const { return micro_batches_; }            // of each rank
+  const StatisticsLayout& statistics() const { return statistics_; }  // of a block
+  int64_t blocks() const { return blocks_; }                          // with experts, of the whole model
   int stages() const { return static_cast<int>(held_.size()); }
   // The blocks of a stage's chunk, numbered through the model.
   const std::vector<int64_t>& held(int stage, int chunk) const {
@@ -24,13 +25,12 @@ class ReportSizes {
   }
   std::vector<int64_t> held(int stage) const;  // of all its chunks, one after the other
 
-  // Of a block: its balance loss, its z-loss, and each expert's count.
-  int64_t block_values() const { return 2 + experts_; }
   // Of a micro-batch: its blocks' values, and the loss. As many as the stage has that has most.
-  int64_t micro_batch_values() const { return most_held_ * block_values() + 1; }
+  int64_t micro_batch_values() const { return most_held_ * statistics_.values() + 1; }
 
  private:
-  int64_t micro_batches_, experts_, blocks_ = 0, most_held_ = 0;
+  int64_t micro_batches_, blocks_ = 0, most_held_ = 0;
+  StatisticsLayout statistics_;
   std::vector<std::vector<std::vector<int64_t>>> held_;  // by stage, chunk
 };
 
@@ -47,26 +47,20 @@ class StepReport {
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_stop(Stream& stream, bool stop) const;
 
-  struct Block {
-    double balance = 0, z = 0;
-    std::vector<int64_t> expert_counts;  // [E]
-  };
-  struct MicroBatch {
-    double loss = 0;
-    std::vector<Block> blocks;
-  };
   struct Result {
-    std::vector<MicroBatch> micro_batches;  // in the order of the global batch
-    double square_sum = 0, zeros = 0;       // of the gradients
-    std::vector<double> step;               // kernels::step_value
-    bool stop = false;                      // on any rank
+    // Of each micro-batch, in the order of the global batch.
+    std::vector<double> losses;
+    std::vector<std::vector<std::vector<double>>> statistics;  // [micro-batches][MoE blocks]: packed
+    double square_sum = 0, zeros = 0;                          // of the gradients
+    std::vector<double> step;                                  // kernels::step_value
+    bool stop = false;                                         // on any rank
   };
   // Waits for the step. Zeros on the meta device.
   Result read(Stream& stream) const;
 
  private:
   int64_t values() const;
-  void read_micro_batch(const double* values, int stage, MicroBatch& into) const;
+  void read_micro_batch(const double* values, int stage, double& loss, std::vector<std::vector<double>>& blocks) const;
 
   Layout layout_;
   int stage_;

@@ -94,13 +94,14 @@ struct Route {
   A *weights, *probs, *lse;  // [T, K], [T, E], [T]
   int64_t tokens, per_block;
   int experts, chosen;
-  bool pre_softmax;
+  Scores scores;
 };
 
 // Of each block's tokens. With blocks cut by shapes alone, their sums in order are reproducible.
 template <class A>
 struct Partial {
   double* squares;  // [B] sum of lse^2
+  double* entropy;  // [B] sum of the tokens' entropies
   A* mass;          // [B, E] sum of probs
   int32_t* counts;  // [B, E]
   double* balance;  // [blocks of the second kernel] its sums over their experts
@@ -112,9 +113,10 @@ inline constexpr int kRouteWarps = kPer <= 4   ? 16
                                    : kPer <= 8 ? 8
                                                : 4;  // whose masses fit 32 KiB of shared memory
 
-// Writes a token's outputs and adds its probs to `mass`; returns its lse.
+// Writes a token's outputs, adds its probs to `mass` and the lane's part of its entropy to `entropy`; returns its lse.
 template <class A, int kPer>
-__device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A (&mass)[kPer], int32_t* counts) {
+__device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A (&mass)[kPer], double& entropy,
+                                         int32_t* counts) {
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
   A scores[kPer];
 #pragma unroll
@@ -122,11 +124,13 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
     scores[j] = lane + 32 * j < E ? route.logits[token * E + lane + 32 * j] : -std::numeric_limits<A>::infinity();
   Candidates<A, kPer> candidates(scores, E);
   const A most = score_of(candidates.largest());
-  A sum = 0;
+  A sum = 0, logarithms = 0;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
-    scores[j] = lane + 32 * j < E ? exp(scores[j] - most) : A(0);
+    const A shifted = scores[j] - most;
+    scores[j] = lane + 32 * j < E ? exp(shifted) : A(0);
     sum += scores[j];
+    if (scores[j] != 0) logarithms += scores[j] * shifted;
   }
   sum = warp_sum(sum);
   const A inverse = 1 / sum;
@@ -154,7 +158,7 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
     if (lane == 0) atomicAdd(counts + expert, 1);
   }
   A shift = most, scale = inverse;
-  if (!route.pre_softmax) {
+  if (route.scores == Scores::softmax_of_chosen) {
     shift = warp_max(max(chosen[0], chosen[1]));
     A total = 0;
 #pragma unroll
@@ -168,7 +172,8 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
     route.ids[token * K + k] = ids[s];
     route.weights[token * K + k] = exp(chosen[s] - shift) * scale;
   }
-  const A lse = most + log(sum);
+  const A log_sum = log(sum), lse = most + log_sum;
+  entropy += static_cast<double>((lane == 0 ? log_sum : A(0)) - logarithms * inverse);
   if (lane == 0) route.lse[token] = lse;
   return lse;
 }
@@ -178,21 +183,25 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
   constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
   __shared__ A masses[kWarps][kPer * 32];
   __shared__ int32_t counts[kPer * 32];
-  __shared__ double squares[kWarps];
+  __shared__ double squares[kWarps], entropies[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, E = route.experts;
   for (int e = threadIdx.x; e < E; e += kThreads) counts[e] = 0;
   __syncthreads();
 
   A mass[kPer] = {};
-  double square = 0;
+  double square = 0, entropy = 0;
   const int64_t first = blockIdx.x * route.per_block, end = min(first + route.per_block, route.tokens);
   for (int64_t token = first + warp; token < end; token += kWarps) {
-    const auto lse = static_cast<double>(route_token(route, token, mass, counts));
+    const auto lse = static_cast<double>(route_token(route, token, mass, entropy, counts));
     square += lse * lse;
   }
 #pragma unroll
   for (int j = 0; j < kPer; ++j) masses[warp][lane + 32 * j] = mass[j];
-  if (lane == 0) squares[warp] = square;
+  entropy = warp_sum(entropy);
+  if (lane == 0) {
+    squares[warp] = square;
+    entropies[warp] = entropy;
+  }
   __syncthreads();
 
   const int64_t row = static_cast<int64_t>(blockIdx.x) * E;
@@ -203,9 +212,13 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
     partial.counts[row + e] = counts[e];
   }
   if (threadIdx.x == 0) {
-    double sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += squares[w];
+    double sum = 0, sum_of_entropies = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      sum += squares[w];
+      sum_of_entropies += entropies[w];
+    }
     partial.squares[blockIdx.x] = sum;
+    partial.entropy[blockIdx.x] = sum_of_entropies;
     if (blockIdx.x == 0) *partial.done = 0;
   }
 }
@@ -215,8 +228,8 @@ constexpr int kFinishWarps = 32;
 // A block sums the partial sums of 32 experts; the last to come ends the losses.
 template <class A>
 __global__ void __launch_bounds__(kFinishWarps * 32)
-    finish_kernel(int64_t* counts, A* balance, A* z, Partial<A> partial, int blocks, int64_t tokens, int experts,
-                  int chosen) {
+    finish_kernel(int64_t* counts, A* balance, A* z, A* entropy, Partial<A> partial, int blocks, int64_t tokens,
+                  int experts, int chosen) {
   __shared__ double masses[kFinishWarps][32];
   __shared__ int64_t totals[kFinishWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = static_cast<int>(blockIdx.x) * 32 + lane;
@@ -245,14 +258,19 @@ __global__ void __launch_bounds__(kFinishWarps * 32)
   }
   if (__shfl_sync(kAllLanes, before, 0) + 1 != gridDim.x) return;
   __threadfence();
-  double squares = 0, all = 0;
-  for (int b = lane; b < blocks; b += 32) squares += partial.squares[b];
+  double squares = 0, entropies = 0, all = 0;
+  for (int b = lane; b < blocks; b += 32) {
+    squares += partial.squares[b];
+    entropies += partial.entropy[b];
+  }
   squares = warp_sum(squares);
+  entropies = warp_sum(entropies);
   if (lane != 0) return;
   for (unsigned b = 0; b < gridDim.x; ++b) all += __ldcg(partial.balance + b);
   const double count_of_tokens = tokens > 0 ? static_cast<double>(tokens) : 1.0;
   *balance = static_cast<A>(all * experts / (count_of_tokens * count_of_tokens * chosen));
   *z = static_cast<A>(squares / count_of_tokens);
+  *entropy = static_cast<A>(entropies / count_of_tokens);
 }
 
 template <class A, int kPer>
@@ -261,23 +279,24 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   route.per_block = std::max<int64_t>((route.tokens + kMostBlocks * kWarps - 1) / (kMostBlocks * kWarps), 1) * kWarps;
   const int64_t blocks = std::max<int64_t>((route.tokens + route.per_block - 1) / route.per_block, 1);
   const int64_t sums = blocks * route.experts, finishers = (route.experts + 31) / 32;
-  std::byte* memory = stream.scratch((blocks + finishers + 1) * static_cast<int64_t>(sizeof(double)) +
+  std::byte* memory = stream.scratch((2 * blocks + finishers + 1) * static_cast<int64_t>(sizeof(double)) +
                                      sums * static_cast<int64_t>(sizeof(A) + sizeof(int32_t)));
   Partial<A> partial;
   partial.squares = reinterpret_cast<double*>(memory);
-  partial.balance = partial.squares + blocks;
+  partial.entropy = partial.squares + blocks;
+  partial.balance = partial.entropy + blocks;
   partial.done = reinterpret_cast<unsigned*>(partial.balance + finishers);
   partial.mass = reinterpret_cast<A*>(partial.balance + finishers + 1);
   partial.counts = reinterpret_cast<int32_t*>(partial.mass + sums);
   route_kernel<A, kPer><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
   finish_kernel<A><<<static_cast<unsigned>(finishers), kFinishWarps * 32, 0, native(stream)>>>(
-      ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), partial, static_cast<int>(blocks), route.tokens,
-      route.experts, route.chosen);
+      ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), partial,
+      static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
 }
 
 }  // namespace
 
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, bool pre_softmax) {
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
   const int64_t E = logits.size(1), K = out.ids.size(1);
   dispatch_device(logits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>)
@@ -292,7 +311,7 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
                         .per_block = 0,
                         .experts = static_cast<int>(E),
                         .chosen = static_cast<int>(K),
-                        .pre_softmax = pre_softmax});
+                        .scores = scores});
       });
   });
 }

@@ -22,7 +22,7 @@ struct RouteBackward {
   int64_t loads;                      // B E
   uint32_t length;                    // of the part's tokens, of each of the B sequences
   int experts, chosen;
-  bool pre_softmax;
+  Scores scores;
 };
 
 // Adds the value of each choice, of which lane l holds l, l + 32, to its expert's.
@@ -68,14 +68,14 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackward<
     weights[s] = real ? route.weights[at] : A(0);
     dweights[s] = real ? route.dweights[at] : A(0);
   }
-  if (route.pre_softmax) add_chosen(d, ids, dweights, K);
+  if (route.scores == Scores::softmax) add_chosen(d, ids, dweights, K);
   A mean = 0;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) mean += p[j] * d[j];
   mean = warp_sum(mean);
 #pragma unroll
   for (int j = 0; j < kPer; ++j) d[j] = p[j] * (d[j] - mean + z_scale);
-  if (!route.pre_softmax) {
+  if (route.scores == Scores::softmax_of_chosen) {
     A mean_chosen = 0;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) mean_chosen += weights[s] * dweights[s];
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackward<
 }  // namespace
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     bool pre_softmax, int parts) {
+                     Scores scores, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
   if (T == 0) return;
   assert(T <= std::numeric_limits<uint32_t>::max());
@@ -115,7 +115,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .length = static_cast<uint32_t>(T / (loads / E)),
                                    .experts = static_cast<int>(E),
                                    .chosen = static_cast<int>(K),
-                                   .pre_softmax = pre_softmax};
+                                   .scores = scores};
       dispatch_experts(
           E, K, [&]<int kPer>() { route_backward_kernel<A, kPer><<<blocks, kThreads, 0, native(stream)>>>(route); });
     }

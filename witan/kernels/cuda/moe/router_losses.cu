@@ -11,10 +11,10 @@ namespace {
 constexpr int kWarps = 32;
 
 // A block sums 32 experts of a sequence, a lane each, its warps taking turns with the tokens; the last block sums
-// lse^2.
+// lse^2, and turns the tokens' mean entropy back into a sum.
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
-    sums_kernel(A* sums, const A* probs, const A* lse, int64_t tokens, int sequences, int experts) {
+    sums_kernel(A* sums, const A* probs, const A* lse, const A* entropy, int64_t tokens, int sequences, int experts) {
   __shared__ double partial[kWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, blocks = (experts + 31) / 32;
   const int sequence = static_cast<int>(blockIdx.x) / blocks, e = static_cast<int>(blockIdx.x) % blocks * 32 + lane;
@@ -35,7 +35,10 @@ __global__ void __launch_bounds__(kWarps * 32)
   for (int w = 1; w < kWarps; ++w) sum += partial[w][lane];
   if (squares) {
     sum = warp_sum(sum);
-    if (lane == 0) sums[static_cast<int64_t>(sequences) * experts] = static_cast<A>(sum);
+    if (lane != 0) return;
+    A* token_sums = sums + static_cast<int64_t>(sequences) * experts;
+    token_sums[0] = static_cast<A>(sum);
+    token_sums[1] = static_cast<A>(static_cast<double>(tokens) * static_cast<double>(*entropy));
   } else if (e < experts) {
     sums[static_cast<int64_t>(sequence) * experts + e] = static_cast<A>(sum);
   }
@@ -44,7 +47,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 // `loads`: experts, of each sequence that is balanced by itself
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
-    losses_kernel(A* balance, A* z, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads, int chosen) {
+    losses_kernel(A* balance, A* z, A* entropy, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads,
+                  int chosen) {
   __shared__ double of_warps[kWarps];
   double sum = 0;
   for (int64_t i = threadIdx.x; i < loads; i += kWarps * 32)
@@ -54,25 +58,27 @@ __global__ void __launch_bounds__(kWarps * 32)
   const double all = tokens > 0 ? static_cast<double>(tokens) : 1.0;
   *balance = static_cast<A>(sum * static_cast<double>(loads) / (all * all * chosen));
   *z = static_cast<A>(static_cast<double>(sums[loads]) / all);
+  *entropy = static_cast<A>(static_cast<double>(sums[loads + 1]) / all);
 }
 
 }  // namespace
 
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
-  const int64_t T = part.probs.size(0), E = part.probs.size(1), B = (sums.elements() - 1) / E;
+  const int64_t T = part.probs.size(0), E = part.probs.size(1), B = (sums.elements() - kTokenSums) / E;
   dispatch_device(sums.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>)
       sums_kernel<<<static_cast<unsigned>((E + 31) / 32 * B + 1), kWarps * 32, 0, native(stream)>>>(
-          ptr<A>(sums), ptr<const A>(part.probs), ptr<const A>(part.lse), T, static_cast<int>(B), static_cast<int>(E));
+          ptr<A>(sums), ptr<const A>(part.probs), ptr<const A>(part.lse), ptr<const A>(part.entropy), T,
+          static_cast<int>(B), static_cast<int>(E));
   });
 }
 
-void router_losses(Stream& stream, const Tensor& balance, const Tensor& z, const RouterTotals& totals) {
+void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals) {
   dispatch_device(totals.sums.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(balance), ptr<A>(z), ptr<const A>(totals.sums),
-                                                           ptr<const int64_t>(totals.counts), totals.tokens,
-                                                           totals.counts.elements(), static_cast<int>(totals.topk));
+      losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
+          ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), ptr<const A>(totals.sums),
+          ptr<const int64_t>(totals.counts), totals.tokens, totals.counts.elements(), static_cast<int>(totals.topk));
   });
 }
 

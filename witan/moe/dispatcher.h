@@ -1,0 +1,24 @@
+// How tokens get to their experts and back: the interface of dispatchers, and the one that the axes ask for.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "witan/moe/dispatch.h"
+#include "witan/nn/axes.h"
+
+namespace witan {
+
+class TokenDispatcher {
+ public:
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as RowGroups says
+  using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const RowGroups& groups)>;
+
+  virtual ~TokenDispatcher() = default;
+  // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it.
+  virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) = 0;
+};
+
+std::unique_ptr<TokenDispatcher> make_dispatcher(const ModelAxes& axes);
+
+}  // namespace witan

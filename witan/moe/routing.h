@@ -1,0 +1,23 @@
+// What a router decides: which experts each token visits, and with what weight.
+#pragma once
+
+#include "witan/moe/statistics.h"
+
+namespace witan {
+
+// The immutable result of routing T tokens: shared by dispatch, experts, combine and the report.
+struct Routing {
+  Var weights;           // [T, K] accumulator dtype
+  Tensor ids;            // [T, K] int32; -1: dropped, beyond the capacity of its expert
+  Tensor counts;         // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
+  Tensor kept;           // [E] int64: of these T tokens, those that are not dropped
+  int64_t capacity = 0;  // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
+  RouterRecord record;   // of all of a micro-batch's tokens
+};
+
+// Training drops what is beyond an expert's capacity. Evaluation and generation never do: what a model makes of a text
+// must not depend on the texts, and on how many tokens, are read together with it. Their losses of the router, which
+// nobody asks for, are those of the tokens at hand.
+enum class Dropping : uint8_t { by_capacity, never };
+
+}  // namespace witan

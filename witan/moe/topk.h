@@ -1,0 +1,34 @@
+// Scores and top-k selection, fused, with what losses and statistics are made of.
+#pragma once
+
+#include "witan/comm/group.h"
+#include "witan/kernels/router.h"
+#include "witan/moe/routing.h"
+
+namespace witan {
+
+// Names of the statistics that ops::route() records, beside the losses of moe/balance.h.
+inline constexpr const char* kRouterEntropy = "router_entropy";        // mean over tokens, nats
+inline constexpr const char* kExpertCounts = "expert_counts";          // assignments, dropped ones included
+inline constexpr const char* kLoadMaxOverMean = "load_max_over_mean";  // the busiest expert's assignments over the mean
+
+std::vector<RouterStatistic> declare_topk_statistics();
+
+// How experts are chosen. A choice by more than the scores (a bias of each expert, groups of experts) belongs here: the
+// weights of the chosen come from the scores alone.
+struct TopkSelection {
+  int64_t topk = 1;
+  kernels::Scores scores = kernels::Scores::softmax_of_chosen;
+};
+
+namespace ops {
+// logits [T, E] accumulator dtype; mathematics in kernels/router.h. Where `parts` is a group of several ranks, these
+// are a micro-batch's tokens on one of them, which all have as many; losses, counts and statistics are of all its
+// tokens, the same on every rank, and a loss's gradient on each is that of its own logits. A collective then.
+// The load is balanced within each of `sequences` runs of T / sequences tokens, of which other ranks may hold more;
+// with 1 over all tokens together. Throws ShapeError.
+Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts = nullptr,
+              int64_t sequences = 1);
+}  // namespace ops
+
+}  // namespace witan
