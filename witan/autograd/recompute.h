@@ -1,5 +1,5 @@
-// Memory for time (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Kernels are deterministic, so
-// what is computed again has the same bits.
+// Recomputation, which trades time for memory (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+// Kernels are deterministic, so recomputed values have the same bits.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace witan {
 
-// Full recompute: a segment keeps its inputs alone and runs again, with a tape of its own, when backward reaches it.
-// segment(tape, inputs) must use `tape` and these inputs alone (parameters aside) and have no side effects: whatever it
-// wants to tell (router statistics, say) it returns. The values returned are those of the first run. On a disabled tape
-// it simply runs.
+// Full recomputation: a segment saves only its inputs and runs again, with its own tape, when backward reaches it.
+// segment(tape, inputs) must use only `tape` and these inputs (and parameters) and have no side effects: anything else
+// that it computes (for example router statistics) must be returned. The values returned are those of the first run. On
+// a disabled tape it simply runs.
 std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
                             const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
 
-// Selective recompute: op(tape, inputs), whose output later ops do not keep: they compute it again from the inputs. For
-// cheap ops with large outputs (norms, activations); the op's own backward still keeps what it saves.
+// Selective recomputation of op(tape, inputs): later ops do not save its output but recompute it from the inputs. For
+// cheap ops with large outputs (norms, activations); the op's own backward still saves what it needs.
 Var rematerialised(Tape& tape, const std::vector<Var>& inputs,
                    const std::function<Var(Tape&, const std::vector<Var>&)>& op);
 

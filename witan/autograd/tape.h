@@ -1,9 +1,10 @@
-// Reverse-mode differentiation of one micro-batch.
+// Reverse-mode automatic differentiation of one micro-batch.
 //
-// An op computes its output and records a node: a closure that turns the gradient of the output into gradients of the
-// inputs. Closures hold Saved handles, never tensors or parameters: a saved parameter is a reference that backward
-// unpacks, and a rematerialised value is computed again when it is asked for. backward() runs the nodes in reverse and
-// destroys each closure as soon as it ran, which is what returns its memory. One rank uses a tape; nothing is shared.
+// An op computes its output and records a node: a closure that computes the gradients of the inputs from the gradient
+// of the output. Closures hold Saved handles, never tensors or parameters: a saved parameter is a reference that
+// backward unpacks, and a rematerialised value is recomputed when it is needed. backward() runs the nodes in reverse
+// and destroys each closure as soon as it has run, which frees its memory. A tape belongs to one rank; nothing is
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace witan {
 class Tape;
 class Backward;
 
-// What a tape needs of a parameter. nn::Parameter is the only kind there is.
+// The interface of a parameter for the tape. nn::Parameter is the only implementation.
 struct Leaf {
   virtual ~Leaf() = default;
   virtual const Tensor& value() = 0;                        // in the compute dtype
@@ -32,8 +33,8 @@ struct Leaf {
   virtual void prepare_gradient() {}
   virtual Tensor& gradient() = 0;        // the accumulation buffer, in the gradient dtype
   virtual void on_gradient_ready() = 0;  // after the parameter's last use in one backward pass
-  // A gradient may be kept in parts, one for each rank that its rows came from, so that each can be summed in an order
-  // of its own. gradient() is the first.
+  // The gradient may be stored as one buffer per source rank of the rows, so that these can be summed in a defined
+  // order. gradient() is the first of them.
   virtual int64_t gradient_parts() const { return 1; }
   virtual Tensor& gradient_part(int64_t) { return gradient(); }
 
@@ -50,16 +51,16 @@ class Var {
   DType dtype() const { return data_->leaf ? data_->leaf->dtype() : data_->value.dtype(); }
   int64_t size(int dim) const { return shape()[dim]; }
   bool needs_gradient() const { return data_->leaf != nullptr || data_->slot >= 0; }
-  // Nobody else holds this value, as a Var or otherwise: it may be overwritten.
+  // No other Var or Saved holds this value: it may be overwritten.
   bool unique() const { return data_.use_count() == 1 && !data_->leaf && data_->value.unique(); }
 
  private:
   friend class Tape;
-  struct Recipe;  // how a value is made again
+  struct Recipe;  // how to recompute a value
   struct Remade;  // that, and the value while its savers need it
   struct Data {
     Tensor value;
-    int64_t slot = -1;     // where the tape keeps the gradient; -1: none is wanted
+    int64_t slot = -1;     // where the tape stores the gradient; -1: none is wanted
     Leaf* leaf = nullptr;  // gradients of leaves live in the leaf
     std::shared_ptr<Recipe> recipe;
   };
@@ -73,7 +74,7 @@ class Var {
   friend class Slot;
 };
 
-// Names an input of a node, to deliver a gradient to.
+// Identifies an input of a node, to pass a gradient to it.
 class Slot {
  public:
   Slot() = default;
@@ -97,7 +98,7 @@ class Saved : public Slot {
   friend class Tape;
   friend class Backward;
   Tensor tensor_;
-  std::shared_ptr<Var::Remade> remade_;  // shared by all savers of one value; the last to go takes the value along
+  std::shared_ptr<Var::Remade> remade_;  // shared by all savers of one value; the last one to go frees the value
 };
 
 class Tape {
@@ -115,11 +116,11 @@ class Tape {
   // a forward without a backward nor in one that recomputes a segment.
   bool training_forward() const { return training_forward_; }
 
-  Var constant(Tensor value);  // no gradient
-  Var input(Tensor value);     // its gradient can be asked for after backward()
+  Var constant(Tensor value);  // needs no gradient
+  Var input(Tensor value);     // its gradient can be read after backward()
   Var parameter(Leaf& leaf);   // its gradient goes to the leaf
 
-  // Keeps what backward needs. A Tensor that is not a Var (statistics, indices) can be saved too.
+  // Saves what backward needs. A Tensor that is not a Var (statistics, indices) can be saved too.
   Saved save(const Var& var);
   Saved save(const Tensor& tensor);
   Slot slot(const Var& var) const;
@@ -132,19 +133,21 @@ class Tape {
   std::vector<Var> record(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
                           BackwardFn backward);
 
-  // `var` as a value that later ops do not keep: whoever saves it keeps `compute` instead, which must return the same
-  // bits from what it captured by save(). The result is shared among its savers and released after the last of them.
-  // See rematerialised() in recompute.h.
+  // `var` as a value that later ops do not save: a saver keeps `compute` instead, which must return the same bits from
+  // what it captured by save(). The result is shared among its savers and freed after the last of them. See
+  // rematerialised() in recompute.h.
   Var with_recipe(const Var& var, std::function<Tensor(Backward&)> compute);
 
-  // A node that only calls back when backward passes it; modules use it to learn where they begin and end.
+  // A node that only calls back when backward reaches it; modules use it to detect where their backward begins and
+  // ends.
   void mark(std::function<void()> on_backward);
 
-  // Adds to the gradient of a value, before backward(): a root whose value nobody keeps until then.
+  // Adds to the gradient of a value before backward(): for a root whose value is not kept until then.
   void seed(const Slot& root, Tensor gradient) { add(root, std::move(gradient)); }
-  // Runs the recorded nodes in reverse from several (output, gradient) roots. An undefined gradient means ones. Once.
+  // Runs the recorded nodes in reverse from several (output, gradient) roots. An undefined gradient means ones. Call
+  // once.
   void backward(const std::vector<std::pair<Var, Tensor>>& roots);
-  // The gradient of an input(); undefined when nothing reached it.
+  // The gradient of an input(); undefined if no gradient reached it.
   Tensor gradient(const Var& input) const { return gradient(slot(input)); }
   Tensor gradient(const Slot& input) const;
 
@@ -157,9 +160,9 @@ class Tape {
                                      const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>&);
   struct Node {
     const char* name;
-    std::string_view module;       // in which it was recorded: Trail's
+    std::string_view module;       // in which it was recorded (Trail::module)
     std::vector<int64_t> outputs;  // slots
-    std::vector<Leaf*> leaves;     // whose uses this node counts
+    std::vector<Leaf*> leaves;     // with uses counted by this node
     BackwardFn backward;
     std::function<void()> mark;
   };
@@ -176,26 +179,26 @@ class Tape {
   std::vector<Tensor> gradients_;  // by slot
   std::vector<Leaf*> leaves_;
   std::unordered_map<Leaf*, int> uses_;
-  bool signals_ready_ = true;  // off inside a recomputed segment: its outer node signals instead
+  bool signals_ready_ = true;  // false inside a recomputed segment: its outer node signals instead
 };
 
-// What a node's closure works with.
+// The interface of backward for a node's closure.
 class Backward {
  public:
   explicit Backward(Tape& tape) : tape_(tape) {}
   Stream& stream() { return tape_.stream_; }
 
-  Tensor value(const Saved& saved);  // unpacks; computes again what was rematerialised
+  Tensor value(const Saved& saved);  // unpacks; recomputes a rematerialised value
   bool wants(const Slot& slot) const { return slot.wanted(); }
-  // Delivers a gradient of the input's shape. The first one is kept without a copy; later ones are added. Dropped when
-  // nobody wants it. A parameter's is converted to the gradient dtype.
+  // Passes a gradient of the input's shape on. The first one is stored without a copy; later ones are added. Dropped if
+  // the input needs no gradient. A parameter's is converted to the gradient dtype.
   void add(const Slot& slot, Tensor gradient);
   // Calls write(to, how) with a tensor of the input's shape to put its gradient into: a parameter's own buffer (in the
   // gradient dtype; overwritten by the first writer, accumulated into by later ones) or a fresh tensor, to be
-  // overwritten, of the input's dtype. Not called when nobody wants it. For writers that honour `how`; others use
-  // add().
+  // overwritten, of the input's dtype. Not called if the input needs no gradient. For writers that support `how`;
+  // others use add().
   void write(const Slot& slot, const std::function<void(const Tensor& to, Write how)>& write);
-  // The same for each part of a gradient that may be kept in parts (Leaf::gradient_parts).
+  // The same for each buffer of a gradient that is stored per source rank (Leaf::gradient_parts).
   void write_parts(const Slot& slot,
                    const std::function<void(const Tensor& to, Write how, int64_t part, int64_t parts)>& write);
 

@@ -1,4 +1,4 @@
-// How ranks fail together, so that none waits for one that gave up.
+// Collective error handling, so that no rank waits for one that has failed. All calls are collective.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace witan {
 
-// Collective. Runs `body`, which must not communicate, on every rank. When it throws on any, every rank throws the
-// error of the first such rank: its exit code, its message and " (rank R)". An IoError becomes a CheckpointError.
+// Runs `body`, which must not communicate, on every rank. If it throws on any rank, every rank throws the error of the
+// first such rank: with its exit code, its message and " (rank R)". An IoError becomes a CheckpointError.
 void together(Group& group, Stream& stream, const std::function<void()>& body);
 
 }  // namespace witan

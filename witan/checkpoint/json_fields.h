@@ -1,4 +1,4 @@
-// Values of JSON that may be hostile. Each function checks what it returns and throws CheckpointError("WHERE: …").
+// Reads values of untrusted JSON. Each function checks what it returns and throws CheckpointError("WHERE: …").
 #pragma once
 
 #include <cstdint>

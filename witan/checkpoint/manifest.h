@@ -1,5 +1,5 @@
-// manifest.json: what a checkpoint consists of (docs/formats/checkpoint.md). It is written last: a folder with a whole
-// manifest is a whole checkpoint.
+// manifest.json: the list of everything in a checkpoint (docs/formats/checkpoint.md). It is written last: a folder with
+// an intact manifest is a complete checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 
 struct Manifest {
   struct File {
-    std::string name;  // [A-Za-z0-9._-]+, not beginning with a dot: it cannot leave the folder
+    std::string name;  // [A-Za-z0-9._-]+, no dot first, so that it cannot leave the folder
     FileDigest digest;
   };
   struct Part {
@@ -29,7 +29,7 @@ struct Manifest {
   struct Entry {
     DType dtype = DType::f32;
     Shape shape;              // global
-    std::vector<Part> parts;  // by their first element; together exactly the elements of the tensor
+    std::vector<Part> parts;  // ordered by their first element; together they are exactly the elements of the tensor
     bool buffer = false;      // StateTensor::Kind::buffer
   };
 
@@ -40,31 +40,32 @@ struct Manifest {
   Json scalars = Json::object();
 };
 
-// A part as the manifest, and the reports that it is made of, say it.
+// A part as written in the manifest, and in the reports from which the manifest is made.
 Json json_of(const Manifest::Part& part);
-// Its region, of a tensor of so many elements. Throws CheckpointError for what is none.
+// The part's region in a tensor of `elements` elements. Throws CheckpointError for an invalid one.
 Region region_member(const Json& part, int64_t elements, std::string_view where);
 
 // How a shard names a part: NAME when it is the whole tensor, NAME[first:end] for whole rows of dim 0, else
 // NAME[first+length] or NAME[first+lengthxruns/distance] in elements.
 std::string part_name(const std::string& name, const Shape& global, const Region& region);
-// The shape that it has there: rows keep theirs, other parts are flat.
+// The shape of the part in the shard file: rows keep their shape, other parts are flat.
 Shape part_shape(const Shape& global, const Region& region);
 
-// Whether the regions hold each of `elements` elements exactly once; else how they do not. Regions of several runs must
-// be cut alike: those with the same runs and distance, one after the other, fill what is between two runs. Takes time
-// for the regions alone, however many elements or runs they say they have; their ends must not pass `elements`.
+// Checks that the regions contain each of `elements` elements exactly once; returns a description of the gap or overlap
+// otherwise. Regions of several runs must come in sets with the same runs and distance that fill the gaps between their
+// runs. The time depends only on the number of regions, however many elements or runs they claim; their ends must not
+// exceed `elements`.
 std::string gap_or_overlap(std::vector<Region> regions, int64_t elements);
 
-// Throws CheckpointError("WHERE: …") unless the manifest keeps what its comments say.
+// Throws CheckpointError("WHERE: …") unless the manifest satisfies the comments of its members.
 void check_manifest(const Manifest& manifest, std::string_view where);
 
-// The same manifest makes the same text.
+// The same manifest gives the same text.
 std::string manifest_text(const Manifest& manifest);
-// Parses hostile bytes. Throws CheckpointError.
+// Parses untrusted bytes. Throws CheckpointError.
 Manifest parse_manifest(std::string_view text, std::string_view where);
 
-// `content`, an object, as text that ends with the hash of all that stands before it, so that every flipped bit shows.
+// `content`, an object, as text that ends with the hash of everything before it, so that every flipped bit is detected.
 std::string seal(const Json& content);
 
 }  // namespace witan

@@ -1,5 +1,4 @@
-// Files of named tensors that every framework reads: https://huggingface.co/docs/safetensors
-// (docs/formats/safetensors.md).
+// Files of named tensors in the format of https://huggingface.co/docs/safetensors (docs/formats/safetensors.md).
 //
 // u64 header bytes (little-endian), a JSON header, then the tensors' bytes, without holes or overlaps.
 #pragma once
@@ -19,7 +18,7 @@
 
 namespace witan {
 
-// "F32", "BF16", "F64", "I32", "I64": frozen.
+// "F32", "BF16", "F64", "I32", "I64"; these names never change.
 std::string_view safetensors_name(DType dtype);
 // The inverse; throws CheckpointError("WHERE: …") for any other.
 DType dtype_from_safetensors(std::string_view name, std::string_view where);
@@ -30,32 +29,32 @@ struct TensorInfo {
   Shape shape;
 };
 
-// What identifies a file's content.
+// Identifies a file's content.
 struct FileDigest {
   uint64_t bytes = 0;
   std::string hash;  // XXH3-128
   bool operator==(const FileDigest&) const = default;
 };
 
-// Writes one file: the header at once, then each tensor as it comes, so that one at a time need be in memory. The file
-// appears under its name in finish() (see AtomicFile). The hash is of the bytes in memory, not of what the disk kept.
-// The same tensors and metadata make the same bytes.
+// Writes one file: the header first, then each tensor as it is passed, so that only one need be in memory. The file
+// appears under its name in finish() (see AtomicFile). The hash is computed from memory, not from the disk. The same
+// tensors and metadata give the same bytes.
 class SafetensorsWriter {
  public:
   using Metadata = std::map<std::string, std::string>;
 
   // Throws CheckpointError for a name that appears twice, or a header over 100 MB; IoError and DiskFullError here and
-  // below. {"format": "pt"} joins the metadata.
+  // below. {"format": "pt"} is added to the metadata.
   SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors, Metadata metadata = {});
 
-  // The order of the file, and of write(): wide dtypes first, so that every tensor is aligned to its elements; the
-  // given order among equals.
+  // The order in the file and of write(): wide dtypes first, so that every tensor is aligned to its elements; the given
+  // order among dtypes of equal width.
   const std::vector<TensorInfo>& order() const { return order_; }
   uint64_t bytes() const { return file_bytes_; }  // of the whole file
 
   // The next tensor of order(): contiguous, with values. Throws ShapeError for any other shape or dtype.
   void write(const Tensor& tensor);
-  // The same for a float32 tensor that is kept in halves (tensor/split.h).
+  // The same for a float32 tensor that is stored as two halves (tensor/split.h).
   void write(const Tensor& upper, const Tensor& lower);
   // Throws ShapeError when tensors are missing.
   FileDigest finish();
@@ -75,13 +74,13 @@ class SafetensorsWriter {
 // The size such a file will have. Throws CheckpointError as the writer does.
 uint64_t safetensors_bytes(const std::vector<TensorInfo>& tensors, const SafetensorsWriter::Metadata& metadata = {});
 
-// One file, mapped. Everything but the tensors' values is checked when it is opened: throws CheckpointError, which
-// names the file, the tensor, what was expected and what was found.
+// One file, mapped. Everything except the tensors' values is checked when it is opened: throws CheckpointError, which
+// names the file, the tensor, the expected and the found value.
 class SafetensorsFile {
  public:
   struct Entry {
     TensorInfo info;
-    std::span<const std::byte> bytes;  // of the mapped file; aligned to nothing if another program wrote it
+    std::span<const std::byte> bytes;  // of the mapped file; not aligned if another program wrote it
   };
 
   explicit SafetensorsFile(const fs::path& path);  // IoError when it cannot be read

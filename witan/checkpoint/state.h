@@ -1,4 +1,4 @@
-// What a checkpoint holds of one rank.
+// The state that one rank contributes to a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace witan {
 
-// A part of a global tensor.
+// A part of a global tensor: the rank's shard.
 struct StateTensor {
   enum class Kind : uint8_t {
     value,      // of a parameter
@@ -23,14 +23,14 @@ struct StateTensor {
   Shape global_shape;
   Region region;
   bool writes = true;     // exactly one rank of the world writes each element; the others hold replicas
-  Tensor remainder = {};  // of a float32 that is kept in halves, of which `local` is the upper one: the lower one
+  Tensor remainder = {};  // lower half of a float32 stored as two halves, of which `local` is the upper one
   Kind kind = Kind::value;
 
-  // Of the global tensor, as files hold it.
+  // The dtype of the global tensor in files.
   DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }
 };
 
-// Throws ShapeError unless the tensor keeps what its comments say.
+// Throws ShapeError unless the tensor satisfies the comments of its members.
 void check_state(const StateTensor& state);
 
 }  // namespace witan

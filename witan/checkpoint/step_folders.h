@@ -1,4 +1,4 @@
-// The names below a folder of checkpoints: "step-N" are checkpoints; hidden ones are on their way in or out.
+// Names in a checkpoint folder: "step-N" are checkpoints; hidden ones are being written or deleted.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace witan {
 
-inline constexpr std::string_view kUnfinished = ".tmp-step-";   // N.ID: a save that has not ended
+inline constexpr std::string_view kUnfinished = ".tmp-step-";   // N.ID: an unfinished save
 inline constexpr std::string_view kRenamedAway = ".old-step-";  // N.ID: a checkpoint that is being deleted
 
 std::string step_folder_name(int64_t step);  // "step-300"
-// The steps and folders of `folder`, newest first; nothing when it does not exist. Whether they are whole is not asked.
+// The steps and folders in `folder`, newest first; empty if it does not exist. They are not checked.
 std::vector<std::pair<int64_t, fs::path>> step_folders(const fs::path& folder);
 
 // Throws DiskFullError or CheckpointError: "WHAT: why".
@@ -27,7 +27,7 @@ std::vector<std::pair<int64_t, fs::path>> step_folders(const fs::path& folder);
 void remove_folder(const fs::path& folder);
 // Removes hidden folders.
 void remove_left_overs(const fs::path& folder);
-// Gives a checkpoint a hidden name, and returns it. From then on it is no checkpoint.
+// Gives a checkpoint a hidden name, and returns it. It is then no longer a checkpoint.
 fs::path rename_away(const fs::path& step_folder);
 
 }  // namespace witan

@@ -1,11 +1,11 @@
-// Checkpoints (save.cpp, load.cpp, store.cpp): FOLDER/step-N/{manifest.json, shard-R.safetensors, small files}, whole
-// or absent.
+// Checkpoints (save.cpp, load.cpp, store.cpp): FOLDER/step-N/{manifest.json, shard-R.safetensors, small files},
+// complete or absent.
 //
-// A save goes to FOLDER/.tmp-step-N.ID, every file flushed to the disk, the manifest last; then the folder is renamed
-// and FOLDER flushed. A checkpoint holds global tensors: it is loaded under any layout and by any number of ranks. One
-// run at a time writes to a FOLDER (the run's lock): hidden folders found there are left-overs of dead runs.
+// A save writes FOLDER/.tmp-step-N.ID and flushes every file to disk, the manifest last; then the folder is renamed and
+// FOLDER flushed. A checkpoint holds global tensors: it can be loaded under any layout and by any number of ranks. Only
+// one run at a time writes to a FOLDER (it holds a lock): hidden folders found there are leftovers of killed runs.
 //
-// Errors: CheckpointError (exit code 5) names the file and what to do; DiskFullError when there is no room.
+// Errors: CheckpointError (exit code 5) names the file and the fix; DiskFullError if there is too little space.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ namespace witan {
 
 struct CheckpointContent {
   int64_t step = 0;
-  std::vector<StateTensor> tensors;                        // this rank's; a name may come in several parts
-  Json scalars = Json::object();                           // rank 0's count: an object of finite numbers, texts …
-  std::vector<std::pair<std::string, std::string>> files;  // small ones: name, bytes; rank 0's count
+  std::vector<StateTensor> tensors;                        // this rank's; a name may have several parts
+  Json scalars = Json::object();                           // rank 0 saves its own: finite numbers, strings …
+  std::vector<std::pair<std::string, std::string>> files;  // small ones: name, bytes; rank 0 saves its own
 };
 
-// Collective. Returns FOLDER/step-N; one that stands there is replaced. The same state makes the same bytes. When any
-// rank fails, all ranks throw its error and nothing is left behind.
+// Collective. Returns FOLDER/step-N; an existing one is replaced. The same state gives the same bytes. If any rank
+// fails, all ranks throw its error and no files are left behind.
 fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, const CheckpointContent& content);
 
 struct Checkpoint {
@@ -40,7 +40,7 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-// Opens FOLDER/step-N. Throws CheckpointError when its manifest is damaged, or a file is missing or of another size.
+// Opens FOLDER/step-N. Throws CheckpointError if its manifest is damaged, or a file is missing or has another size.
 Checkpoint open_checkpoint(const fs::path& step_folder);
 // Reads every file and compares its hash. Throws CheckpointError naming the damaged one.
 void verify_checkpoint(const Checkpoint& checkpoint);
@@ -61,13 +61,13 @@ std::vector<std::string> load_tensors(const Checkpoint& checkpoint, const std::v
 std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkpoint& checkpoint,
                                       const std::vector<StateTensor>& into, Extra extra = Extra::refuse);
 
-// The newest step-N of `folder` that is whole, or nothing. Hashes are compared too if all its files together have at
-// most kCheapBytes. Adds a sentence to `warnings` for every damaged one that it passes over.
+// The newest intact step-N in `folder`, or nothing. Hashes are compared too if its files have at most kCheapBytes in
+// total. Adds a sentence to `warnings` for every damaged checkpoint that is skipped.
 inline constexpr uint64_t kCheapBytes = uint64_t{8} << 30;
 std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<std::string>& warnings);
 
-// Deletes all but the `keep` newest whole checkpoints, and damaged ones older than those; returns what went. Deletes
-// nothing unless the newest one is whole, hashes included. Throws ConfigError when keep < 1. One rank calls it.
+// Deletes all but the `keep` newest intact checkpoints, and damaged ones older than those; returns the deleted ones.
+// Deletes nothing unless the newest one is intact, hashes included. Throws ConfigError if keep < 1. Called by one rank.
 std::vector<fs::path> keep_last(const fs::path& folder, int64_t keep);
 
 }  // namespace witan

@@ -1,6 +1,6 @@
-// What every command is made of: one file with a function that registers it (commands.h).
+// The common part of all commands: each is one file with a function that registers it (commands.h).
 //
-// stdout carries data, stderr carries talk: `witan generate x > text` writes the text alone.
+// Data goes to stdout, messages go to stderr: `witan generate x > text` writes only the text.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ namespace witan::cli {
 
 struct MegatronLine;  // megatron.h
 
-// Where a command reads and writes. Tests put memory streams here.
+// The streams that a command reads and writes. Tests use memory streams.
 struct Context {
   std::FILE* in = stdin;
   std::FILE* out = stdout;
   std::FILE* err = stderr;
   ExitCode code = ExitCode::done;                          // what the command that ran returned
   std::string program = "witan";                           // as it was called, for commands that a message suggests
-  std::shared_ptr<const MegatronLine> megatron = nullptr;  // what the command line says in Megatron-LM's words
+  std::shared_ptr<const MegatronLine> megatron = nullptr;  // the Megatron-LM command line, if it is one
 };
 
-// What becomes of a command where a launcher starts several processes of it.
+// How a command behaves if a launcher starts several processes of it.
 enum class Processes : uint8_t {
-  first,     // rank 0 does it; the others have nothing to do
-  together,  // they do it together
-  one,       // it is refused: what one of them finds would not be what was asked for
+  first,     // rank 0 runs it; the others have nothing to do
+  together,  // all processes run it as one job
+  one,       // it is refused: the result of a single process would be misleading
 };
 
 struct CommandText {
@@ -44,10 +44,10 @@ struct CommandText {
   Processes processes = Processes::first;
 };
 
-// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; its errors are
-// mapped to messages and exit codes by run().
+// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; run() maps its
+// errors to messages and exit codes.
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action);
-// A command that only groups others: `witan tokenizer train`. One of them must be named.
+// A command that only groups subcommands: `witan tokenizer train`. One of them must be given.
 CLI::App* add_group(CLI::App& app, const CommandText& text);
 
 }  // namespace witan::cli

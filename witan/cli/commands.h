@@ -1,4 +1,4 @@
-// The commands, each in the file of its name. A new one: a line here, a line in commands.cpp, its file.
+// The commands, each in the file of its name. To add one: a line here, a line in commands.cpp, and its file.
 #pragma once
 
 #include "witan/cli/command.h"
@@ -15,7 +15,7 @@ void add_report(CLI::App& app, Context& context);
 void add_tokenizer(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 
-// All of them, in the order of a user's day.
+// All of them, in the order in which they are typically used.
 void add_all(CLI::App& app, Context& context);
 
 }  // namespace witan::cli

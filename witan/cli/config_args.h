@@ -1,4 +1,4 @@
-// A configuration's fields as flags of a command: `--moe-router-topk 2` and `moe_router_topk = 2` are one thing.
+// A configuration's fields as flags of a command: `--moe-router-topk 2` and `moe_router_topk = 2` mean the same.
 #pragma once
 
 #include <set>
@@ -14,10 +14,10 @@ class Option;
 
 namespace witan::cli {
 
-// Whether the key's value is a list of paths, separated by commas. As a flag it may have several values too, or stand
-// several times: `--data a.txt b.txt`, `--data a.txt --data b.txt`.
+// Whether the key's value is a list of paths, separated by commas. As a flag it may also have several values, or be
+// repeated: `--data a.txt b.txt`, `--data a.txt --data b.txt`.
 bool is_list(const Field& field);
-// The values as one, as a configuration has it.
+// The values joined into one, as in a configuration.
 std::string list_of(const std::vector<std::string>& values);
 
 // Give one to a command, and apply it when it runs:
@@ -28,17 +28,17 @@ std::string list_of(const std::vector<std::string>& values);
 class ConfigArgs {
  public:
   // Adds --config FILE.toml and a flag for every field, grouped in the help by the fields' sections, with their types
-  // and present values as defaults. A true|false field takes --flag, --flag true, --flag false and --no-flag.
-  // What the fields point to must outlive the command.
+  // and their current values as defaults. A boolean field takes --flag, --flag true, --flag false and --no-flag. The
+  // targets of the fields must outlive the command.
   ConfigArgs(CLI::App& command, Fields fields);
 
-  // Set the fields from the file and from the flags, which come second, as they beat it; what the fields held before
-  // stays where neither says anything. May be called again, after the fields were set to something else. Return the
-  // keys that were set. Throw ConfigError.
+  // Set the fields from the file and then from the flags, which override it; fields that neither sets keep their
+  // values. May be called again, after the fields were set to something else. Return the keys that were set. Throw
+  // ConfigError.
   std::set<std::string> apply_file() const;
   std::set<std::string> apply_flags() const;
 
-  std::string file() const;  // that of --config; empty: none
+  std::string file() const;  // the value of --config; empty: none
 
  private:
   struct Flag {

@@ -1,4 +1,4 @@
-// How Witan's help looks, and `witan help`.
+// The format of Witan's help, and `witan help`.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ class FormatterBase;
 
 namespace witan::cli {
 
-// Options in one column, their meaning beside them, wrapped to kHelpWidth columns.
+// Options in one column, their descriptions in another, wrapped to kHelpWidth columns.
 inline constexpr size_t kHelpWidth = 100;
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// The words that call a command: "witan tokenizer train".
+// The command line of a command: "witan tokenizer train".
 std::string path_of(const CLI::App& command);
 std::vector<std::string> names_of_commands(const CLI::App& app);
 

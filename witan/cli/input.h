@@ -1,4 +1,4 @@
-// What comes in through the standard input.
+// Reads standard input.
 #pragma once
 
 #include <cstdio>

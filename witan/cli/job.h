@@ -1,5 +1,5 @@
-// What `witan train` and `witan bench step` share where a launcher starts several processes, which run the ranks of one
-// world together.
+// Shared by `witan train` and `witan bench step`, where a launcher starts several processes that run the ranks of one
+// job.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace witan::cli {
 
-// Runs `body` in the only process, or in one of several. There rank 0's alone talks: the others are heard only if they
-// fail, and a ConfigError of theirs says whose it is.
+// Runs `body` in the only process, or in each of several. In a job only rank 0 prints messages: the others print only
+// if they fail, and a ConfigError of theirs names the process.
 ExitCode run_process(Context& context, const std::optional<Launch>& launch,
                      const std::function<ExitCode(Context&)>& body);
 
@@ -25,12 +25,12 @@ int64_t ranks_of_process(const RunConfig& given, const Launch& launch);
 // What the launcher has decided, once the processes have met; null: the only process.
 std::optional<LaunchedRanks> launched_ranks(const ProcessWorld* world, const std::optional<Launch>& launch);
 
-// The part of a plan that so many ranks take of it, in processes of so many.
+// The share of a plan's memory that is used by the given number of ranks and processes.
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process);
-// That of the ranks of this host. Null: of the only process.
+// The share of the ranks of this host. Null: of the only process.
 Plan part_of_host(const Plan& plan, const RunConfig& config, const ProcessWorld* world);
 
-// What the process whose GPU has least memory can use of it, told to all: collective.
+// The usable GPU memory of the process that has least, the same on all: collective.
 int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config);
 
 }  // namespace witan::cli

@@ -1,5 +1,5 @@
-// The whole program, but for the process: parses the command line, runs the command, and turns every error into one
-// message on `context.err` and an exit code (witan/base/error.h, docs/cli.md).
+// The whole program except main(): parses the command line, runs the command, and turns every error into one message on
+// `context.err` and an exit code (witan/base/error.h, docs/cli.md).
 #pragma once
 
 #include "witan/cli/command.h"

@@ -1,4 +1,4 @@
-// Flags that say which run a command reads.
+// Flags that select the run that a command reads.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct RunArgs {
 void add_run_args(CLI::App& command, RunArgs& args);
 // --threads, for commands that compute.
 void add_threads(CLI::App& command, RunArgs& args);
-// What --threads means on this machine.
+// The number of threads for --threads on this machine.
 int resolved_threads(const RunArgs& args);
 
 }  // namespace witan::cli

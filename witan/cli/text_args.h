@@ -1,4 +1,4 @@
-// Flags of the commands that read text, spelled as keys of a configuration are.
+// Flags of the commands that read text, spelled like the keys of a configuration.
 #pragma once
 
 #include "witan/data/corpus.h"

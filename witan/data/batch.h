@@ -1,4 +1,4 @@
-// A micro-batch as the model takes it.
+// A micro-batch in the form that the model takes.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@ struct Batch {
   std::vector<int32_t> positions;     // within the row, or since the last end of text
   std::vector<int32_t> sequence_ids;  // documents of a row, from 0: attention stays among equal ids
   std::vector<float> loss_mask;       // 1 where the target counts, else 0
-  int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's part of the loss's denominator
+  int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's share of the loss's denominator
 };
 
-// Megatron-LM's names. All three look for end_of_text among the *input* tokens, as it does; the end of text itself
-// still belongs to the document it ends.
+// Megatron-LM's names. All three look for end_of_text among the *input* tokens, as Megatron-LM does; the end-of-text
+// token itself still belongs to the document that it ends.
 struct BatchOptions {
   std::optional<int32_t> end_of_text = {};
-  bool reset_position_ids = false;    // positions start anew after an end of text
-  bool reset_attention_mask = false;  // sequence_ids count up after an end of text; else all are 0
-  bool eod_mask_loss = false;         // no loss where the input is an end of text: what follows it is unrelated
+  bool reset_position_ids = false;    // positions restart after an end of text
+  bool reset_attention_mask = false;  // sequence_ids count up after an end of text; otherwise all are 0
+  bool eod_mask_loss = false;         // no loss where the input is an end of text
   int64_t vocab_size = 0;             // > 0: larger ids are an error
 };
 
-// Throws ConfigError when an option needs an end of text and there is none.
+// Throws ConfigError if an option needs an end-of-text token and there is none.
 void validate(const BatchOptions& options);
 
 // Samples [first, first + sequences) as one batch. Throws DataError for an id outside the vocabulary, CorruptionError
-// for what the dataset finds.
+// for damage in the dataset.
 Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
-// Some columns of a batch, those of each run after those of the one before: what a rank holds of sequences that are
-// divided among several. loss_tokens are those of the columns. The runs lie within the sequence. A batch that has its
-// sizes alone, without arrays, gives one of the same kind.
+// Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of
+// the selected columns. The runs lie within the sequence. A batch with sizes only, without arrays, gives another one of
+// the same kind.
 struct Columns {
   int64_t begin = 0, size = 0;
 };

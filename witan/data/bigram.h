@@ -1,5 +1,5 @@
-// An interpolated Kneser-Ney bigram model (Kneser and Ney, ICASSP 1995; Chen and Goodman, 1999, section 3): the line
-// that a trained model has to beat.
+// An interpolated Kneser-Ney bigram model (Kneser and Ney, ICASSP 1995; Chen and Goodman, 1999, section 3): the
+// baseline that a trained model has to beat.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace witan {
 
-//   p(w|v) = max(c(vw) - D, 0) / c(v.)  +  D N(v.) / c(v.) * q(w)         q alone where v was never seen
+//   p(w|v) = max(c(vw) - D, 0) / c(v.)  +  D N(v.) / c(v.) * q(w)         only q if v was never seen
 //   q(w)   = max(N(.w) - D', 0) / N(..) +  D' N(. any) / N(..) * 1 / V
-// c counts bigrams, N counts distinct ones (N(v.) followers of v, N(.w) predecessors of w, N(. any) words with one,
-// N(..) all); D = n1 / (n1 + 2 n2) from bigrams seen once and twice, D' the same from N(.w).
+// c counts bigrams, N counts distinct ones (N(v.) followers of v, N(.w) predecessors of w, N(. any) tokens with a
+// predecessor, N(..) all); D = n1 / (n1 + 2 n2) from bigrams seen once and twice, D' the same from N(.w).
 class BigramModel {
  public:
   explicit BigramModel(int64_t vocab_size);
 
-  // Counts the bigrams of a run of tokens. Throws DataError for an id outside the vocabulary.
+  // Counts the bigrams of a sequence of tokens. Throws DataError for an id outside the vocabulary.
   void count(std::span<const int32_t> tokens);
-  // Ends counting; needed before what follows.
+  // Ends counting; must be called before the functions below.
   void finish();
 
   // Probability of `token` after `previous`; without one, q(token). Sums to 1 over the vocabulary.
@@ -50,7 +50,7 @@ class BigramModel {
   double discount_ = 0;
 };
 
-// Counts every document; the first token of each follows `end_of_text`, where there is one.
+// Counts every document; the first token of each follows `end_of_text`, if there is one.
 BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text);
 
 struct BigramScore {
@@ -61,8 +61,8 @@ struct BigramScore {
   double bits_per_token() const { return tokens > 0 ? bits / static_cast<double>(tokens) : 0; }
 };
 
-// Bits that the model needs for every token of `held_out`. token_bytes(id): bytes of text that a token stands for (0
-// for the end of text).
+// Bits that the model needs for every token of `held_out`. token_bytes(id): bytes of text of a token (0 for the end of
+// text).
 BigramScore score_bigrams(const BigramModel& model, const TokenDataset& held_out, std::optional<int32_t> end_of_text,
                           const std::function<int64_t(int32_t)>& token_bytes);
 

@@ -1,4 +1,4 @@
-// A corpus as a stream of documents, in memory bounded by one document.
+// Reads a corpus as a stream of documents, with memory bounded by one document.
 #pragma once
 
 #include <cstdint>
@@ -14,46 +14,45 @@ namespace witan {
 
 struct CorpusOptions {
   std::string json_key = "text";
-  // A plain-text file is one document up to this size. A larger one is cut into documents: at the last blank line in
+  // A plain-text file up to this size is one document. A larger one is split into documents: at the last blank line in
   // the second half of each such window, else at its last newline, else between two characters.
   uint64_t document_bytes = 16 << 20;
-  // Longer rows are broken rows.
+  // Longer rows are unusable.
   uint64_t row_bytes = 64 << 20;
-  // A larger share of broken rows stops the run.
+  // A larger share of unusable rows is an error.
   double bad_row_share = 0.1;
-  // Whether U+FFFD takes the place of what is not UTF-8, in plain text and in rows; else such text is an error.
+  // Whether invalid UTF-8 is replaced by U+FFFD, in plain text and in rows; otherwise it is an error.
   bool replace_invalid_utf8 = false;
-  fs::path quarantine;  // file for broken rows; empty: they are only counted
+  fs::path quarantine;  // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
 };
 
 struct CorpusStatistics {
   int64_t documents = 0;        // without empty ones
-  int64_t empty_documents = 0;  // left out
+  int64_t empty_documents = 0;  // skipped
   uint64_t text_bytes = 0;      // of the documents, UTF-8, after replacement
-  int64_t rows = 0;             // of jsonl, good and bad, without blank lines
+  int64_t rows = 0;             // of jsonl, usable or not, without blank lines
   int64_t bad_rows = 0;
-  int64_t replaced = 0;  // invalid UTF-8 sequences that became U+FFFD
+  int64_t replaced = 0;  // invalid UTF-8 sequences that were replaced by U+FFFD
 };
 
 struct Document {
   std::string_view text;      // valid UTF-8, not empty; valid during the call
-  uint64_t source_bytes = 0;  // bytes on disk taken so far, all sources together: progress
+  uint64_t source_bytes = 0;  // bytes on disk read so far, all sources together: progress
 };
 
-// Calls `visit` with each document, sources in order. Broken rows go to the quarantine and do not stop the run, unless
-// their share passes `bad_row_share`; a row of which only the encoding is wrong is no broken one. Throws DataError for
-// that share, for a NUL byte in plain text, for text that is not UTF-8 (unless it is to be replaced), and when there is
-// no document at all; CorruptionError for damaged archives; and what `visit` throws.
+// Calls `visit` with each document, sources in order. Unusable rows go to the quarantine and are only an error if their
+// share exceeds `bad_row_share`; a row that is only wrong in its encoding does not count as unusable. Throws DataError
+// for that share, for a NUL byte in plain text, for text that is not UTF-8 (unless it is to be replaced), and if there
+// is no document at all; CorruptionError for damaged archives; and what `visit` throws.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 
-// "2 of 9 rows are unusable and skipped", first, and "U+FFFD replaces 1 byte sequence that is not UTF-8", where
-// it is so.
+// "2 of 9 rows are unusable and skipped" and "U+FFFD replaces 1 byte sequence that is not UTF-8", each if it applies.
 std::vector<std::string> describe_losses(const CorpusStatistics& corpus);
 
-// Reads the first MiB of each source, and throws what read_corpus() would for text there that is not UTF-8: a corpus of
-// another encoding is found before hours of work.
+// Reads the first MiB of each source, and throws what read_corpus() would throw for text there that is not UTF-8: a
+// corpus in another encoding is detected before hours of work.
 void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options);
 
 }  // namespace witan

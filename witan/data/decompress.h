@@ -1,4 +1,5 @@
-// Files as streams of bytes, plain, gzip (RFC 1952) or zstd (RFC 8878), in constant memory whatever they expand to.
+// Files as streams of bytes, plain, gzip (RFC 1952) or zstd (RFC 8878), in constant memory whatever their expanded
+// size.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +15,16 @@ class ByteReader {
  public:
   virtual ~ByteReader() = default;
 
-  // Puts up to `bytes` (> 0) decompressed bytes at `out` and returns how many; 0 only at the end.
+  // Puts up to `bytes` (> 0) decompressed bytes at `out` and returns their number; 0 only at the end.
   // Throws IoError, or CorruptionError naming file and compressed offset for damaged or truncated archives.
   virtual size_t read(char* out, size_t bytes) = 0;
 
-  // Bytes of the file itself taken so far: what progress is measured in.
+  // Bytes of the file itself read so far, the measure of progress.
   virtual uint64_t offset() const = 0;
 };
 
-// Opens a file. The first bytes decide what it is; a name in .gz or .zst that disagrees with them is a CorruptionError.
-// Several gzip members or zstd frames read as one stream. zstd windows above 128 MiB are refused.
+// Opens a file. The first bytes determine its format; a name in .gz or .zst that contradicts them is a CorruptionError.
+// Several gzip members or zstd frames are read as one stream. zstd windows above 128 MiB are refused.
 std::unique_ptr<ByteReader> open_bytes(const fs::path& path);
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// What text that is not UTF-8 may be encoded in, and what to do about it.
+// Guesses the encoding of text that is not UTF-8, and says how to convert it.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ enum class Encoding {
   several_bytes  // of another script: GB18030, Shift_JIS, Big5, EUC-KR, KOI8-R ...
 };
 
-// Guesses from some 64 KiB around the byte at `at`, which is not UTF-8. A guess: single-byte encodings differ in what
-// their bytes mean alone, which no program can see.
+// Guesses from about 64 KiB around the byte at `at`, which is not UTF-8. It can be wrong: single-byte encodings differ
+// only in the meaning of their bytes, which no program can see.
 Encoding guess_encoding(std::string_view text, size_t at);
 
-// The end of a message about such a byte of `path`: what the text looks like, the command that converts the file, and
-// the flag that takes it as it is.
+// The end of a message about such a byte of `path`: the probable encoding, the command that converts the file, and the
+// flag that reads it as it is.
 std::string explain_invalid_utf8(const fs::path& path, std::string_view text, size_t at);
 
 }  // namespace witan

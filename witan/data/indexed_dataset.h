@@ -1,5 +1,5 @@
-// Megatron-LM's indexed dataset, PREFIX.bin with the tokens and PREFIX.idx with the places of documents in it.
-// docs/formats/indexed_dataset.md gives the bytes.
+// Megatron-LM's indexed dataset: PREFIX.bin with the tokens and PREFIX.idx with the positions of the documents in it.
+// docs/formats/indexed_dataset.md describes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace witan {
 
-// Codes of the format; frozen. Floating-point types (6, 7) hold no tokens.
+// Codes of the format, which never change. Floating-point types (6, 7) hold no tokens.
 enum class TokenType : uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8 };
 
 // Bytes of one token.
 int64_t token_width(TokenType type);
-// u16 where every id fits as Megatron-LM has it (fewer than 65,500), else i32.
+// u16 if every id fits by Megatron-LM's rule (fewer than 65,500), else i32.
 TokenType token_type_for(int64_t vocab_size);
 
 // Both files mapped read-only; nothing is copied. Everything in the .idx is checked when it is opened (one pass).
@@ -48,12 +48,12 @@ class IndexedDataset final : public TokenDataset {
 // Writes a pair of files, one sequence per document. Tokens stream to disk; memory grows by 4 bytes per document.
 class IndexedWriter {
  public:
-  // Creates the folder where it is missing. Throws IoError.
+  // Creates the folder if it is missing. Throws IoError.
   IndexedWriter(fs::path prefix, int64_t vocab_size);
 
   // Throws DataError for an id outside [0, vocab_size) or a document of 2^31 tokens or more.
   void add(std::span<const int32_t> document);
-  // Makes the files appear, the .idx last: a pair that has an .idx is whole. Call once.
+  // Publishes the files, the .idx last: a pair that has an .idx is complete. Call once.
   void finish();
 
   int64_t documents() const { return static_cast<int64_t>(lengths_.size()); }

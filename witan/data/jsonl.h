@@ -1,4 +1,4 @@
-// Rows of a jsonl file: one JSON object a line, whose text stands under one key. docs/formats/jsonl.md.
+// Rows of a JSON Lines file: one JSON object per line, with its text under one key. docs/formats/jsonl.md.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace witan {
 
-// What became of a row. `reason` is empty when the row is good, else says what is wrong with it.
+// The result of parsing a row. `reason` is empty if the row is usable, else it says why not.
 struct JsonlRow {
   std::string_view text;  // UTF-8; valid until the next parse()
   std::string reason;
@@ -24,7 +24,7 @@ class JsonlParser {
   JsonlParser(const JsonlParser&) = delete;
   JsonlParser& operator=(const JsonlParser&) = delete;
 
-  // Never throws for what a row may hold. Rows are strict RFC 8259, valid UTF-8, at most 64 levels deep, and have the
+  // Never throws for the contents of a row. Rows are strict RFC 8259, valid UTF-8, at most 64 levels deep, and have the
   // key exactly once, with a string.
   JsonlRow parse(std::string_view line);
 

@@ -15,7 +15,7 @@ class LineReader {
  public:
   LineReader(ByteReader& reader, uint64_t most_bytes);
 
-  // Goes to the next line; false at the end. The last line may lack its newline. Throws what the reader throws.
+  // Advances to the next line; false at the end. The last line may lack its newline. Throws what the reader throws.
   bool next();
 
   // The line without "\n" or "\r\n"; of an over-long line the first `most_bytes` bytes. Valid until next().

@@ -1,4 +1,4 @@
-// Integers as files hold them: little-endian, at any address.
+// Integers as stored in files: little-endian, at any address.
 #pragma once
 
 #include <bit>

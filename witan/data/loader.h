@@ -1,4 +1,4 @@
-// Global batches in order, made by a background thread ahead of need.
+// Produces global batches in order, in a background thread ahead of their use.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@ struct LoaderOptions {
 };
 
 // A global batch takes global_batch_size samples from the cursor on. Its micro-batch j is samples [j*B, (j+1)*B) of
-// those, whatever the layout; a rank that accumulates A of them holds the run from j = rank * A on. So the cursor, the
-// number of samples consumed, is all that a checkpoint needs.
+// those, in every layout; a rank that accumulates A of them takes A consecutive ones from j = rank * A on. So a
+// checkpoint only needs the cursor, the number of samples consumed.
 //
 // One caller at a time. Loaders of several ranks may share one Samples.
 class Loader {
  public:
-  // Starts at `consumed_samples`. Throws ConfigError when the batch sizes and ranks do not divide.
+  // Starts at `consumed_samples`. Throws ConfigError if the global batch is not divisible by ranks and micro-batch
+  // size.
   Loader(std::shared_ptr<const Samples> samples, LoaderOptions options, int64_t consumed_samples = 0);
-  // Prompt: at most one micro-batch is still being made.
+  // Returns promptly: at most one micro-batch is still being made.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // This rank's micro-batches of the next global batch, [accumulations]. Waits where the thread is behind; throws what
-  // stopped the thread, then and in every later call.
+  // This rank's micro-batches of the next global batch, [accumulations]. Waits if the thread is behind; rethrows the
+  // error that stopped the thread, also in every later call.
   std::vector<Batch> next();
 
   // Samples of the global batches that next() has returned, over all ranks.

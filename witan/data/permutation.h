@@ -7,8 +7,8 @@
 
 namespace witan {
 
-// Immutable, so safe to share between threads. A pure function of (seed, stream, size); the bits are frozen, since
-// checkpoints name samples by their place in it.
+// Immutable, so safe to share between threads. A pure function of (seed, stream, size); its values never change, since
+// checkpoints identify samples by their position in it.
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, uint64_t stream);

@@ -1,4 +1,4 @@
-// Where broken rows go: counted always, kept in a file as long as they are few. docs/formats/jsonl.md.
+// Collects unusable rows: all are counted, the first ones are stored in a file. docs/formats/jsonl.md.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace witan {
 struct QuarantineLimits {
   int64_t rows = 1000;
   uint64_t bytes = 16 << 20;     // of the file
-  uint64_t row_bytes = 4 << 10;  // kept of one row
+  uint64_t row_bytes = 4 << 10;  // stored of one row
 };
 
 // One JSON line per row: {"source", "line", "reason", "row"}. Not thread-safe.
@@ -25,7 +25,7 @@ class Quarantine {
 
   // Throws IoError or DiskFullError.
   void add(const fs::path& source, int64_t line, std::string_view reason, std::string_view row);
-  // Makes the file appear; with no rows, removes the one of an earlier run.
+  // Publishes the file; without rows, removes the file of an earlier run.
   void close();
 
   int64_t count() const { return count_; }

@@ -1,5 +1,5 @@
-// Samples of sequence_length + 1 tokens out of a dataset, epoch after epoch, in Megatron-LM's GPT-dataset scheme: a
-// document order, a sample index over the documents laid end to end, and a shuffle of the samples.
+// Samples of sequence_length + 1 tokens from a dataset, epoch after epoch, by the scheme of Megatron-LM's GPT dataset:
+// a document order, a sample index over the concatenated documents, and a shuffle of the samples.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ struct SamplesOptions {
   bool shuffle = true;  // documents and samples; false: the dataset's order, the same in every epoch
 };
 
-// Every epoch stands alone. Its documents, in an order of their own, form one stream of T tokens; sample k is tokens
+// Every epoch is independent. Its documents, in an order of their own, form one stream of T tokens; sample k is tokens
 // [kS, kS + S + 1) of it, so that each but the first token is a target exactly once; the fewer than S tokens left at
-// the end are dropped (another tail in every epoch), and no sample ever spans two epochs. Megatron-LM instead lays all
-// epochs of a run end to end, which makes its samples depend on how long the run is.
+// the end are dropped (another tail in every epoch), and no sample spans two epochs. Megatron-LM instead concatenates
+// all epochs of a run, which makes its samples depend on the length of the run.
 //
-// Immutable but for a cache of the last epochs used; thread-safe. Memory: 8 bytes per document and cached epoch.
+// Immutable except for a cache of the last epochs used; thread-safe. Memory: 8 bytes per document and cached epoch.
 class Samples {
  public:
   // Throws DataError when the dataset has too few tokens for one sample.

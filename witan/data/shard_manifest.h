@@ -1,4 +1,4 @@
-// PREFIX.json beside token shards: what they were made from, so that they are made once.
+// PREFIX.json next to token shards: a record of what they were made from, so that they are made only once.
 // docs/formats/indexed_dataset.md.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace witan {
 
-// What a corpus consists of, and how it is read: what all that is made from it depends on.
+// The contents of a corpus and how it is read: everything made from it depends on these.
 nlohmann::json sources_key(const std::vector<Source>& sources);
 nlohmann::json options_key(const CorpusOptions& options);
-// All that the tokens depend on.
+// Everything that the tokens depend on.
 nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options);
 
 class ShardManifest {
@@ -21,8 +21,8 @@ class ShardManifest {
 
   ShardManifest(const fs::path& prefix, nlohmann::json key);
 
-  // everything: shards of this key are there and whole, and `prepared` has their statistics; shards: the same, but for
-  // another split, so that the parts' sizes are not known. A manifest that cannot be read counts as none.
+  // everything: intact shards of this key exist, and `prepared` has their statistics; shards: the same, but for another
+  // split, so that the sizes of the splits are not known. An unreadable manifest counts as none.
   Found find(const SplitOptions& split, PreparedDataset& prepared) const;
   void write(const SplitOptions& split, const PreparedDataset& prepared) const;
   void remove() const;

@@ -21,7 +21,7 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
-// Found in a folder, but not taken.
+// Found in a folder, but skipped.
 struct SkippedFile {
   enum class Why : uint8_t { binary, broken_link, folder_link, unreadable, special };
   fs::path path;
@@ -36,21 +36,21 @@ struct Sources {
 };
 
 // Expands files and folders. Names in .jsonl, .json or .ndjson are rows, all others plain text, each optionally
-// with .gz or .zst behind. Folders are walked recursively, without hidden files. What else is not taken from them is
-// told in `skipped`: binary files (a NUL byte near the start), symbolic links to folders or to nothing, files that this
-// user may not read, pipes and devices.
-// Throws DataError for a missing, unreadable or binary path that was named itself, and when nothing was found.
+// followed by .gz or .zst. Folders are walked recursively, without hidden files. All other skipped files are listed in
+// `skipped`: binary files (a NUL byte near the start), symbolic links to folders, broken links, unreadable files, pipes
+// and devices.
+// Throws DataError for a missing, unreadable or binary path that was named itself, and if nothing was found.
 Sources find_sources(const std::vector<fs::path>& paths);
 
 // "2 binary files (a.png, b.png), 1 broken link (c.txt)": how many of each kind, and the first few; "" for none.
 std::string describe_skipped(const std::vector<SkippedFile>& skipped);
 
-// The paths of a list as flags and configurations have it: words, each of one path or of several separated by commas.
-// A word that is the name of a file, commas included, is that file.
+// The paths of a list in flags and configurations: arguments, each with one path or several separated by commas. An
+// argument that is the name of a file, commas included, is that file.
 std::vector<fs::path> paths_of(const std::vector<std::string>& words);
 
 // English text that Debian ships: the .pod files of the package perl-doc, below `root`/*/pod. Throws DataError, naming
-// the ways out, when there are fewer than 150 (perl-doc has 206; perl itself has a handful).
+// the fixes, if there are fewer than 150 (perl-doc has 206; perl itself has a handful).
 std::vector<fs::path> default_corpus(const fs::path& root = "/usr/share/perl");
 
 }  // namespace witan

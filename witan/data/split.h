@@ -1,4 +1,4 @@
-// Training and held-out documents of one dataset.
+// Splits one dataset into training and validation (held-out) documents.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace witan {
 
-// Unless a run, or who prepares its shards, says otherwise.
+// The default of a run, and of `witan data`.
 inline constexpr double kHeldOutFraction = 0.01;
 
 struct SplitOptions {
   double held_out_fraction = kHeldOutFraction;  // of the tokens, in (0, 1)
-  int64_t least_tokens = 2;                     // each part gets at least as many (a sample's, say)
+  int64_t least_tokens = 2;                     // each split gets at least this many (for example one sample)
   uint64_t seed = 1234;
 
   bool operator==(const SplitOptions&) const = default;
@@ -24,11 +24,11 @@ struct Split {
   std::shared_ptr<const TokenDataset> train, held_out;
 };
 
-// Documents are taken in a random order, a pure function of (seed, number of documents), until the held-out part has
-// its tokens. The last one is taken whole, unless it alone would make that part more than twice too large (a corpus of
-// one document, say): then its tail is held out and the rest trained on, the only case in which a document is in both.
-// Both parts are views: no token is copied, no list kept.
-// Throws DataError when the dataset has fewer than 2 * least_tokens tokens; ConfigError for the options.
+// Documents are drawn in a random order, a pure function of (seed, number of documents), until the validation split has
+// its tokens. The last one is taken whole, unless it alone would make that split more than twice too large (for example
+// in a corpus of one document): then only its tail is, and the rest is trained on, the only case in which a document is
+// in both. Both splits are views: no token is copied, no list stored. Throws DataError if the dataset has fewer than 2
+// * least_tokens tokens; ConfigError for the options.
 Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOptions& options);
 
 }  // namespace witan

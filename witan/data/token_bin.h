@@ -12,8 +12,8 @@ namespace witan {
 // Reads both versions: 20240520 (u16) and 20240801 (u32). Mapped read-only.
 class TokenBin final : public TokenDataset {
  public:
-  // These files mark documents by a token at their *start*: with `end_of_text`, a document begins at each such token
-  // (one pass over the file, 8 bytes of memory per document); without, the file is one document. Throws IoError or
+  // These files mark documents by a token at their *start*: with `end_of_text`, a document starts at each such token
+  // (one pass over the file, 8 bytes of memory per document); without it, the file is one document. Throws IoError or
   // CorruptionError (file, offset, what was expected).
   TokenBin(const fs::path& path, std::optional<int32_t> end_of_text);
 

@@ -1,4 +1,4 @@
-// Documents of tokens, wherever they come from: the one interface between files and samples.
+// Documents of tokens from any format: the interface between files and samples.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class TokenDataset {
   // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
   // Throws CorruptionError for an id that does not fit.
   virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
-  // What it is, for messages.
+  // The dataset's name, for messages.
   virtual std::string name() const = 0;
 };
 
-// Opens PREFIX, PREFIX.bin or PREFIX.idx (an .idx beside the .bin: Megatron's format; else llm.c's, cut into documents
-// at `end_of_text` if given). Throws DataError when there is no such file, CorruptionError when its bytes are not what
-// its format asks for.
+// Opens PREFIX, PREFIX.bin or PREFIX.idx (with an .idx next to the .bin: Megatron-LM's format; otherwise llm.c's, split
+// into documents at `end_of_text` if given). Throws DataError if there is no such file, CorruptionError if its bytes do
+// not follow the format.
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
 
 }  // namespace witan

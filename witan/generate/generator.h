@@ -1,4 +1,4 @@
-// Text from a trained model: one token at a time, with a cache of keys and values.
+// Generates text with a trained model: one token at a time, with a KV cache.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace witan {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
-  int64_t vocab_size = 0;              // the tokenizer's: what the model has beyond is never chosen; 0: the model's
+  int64_t vocab_size = 0;              // the tokenizer's: larger ids of the model are never sampled; 0: the model's
   std::optional<int32_t> end_of_text;  // stops the text, and is not part of it
   SamplerOptions sampler;
 };
 
-// Continues `prompt` (at least one token). `on_token` sees each new token as it comes. Where experts are divided among
-// ranks, every rank calls this with the same arguments and gets the same tokens.
-// Throws DataError for an empty prompt or ids outside the vocabulary, ConfigError when prompt and max_tokens are more
-// than the model has learned positions for.
+// Continues `prompt` (at least one token). `on_token` gets each new token as it is generated. With expert parallelism
+// every rank calls this with the same arguments and gets the same tokens.
+// Throws DataError for an empty prompt or ids outside the vocabulary, ConfigError if prompt and max_tokens exceed the
+// number of positions that the model has learned.
 std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<const int32_t> prompt,
                               const GenerateOptions& options, const std::function<void(int32_t)>& on_token = {});
 
-// Of `wanted` tokens, how many may follow a prompt: the model's positions may end before.
+// How many of `wanted` tokens may follow a prompt, given the model's number of positions.
 int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted);
 
 }  // namespace witan

@@ -1,6 +1,6 @@
-// Chooses the next token from logits: temperature, then top-k (Fan et al., 2018), then top-p, "nucleus" (Holtzman et
-// al., 2019). A choice is a pure function of (seed, position, logits): no state, so a continued generation, another
-// batch or another order of requests draws the same tokens.
+// Samples the next token from logits: temperature, then top-k (Fan et al., 2018), then top-p, "nucleus" sampling
+// (Holtzman et al., 2019). The result is a pure function of (seed, position, logits): there is no state, so a resumed
+// generation, another batch or another order of requests draws the same tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace witan {
 
 struct SamplerOptions {
   double temperature = 1;  // 0: greedy, the largest logit
-  int64_t top_k = 0;       // the k most likely tokens alone; 0: all
-  double top_p = 1;        // of those, the fewest most likely whose share of the probability is at least p; 1: all
+  int64_t top_k = 0;       // only the k most likely tokens; 0: all
+  double top_p = 1;        // of those, the smallest set with total probability at least p; 1: all
   uint64_t seed = 0;
 };
 
@@ -21,9 +21,9 @@ class Sampler {
   // (0, 1].
   explicit Sampler(const SamplerOptions& options);
 
-  // The id of the token at `position` (of its sequence), drawn given the logits [V]. Equal logits rank by token id, the
-  // lower first. Minus infinity rules a token out. Throws DivergedError when a logit is NaN or +infinity, or when no
-  // token is left.
+  // The id of the token at `position` of its sequence, drawn from the logits [V]. Equal logits rank by token id, the
+  // lower first. Minus infinity rules a token out. Throws DivergedError if a logit is NaN or +infinity, or if no token
+  // is left.
   int32_t next(std::span<const float> logits, int64_t position) const;
 
  private:

@@ -1,7 +1,7 @@
-// What this machine does in a second, measured on the very kernels: a small model (the default recipe, two blocks deep)
-// takes a few steps on as many ranks and threads as the run will have, while every kernel is timed. So the rates hold
-// what a data sheet does not: that cores share memory and clock, that a product of matrices packs its operands, and how
-// well a pool of threads divides a kernel.
+// The speed of this machine, measured with the real kernels: a small model (the default recipe, two blocks deep) runs a
+// few steps on as many ranks and threads as the run will have, while every kernel is timed. So the rates include
+// effects that a data sheet does not: cores share memory and clock, a matrix product packs its operands, and a thread
+// pool splits a kernel imperfectly.
 #pragma once
 
 #include <map>
@@ -12,40 +12,40 @@
 
 namespace witan {
 
-// How many compute at once, and in what.
+// How many ranks and threads compute at once, and in which dtype.
 struct Load {
   std::string dtype = "float32";
   int ranks = 1, threads = 1;  // of each rank
-  std::string gpu = {};        // its name, "NVIDIA H200"; empty: they compute on the CPU
+  std::string gpu = {};        // its name, "NVIDIA H200"; empty: ranks compute on the CPU
   bool operator==(const Load&) const = default;
 };
 
 struct Ceilings {
   Load load;
-  std::map<std::string, Cost> kernels;     // by name: what one rank did, and the seconds that it took
+  std::map<std::string, Cost> kernels;     // by name: the work of one rank, and its time in seconds
   std::map<std::string, double> exchange;  // bytes/s that a rank sends, by operation; empty on one rank
   double fma_flops = 0;                    // FLOP/s of float32 multiply-adds on registers, all threads together; of
                                            // GPUs those of a large product of matrices in the load's dtype
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
-  double between = 0;                      // seconds outside kernels and exchanges for each second within kernels
-  bool busy = false;                       // the machine did other work meanwhile: all of this is too slow
+  double between = 0;                      // seconds outside kernels and collectives per second within kernels
+  bool busy = false;                       // other programs used the machine: all of this is too slow
 };
 
-// Of the time that they want, the threads of a load must have so much of the cores. An idle machine gives them 0.97.
+// The threads of a load must get this share of the core time that they want. An idle machine gives them 0.97.
 inline constexpr double kUndisturbed = 0.9;
 
-// Whether this machine does so much else that measurements would be too slow. Takes about 0.03 s; GPUs are not looked
-// at.
+// Whether other programs use this machine so much that measurements would be too slow. Takes about 0.03 s; GPUs are not
+// checked.
 bool machine_is_busy(const Load& load);
 
-// Of two measurements under the same load the faster one of everything; as busy as the second.
+// Of two measurements under the same load the faster value of each; `busy` of the second.
 Ceilings fastest_of(const Ceilings& first, Ceilings second);
 
-// Takes some seconds, more on a busy machine, which it tells. The ranks' threads together should not exceed the cores.
-// Of GPUs the first is measured, and no kernels apart.
+// Takes some seconds, more on a busy machine, which it reports in `busy`. The ranks' threads together should not exceed
+// the cores. For GPUs only the first is measured, and no single kernels.
 Ceilings measure_ceilings(const Load& load);
 
-// The load whose ceilings tell about a run: the run's own, or one thread for each core where it has more than those.
+// The load to measure for a run: the run's own, or one thread per core if it has more threads than cores.
 Load load_of(const RunConfig& config, int cores);
 
 }  // namespace witan

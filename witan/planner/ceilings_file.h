@@ -1,4 +1,4 @@
-// Measured ceilings that are kept: measuring takes a second, and a machine seldom changes.
+// Stores measured ceilings: measuring takes a second, and a machine seldom changes.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace witan {
 
-// $XDG_CACHE_HOME/witan/ceilings.json, or the same below ~/.cache (the XDG base directory specification); empty where
-// neither variable says a folder.
+// $XDG_CACHE_HOME/witan/ceilings.json, or the same below ~/.cache (the XDG base directory specification); empty if
+// neither variable names a folder.
 fs::path ceilings_path();
 
-// JSON: {"machine": …, "ceilings": [one object for each load]}. What was measured on another machine, or by another
-// program, counts for nothing: `machine` names both.
+// JSON: {"machine": …, "ceilings": [one object for each load]}. Measurements of another machine or program are ignored:
+// `machine` names both.
 class CeilingsFile {
  public:
   struct Probe {
@@ -26,15 +26,16 @@ class CeilingsFile {
   CeilingsFile(fs::path path, std::string machine, Probe probe)
       : path_(std::move(path)), machine_(std::move(machine)), probe_(std::move(probe)) {}
 
-  // Nothing where the file is absent, damaged, another machine's, or has none for this load.
+  // Nothing if the file is absent, damaged, of another machine, or has none for this load.
   std::optional<Ceilings> find(const Load& load) const;
-  // Keeps them beside those of other loads. A folder that cannot be written to keeps nothing.
+  // Stores them next to those of other loads; does nothing if the folder is not writable.
   void keep(const Ceilings& ceilings) const;
-  // find(), or else renew(). What a busy machine was measured to do is measured again once it is so no longer.
+  // find(), otherwise renew(). A measurement of a busy machine is repeated once it is idle.
   Ceilings get(const Load& load) const;
-  // Measures and keeps. Where the machine was busy, now or when it was measured before, the faster figures of both.
+  // Measures and stores. If the machine was busy, now or at the earlier measurement, the faster values of both are
+  // kept.
   Ceilings renew(const Load& load) const;
-  // A run did so many FLOP/s: where that is more than the ceiling, the ceiling was measured on a busy machine.
+  // Reports the FLOP/s of a run: if they exceed the ceiling, the ceiling was measured on a busy machine.
   void raise(const Load& load, double flops) const;
 
   const fs::path& path() const { return path_; }

@@ -1,4 +1,4 @@
-// In which keys two configurations differ, as flags that make one of the other.
+// The keys in which two configurations differ, as flags that turn one into the other.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace witan {
 
-using Changes = std::vector<std::pair<std::string, std::string>>;  // key, value as a flag takes it
+using Changes = std::vector<std::pair<std::string, std::string>>;  // key, value in the syntax of a flag
 
 Changes changed_keys(RunConfig before, RunConfig now);
 std::string flags_of(const Changes& changes);  // "--recompute-granularity full --ranks 1"

@@ -1,4 +1,4 @@
-// What ranks that hold the same parameters divide among them, and what a rank is left with, for people and programs.
+// The state that data-parallel ranks shard (ZeRO, FSDP) and what is left on a rank, for people and programs.
 #pragma once
 
 #include <string>
@@ -12,23 +12,23 @@
 
 namespace witan {
 
-// "FSDP (optim_grads_params): values, gradients and optimizer are divided over shard (4 ranks), for experts over
-// expert_shard (2)"; of nothing that is divided "".
+// "FSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (4 ranks), for experts over
+// expert_shard (2)"; "" if nothing is sharded.
 std::string division_text(const RunConfig& config, const Layout& layout);
 
-// {"values", "gradients", "optimizer"}, or the last of them, of experts or all others; empty where ranks divide
-// nothing.
+// {"values", "gradients", "optimizer"}, or the last of them, of experts or of all other parameters; empty if nothing is
+// sharded.
 std::vector<std::string> divided_things(const Layout& layout, bool experts);
 
-// A parameter as rank 0 holds it.
+// The placement of a parameter on rank 0.
 struct HeldParameter {
   std::string name;
   bool expert = false;
-  Shape global, local;                                 // the latter is what it computes with
+  Shape global, local;                                 // `local` is the shape that the rank computes with
   std::vector<std::pair<Axis, Placement>> placements;  // axes with more than one rank, but for those of `owners`
                                                        // where values are divided
-  Axes owners;       // over which divided_things() are divided, whatever dim that cuts; empty: not
-  int64_t kept = 0;  // elements of local that are its own part of them
+  Axes owners;       // over which divided_things() are sharded, in a flat buffer; empty: not sharded
+  int64_t kept = 0;  // elements of `local` in the rank's own shard
 };
 std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const Layout& layout);
 

@@ -1,4 +1,4 @@
-// A plan as a page for people, and as JSON for programs.
+// Prints a plan as a page for people, and as JSON for programs.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace witan {
 
-// How long, from which ceilings.
+// Predicted times, and the ceilings they are based on.
 struct Timing {
   StepTime step;
-  double run_seconds = 0;  // of `steps` steps and the looks at held-out text between them
+  double run_seconds = 0;  // of `steps` steps and the evaluations between them
   int64_t steps = 0;
   Ceilings ceilings;
   std::string source;  // where the ceilings come from: "measured now", "kept in FILE"

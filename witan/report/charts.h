@@ -1,4 +1,4 @@
-// What the report plots, as data for assets/charts.js and assets/heatmap.js.
+// The data of the report's charts for assets/charts.js and assets/heatmap.js.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -28,7 +28,7 @@ struct Chart {
   bool zero = false;           // the y axis starts at 0
 };
 
-// Every chart for which the run has data, in the order of the page.
+// Every chart with data in the run, in the order of the page.
 std::vector<Chart> make_charts(const Metrics& metrics);
 
 struct HeatPanel {
@@ -41,8 +41,8 @@ struct HeatMap {
   std::vector<HeatPanel> panels;  // one per layer
 };
 
-// Nothing for a model without experts. Neighbouring events are averaged where there are too many to show. Events whose
-// shape is not the last event's (a run continued with another model) are left out.
+// Nothing for a model without experts. Neighbouring events are averaged if there are too many to show. Events with
+// another shape than the last one (a run resumed with another model) are skipped.
 std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
 // {"steps": [first, last], "charts": [...], "heat": {...}}.

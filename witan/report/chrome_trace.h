@@ -1,4 +1,4 @@
-// What a rank did when, in the Chrome trace event format (JSON objects; "Trace Event Format", Google, 2016), which
+// Writes a rank's timeline in the Chrome trace event format (JSON objects; "Trace Event Format", Google, 2016), which
 // ui.perfetto.dev and chrome://tracing show.
 #pragma once
 
@@ -16,7 +16,7 @@ class ChromeTrace {
  public:
   using Args = std::vector<std::pair<std::string_view, std::string>>;  // values are JSON: json_text(), numbers
 
-  // `process` is the rank; moments are told in nanoseconds, and written as microseconds since `origin_ns`.
+  // `process` is the rank; times are passed in nanoseconds, and written as microseconds since `origin_ns`.
   ChromeTrace(int process, std::string_view name, int64_t origin_ns);
 
   void name_track(int track, std::string_view name);
@@ -36,7 +36,7 @@ class ChromeTrace {
 };
 std::string json_text(std::string_view text);  // in quotes
 
-// One document of the events of several, each as json() writes it. Written as a whole or not at all. Throws IoError,
+// Merges the documents of several ranks, each as written by json(), into one file, atomically. Throws IoError,
 // CorruptionError.
 void merge_chrome_traces(const std::vector<fs::path>& from, const fs::path& to);
 

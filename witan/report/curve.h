@@ -1,4 +1,4 @@
-// Curves for people: fewer points, less noise.
+// Curves for charts: thinned and smoothed.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ struct Point {
 };
 using Curve = std::vector<Point>;  // x increasing, y finite
 
-// At most `most` (>= 2) of the curve's own points: the first, the last, and the lowest and the highest of every one of
+// At most `most` (>= 2) of the curve's own points: the first, the last, and the lowest and the highest of each of
 // equally long stretches between them, so that no spike is lost.
 Curve downsample(const Curve& curve, size_t most);
 
 // Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).
 Curve smooth(const Curve& curve, double span);
 
-// The span at which a training curve of so many points is readable and still follows its turns; 1: few points are left
-// as they are.
+// The span at which a training curve with this many points is readable and still shows its turns; 1: few points are not
+// smoothed.
 double smoothing_span(size_t points);
 
 }  // namespace witan

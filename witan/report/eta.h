@@ -1,4 +1,4 @@
-// How fast work goes and when it will be done.
+// Estimates the rate of work and the time left.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace witan {
 
 // Rate over about the last `window` seconds, from (time, work done) pairs. The first interval is warm-up (cold caches,
-// first allocations): it counts only until a second one is there. Time is whatever monotonic seconds the caller passes.
+// first allocations): it only counts until there is a second one. Time is in any monotonic seconds.
 class RateEstimator {
  public:
   explicit RateEstimator(double window = 30) : window_(window) {}
@@ -23,7 +23,7 @@ class RateEstimator {
   double window_;
   int64_t updates_ = 0;
   double now_ = 0, done_ = 0;       // of the last update
-  double seconds_ = 0, units_ = 0;  // sums over the past, older intervals weighing less
+  double seconds_ = 0, units_ = 0;  // sums over the past; older intervals have less weight
 };
 
 }  // namespace witan

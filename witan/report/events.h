@@ -11,43 +11,43 @@
 
 namespace witan {
 
-// What is trained, and on how much; the first line of a file.
+// The model, its data and the machine; the first line of a file.
 struct RunEvent {
   std::string name;
   std::string started;  // UTC, ISO 8601
   std::string config_hash;
   int64_t world_size = 1;  // ranks
   int64_t parameters = 0;
-  int64_t active_parameters = 0;  // used by one token
+  int64_t active_parameters = 0;  // active per token
   int64_t tokens_per_step = 0;
   int64_t total_steps = 0;
-  double ceiling_gflops = 0;               // GFLOP/s the machine reaches in a plain matrix product; 0: not measured
-  std::optional<std::string> layout = {};  // of several ranks: their mesh, as --mesh takes it
+  double ceiling_gflops = 0;               // peak GFLOP/s of the machine in a plain matrix product; 0: not measured
+  std::optional<std::string> layout = {};  // with several ranks: the mesh in the syntax of --mesh
 };
 
-// Bytes held by one rank at its peak, by what they hold, as planned before the run.
+// Peak bytes of one rank by kind, as planned before the run.
 struct MemoryEvent {
   int64_t rank = 0;
   std::map<std::string, int64_t> tags;
-  int64_t peak = 0;  // of the arena that holds them: the high-water mark of its addresses
+  int64_t peak = 0;  // of the arena that holds them: the highest address ever in use
 };
 
-// The same, as it turned out: what the arena's own count said when the run ended.
+// The same, as measured by the arena at the end of the run.
 struct MeasuredMemoryEvent : MemoryEvent {};
 
-// One optimizer step. The optional fields are those of models with experts.
+// One optimizer step. The optional fields are only present in MoE models.
 struct StepEvent {
   int64_t step = 0;  // counted from 1
   double loss = 0;   // cross entropy, nats per token
   double lr = 0;
   double grad_norm = 0;                   // before clipping
-  std::optional<double> params_norm;      // L2, of all parameters; these three only where they are asked for
+  std::optional<double> params_norm;      // L2, of all parameters; these three only if they were requested
   std::optional<double> num_zeros;        // gradients that are exactly 0
   std::optional<double> megatron_tflops;  // TFLOP/s of a rank by Megatron-LM's formula
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
   double tokens_per_s = 0;
-  double gflops = 0;         // GFLOP/s of the model's own arithmetic, all ranks
+  double gflops = 0;         // GFLOP/s of the model's own arithmetic, over all ranks
   double ceiling_share = 0;  // gflops over the measured ceiling, 0 to 1
   double data_wait_s = 0;    // part of step_s
   double step_s = 0;
@@ -65,29 +65,29 @@ std::optional<double> router_statistic(const StepEvent& event, const std::string
 // What routers record of each layer: the share of its routed tokens that each expert received, and the rest by name.
 struct ExpertsEvent {
   int64_t step = 0;
-  std::vector<int64_t> layers;            // the model's layer of each row of load; empty: 0, 1, 2 …
+  std::vector<int64_t> layers;            // layer number of each row of load; empty: 0, 1, 2 …
   std::vector<std::vector<double>> load;  // [layers, experts], each row sums to 1
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
-// Held-out text.
+// An evaluation on the validation split.
 struct EvalEvent {
   int64_t step = 0;
   double loss = 0;  // cross entropy, nats per token
   double bits_per_byte = 0;
 };
 
-// What a simpler model reaches on the same held-out text.
+// The result of a simpler model on the same validation split.
 struct BaselineEvent {
   std::string name;
   double bits_per_byte = 0;
 };
 
-// A checkpoint that is complete.
+// A checkpoint was completed.
 struct SaveEvent {
   int64_t step = 0;
-  double seconds = 0;   // until it was complete; training went on meanwhile
-  double paused_s = 0;  // that training was held up
+  double seconds = 0;   // until it was complete; training continued meanwhile
+  double paused_s = 0;  // for which training was paused
 };
 
 struct SampleEvent {
@@ -99,8 +99,8 @@ struct SampleEvent {
 // Why the process stopped training: "finished", "interrupted" …
 struct EndEvent {
   std::string reason;
-  std::optional<double> peak_resident = {};      // bytes of the process at their most, arenas and all else
-  std::optional<double> promised_resident = {};  // what the plan said that would be at most
+  std::optional<double> peak_resident = {};      // peak resident bytes of the process, arenas and everything else
+  std::optional<double> promised_resident = {};  // the planned bound for it
 };
 
 using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,

@@ -9,11 +9,11 @@
 
 namespace witan {
 
-// The page. It asks the network for nothing, and its own policy forbids that to whatever a run's texts may contain.
+// The page. It loads nothing from the network, and its content security policy forbids that to any text of the run.
 std::string render_report(const Metrics& metrics, std::string_view config);
 
-// Reads run_folder/metrics.jsonl and, where there is one, config.toml; writes run_folder/report.html and returns its
-// path. Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
+// Reads run_folder/metrics.jsonl and, if it exists, config.toml; writes run_folder/report.html and returns its path.
+// Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
 fs::path write_report(const fs::path& run_folder);
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// Safe pieces of HTML.
+// Escapes text for HTML.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ std::string escape_html(std::string_view text);
 // JSON for the inside of a <script> element: no character in it can end the element.
 std::string script_json(const nlohmann::ordered_json& json);
 
-// The template with every {{name}} replaced. Values are not looked into. Throws std::logic_error for an unknown name.
+// The template with every {{name}} replaced. Values are not expanded. Throws std::logic_error for an unknown name.
 std::string fill(std::string_view html, const std::vector<std::pair<std::string_view, std::string_view>>& values);
 
 }  // namespace witan

@@ -1,5 +1,5 @@
-// Megatron-LM's log, line by line and character for character, so that what its users read and parse works here. Pure
-// formatting: docs/formats/megatron_log.md shows the lines. Functions return lines without the last line feed.
+// Formats Megatron-LM's log lines character for character, so that tools that parse them work with Witan.
+// docs/formats/megatron_log.md shows the lines. Functions return lines without the last line feed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace witan::megatron_log {
 // "2024-10-24 21:02:27", local time.
 std::string format_time(std::time_t time);
 
-// The figures of a log interval. Means are over the interval, the rest is of its last iteration.
+// The values of a log interval. Means are over the interval, all others are of its last iteration.
 struct Interval {
   std::time_t time = 0;
   int64_t iteration = 0, train_iters = 0;  // counted from 1
@@ -26,12 +26,12 @@ struct Interval {
   std::vector<std::pair<std::string, double>> losses;  // "lm loss" …; means over iterations that were not skipped
   double grad_norm = 0;                                // before clipping
   std::optional<double> num_zeros, params_norm;
-  int64_t skipped = 0, nan = 0;  // iterations; the second are those of the first whose loss was not finite
+  int64_t skipped = 0, nan = 0;  // iterations; `nan` are those among the skipped whose loss was not finite
 };
-// " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples: …". A loss that is not above 0 is left out.
+// " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples: …". A loss that is not above 0 is omitted.
 std::string format_interval(const Interval& interval);
 
-// "Number of parameters in transformer layers in billions:  0.08" and three lines more.
+// "Number of parameters in transformer layers in billions:  0.08" and three more lines.
 std::string format_parameters(double transformer_layers, double embedding_layers);
 // "Theoretical memory footprints: weight and optimizer=1524.73 MB"
 std::string format_theoretical_memory(double weight_and_optimizer_bytes);

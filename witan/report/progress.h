@@ -1,5 +1,4 @@
-// One line for people that says how far the work is. On a terminal it is redrawn in place; in a log file only
-// milestones appear.
+// A progress line for people. On a terminal it is redrawn in place; in a log file only milestones are printed.
 #pragma once
 
 #include <cstdio>
@@ -16,14 +15,14 @@ struct ProgressOptions {
   bool is_tty = false;
   bool colour = false;
   int width = 0;                // columns; 0: ask the terminal at every drawing
-  int milestone_percent = 10;   // without a terminal: a line each time that so much more is done,
+  int milestone_percent = 10;   // not on a terminal: a line each time that this much more is done,
   double quiet_seconds = 2;     // but not sooner than this after the last: short tasks leave no lines
   std::FILE* data = stdout;     // where print() goes
   std::function<double()> now;  // monotonic seconds; empty: the system's steady clock
 };
 
-// What `out` is, with colours only on a terminal that can (TERM is not "dumb") and where NO_COLOR (no-color.org) is
-// unset.
+// The options for `out`: colours only on a terminal that supports them (TERM is not "dumb") and if NO_COLOR
+// (no-color.org) is unset.
 ProgressOptions progress_options(std::FILE* out);
 
 // Thread-safe. One at a time per stream.
@@ -34,15 +33,15 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is called only when something is printed:
-  // on a terminal at most four times a second, with its width, otherwise at milestones, with 0 for no limit. Work that
-  // goes back is another task. What is wider than the terminal is cut.
+  // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is only called when something is printed:
+  // on a terminal at most four times a second, with its width, otherwise at milestones, with 0 for no limit. A smaller
+  // fraction than before starts a new task. A line that is wider than the terminal is truncated.
   void update(double fraction, const std::function<std::string(int width)>& make);
-  // A line of it that stays, on a terminal too, whenever it comes: of the first and the last of what is done.
+  // A permanent line, also on a terminal, independent of milestones: for the first and the last step.
   void milestone(double fraction, const std::function<std::string(int width)>& make);
-  // A line that stays, above the progress line.
+  // A permanent line above the progress line.
   void note(std::string_view line);
-  // A line for programs: on options.data, while the progress line, which may share its terminal, makes way.
+  // A line for programs: on options.data, after clearing the progress line, which may be on the same terminal.
   void print(std::string_view line);
   // Removes the progress line; the next update draws it again.
   void clear();
@@ -90,7 +89,7 @@ class TaskProgress {
 
 // Columns that `line` takes: a code point is one, a control sequence (ESC [ … letter) none.
 int display_width(std::string_view line);
-// The line cut to `width` columns, its last one an ellipsis; colours are reset where the cut left them open.
+// The line truncated to `width` columns with an ellipsis at its end; colours that are open there are reset.
 std::string fit_width(std::string_view line, int width);
 
 }  // namespace witan

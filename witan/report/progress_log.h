@@ -11,19 +11,19 @@ namespace witan {
 
 class ProgressLog {
  public:
-  // Opens or creates the file. `ranks` and the FLOPs of an iteration by Megatron-LM's
-  // formula, are those of this job. Throws IoError, DiskFullError.
+  // Opens or creates the file. `ranks` and the FLOPs of an iteration, by Megatron-LM's formula, are those of this job.
+  // Throws IoError, DiskFullError.
   ProgressLog(const fs::path& path, int64_t ranks, double iteration_flops);
 
   // "Starting job", from `iteration`. Once, before saved().
   void start(std::time_t now, int64_t iteration);
-  // "Saved checkpoint", with the throughput of this job, and of all jobs since one on so many ranks first started.
+  // "Saved checkpoint", with the throughput of this job, and of all jobs since the first one with this number of ranks.
   void saved(std::time_t now, int64_t iteration, int64_t tokens);
 
-  // Where throughput is counted from.
+  // The start of the period over which throughput is computed.
   struct Since {
     std::time_t time = 0;
-    double flops = 0;  // done before then
+    double flops = 0;  // done before that
   };
 
  private:

@@ -1,4 +1,4 @@
-// The parts of the report that need no script: figures, memory, samples, configuration. Each returns HTML, "" without
+// The parts of the report without scripts: figures, memory, samples, configuration. Each returns HTML, or "" without
 // data.
 #pragma once
 

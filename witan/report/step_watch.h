@@ -1,5 +1,5 @@
-// Says what a training run does while none of its lines is due: on a terminal the progress line moves on within a step,
-// before the first one is finished too; in a log a first step that takes long is told of now and then.
+// Shows what a training run is doing between its lines: on a terminal the progress line is updated within a step,
+// including the first one; in a log file a long first step is reported at intervals.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace witan {
 struct StepWatchOptions {
   int64_t total_steps = 0;
   double step_seconds = 0;                       // predicted; 0: unknown
-  std::function<bool()> stopping = {};           // whether the run was asked to stop after the step under way
-  double seconds_between_looks = 0.25;           // of a thread of its own; 0: none, look() is called by others
-  double seconds_before_first_look_in_log = 10;  // afterwards at 2, 4, 8 ... times as much
+  std::function<bool()> stopping = {};           // whether the run was asked to stop after the current step
+  double seconds_between_looks = 0.25;           // of its own thread; 0: no thread, others call look()
+  double seconds_before_first_look_in_log = 10;  // then after 2, 4, 8 ... times as long
 };
 
 // Thread-safe.
@@ -30,7 +30,7 @@ class StepWatch {
     set_up,  // of model and optimizer, or of loading them
     step,
     evaluation,
-    saving,  // what training waits for of it
+    saving,  // the part of a save that training waits for
   };
 
   StepWatch(Progress& progress, StepWatchOptions options);
@@ -38,14 +38,14 @@ class StepWatch {
   StepWatch(const StepWatch&) = delete;
   StepWatch& operator=(const StepWatch&) = delete;
 
-  // From now on the run does this, for `step`.
+  // Sets what the run is doing from now on, for `step`.
   void begin(Doing what, int64_t step);
-  // So much of the step, 0 to 1, is done.
+  // Sets the finished share of the step, 0 to 1.
   void done(double share);
-  // A step is finished, and this is its line.
+  // A step is finished; `line` is its status.
   void finished(TrainStatus line);
 
-  // Draws the line if the terminal has stood still, or prints one into the log if one is due.
+  // Redraws the line if the terminal has not changed for a while, or prints one into the log if one is due.
   void look();
 
  private:

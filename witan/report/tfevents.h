@@ -1,5 +1,5 @@
-// TensorBoard's event files (docs/formats/tensorboard.md): length-delimited records, each with checksums, of protocol
-// buffers. What is encoded here is the little of tensorboard/compat/proto/{event,summary}.proto that training needs.
+// TensorBoard's event files (docs/formats/tensorboard.md): length-delimited records of protocol buffers with checksums.
+// Only the parts of tensorboard/compat/proto/{event,summary}.proto that training needs are encoded.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,24 @@ struct Scalar {
   double value = 0;  // stored as float32
 };
 
-// Bucket i holds what lies between limits[i-1], or `min`, and limits[i].
+// Bucket i counts values between limits[i-1], or `min`, and limits[i].
 struct Histogram {
   std::string tag;
   double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
   std::vector<double> limits, counts;  // of equal length
 };
-// Where `counts[i]` things are of number i: a bucket for each number, i - 1/2 to i + 1/2.
+// A histogram with counts[i] values equal to i: a bucket for each number, from i - 1/2 to i + 1/2.
 Histogram histogram_of_counts(std::string tag, const std::vector<int64_t>& counts);
 
-// Events, encoded: the first of a file; "this run goes on at `step`", upon which readers forget what older files of the
-// folder say of it and later ones; and values. `wall_time`: seconds since 1970.
+// Encoded events: the first one of a file; "this run resumes at `step`", which makes readers drop what older files of
+// the folder contain for it and later steps; and values. `wall_time`: seconds since 1970.
 std::string version_event(double wall_time);
 std::string start_event(double wall_time, int64_t step);
 std::string summary_event(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
                           const std::vector<Histogram>& histograms);
 
-// A new file in FOLDER, which is created where it is missing; a resumed run adds a file. Not thread-safe. Throws
-// IoError, DiskFullError.
+// A new file in FOLDER, which is created if it is missing; a resumed run adds a file. Not thread-safe. Throws IoError,
+// DiskFullError.
 class Writer {
  public:
   // `first_step`: the first that this process will tell of.

@@ -1,5 +1,5 @@
-// GPUs, as far as code that knows no CUDA must know them. A build without CUDA, and a machine without a driver, have
-// none: everything here works there, and says so.
+// The interface to GPUs for code without CUDA. A build without CUDA, and a machine without a driver, have no GPUs: all
+// functions work there, and report that.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace witan::cuda {
 
 bool built();  // whether this program was built with CUDA
 
-// GPUs that can be used, numbered from 0; 0 without a driver. Kernels need compute capability 8.0: CUDA numbers the
-// fastest first, and the count ends before the first that is older.
+// Number of usable GPUs, which are numbered from 0; 0 without a driver. Kernels need compute capability 8.0: CUDA lists
+// the fastest first, and the count ends before the first older one.
 int devices();
-// Why devices() is 0, and the way out; empty when it is not.
+// Why devices() is 0, and the fix; empty if it is not 0.
 std::string why_none();
-// Whether kernels on GPU `from` read and write the memory of GPU `to`; both are counted by devices().
+// Whether kernels on GPU `from` can access the memory of GPU `to` (peer access); both are numbered as by devices().
 bool can_access_peer(int from, int to);
 
 struct Properties {
@@ -31,22 +31,22 @@ struct Properties {
   int64_t shared_per_block = 0;               // bytes, the most that a kernel can ask for
   double clock_hz = 0, memory_bandwidth = 0;  // nominal; bytes per second
 };
-const Properties& properties(int device);  // throws DeviceError where there is no such device
+const Properties& properties(int device);  // throws DeviceError if there is no such device
 
-// Bytes that nobody uses now. Throws OutOfMemoryError where there is no room for a context to ask from.
+// Free bytes. Throws OutOfMemoryError if there is not even memory for a CUDA context.
 int64_t free_memory(int device);
-// Plain device memory. Throws OutOfMemoryError naming what is free.
+// Plain device memory. Throws OutOfMemoryError naming the free bytes.
 std::byte* allocate(int device, int64_t bytes);
 void release(int device, std::byte* memory);
 
-// Between host and device at once, by any thread. Throw DeviceError.
+// Synchronous copies between host and device, from any thread. They throw DeviceError.
 void copy_in(int device, std::byte* to, const void* from, int64_t bytes);
 void copy_out(int device, void* to, const std::byte* from, int64_t bytes);
 
-// A stream of its own, not synchronised with any other.
+// A separate stream, not synchronised with any other.
 std::unique_ptr<Queue> make_queue(int device);
 
-// Seconds of each of so many calls that queue work, as the device sees them: none is waited for before all are queued.
+// Seconds of each of several calls that queue work, measured on the device: all are queued before any is waited for.
 std::vector<double> time_calls(Queue& queue, int calls, const std::function<void()>& call);
 
 }  // namespace witan::cuda

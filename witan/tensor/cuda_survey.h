@@ -1,4 +1,4 @@
-// What this machine has for GPUs beyond the devices themselves (cuda.h): driver, libraries, links. For people, not for
+// What this machine has for GPUs in addition to the devices (cuda.h): driver, libraries, links. For display, not for
 // decisions.
 #pragma once
 
@@ -9,25 +9,25 @@ namespace witan::cuda {
 
 struct Software {
   std::string driver;       // "580.95.05"; empty: no driver is loaded
-  std::string driver_cuda;  // the newest CUDA that the driver runs: "13.0"; empty likewise
-  std::string built_with;   // CUDA of this program: "13.0"; empty in a build without
+  std::string driver_cuda;  // the newest CUDA version that the driver supports: "13.0"; empty likewise
+  std::string built_with;   // CUDA version of this program: "13.0"; empty without CUDA
 };
 Software software();
 
 // A library that is loaded at run time.
 struct LibraryState {
   std::string name, purpose;  // "NCCL", "several GPUs"
-  std::string path, version;  // empty where it cannot be loaded
-  std::string missing;        // why it cannot be, and the way out
+  std::string path, version;  // empty if it cannot be loaded
+  std::string missing;        // why it cannot be loaded, and the fix
 };
 std::vector<LibraryState> libraries();  // none in a build without CUDA
 
-// How `from` reaches the memory of `to`, another GPU.
+// How GPU `from` accesses the memory of GPU `to`.
 struct Link {
   int from = 0, to = 0;
-  bool peer = false;            // kernels and copies go straight there; else through the host's memory
+  bool peer = false;            // peer access: kernels and copies go directly; else through host memory
   bool atomics = false;         // also atomic operations, as over NVLink
-  double bytes_per_second = 0;  // one way, by copies of 256 MiB
+  double bytes_per_second = 0;  // one way, measured with copies of 256 MiB
 };
 Link measure_link(int from, int to);
 

@@ -1,5 +1,5 @@
-// Values between the host and a tensor of any device, at once: for what is no part of a step. Any thread may call them;
-// work that streams still have to do on the tensor must be waited for before. Nothing happens on the meta device.
+// Synchronous copies between the host and a tensor on any device, for values that are not part of a step. Any thread
+// may call them, after waiting for the work of streams on the tensor. They are no-ops on the meta device.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ inline void copy_from_host(const Tensor& to, const void* from) {
   copy_from_host(to, 0, from, to.bytes());
 }
 
-// Calls body(pointer, bytes) with all bytes of a contiguous tensor in order: at once where they lie on the host, in
-// pieces of a few MiB where they come from a device.
+// Calls body(pointer, bytes) with all bytes of a contiguous tensor in order: once if they are in host memory, in chunks
+// of a few MiB if they come from a device.
 template <class Body>
 void for_host_bytes(const Tensor& tensor, const Body& body) {
   const int64_t bytes = tensor.bytes();

@@ -1,4 +1,4 @@
-// Somebody who looks on as a stream's kernels run: a trace.
+// The interface through which a trace observes the kernels of a stream.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace witan {
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
-  // A kernel has run between these moments of steady_ns(), on the device too. Called by the thread of the stream.
+  // A kernel ran between these moments of steady_ns(), including on the device. Called by the stream's thread.
   virtual void kernel(Stream& stream, const char* name, const Cost& cost, int64_t begin_ns, int64_t end_ns) = 0;
 };
 
-// Of the clock that all processes of a host share and that never goes back.
+// A monotonic clock shared by all processes of a host.
 int64_t steady_ns();
 
 }  // namespace witan

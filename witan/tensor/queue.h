@@ -1,4 +1,4 @@
-// What a device does for its streams below kernels: moving bytes and waiting. Addresses are the device's own.
+// A device's operations for streams, below kernels: copies and waiting. Addresses are the device's.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace witan {
 
-// Work that was recorded once and can be queued again at once, on the very same addresses.
+// Captured work (a CUDA graph) that can be queued again as a whole, on the same addresses.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -32,19 +32,19 @@ class Queue {
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;  // within the device
   virtual void zero(std::byte* to, int64_t bytes) = 0;
   virtual void wait() = 0;
-  virtual void follow(Queue&) {}  // what is queued here from now on waits for all that the other has by now
-  // Throws DeviceError, naming `what`, for an error of work that was just queued.
+  virtual void follow(Queue&) {}  // work queued here from now on waits for all work queued there so far
+  // Throws DeviceError, naming `what`, if the work that was just queued had an error.
   virtual void check(const char* what) = 0;
   virtual void* native() = 0;  // cudaStream_t
 
-  // Whether work can be recorded. Between begin and end what is queued is not done, and nothing may wait; both are
-  // calls of one thread. The graph must go before the queue does.
+  // Whether work can be captured. Between begin and end queued work is not executed, and nothing may wait; both are
+  // called by one thread. The graph must be destroyed before the queue.
   virtual bool records() const { return false; }
   virtual void begin_recording() {}
   virtual std::unique_ptr<Graph> end_recording() { return nullptr; }
 
-  // While the queue waits it calls look(seconds waited so far), and look(0) when the wait is over; what that throws
-  // ends the wait. For a stream whose work depends on other ranks: it may never be done.
+  // While the queue waits, it calls look(seconds waited so far), and look(0) when the wait is over; an exception from
+  // it ends the wait. For a stream with work that depends on other ranks and may never finish.
   void set_look(std::function<void(double seconds)> look) { look_ = std::move(look); }
 
  protected:

@@ -1,4 +1,4 @@
-// Random values for measurements: what switches fewer bits than training does runs faster than any training.
+// Random values for measurements: data with fewer bit flips than in training would run faster than training.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace witan {
 
-// Fills a contiguous floating tensor with normal values times `scale`: a million of them, drawn by `number`, again and
-// again.
+// Fills a contiguous floating tensor with normal values times `scale`: a million values, drawn with `number` as the
+// seed and repeated.
 void fill_normal(Stream& stream, const Tensor& to, uint64_t number, double scale = 1);
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// Work that is queued once and done many times.
+// Captures work that is queued once and replayed many times.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,8 @@
 
 namespace witan {
 
-// What `work` queues, recorded and not done; the queue must record. What `work` throws ends the recording.
+// Captures what `work` queues, without executing it; the queue must support capture. An exception from `work` ends the
+// capture.
 std::unique_ptr<Graph> record(Queue& queue, const std::function<void()>& work);
 
 }  // namespace witan

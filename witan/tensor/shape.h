@@ -33,7 +33,7 @@ class Shape {
     for (int i = 0; i < dims_; ++i) product *= (*this)[i];
     return product;
   }
-  // Everything but the last dim, times the last dim: how row-wise kernels see a tensor.
+  // All dims but the last multiplied together, and the last dim: the view of row-wise kernels.
   std::pair<int64_t, int64_t> as_rows() const {
     const int64_t columns = last();
     return {columns == 0 ? leading() : elements() / columns, columns};

@@ -1,5 +1,5 @@
-// A local array: shape, strides and dtype over shared storage in an arena. It knows no gradients and no ranks.
-// Copies share the storage, which returns to the arena with its last tensor; constness is shallow, as with a span.
+// A local array: shape, strides and dtype over shared storage in an arena. It has no gradients and no ranks. Copies
+// share the storage, which is freed with its last tensor; constness is shallow, as with a span.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class Tensor {
   bool contiguous() const;
   bool unique() const;  // no other tensor shares the storage
 
-  // The first element, at an address of its device; null on the meta device. T must be the dtype's type.
+  // The first element, as an address of its device; null on the meta device. T must match the dtype.
   template <class T>
   T* data() const {
     assert(defined() && dtype_of<T>() == dtype_);
@@ -69,12 +69,11 @@ class Tensor {
   Device device_;
 };
 
-// Tensors that are alike but for dim 0 and lie one behind the other in one storage, as one; undefined where they do
-// not.
+// Tensors that are equal except in dim 0 and contiguous in one storage, as one tensor; undefined if they are not.
 Tensor joined_rows(const std::vector<Tensor>& parts);
 
-// How a kernel meets its output: most gradients are overwritten at their first writing and added to afterwards, so that
-// nothing is ever filled with zeros.
+// How a kernel writes its output: most gradients are overwritten by their first writer and accumulated into afterwards,
+// so that nothing must be zero-filled.
 enum class Write : bool { overwrite, accumulate };
 
 }  // namespace witan

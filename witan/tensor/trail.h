@@ -1,6 +1,7 @@
-// Where in its work a rank is: for errors, which without it could not say in which step and layer, and for traces.
+// The trace context of a rank: its current position in its work, for errors, which would otherwise not know the step
+// and layer, and for traces.
 //
-// A trail points to what others own and is set by scopes; no text is built before somebody asks for it.
+// A trail refers to strings owned by others and is set by scopes; no text is built until it is needed.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +31,18 @@ struct Trail {
   int64_t step = 0;  // from 1; 0: none
   Phase phase = Phase::none;
   int64_t micro_batch = -1;      // of this rank, from 0; -1: none
-  std::string_view module = {};  // a path of the model, "layers.2.moe", or a parameter's name
-  std::string_view op = {};      // of a backward: the name that its op was recorded by
+  std::string_view module = {};  // path of a module, "layers.2.moe", or a parameter's name
+  std::string_view op = {};      // in a backward: the name under which its op was recorded
 
   bool operator==(const Trail&) const = default;
 };
 std::string_view name_of(Trail::Phase phase);
-// "step 3, backward of micro-batch 1, layers.2.moe (combine)"; empty for a trail that says nothing.
+// "step 3, backward of micro-batch 1, layers.2.moe (combine)"; empty if nothing is set.
 std::string describe(const Trail& trail);
 // The same as the end of a sentence: " in step 3, …", or nothing.
 std::string in_words(const Trail& trail);
 
-// The stream's trail is as it was when this goes, whatever was set in between.
+// Restores the stream's trail when it is destroyed, whatever was set in between.
 class TrailScope {
  public:
   explicit TrailScope(Stream& stream) : trail_(stream.trail()), before_(trail_) {}

@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// Immutable once filled: find() may be called from several threads.
+// Immutable after it is filled: find() may be called from several threads.
 class AddedTokenMatcher {
  public:
   struct Match {
@@ -21,7 +21,8 @@ class AddedTokenMatcher {
   // `text` must not be empty.
   void add(std::string text, int32_t id, bool special);
 
-  // The leftmost match at or behind `from`; of several there, the longest. Special tokens count only when asked.
+  // The leftmost match at or after `from`; of several at one position, the longest. Special tokens only match on
+  // request.
   std::optional<Match> find(std::string_view text, size_t from, bool allow_special) const;
 
  private:

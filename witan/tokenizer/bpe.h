@@ -1,4 +1,5 @@
-// Byte-pair encoding of single words (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909; on bytes, as GPT-2).
+// Byte-pair encoding of single pre-tokens, here called words (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909;
+// on bytes, as in GPT-2).
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ class MergeTable {
     int32_t result = -1;
   };
 
-  // Of equal pairs the last wins, as in Hugging Face's reader.
+  // Of equal pairs the last one counts, as in Hugging Face's reader.
   explicit MergeTable(const std::vector<Merge>& merges);
-  // The pair's entry, or one with rank kNone.
+  // The entry of the pair, or one with rank kNone.
   const Entry& find(int32_t left, int32_t right) const { return entries_[place(left, right)]; }
 
  private:
@@ -30,10 +31,10 @@ class MergeTable {
   std::vector<Entry> entries_;
 };
 
-// The merging half of a tokenizer. Immutable: encode_word() may be called from several threads.
+// Applies the merges of a tokenizer. Immutable: encode_word() may be called from several threads.
 class Bpe {
  public:
-  // `spec` must outlive it. Throws DataError when one of the 256 bytes has no token.
+  // `spec` must outlive it. Throws DataError if one of the 256 bytes has no token.
   explicit Bpe(const TokenizerSpec& spec);
 
   // Appends the tokens of one word: its bytes, merged by lowest rank, leftmost first, until no merge applies. Takes
@@ -46,7 +47,7 @@ class Bpe {
 
   MergeTable merges_;
   int32_t byte_token_[256];
-  TokenMap whole_;  // the words that are one token: no merging needed
+  TokenMap whole_;  // words that are a single token and need no merging
 };
 
 }  // namespace witan

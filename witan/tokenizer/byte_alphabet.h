@@ -14,8 +14,7 @@ namespace witan {
 // The bytes in the order of their characters: GPT-2's ids 0 … 255.
 const std::array<uint8_t, 256>& byte_alphabet_order();
 
-// The bytes written as UTF-8 text of the alphabet, and back. Text with a character that is not of the alphabet:
-// nullopt.
+// Converts bytes to UTF-8 text of the alphabet, and back. Text with a character outside the alphabet: nullopt.
 std::string to_byte_alphabet(std::string_view bytes);
 std::optional<std::string> from_byte_alphabet(std::string_view text);
 

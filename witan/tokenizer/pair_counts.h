@@ -1,4 +1,4 @@
-// The bookkeeping of BPE training: how often each pair of neighbouring tokens occurs in the words, kept up to date by
+// The data structure of BPE training: how often each pair of neighbouring tokens occurs in the pre-tokens, updated by
 // each merge in time proportional to the pair's occurrences; the corpus is never scanned again.
 #pragma once
 
@@ -18,30 +18,31 @@ struct Pair {
   auto operator<=>(const Pair&) const = default;
 };
 
-// Use: add_word() for each distinct word, start() once, then most_frequent() and merge() in turn.
+// Usage: add_word() for each distinct pre-token, start() once, then most_frequent() and merge() in turn.
 class PairCounts {
  public:
   explicit PairCounts(int64_t min_count) : min_count_(min_count) {}
 
-  // A word that occurs `count` times, as tokens byte_id[byte]. Throws DataError when all words together reach 2 GiB.
+  // A pre-token that occurs `count` times, as tokens byte_id[byte]. Throws DataError if all of them together reach 2
+  // GiB.
   void add_word(std::string_view word, const std::array<int32_t, 256>& byte_id, int64_t count);
   void start();
 
   // The most frequent pair (of equals the smallest) with at least min_count occurrences.
   std::optional<Pair> most_frequent();
-  // Replaces the pair by `result` wherever it stands, from left to right inside each word.
+  // Replaces the pair by `result` everywhere, from left to right inside each pre-token.
   void merge(Pair pair, int32_t result);
 
  private:
-  // One token of one word. The tokens of a word are a linked list over its bytes.
+  // One token of one pre-token. The tokens of a pre-token are a linked list over its bytes.
   struct Symbol {
     int32_t id;              // -1 once merged into its left neighbour
-    int32_t previous, next;  // -1 at the ends of the word
+    int32_t previous, next;  // -1 at the ends of the pre-token
     uint32_t word;
   };
   struct Occurrences {
     int64_t count = 0;
-    std::vector<int32_t> places;  // of left symbols; those that a merge made obsolete are recognised when met
+    std::vector<int32_t> places;  // of left symbols; outdated ones are detected when they are used
   };
   struct Candidate {
     int64_t count;
@@ -67,7 +68,7 @@ class PairCounts {
   std::vector<Symbol> symbols_;
   std::vector<int64_t> word_count_;
   std::unordered_map<Pair, Occurrences, PairHash> pairs_;
-  std::priority_queue<Candidate> candidates_;  // counts may have fallen since: checked at the top
+  std::priority_queue<Candidate> candidates_;  // counts may have decreased since: checked at the top
   std::vector<Pair> grown_;                    // pairs that the current merge made
 };
 

@@ -1,4 +1,4 @@
-// Cuts text into the words inside which byte-pair merges happen.
+// Splits text into pre-tokens, within which byte-pair merges happen.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace witan {
 
-// A chain of split patterns: each cuts the pieces that the one before it left, and sees nothing beyond the piece. Known
-// patterns run as linear scanners, others through Oniguruma. Without patterns the whole text is one word.
-// Immutable: split() may be called from several threads.
+// A chain of split patterns: each splits the pieces left by the previous one, and sees nothing outside the piece. Known
+// patterns run as linear scanners, others with Oniguruma. Without patterns the whole text is one pre-token. Immutable:
+// split() may be called from several threads.
 class Pretokenizer {
  public:
   // Throws DataError for a pattern that does not compile.
   explicit Pretokenizer(const std::vector<std::string>& patterns);
 
-  // Hands the words of `text` to `sink`, in order; together they are the text. Throws DataError when an unknown pattern
-  // exceeds its bounds (see RegexSplitter).
+  // Passes the pre-tokens of `text` to `sink`, in order; together they are the text. Throws DataError if an unknown
+  // pattern exceeds its bounds (see RegexSplitter).
   void split(std::string_view text, const PieceSink& sink) const;
 
  private:

@@ -1,5 +1,5 @@
-// Splits text with a regular expression that has no scanner of its own: Oniguruma, as in Hugging Face tokenizers, with
-// our own Unicode tables (regex_translation.h), bounded in time and memory.
+// Splits text with a regular expression that has no scanner: with Oniguruma, as in Hugging Face tokenizers, with
+// Witan's own Unicode tables (regex_translation.h), bounded in time and memory.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace witan {
 // Immutable: split() may be called from several threads.
 class RegexSplitter {
  public:
-  // Throws DataError for an expression that does not compile or may mean something else to Hugging Face.
+  // Throws DataError for an expression that does not compile or may mean something else in Hugging Face tokenizers.
   explicit RegexSplitter(std::string regex);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;
 
-  // Matches are pieces and so is the text between them (Hugging Face's behaviour "Isolated"); an empty match cuts. A
-  // byte that is not part of valid UTF-8 counts as a control character. Throws DataError when a match needs more steps
-  // or memory than the bounds.
+  // Both matches and the text between them are pieces (Hugging Face's behavior "Isolated"); an empty match also splits.
+  // A byte that is not part of valid UTF-8 counts as a control character. Throws DataError if a match exceeds the
+  // bounds of time or memory.
   void split(std::string_view text, const PieceSink& sink) const;
 
  private:

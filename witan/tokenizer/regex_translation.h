@@ -1,5 +1,5 @@
-// Regular expressions of tokenizer.json with their properties spelled out as characters, so that what they match
-// depends neither on the version of Oniguruma on this system nor on its Unicode tables.
+// Rewrites regular expressions of tokenizer.json with their properties expanded to characters, so that their matches
+// depend neither on the version of Oniguruma on this system nor on its Unicode tables.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace witan {
 
 // The same expression in Oniguruma's syntax without \p{…}, \w, \d, \s, \b and POSIX brackets: each is replaced by its
-// characters (unicode.h). Throws DataError that names the construct and the way out where another version of Oniguruma
-// may read the expression differently, or where the tables do not reach. Says nothing of other mistakes: those are
-// Oniguruma's to find.
+// characters (unicode.h). Throws DataError that names the construct and its replacement if another version of Oniguruma
+// may read the expression differently, or if the tables do not contain a property. Does not report other mistakes:
+// Oniguruma does.
 std::string with_own_unicode(std::string_view regex);
 
 }  // namespace witan

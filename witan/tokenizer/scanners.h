@@ -1,6 +1,6 @@
-// Linear-time scanners for the split patterns that published tokenizers use. A scanner cuts a text exactly where the
-// regular expression would (Unicode categories by unicode.h), but never backtracks: a megabyte of spaces costs a
-// megabyte.
+// Linear-time scanners for the split patterns of published tokenizers. A scanner splits a text exactly where the
+// regular expression would (Unicode categories from unicode.h), but never backtracks: the time is linear even for a
+// megabyte of spaces.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace witan {
 // Receives the pieces of a text, in order. Every byte of the text is in exactly one piece.
 using PieceSink = std::function<void(std::string_view piece)>;
 
-// Patterns as they stand in tokenizer.json.
+// Patterns as written in tokenizer.json.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kLlama3Pattern =  // also GPT-4's (cl100k)
@@ -36,7 +36,7 @@ inline constexpr std::string_view kKimiPattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// DeepSeek's three are kNumberTripletPattern and these; newlines stand in them as they are.
+// DeepSeek's three patterns are kNumberTripletPattern and these; they contain literal newlines.
 inline constexpr std::string_view kDeepSeekCjkPattern = "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
 inline constexpr std::string_view kDeepSeekPattern =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
@@ -44,11 +44,11 @@ inline constexpr std::string_view kDeepSeekPattern =
 inline constexpr std::string_view kNumberPattern = R"(\p{N})";
 inline constexpr std::string_view kNumberRunPattern = R"(\p{N}+)";
 inline constexpr std::string_view kNumberTripletPattern = R"(\p{N}{1,3})";
-// Hugging Face's Digits, which asks Rust: it knows digits that are younger than Oniguruma's tables.
+// Hugging Face's Digits, which uses Rust's tables: they have digits that are newer than Oniguruma's.
 inline constexpr std::string_view kDigitPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
 inline constexpr std::string_view kDigitRunPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]+)";
 
-// Cuts `text` and hands the pieces to `sink`. A byte that is not part of valid UTF-8 counts as a character that is
+// Splits `text` and passes the pieces to `sink`. A byte that is not part of valid UTF-8 counts as a character that is
 // neither letter, number nor space.
 using Scanner = void (*)(std::string_view text, const PieceSink& sink);
 

@@ -1,4 +1,4 @@
-// From bytes to token id: a hash table over tokens that somebody else stores.
+// Maps bytes to token ids: a hash table over tokens that are stored elsewhere.
 #pragma once
 
 #include <bit>
@@ -14,10 +14,9 @@ namespace witan {
 template <class Text>
 class TextMap {
  public:
-  explicit TextMap(const std::vector<Text>& tokens)
-      : tokens_(&tokens), slots_(std::bit_ceil(2 * tokens.size() + 2)) {}
+  explicit TextMap(const std::vector<Text>& tokens) : tokens_(&tokens), slots_(std::bit_ceil(2 * tokens.size() + 2)) {}
 
-  // Adds tokens[id]; of equal tokens the first stays, and the others return false.
+  // Adds tokens[id]; of equal tokens the first one stays, and later ones return false.
   bool insert(int32_t id) {
     const std::string_view token = (*tokens_)[static_cast<size_t>(id)];
     const uint64_t hash = hash_of(token);
@@ -32,7 +31,7 @@ class TextMap {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // the hash's other half, so that most mismatches need no look at the token
+    uint32_t tag = 0;  // the other half of the hash, so that most mismatches need no comparison
     int32_t id = -1;
   };
 
@@ -59,7 +58,7 @@ class TextMap {
     return mix(hash, load<uint8_t>(p) << 16 | load<uint8_t>(p + n / 2) << 8 | load<uint8_t>(p + n - 1));
   }
 
-  // The slot that holds these bytes, or the free one where they would go.
+  // The slot with these bytes, or the free one for them.
   size_t place(std::string_view bytes, uint64_t hash) const {
     const size_t mask = slots_.size() - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {

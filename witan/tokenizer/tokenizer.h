@@ -1,4 +1,4 @@
-// Text to token ids and back: byte-level BPE as GPT-2, Llama 3, Qwen and OLMo use it. Nothing is lost:
+// Converts text to token ids and back: byte-level BPE as in GPT-2, Llama 3, Qwen and OLMo. It is lossless:
 // decode(encode(text)) == text for any bytes, unless the tokenizer normalises its text or adds a space before it.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace witan {
 // Immutable and cheap to copy (copies share the tables); every method may be called from several threads.
 class Tokenizer {
  public:
-  // Throws DataError when the split pattern does not compile or a byte has no token.
+  // Throws DataError if the split pattern does not compile or a byte has no token.
   explicit Tokenizer(TokenizerSpec spec);
 
   // Reads a Hugging Face tokenizer.json. Throws IoError, CorruptionError, or DataError for an unsupported kind.
@@ -26,14 +26,14 @@ class Tokenizer {
   // Writes one, atomically. Throws IoError or DiskFullError.
   void save(const fs::path& path) const;
 
-  // The tokens of `text`. No tokens are put around it. Text that spells a special token is plain text unless
-  // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter) or a word of 2 GiB.
+  // The tokens of `text`. No tokens are added around it. Text that spells a special token is plain text unless
+  // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter) or a pre-token of 2 GiB.
   std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
   // The same, appended to `out`.
   void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special = false) const;
 
-  // The tokens' bytes, one after the other, special tokens as their text. The result is valid UTF-8 only if the ids are
-  // a whole text's (StreamingDecoder copes with less). Throws DataError for an id outside the vocabulary.
+  // The tokens' bytes, concatenated, special tokens as their text. The result is valid UTF-8 only if the ids are those
+  // of a complete text (StreamingDecoder handles parts). Throws DataError for an id outside the vocabulary.
   std::string decode(std::span<const int32_t> ids) const;
   // The bytes of one token, valid while a copy of the tokenizer lives; empty for an id that no token uses. Throws
   // DataError for an id outside the vocabulary.
@@ -43,10 +43,10 @@ class Tokenizer {
   int64_t vocab_size() const;
   // The id of the token with these bytes; added tokens come first.
   std::optional<int32_t> token_id(std::string_view bytes) const;
-  // The token that ends a document: the first of <|endoftext|>, <|end_of_text|>, </s>, … that was added.
+  // The token that ends a document: the first added token among <|endoftext|>, <|end_of_text|>, </s>, …
   std::optional<int32_t> end_of_text() const;
 
-  // Hash of everything that decides what encode() and decode() return, as 32 hexadecimal digits.
+  // Hash of everything that determines the results of encode() and decode(), as 32 hexadecimal digits.
   std::string hash() const;
   const TokenizerSpec& spec() const;
 

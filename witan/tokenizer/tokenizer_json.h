@@ -1,4 +1,4 @@
-// Hugging Face's tokenizer.json, read and written. What is supported: docs/formats/tokenizer_json.md.
+// Reads and writes Hugging Face's tokenizer.json. docs/formats/tokenizer_json.md lists what is supported.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace witan {
 
-// Reads the text of a tokenizer.json; `source` names it in messages. Throws CorruptionError for text that is not such a
-// file or contradicts itself, DataError for a kind of tokenizer that Witan does not support, naming it.
+// Parses the text of a tokenizer.json; `source` names it in messages. Throws CorruptionError for text that is not such
+// a file or contradicts itself, DataError naming the construct for a tokenizer that Witan does not support.
 TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view source);
 
-// The text of a tokenizer.json that encodes as `spec` says; parsing it gives an equal spec.
+// The text of a tokenizer.json with the behaviour of `spec`; parsing it gives an equal spec.
 std::string write_tokenizer_json(const TokenizerSpec& spec);
 
 }  // namespace witan

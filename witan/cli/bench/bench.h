@@ -1,4 +1,4 @@
-// What the subcommands of `witan bench` share: the device they measure on, its ceilings, the table and the JSON.
+// Shared by the subcommands of `witan bench`: the device to measure, its peaks, the table and the JSON.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct BenchArgs {
   std::string json;             // a file; empty: none
 };
 void add_bench_args(CLI::App& command, BenchArgs& args);
-// A size of what is measured, `least` or more.
+// A size of the measured work, at least `least`.
 void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least);
 // --dtype; empty: bfloat16 on a GPU, float32 on a CPU.
 void add_dtype(CLI::App& command, std::string& dtype);
@@ -32,20 +32,20 @@ DType bench_dtype(const std::string& dtype, bool on_gpu);
 struct BenchLine {
   std::string name;
   double seconds = 0;           // median of a call
-  double flops = 0, bytes = 0;  // of a call; 0: no figure of merit here
+  double flops = 0, bytes = 0;  // of a call; 0: not applicable
 };
 
-// Where a benchmark runs: first on the meta device, which says how much memory it takes, then on the device itself.
+// Runs a benchmark: first on the meta device, which determines its memory, then on the device itself.
 class Bench {
  public:
   Bench(Stream& stream, double seconds) : stream_(stream), seconds_(seconds) {}
 
   Stream& stream() { return stream_; }
   bool on_gpu() const { return stream_.plans_for_cuda(); }
-  // Times calls of `work`; FLOPs and bytes are those that its kernels count.
+  // Times calls of `work`; FLOPs and bytes are counted by its kernels.
   void measure(const std::string& name, const std::function<void()>& work);
-  // The same with another figure of merit, and on a GPU replayed from a recording, as in a step: every call does the
-  // same work on the same addresses.
+  // The same with given FLOPs and bytes, and on a GPU replayed as a CUDA graph, as in a step: every call does the same
+  // work on the same addresses.
   void measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work);
   const std::vector<BenchLine>& lines() const { return lines_; }
 
@@ -59,30 +59,30 @@ class Bench {
   std::vector<BenchLine> lines_;
 };
 
-// A figure beside the table.
+// A value printed in addition to the table.
 struct BenchFigure {
-  std::string key;  // of the JSON: "tokens_per_s"
+  std::string key;  // in the JSON: "tokens_per_s"
   double value = 0;
   std::string label, text;  // "tokens/s", "342107"
 };
 
-// What was measured, on what.
+// The results, and the device they were measured on.
 struct BenchReport {
   std::string title;   // "gemm, 16384 tokens, bfloat16"
   std::string device;  // "NVIDIA H200", or the processor's model
   kernels::DeviceCeilings ceilings;
   std::vector<BenchLine> lines;
   std::vector<BenchFigure> figures = {};
-  std::string traffic = "read and written";  // what the ceiling of bytes is of
+  std::string traffic = "read and written";  // what the peak of bytes refers to
 };
 
 // Measures the device's ceilings, then runs `body`. Throws DeviceError, OutOfMemoryError.
 BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body);
-// The same without a body: the device's name and ceilings, for callers that run it themselves. Nothing is measured
-// where the ceilings are given.
+// The same without a body: the device's name and peaks, for callers that run the body themselves. Nothing is measured
+// if the peaks are given.
 BenchReport begin_report(const std::string& title, Device device, int threads,
                          const std::optional<kernels::DeviceCeilings>& ceilings = std::nullopt);
-// The device that --device means; throws DeviceError where there is no GPU.
+// The device selected by --device; throws DeviceError if there is no GPU.
 Device bench_device(const std::string& name);
 // Prints the table, and writes --json.
 void finish_report(const Context& context, const std::string& json, const BenchReport& report);

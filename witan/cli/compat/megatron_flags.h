@@ -1,6 +1,6 @@
-// Every flag of Megatron-LM's command lines that Witan knows, and what becomes of it: the table of docs/megatron.md.
-// Source: megatron/training/arguments.py (releases core_r0.9 and later) and megatron/core/transformer/moe/README.md of
-// github.com/NVIDIA/Megatron-LM. The rows stand in megatron_flags_*.cpp, by Megatron-LM's own headings.
+// Every flag of Megatron-LM's command lines that Witan knows, and its effect: the table of docs/megatron.md. Source:
+// megatron/training/arguments.py (releases core_r0.9 and later) and megatron/core/transformer/moe/README.md of
+// github.com/NVIDIA/Megatron-LM. The rows are in megatron_flags_*.cpp, under Megatron-LM's own headings.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace witan::cli {
 class MegatronSettings;  // megatron_rules.h
 struct GivenFlag;
 
-// What a flag of a Megatron-LM command line comes to.
+// How Witan treats a flag of a Megatron-LM command line.
 enum class FlagKind : uint8_t {
   honoured,  // it sets a key of the configuration
-  harmless,  // what it asks for changes neither result nor memory here: accepted, and named once
+  harmless,  // it changes neither result nor memory here: accepted, and named once
   refused,   // ignoring it would change the result or the memory
 };
 
@@ -28,16 +28,16 @@ struct MegatronFlag {
   std::string name;  // as Megatron-LM spells it
   FlagKind kind;
   Takes takes = Takes::nothing;
-  std::string key = {};                    // honoured: what is set,
-  std::string value = {};                  // to this if the flag has no value
-  std::vector<std::string> accepted = {};  // harmless: the values that are; others are refused. Empty: any
-  std::string why = {};  // harmless: why; refused: why, and the way out; honoured: how, where the key does not tell
-  Rule rule = nullptr;   // honoured: does what a key cannot say
+  std::string key = {};                    // honoured: the key that is set,
+  std::string value = {};                  // to this value if the flag has none
+  std::vector<std::string> accepted = {};  // harmless: the accepted values; others are refused. Empty: any
+  std::string why = {};                    // harmless, refused: the reason; honoured: how, if the key is not enough
+  Rule rule = nullptr;                     // honoured: if setting a key is not enough
 };
 
-// Rows of the table.
+// Constructors of table rows.
 MegatronFlag same(std::string name);                                            // the key of that name, with its value
-MegatronFlag same_truth(std::string name);                                      // a true|false key of that name
+MegatronFlag same_truth(std::string name);                                      // a boolean key of that name
 MegatronFlag sets(std::string name, std::string key, std::string value);        // a flag without a value
 MegatronFlag renamed(std::string name, std::string key, std::string why = {});  // another key, with the flag's value
 MegatronFlag ruled(std::string name, Takes takes, MegatronFlag::Rule rule, std::string why);
@@ -65,11 +65,11 @@ MegatronSection megatron_logging_flags();
 MegatronSection megatron_launcher_flags();
 
 const std::vector<MegatronSection>& megatron_sections();
-// Null if there is none of that name. Megatron-LM and torchrun spell some flags with underscores: - and _ are one.
+// Null if there is no such flag. Megatron-LM and torchrun spell some flags with underscores: - and _ are equivalent.
 const MegatronFlag* find_megatron_flag(std::string_view name);
 std::vector<std::string> megatron_flag_names();
 
-// The table as docs/megatron.md has it: Markdown, a heading and a table for each section.
+// The table of docs/megatron.md: Markdown, a heading and a table for each section.
 std::string megatron_table();
 
 }  // namespace witan::cli

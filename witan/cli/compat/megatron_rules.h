@@ -1,4 +1,4 @@
-// The flags of Megatron-LM that are honoured by more than a key of another name.
+// Rules for flags of Megatron-LM that do more than set a key.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace witan::cli {
 
-// One flag as it stands on the command line.
+// One flag of the command line.
 struct GivenFlag {
   std::string name;  // as Megatron-LM spells it
   std::vector<std::string> values;
-  std::string origin;  // where it stands
+  std::string origin;  // where it was given
 
   const std::string& value() const { return values.front(); }
   [[noreturn]] void refuse(const std::string& why) const;  // throws ConfigError: where, flag, values, why
 };
 
-// What a Megatron-LM command line has set so far. A later value takes the place of an earlier one, as in argparse.
+// The keys that a Megatron-LM command line has set so far. A later value replaces an earlier one, as in argparse.
 class MegatronSettings {
  public:
   struct Setting {
@@ -34,7 +34,7 @@ class MegatronSettings {
   bool has(const std::string& flag) const;
   // The last value of a flag, or null.
   const std::string* value_of(const std::string& flag) const;
-  // The last value of a flag as a whole number from 1 on; refuses `user`, which needs it, when there is none.
+  // The last value of a flag as a whole number from 1 on; if there is none, refuses `user`, the flag that needs it.
   int64_t count_of(const std::string& flag, const GivenFlag& user) const;
 
  private:
@@ -42,7 +42,7 @@ class MegatronSettings {
   std::vector<Setting> settings_;
 };
 
-// MegatronFlag::Rule of the flags they are named after.
+// The MegatronFlag::Rule of each flag, by its name.
 namespace rules {
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings);
 void layer_pattern(const GivenFlag& given, MegatronSettings& settings);  // of the key of the flag's name

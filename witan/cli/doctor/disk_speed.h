@@ -1,4 +1,4 @@
-// How fast a folder's disk is, measured.
+// Measures the speed of a folder's disk.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct DiskSpeed {
   double write_bytes_per_s = 0;  // of one larger file, made durable
 };
 
-// Writes some 64 MiB into a temporary file in `folder` (less on a nearly full disk) and removes it. Throws IoError, or
-// DiskFullError when there is no room at all.
+// Writes about 64 MiB into a temporary file in `folder` (less on a nearly full disk) and removes it. Throws IoError, or
+// DiskFullError if there is no space at all.
 DiskSpeed measure_disk(const fs::path& folder);
 
 }  // namespace witan::cli

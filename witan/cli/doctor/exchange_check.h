@@ -1,4 +1,4 @@
-// Thread-ranks at work: the smallest exchange with uneven counts.
+// Checks the communication of ranks that are threads, with the smallest all-to-all of uneven counts.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ struct ExchangeCheck {
   bool ok() const;  // rank 0 has 0 1 10 11 12, rank 1 has 2 3 4 13 14 15
 };
 
-// Throws CommError when the ranks cannot meet.
+// Throws CommError if the ranks cannot communicate.
 ExchangeCheck check_exchange();
 
 }  // namespace witan::cli

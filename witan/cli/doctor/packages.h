@@ -1,4 +1,4 @@
-// Which Debian packages are there, by what they are for: the sets of scripts/setup.sh beyond what built this program.
+// Finds missing Debian packages by purpose: the sets of scripts/setup.sh beyond those that built this program.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct PackageSet {
   std::vector<std::string> missing;  // names
 };
 
-// Reads dpkg's own records below `root`. Empty where there is no dpkg.
+// Reads dpkg's records below `root`. Empty without dpkg.
 std::vector<PackageSet> read_packages(const fs::path& root = "/");
 
 }  // namespace witan::cli

@@ -1,5 +1,5 @@
-// A shared library of NVIDIA's, loaded when it is first needed, so that a program built with CUDA starts on machines
-// that have none.
+// A shared library of NVIDIA that is loaded on first use, so that a program built with CUDA starts on machines without
+// it.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@ namespace witan::cuda {
 
 class Library {
  public:
-  // Opens the first of `files` ("libnccl.so.2") that is found: by the system's loader, in the folders that
-  // WITAN_LIBRARY_PATH lists (separated by colons), in CUDA_HOME/lib64 and in /usr/local/cuda/lib64. `name` is what a
-  // person calls it, `package` what brings it. Throws DeviceError: what was looked for where, and the way out.
+  // Opens the first of `files` ("libnccl.so.2") that is found: by the system's loader, in the folders listed in
+  // WITAN_LIBRARY_PATH (separated by colons), in CUDA_HOME/lib64 and in /usr/local/cuda/lib64. `name` is its usual
+  // name, `package` the package that contains it. Throws DeviceError with what was looked for where, and the fix.
   Library(std::string name, const std::vector<std::string>& files, const std::string& package);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
-  ~Library() = default;  // stays loaded: its threads and handles may outlive whoever asked for it
+  ~Library() = default;  // stays loaded: its threads and handles may outlive this object
 
-  // Throws DeviceError where the library is too old to have it.
+  // Throws DeviceError if the library is too old to have it.
   template <class Function>
   Function* symbol(const char* name) const {
     return reinterpret_cast<Function*>(find(name));
@@ -31,7 +31,7 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// Those that Witan uses, each opened once. They throw as above whenever it is not there.
+// The libraries that Witan uses, each opened once. They throw as above whenever one is missing.
 const Library& cublaslt();
 const Library& cudnn();
 const Library& nccl();

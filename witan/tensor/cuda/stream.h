@@ -1,4 +1,4 @@
-// What CUDA code needs of a stream. Included by CUDA builds alone.
+// What CUDA code needs of a stream. Included by CUDA builds only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,10 +12,10 @@ inline cudaStream_t native(Stream& stream) {
   return static_cast<cudaStream_t>(stream.queue()->native());
 }
 
-// Throws DeviceError: what failed, and CUDA's words.
+// Throws DeviceError with what failed and CUDA's message.
 void check(cudaError_t status, const char* what);
 
-// Makes `device` the calling thread's own until the guard goes.
+// Makes `device` current for the calling thread until the guard is destroyed.
 class OnDevice {
  public:
   explicit OnDevice(int device);
