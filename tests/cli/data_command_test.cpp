@@ -87,7 +87,7 @@ TEST_F(DataCommandTest, RefusesAnotherEncodingBeforeAnyWork) {
   }
   EXPECT_TRUE(
       contains(witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300", "--replace-invalid-utf8"}).out,
-               "invalid UTF-8 1 sequence became U+FFFD"));
+               "invalid UTF-8 1 sequence replaced by U+FFFD"));
 }
 
 TEST_F(DataCommandTest, TellsWhatAFolderHasThatIsNoText) {
