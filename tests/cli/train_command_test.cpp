@@ -351,7 +351,7 @@ TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
 TEST_F(TrainCommandTest, WhatCannotFitIsRefusedBeforeItStarts) {
   const Said huge = train({"--ffn-hidden-size", "1000000000"});
   EXPECT_EQ(huge.code, 8) << huge.err;
-  for (const char* word : {"are usable", "IT DOES NOT FIT", "arena", "fewer num_layers"})
+  for (const char* word : {"are usable", "IT DOES NOT FIT", "arena", "reduce num_layers"})
     EXPECT_NE(huge.err.find(word), std::string::npos) << word << " in\n" << huge.err;
   EXPECT_FALSE(fs::exists(own_ / "runs/default/checkpoints"));
 }
