@@ -13,29 +13,29 @@ using test::on_ranks;
 
 TEST(Together, ThrowsTheFirstFailingRanksErrorOnAll) {
   on_ranks(3, [](Group& world, Stream& stream) {
-    together(world, stream, [] {});
+    run_collectively(world, stream, [] {});
     EXPECT_EQ(message_of<DiskFullError>([&] {
-                together(world, stream, [&] {
+                run_collectively(world, stream, [&] {
                   if (world.rank() == 1) throw DiskFullError("no room");
                   if (world.rank() == 2) throw CheckpointError("later");
                 });
               }),
               "no room (rank 1)");
     EXPECT_EQ(message_of<CheckpointError>([&] {
-                together(world, stream, [&] {
+                run_collectively(world, stream, [&] {
                   if (world.rank() == 2) throw IoError("cannot read");
                 });
               }),
               "cannot read (rank 2)");
     const std::string internal =
-        message_of<Error>([&] { together(world, stream, [] { throw std::runtime_error("a bug"); }); });
+        message_of<Error>([&] { run_collectively(world, stream, [] { throw std::runtime_error("a bug"); }); });
     EXPECT_EQ(internal, "a bug (rank 0)");
   });
 }
 
 TEST(Together, AloneItAddsNothing) {
   on_ranks(1, [](Group& world, Stream& stream) {
-    EXPECT_EQ(message_of<CheckpointError>([&] { together(world, stream, [] { throw CheckpointError("it"); }); }), "it");
+    EXPECT_EQ(message_of<CheckpointError>([&] { run_collectively(world, stream, [] { throw CheckpointError("it"); }); }), "it");
   });
 }
 

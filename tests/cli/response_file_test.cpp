@@ -9,16 +9,16 @@ namespace witan::test {
 namespace {
 
 using cli::expand_response_files;
-using cli::split_words;
+using cli::split_arguments;
 
 std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> out;
-  for (const cli::Word& word : split_words(text, "x.args")) out.push_back(word.text);
+  for (const cli::Argument& word : split_arguments(text, "x.args")) out.push_back(word.text);
   return out;
 }
 
 std::string refused(const std::string& text) {
-  return message_of<UsageError>([&] { split_words(text, "x.args"); });
+  return message_of<UsageError>([&] { split_arguments(text, "x.args"); });
 }
 
 using Words = std::vector<std::string>;
@@ -37,7 +37,7 @@ TEST(ResponseFile, LinesMayBeContinuedAndCommented) {
 }
 
 TEST(ResponseFile, WordsKnowTheirLine) {
-  const auto cut = split_words("--a\n\n'b\nc' \\\nd", "x.args");
+  const auto cut = split_arguments("--a\n\n'b\nc' \\\nd", "x.args");
   ASSERT_EQ(cut.size(), 3u);
   EXPECT_EQ(cut[0].origin, "x.args:1");
   EXPECT_EQ(cut[1].origin, "x.args:3");
@@ -69,7 +69,7 @@ TEST(ResponseFile, RandomTextIsCutOrRefused) {
     std::string text;
     for (size_t i = random() % 40; i > 0; --i) text += letters[random() % letters.size()];
     try {
-      split_words(text, "x.args");
+      split_arguments(text, "x.args");
     } catch (const UsageError& e) {
       EXPECT_TRUE(std::string(e.what()).starts_with("x.args")) << e.what();
     }

@@ -163,7 +163,7 @@ TEST(TensorParallel, AnMlpIsTheUndividedOne) {
         [&](Tape& tape, const std::vector<Var>& in) { return layer(tape, in, ops::linear, ops::linear); },
         [&](Tape& tape, const std::vector<Var>& in) {
           const auto first = [&](Tape& on, const Var& x, const Var& w, const Var& bias) {
-            return ops::linear(on, to_divided_layer(on, x, of.axis()), w, bias);
+            return ops::linear(on, to_sharded_layer(on, x, of.axis()), w, bias);
           };
           const auto second = [&](Tape& on, const Var& x, const Var& w, const Var& bias) {
             return row_parallel_linear(on, x, w, bias, of.axis());
@@ -206,7 +206,7 @@ void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t
       },
       [&](Tape& tape, const std::vector<Var>& in) {
         return layer(
-            tape, in, [&](Tape& on, const Var& x) { return to_divided_layer(on, x, of.axis()); },
+            tape, in, [&](Tape& on, const Var& x) { return to_sharded_layer(on, x, of.axis()); },
             [&](Tape& on, const Var& x, const Var& w) { return row_parallel_linear(on, x, w, {}, of.axis()); },
             H / of.ranks(), shares ? G : G / of.ranks());
       },
@@ -244,8 +244,8 @@ TEST(TensorParallel, AVocabularyIsTheUndividedOne) {
           return ops::cross_entropy(tape, tokens(tape, ops::linear(tape, h, in[0], {})), targets, weights).loss;
         },
         [&](Tape& tape, const std::vector<Var>& in) {
-          const Var x = from_divided_layer(tape, ops::embedding(tape, ids, in[0], part), of.axis());
-          const Var whole = to_divided_layer(tape, ops::rmsnorm(tape, x, in[1], kEps), of.axis());
+          const Var x = from_sharded_layer(tape, ops::embedding(tape, ids, in[0], part), of.axis());
+          const Var whole = to_sharded_layer(tape, ops::rmsnorm(tape, x, in[1], kEps), of.axis());
           const Var logits = ops::linear(tape, whole, in[0], {});
           return ops::cross_entropy(tape, tokens(tape, logits), targets, weights, part, &of.axis().group).loss;
         },
@@ -268,7 +268,7 @@ TEST(TensorParallel, UsesTheCollectivesThatItsHeaderLists) {
     const Var x = tape.input(meta.empty({B, tokens, D}, DType::f64)),
               up = tape.input(meta.empty({F / n, D}, DType::f64)),
               down = tape.input(meta.empty({D, F / n}, DType::f64)), bias = tape.input(meta.empty({D}, DType::f64));
-    const Var h = ops::gelu(tape, ops::linear(tape, to_divided_layer(tape, x, axis), up, {}), {});
+    const Var h = ops::gelu(tape, ops::linear(tape, to_sharded_layer(tape, x, axis), up, {}), {});
     const Var y = row_parallel_linear(tape, h, down, bias, axis);
     EXPECT_EQ(y.shape(), x.shape());
     const Sent forward = group.sent();
@@ -293,7 +293,7 @@ TEST(TensorParallel, TheGatheredTokensAreNotKept) {
     MetaGroup group(2, 0, "tensor");
     Tape tape(meta);
     const Var x = tape.input(meta.empty({64, 64, 512}, DType::bf16)), w = tape.input(meta.empty({1, 512}, DType::bf16));
-    ops::linear(tape, to_divided_layer(tape, x, {group, Placement::shard(1), keeps}), w, {});
+    ops::linear(tape, to_sharded_layer(tape, x, {group, Placement::shard(1), keeps}), w, {});
     return meta.arena().live(MemoryTag::activations);
   };
   EXPECT_EQ(kept(TensorAxis::Keeps::all) - kept(TensorAxis::Keeps::own), 64 * 128 * 512 * 2);
@@ -307,10 +307,10 @@ TEST(TensorParallel, OtherResidualStreamsAreRefused) {
   for (const Placement other :
        {Placement::shard(0), Placement::partial(), Placement::replicate(Placement::Uses::own)}) {
     EXPECT_EQ(message_of<ShapeError>([&] {
-                to_divided_layer(tape, x, {group, other});
+                to_sharded_layer(tape, x, {group, other});
               }),
               cat("tensor parallel over axis tensor: the residual stream must be Replicate or Shard(1), got ", other));
-    EXPECT_THROW(from_divided_layer(tape, x, {group, other}), ShapeError);
+    EXPECT_THROW(from_sharded_layer(tape, x, {group, other}), ShapeError);
   }
 }
 

@@ -19,7 +19,7 @@
 #include "support/processes.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -328,27 +328,27 @@ TEST(PipelineChannel, PassesOfALookAreThoseOfALook) {
    public:
     explicit Watched(Stream& stream) : stream_(stream) {}
     Tensor forward(int64_t micro_batch, int, Tensor) override {
-      EXPECT_EQ(stream_.trail().micro_batch, micro_batch);
-      phases.push_back(stream_.trail().phase);
+      EXPECT_EQ(stream_.trace_context().micro_batch, micro_batch);
+      phases.push_back(stream_.trace_context().phase);
       return {};
     }
     Tensor backward(int64_t, int, Tensor) override {
-      phases.push_back(stream_.trail().phase);
+      phases.push_back(stream_.trace_context().phase);
       return {};
     }
-    std::vector<Trail::Phase> phases;
+    std::vector<TraceContext::Phase> phases;
 
    private:
     Stream& stream_;
   };
-  using Phase = Trail::Phase;
+  using Phase = TraceContext::Phase;
   testing::Rank rank(1);
   MetaGroup alone(1, 0, "pipeline");
   const auto phases_of = [&](Phase outer, Passes passes) {
     Watched watched(rank.stream);
-    const TrailScope trail(rank.stream, outer);
+    const TraceContextScope trace_context(rank.stream, outer);
     PipelineChannel(alone, {1, 1, 1, passes}, kShape, DType::f64).run(rank.stream, watched);
-    EXPECT_EQ(rank.stream.trail().phase, outer);
+    EXPECT_EQ(rank.stream.trace_context().phase, outer);
     return watched.phases;
   };
   EXPECT_EQ(phases_of(Phase::evaluation, Passes::forward), std::vector{Phase::evaluation});

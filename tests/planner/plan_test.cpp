@@ -139,10 +139,10 @@ TEST(Plan, ALookIsOfOneMicroBatchHoweverManyAreTogether) {
     return flops;
   };
   const RankPlan two = first_stage(4), eight = first_stage(16);
-  EXPECT_FALSE(two.look_sent.empty());
-  EXPECT_EQ(two.look_sent, eight.look_sent);
-  EXPECT_GT(flops_of(two.look), 0);
-  EXPECT_DOUBLE_EQ(flops_of(two.look), flops_of(eight.look));
+  EXPECT_FALSE(two.eval_sent.empty());
+  EXPECT_EQ(two.eval_sent, eight.eval_sent);
+  EXPECT_GT(flops_of(two.evaluation), 0);
+  EXPECT_DOUBLE_EQ(flops_of(two.evaluation), flops_of(eight.evaluation));
 }
 
 TEST(Reserve, GrowsWithTheVocabularyAndTheHeldOutBatches) {

@@ -96,9 +96,9 @@ TEST(RankClasses, AgreeWithAPlanOfEveryRank) {
       EXPECT_EQ(a.arena_bytes, b.arena_bytes) << "rank " << rank;
       EXPECT_EQ(a.tags, b.tags) << "rank " << rank;
       EXPECT_EQ(a.sent, b.sent) << "rank " << rank;
-      EXPECT_EQ(a.look_sent, b.look_sent) << "rank " << rank;
+      EXPECT_EQ(a.eval_sent, b.eval_sent) << "rank " << rank;
       EXPECT_TRUE(same_costs(a.step, b.step)) << "rank " << rank;
-      EXPECT_TRUE(same_costs(a.look, b.look)) << "rank " << rank;
+      EXPECT_TRUE(same_costs(a.evaluation, b.evaluation)) << "rank " << rank;
     }
     EXPECT_EQ(all.needed_bytes(), alone.needed_bytes());
     EXPECT_NEAR(all.step_flops, alone.step_flops, 1e-9 * alone.step_flops);

@@ -26,7 +26,7 @@ Plan plan_of_kernels() {
   plan.ranks.resize(2);
   plan.ranks[0].step = {{"attention", {{"gemm", {100e9, 9e9}}}}, {"head", {{"norm", {1e9, 10e9}}}}};
   plan.ranks[0].sent = {{"replicate", {{"all_reduce", 1e9}}}, {"expert", {{"all_to_all", 2e9}}}};
-  plan.ranks[0].look = {{"attention", {{"gemm", {25e9, 0}}}}};
+  plan.ranks[0].evaluation = {{"attention", {{"gemm", {25e9, 0}}}}};
   plan.ranks[1].step = {{"attention", {{"gemm", {10e9, 0}}}}};
   return plan;
 }
@@ -39,7 +39,7 @@ TEST(StepTime, TakesWhatBoundsAKernelOverItsRate) {
   EXPECT_DOUBLE_EQ(time.parts.at("head"), 2.0);            // 10 GB at 5 GB/s
   EXPECT_DOUBLE_EQ(time.parts.at("exchange"), 0.5 + 0.5);  // 1 GB at 2 GB/s, 2 GB at 4 GB/s
   EXPECT_DOUBLE_EQ(time.seconds, 5.0) << "the slower rank's";
-  EXPECT_DOUBLE_EQ(time.look_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(time.eval_seconds, 0.5);
 }
 
 TEST(StepTime, CountsWhatIsBetweenKernels) {
@@ -66,7 +66,7 @@ TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
   config.parallel = {8, 1, 1};
   const StepTime step = predict_step(plan_of_kernels(), config, round_ceilings());
   EXPECT_DOUBLE_EQ(step.seconds, 4 * 5.0);
-  EXPECT_DOUBLE_EQ(step.look_seconds, 4 * 0.5);
+  EXPECT_DOUBLE_EQ(step.eval_seconds, 4 * 0.5);
   EXPECT_EQ(load_of(config, 2), (Load{"float32", 2, 1}));
   config.parallel = {2, 1, 8};
   EXPECT_EQ(load_of(config, 4), (Load{"float32", 2, 2}));
@@ -136,7 +136,7 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   config.train.global_batch_size = 16;  // of micro-batches of 2: 4 on a rank
   StepTime step;
   step.seconds = 2;
-  step.look_seconds = 0.5;
+  step.eval_seconds = 0.5;
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 10 * 4 * 4 * 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
   config.train.eval_interval = 0;

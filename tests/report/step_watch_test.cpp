@@ -15,7 +15,7 @@ using test::Screen;
 using Doing = StepWatch::Doing;
 
 StepWatchOptions by_hand(double step_seconds) {
-  return {.total_steps = 10, .step_seconds = step_seconds, .seconds_between_looks = 0};
+  return {.total_steps = 10, .step_seconds = step_seconds, .refresh_seconds = 0};
 }
 
 TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
@@ -134,7 +134,7 @@ TEST(StepWatch, LooksByItself) {
   Progress progress(screen.out, screen.options(true, 120));
   std::promise<void> looked;
   StepWatchOptions options = by_hand(40);
-  options.seconds_between_looks = 0.001;
+  options.refresh_seconds = 0.001;
   options.stopping = [&, once = false]() mutable {
     if (!std::exchange(once, true)) looked.set_value();
     return false;

@@ -89,7 +89,7 @@ TEST(TrainLine, TellsLearningRateAndGradientNorm) {
 
 TEST(TrainLine, TellsWhatIsUnderWay) {
   TrainStatus within = status();
-  within.under_way = "step 121 at 40 %";
+  within.current_activity = "step 121 at 40 %";
   EXPECT_TRUE(format_train_line(within, 0, false).starts_with("step 120/500  (step 121 at 40 %)  loss 4.512  "));
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "witan/kernels/elementwise.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -109,7 +109,7 @@ std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> 
       recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(),
                                                      [](const Var& input) { return input.needs_gradient(); }));
   std::vector<Var> vars;
-  Node node{name, stream_.trail().module, {}, std::move(leaves), std::move(backward), {}};
+  Node node{name, stream_.trace_context().module, {}, std::move(leaves), std::move(backward), {}};
   for (Tensor& output : outputs) {
     const bool differentiable = wanted && is_floating(output.dtype());
     Var var = differentiable ? input(std::move(output)) : constant(std::move(output));
@@ -138,7 +138,7 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
     add(slot(root), std::move(seed));
   }
   Backward context(*this);
-  const TrailScope trail(stream_);
+  const TraceContextScope trace_context(stream_);
   while (!nodes_.empty()) {
     const Node node = std::move(nodes_.back());
     nodes_.pop_back();
@@ -146,8 +146,8 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
       node.mark();
       continue;
     }
-    trail->module = node.module;
-    trail->op = node.name;
+    trace_context->module = node.module;
+    trace_context->op = node.name;
     std::vector<Tensor> gradients;
     bool used = false;
     for (const int64_t slot : node.outputs) {

@@ -160,7 +160,7 @@ class Tape {
                                      const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>&);
   struct Node {
     const char* name;
-    std::string_view module;       // in which it was recorded (Trail::module)
+    std::string_view module;       // in which it was recorded (TraceContext::module)
     std::vector<int64_t> outputs;  // slots
     std::vector<Leaf*> leaves;     // with uses counted by this node
     BackwardFn backward;

@@ -44,7 +44,7 @@ Outcome outcome_of(const std::function<void()>& body) try {
 
 }  // namespace
 
-void together(Group& group, Stream& stream, const std::function<void()>& body) {
+void run_collectively(Group& group, Stream& stream, const std::function<void()>& body) {
   const Outcome mine = outcome_of(body);
   const std::vector<int64_t> codes = gather_numbers(group, stream, static_cast<int64_t>(mine.code));
   const auto failed = std::ranges::find_if(codes, [](int64_t code) { return code != 0; });

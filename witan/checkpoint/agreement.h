@@ -9,6 +9,6 @@ namespace witan {
 
 // Runs `body`, which must not communicate, on every rank. If it throws on any rank, every rank throws the error of the
 // first such rank: with its exit code, its message and " (rank R)". An IoError becomes a CheckpointError.
-void together(Group& group, Stream& stream, const std::function<void()>& body);
+void run_collectively(Group& group, Stream& stream, const std::function<void()>& body);
 
 }  // namespace witan

@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/checkpoint/agreement.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -23,11 +23,11 @@ void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, in
   assert(!under_way_.valid());
   const auto start = std::chrono::steady_clock::now();
   content_ = std::move(content);
-  stream_.trail() = {.step = content_.step, .phase = Trail::Phase::saving};
+  stream_.trace_context() = {.step = content_.step, .phase = TraceContext::Phase::saving};
   const auto save = [this, folder, keep, start, complete = std::move(complete)] {
     Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
     if (complete) complete();
-    together(*world_, stream_, [&] {
+    run_collectively(*world_, stream_, [&] {
       if (world_->rank() == 0) keep_last(folder, keep);
     });
     saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

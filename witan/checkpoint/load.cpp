@@ -179,14 +179,14 @@ std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkp
   std::vector<StateTensor> found = into;
   const std::vector<std::string> own_lacking = leave_out_lacking(checkpoint, found);
   std::vector<int32_t> asked;
-  together(world, stream, [&] { asked = asked_for(checkpoint, found); });
+  run_collectively(world, stream, [&] { asked = asked_for(checkpoint, found); });
   const Tensor anyone = stream.empty({static_cast<int64_t>(asked.size())}, DType::i32, MemoryTag::communication);
   std::ranges::copy(asked, anyone.data<int32_t>());
   world.all_reduce(stream, anyone, Reduce::max);
-  together(world, stream, [&] { refuse_extra(checkpoint, anyone.span<int32_t>(), extra); });
+  run_collectively(world, stream, [&] { refuse_extra(checkpoint, anyone.span<int32_t>(), extra); });
   Shards shards(checkpoint.folder, checkpoint.manifest);
   std::vector<Filling> fillings;
-  together(world, stream, [&] { fillings = find_sources(checkpoint, found, shards); });
+  run_collectively(world, stream, [&] { fillings = find_sources(checkpoint, found, shards); });
   for (const Filling& filling : fillings) fill(filling);
   return lacking_of_all(world, stream, own_lacking);
 }

@@ -190,12 +190,12 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   const std::string where = cat("cannot save step ", content.step, " to ", folder.string());
   const bool first = world.rank() == 0;
   LocalShard shard;
-  together(world, stream, [&] { shard = local_shard(content.tensors); });
+  run_collectively(world, stream, [&] { shard = local_shard(content.tensors); });
   const auto reports = gather_texts(world, stream, shard.report.dump());
 
   Manifest manifest;  // of rank 0
   Removal removal;    // likewise
-  together(world, stream, [&] {
+  run_collectively(world, stream, [&] {
     if (!first) return;
     manifest = draft_manifest(content, reports, where);
     removal.folder = prepare_folder(folder, manifest);
@@ -203,7 +203,7 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   const fs::path temporary = broadcast_text(world, stream, removal.folder.string(), 0);
 
   FileDigest digest;
-  together(world, stream, [&] {
+  run_collectively(world, stream, [&] {
     digest = write_shard(temporary, world.rank(), shard);
     if (!first) return;
     for (const auto& [name, bytes] : content.files) write_file_atomically(temporary / name, bytes);
@@ -211,7 +211,7 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   const auto hashes = gather_texts(world, stream, digest.hash);
 
   const fs::path target = folder / step_folder_name(content.step);
-  together(world, stream, [&] {
+  run_collectively(world, stream, [&] {
     if (!first) return;
     write_file_atomically(temporary / kManifestName, final_text(manifest, hashes, where));
     const fs::path replaced = put_in_place(temporary, target);

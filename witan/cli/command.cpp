@@ -29,7 +29,7 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
 // Whether this process is to run the command: the only one, one of several that work together, or their first. Where
 // the command is refused the first one says so.
 bool runs_here(Context& context, const CLI::App& command, Processes processes) {
-  const auto process = processes == Processes::together ? std::nullopt : find_process();
+  const auto process = processes == Processes::all ? std::nullopt : find_process();
   if (!process) return true;
   const std::string path = path_of(command);
   if (processes == Processes::one) {

@@ -14,7 +14,7 @@ class Splitter {
  public:
   Splitter(std::string_view text, const std::string& source) : text_(text), source_(source) {}
 
-  std::vector<Word> split() {
+  std::vector<Argument> split() {
     while (at_ < text_.size()) step();
     refuse_if(quote_ != 0, cat("a quote (", quote_, ") opened in line ", quote_line_, " is never closed"));
     end_word();
@@ -112,7 +112,7 @@ class Splitter {
   char quote_ = 0;
   bool open_ = false;
   std::string word_, word_origin_;
-  std::vector<Word> words_;
+  std::vector<Argument> words_;
 };
 
 std::string read_list(const std::string& path) {
@@ -125,15 +125,15 @@ std::string read_list(const std::string& path) {
 
 }  // namespace
 
-std::vector<Word> split_words(std::string_view text, const std::string& source) {
+std::vector<Argument> split_arguments(std::string_view text, const std::string& source) {
   const size_t bad = find_invalid_utf8(text);
   require<UsageError>(bad == std::string_view::npos, source, ": byte ", bad, " is not valid UTF-8: is this a list of ",
                       "flags?");
   return Splitter(text, source).split();
 }
 
-std::vector<Word> expand_response_files(const std::vector<std::string>& words, std::vector<std::string>& lists) {
-  std::vector<Word> out;
+std::vector<Argument> expand_response_files(const std::vector<std::string>& words, std::vector<std::string>& lists) {
+  std::vector<Argument> out;
   for (const std::string& word : words) {
     if (!word.starts_with('@')) {
       out.push_back({word, "command line"});
@@ -142,7 +142,7 @@ std::vector<Word> expand_response_files(const std::vector<std::string>& words, s
     const std::string path = word.substr(1);
     require<UsageError>(!path.empty(), "command line: @ without a file name: write @FILE, where FILE lists flags");
     lists.push_back(path);
-    for (Word& inner : split_words(read_list(path), clipped(path))) {
+    for (Argument& inner : split_arguments(read_list(path), clipped(path))) {
       require<UsageError>(!inner.text.starts_with('@'), inner.origin, ": ", clipped(inner.text),
                           ": a list of flags cannot include another one: give both on the command line");
       out.push_back(std::move(inner));

@@ -40,7 +40,7 @@ std::vector<std::string> words_of(int argc, const char* const* argv, Context& co
   context.megatron = read_megatron_line({words.begin() + static_cast<ptrdiff_t>(command), words.end()});
   if (!context.megatron) return words;
   words.resize(command);
-  for (std::string& word : witan_words(*context.megatron)) words.push_back(std::move(word));
+  for (std::string& word : witan_arguments(*context.megatron)) words.push_back(std::move(word));
   return words;
 }
 

@@ -61,7 +61,7 @@ void add_train(CLI::App& app, Context& context) {
        "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
        "mpirun -n 2 witan train --run processes\n"
        "witan train --fresh",
-       Processes::together},
+       Processes::all},
       [state, &context] { return train_command(context, *state); });
   add_flag(*command, "--fresh", state->options.fresh, "archive the run and start anew");
   add_option(*command, "--debug-rank", state->options.debug_ranks,

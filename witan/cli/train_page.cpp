@@ -9,7 +9,7 @@
 
 #include "witan/base/text.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/planner/division.h"
+#include "witan/planner/sharding_text.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
@@ -29,7 +29,7 @@ std::string command_for(const Context& context, const RunConfig& config, const c
 // On GPUs: what a step is, and whose kernels it runs.
 void announce_gpus(const Plan& plan, Progress& progress) {
   if (!plan.on_gpu) return;
-  progress.note(cat("step         ", format_recording(plan),
+  progress.note(cat("step         ", format_capture(plan),
                     plan.exchanges_rows && plan.peers ? "; rows of experts " + format_exchange(plan) : ""));
   std::string libraries;
   for (const cuda::LibraryState& library : cuda::libraries()) {
@@ -45,7 +45,7 @@ void announce_layout(const RunConfig& config, Progress& progress) {
   if (config.parallel.ranks == 1) return;
   progress.note("layout       " + mesh_text(config));
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-  if (const std::string divided = division_text(config, layout); !divided.empty())
+  if (const std::string divided = sharding_text(config, layout); !divided.empty())
     progress.note("divided      " + divided);
 }
 

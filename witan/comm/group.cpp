@@ -56,7 +56,7 @@ std::string_view name_of(Kind kind) {
 }
 
 std::string in_words(const Collective& call) {
-  return call.trail == nullptr ? "" : in_words(*call.trail);
+  return call.trace_context == nullptr ? "" : in_words(*call.trace_context);
 }
 
 int64_t row_bytes(const Tensor& rows) {
@@ -94,7 +94,7 @@ void Group::check_begins(const Collective& call) const {
 void Group::carry_out(Stream& stream, Collective call, double bytes) {
   add_sent(std::string(name_of(call.kind)), bytes);
   if (size_ == 1) return stream.is_meta() ? void() : perform_alone(stream, call, name_);
-  call.trail = &stream.trail();
+  call.trace_context = &stream.trace_context();
   if (observer_ != nullptr) observer_->begins(*this, call, bytes);
   if (!stream.is_meta()) carry_out_between_ranks(stream, call);
   if (observer_ != nullptr) observer_->ends();

@@ -8,7 +8,7 @@
 //
 // Errors. ShapeError: this rank's own tensors do not fit each other; before any communication. CommError: ranks
 // disagree about the operation, a dtype, a shape or a count, or one is lost or late; it names axis, operation, ranks,
-// what was expected and what was found, and where in its work a rank was (the trail of the stream), is thrown on every
+// what was expected and what was found, and where in its work a rank was (the trace context of the stream), is thrown on every
 // rank, and the group cannot be used after it. Ranks in messages are those of the world.
 //
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
@@ -28,7 +28,7 @@
 #include <utility>
 
 #include "witan/tensor/tensor.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -65,7 +65,7 @@ struct Collective {
   int peer = 0;                             // of send and recv; the root of broadcast
   std::span<const int64_t> begins = {};     // [n + 1] of reduce_scatter_uneven
   std::span<const OwnedPiece> pieces = {};  // of gather_pieces
-  const Trail* trail = nullptr;             // where the rank is; null: nobody knows
+  const TraceContext* trace_context = nullptr;             // where the rank is; null: nobody knows
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"

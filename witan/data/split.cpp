@@ -27,17 +27,17 @@ class Part final : public TokenDataset {
   int64_t documents() const override { return range_.last - range_.first; }
   int64_t tokens() const override { return range_.tokens; }
   int64_t length(int64_t document) const override {
-    if (is_cut(document)) return range_.cut_end - range_.cut_begin;
+    if (is_split(document)) return range_.cut_end - range_.cut_begin;
     return whole_->length(order_(range_.first + document));
   }
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override {
     assert(document >= 0 && document < documents());
-    whole_->read(order_(range_.first + document), begin + (is_cut(document) ? range_.cut_begin : 0), out);
+    whole_->read(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
   }
   std::string name() const override { return whole_->name() + " (" + label_ + ")"; }
 
  private:
-  bool is_cut(int64_t document) const { return range_.first + document == range_.cut; }
+  bool is_split(int64_t document) const { return range_.first + document == range_.cut; }
 
   std::shared_ptr<const TokenDataset> whole_;
   Permutation order_;

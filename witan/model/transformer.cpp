@@ -172,7 +172,7 @@ Var Transformer::embed(Tape& tape, const ModelInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   Var rows = embedding_->forward(tape, input.tokens);
   if (position_embedding_) rows = add_positions(tape, rows, input);
-  return tensor_ ? from_divided_layer(tape, std::move(rows), *tensor_) : rows;
+  return tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : rows;
 }
 
 Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& input) {
@@ -184,7 +184,7 @@ Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& in
 Var Transformer::head(Tape& tape, const Residual& x) {
   const UnitGuard unit(tape, units_, head_unit(config_));
   const Var normed = final_norm_->forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
-  const Var whole = tensor_ ? to_divided_layer(tape, normed, *tensor_) : normed;
+  const Var whole = tensor_ ? to_sharded_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
   const Var rows = ops::reshape(tape, whole, {T, D});
   if (head_) return head_->forward(tape, rows);

@@ -11,30 +11,30 @@ namespace witan {
 
 Fields MoeConfig::fields() {
   return {
-      Field{"num_experts", &num_experts, "experts of an MoE block; 0: a dense model"}.between(0, 65536),
+      Field{"num_experts", &num_experts, "Number of experts per MoE layer (0: dense model)"}.between(0, 65536),
       Field{"moe_layer_freq", &moe_layer_freq,
             "Which layers are MoE layers: N for layers 0, N, 2N ..., or a list, 1 for MoE and 0 for dense, as in "
             "([0]*1+[1]*3)"},
       Field{"moe_ffn_hidden_size", &moe_ffn_hidden_size,
             "FFN hidden size of each expert; 0: ffn_hidden_size, which dense layers have"}
           .between(0, 1 << 24),
-      Field{"moe_router_topk", &moe_router_topk, "experts that each token visits"}.at_least(1),
-      Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "softmax over all experts, then the choice"},
+      Field{"moe_router_topk", &moe_router_topk, "Number of experts per token"}.at_least(1),
+      Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "Apply the softmax over all experts before top-k"},
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
-            "what keeps experts evenly loaded: a loss of each micro-batch, or of each sequence, or nothing"}
+            "Load balancing: auxiliary loss per micro-batch, per sequence, or none"}
           .one_of({"aux_loss", "seq_aux_loss", "none"}),
-      Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "weight of the load-balancing loss"}.at_least(0),
-      Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "weight of the router's z-loss"}.at_least(0),
+      Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "Coefficient of the load-balancing loss"}.at_least(0),
+      Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "Coefficient of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,
-            "an expert takes at most this many times its even share of a micro-batch's assignments; 0: all (dropless)"}
+            "Capacity factor of an expert, relative to its even share of a micro-batch's tokens (0: dropless)"}
           .at_least(0),
       Field{"moe_token_drop_policy", &moe_token_drop_policy,
-            "which assignments an expert keeps: the likeliest, or the first, position by position over all sequences"}
+            "Which tokens an expert over capacity keeps: those of highest probability, or the first by position"}
           .one_of({"probs", "position"}),
       Field{"moe_pad_expert_input_to_capacity", &moe_pad_expert_input_to_capacity,
-            "as Megatron-LM's; pools are ragged and bounded by the capacity, so that it changes nothing here"},
+            "Accepted for Megatron-LM's flag; has no effect, since experts' inputs are not padded"},
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
-            "all experts in one grouped matrix product; false: one after the other"},
+            "Compute all experts in one grouped GEMM; false: one after the other"},
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
             "inner size of an MLP that every token visits beside its experts; 0: none"}
           .at_least(0),

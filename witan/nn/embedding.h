@@ -15,7 +15,7 @@ class Embedding : public Module {
 
   // ids int32 [..] -> [.., D]: 0 where another rank has the entry, so that ranks have summands
   Var forward(Tape& tape, const Tensor& ids);
-  // With the same weight (tied head): x [.., D] as to_divided_layer() gives it -> [.., n]
+  // With the same weight (tied head): x [.., D] as to_sharded_layer() gives it -> [.., n]
   Var logits(Tape& tape, const Var& x);
 
  private:

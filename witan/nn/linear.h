@@ -26,7 +26,7 @@ class Linear : public Module {
   // weight [out, in], normal with the given standard deviation; bias [out], which does not decay
   Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias = Bias::none, Divided divided = {});
 
-  // x [.., in] -> [.., out]. Divided by out: x as to_divided_layer() gives it -> [.., out/n]. Divided by in: x
+  // x [.., in] -> [.., out]. Divided by out: x as to_sharded_layer() gives it -> [.., out/n]. Divided by in: x
   // [.., in/n] -> the residual stream.
   Var forward(Tape& tape, const Var& x);
 

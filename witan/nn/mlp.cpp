@@ -51,7 +51,7 @@ Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bi
 
 Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  const Var h = first_.forward(tape, axis_ ? to_divided_layer(tape, x, *axis_) : x);
+  const Var h = first_.forward(tape, axis_ ? to_sharded_layer(tape, x, *axis_) : x);
   return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise));
 }
 

@@ -99,7 +99,7 @@ void leave(const Module::Observers& observers, Hook hook) {
 }  // namespace
 
 ModuleScope::ModuleScope(Tape& tape, Module& module)
-    : trail_(tape.stream(), module.path()), tape_(tape), observers_(module.observers()) {
+    : trace_context_(tape.stream(), module.path()), tape_(tape), observers_(module.observers()) {
   if (observers_.empty()) return;
   enter(observers_, &ModuleHooks::before_forward);
   tape_.mark([observers = observers_] { leave(observers, &ModuleHooks::after_backward); });  // where forward entered

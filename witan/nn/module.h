@@ -12,7 +12,7 @@
 #include "witan/nn/buffer.h"
 #include "witan/nn/parameter.h"
 #include "witan/nn/tensor_parallel.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -173,7 +173,7 @@ class Module {
   Observers observers_;
 };
 
-// Stands at the top of a forward: puts the module on the stream's trail, runs its observers' hooks when the forward
+// Stands at the top of a forward: puts the module on the stream's trace context, runs its observers' hooks when the forward
 // begins and ends, and marks the tape so that they run when backward passes the same places. Observers nest: the first
 // to come is the first to be called where a module is entered and the last where it is left.
 class ModuleScope {
@@ -184,7 +184,7 @@ class ModuleScope {
   ModuleScope& operator=(const ModuleScope&) = delete;
 
  private:
-  const TrailScope trail_;
+  const TraceContextScope trace_context_;
   Tape& tape_;
   const Module::Observers observers_;  // of the forward: who comes later has no part in its backward
 };

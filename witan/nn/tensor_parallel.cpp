@@ -15,7 +15,7 @@ void check(const TensorAxis& axis) {
 
 }  // namespace
 
-Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
+Var to_sharded_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
   check(axis);
   const Placement whole = Placement::replicate(Placement::Uses::own);
   const auto gather = [&group = axis.group, from = axis.residual, whole](Tape& on, const std::vector<Var>& in) {
@@ -25,14 +25,14 @@ Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
   return again && axis.group.size() > 1 ? rematerialised(tape, {x}, gather) : gather(tape, {x});
 }
 
-Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis) {
+Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis) {
   check(axis);
   return ops::redistribute(tape, std::move(y), axis.group, Placement::partial(), axis.residual);
 }
 
 Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
   if (axis.group.size() == 1) return ops::linear(tape, x, w, bias);
-  const Var y = from_divided_layer(tape, ops::linear(tape, x, w, {}), axis);
+  const Var y = from_sharded_layer(tape, ops::linear(tape, x, w, {}), axis);
   return bias.defined() ? ops::add_bias(tape, y, bias) : y;
 }
 

@@ -4,8 +4,8 @@
 // A layer's first maps give each of n ranks columns of its own (heads, inner features), for which it needs all tokens;
 // the last one takes the columns back to the width of the model, where each rank has a summand:
 //
-//   x [B, S/n or S, D] -> to_divided_layer -> [B, S, D] -> w [F/n, D] -> heads or features [B, S, F/n]
-//     -> w [D, F/n] -> summands [B, S, D] -> from_divided_layer -> [B, S/n or S, D]
+//   x [B, S/n or S, D] -> to_sharded_layer -> [B, S, D] -> w [F/n, D] -> heads or features [B, S, F/n]
+//     -> w [D, F/n] -> summands [B, S, D] -> from_sharded_layer -> [B, S/n or S, D]
 //
 // Gradients. A cut weight's is the rank's own. That of a weight which every rank holds whole and applies to the
 // residual stream (norms, the bias behind a sum) is placed as the stream is used: Replicate where the stream is,
@@ -33,9 +33,9 @@ struct TensorAxis {
 
 // x of the residual stream, whole, for the rank's own part of a layer. Layers that use it more than once call this
 // once.
-Var to_divided_layer(Tape& tape, const Var& x, const TensorAxis& axis);
+Var to_sharded_layer(Tape& tape, const Var& x, const TensorAxis& axis);
 // The sum of the ranks' y [B, S, D], in the residual stream; move y in.
-Var from_divided_layer(Tape& tape, Var y, const TensorAxis& axis);
+Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis);
 
 // y = sum over ranks of x w^T, + bias, in the residual stream; x [B, S, K/n], w [N, K/n], bias [N] (whole) or undefined
 Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis);

@@ -25,74 +25,67 @@ std::string nearest_divisors(int64_t wanted, int64_t of) {
 Fields ParallelConfig::fields() {
   return {
       Field{"mesh", &mesh,
-            "the sizes of axes instead of the keys below: replicate=2,shard=2,tensor=2; there are replicate, shard, "
-            "context, tensor, pipeline, expert and expert_tensor"},
+            "Mesh as sizes of axes, instead of the keys below: replicate=2,shard=2,tensor=2; axes: replicate, shard, context, tensor, pipeline, expert and expert_tensor"},
       Field{"ranks", &ranks,
-            "ranks of the run: threads of this process, or of those that a launcher starts, equally many each; 0: one "
-            "for each process of a launcher, else as many as are useful"}
+            "Number of ranks, as threads of this process or of those started by a launcher; 0: one per process of a launcher, else as many as are useful"}
           .between(0, 1 << 16),
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
-            "ranks that divide the experts among them; 0: as many as ranks and experts allow"}
+            "Expert-parallel size (0: as large as ranks and experts allow)"}
           .between(0, 1 << 20),
       Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
-            "ranks that divide one expert's matrices; 0: as tensor_model_parallel_size"}
+            "Tensor-parallel size within an expert (0: same as tensor_model_parallel_size)"}
           .between(0, 1 << 20),
-      Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "ranks that divide each matrix among them"}
+      Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "Tensor-parallel size"}
           .between(1, 1 << 20),
       Field{"sequence_parallel", &sequence_parallel,
-            "tensor-parallel ranks divide norms and dropout too, by tokens; experts need it, so that it is switched on "
-            "where a call asks for such ranks and says nothing of it"},
-      Field{"loss_parallel", &loss_parallel, "ranks that divide matrices divide logits and loss too, by vocabulary"},
-      Field{"context_parallel_size", &context_parallel_size, "ranks that divide each sequence among them"}.between(
+            "Sequence parallelism: shard norms and dropout over tensor-parallel ranks by tokens; switched on for MoE models with tensor parallelism unless it is set"},
+      Field{"loss_parallel", &loss_parallel, "Shard logits and loss over tensor-parallel ranks by vocabulary"},
+      Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(
           1, 1 << 20),
-      Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "ranks that divide the layers among them"}
+      Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "Pipeline-parallel size"}
           .between(1, 1 << 20),
       Field{"num_layers_per_virtual_pipeline_stage", &num_layers_per_virtual_pipeline_stage,
-            "layers of each run of layers, of which a pipeline rank has several; 0: one run"}
+            "Layers per virtual pipeline stage (0: no interleaving)"}
           .at_least(0),
       Field{"num_virtual_stages_per_pipeline_rank", &num_virtual_stages_per_pipeline_rank,
-            "the same, said by the number of runs of a pipeline rank"}
+            "Virtual pipeline stages per pipeline rank (0: no interleaving)"}
           .at_least(0),
       Field{"decoder_first_pipeline_num_layers", &decoder_first_pipeline_num_layers,
-            "layers of the first pipeline rank; 0: as of any other"}
+            "Layers of the first pipeline stage (0: as many as the others)"}
           .at_least(0),
       Field{"decoder_last_pipeline_num_layers", &decoder_last_pipeline_num_layers,
-            "layers of the last pipeline rank; 0: as of any other"}
+            "Layers of the last pipeline stage (0: as many as the others)"}
           .at_least(0),
       Field{"account_for_embedding_in_pipeline_split", &account_for_embedding_in_pipeline_split,
-            "the embedding counts as a layer where layers are dealt out to pipeline ranks"},
+            "Count the embedding as a layer when layers are assigned to pipeline stages"},
       Field{"account_for_loss_in_pipeline_split", &account_for_loss_in_pipeline_split,
-            "the head and the loss count as a layer there"},
+            "Count the head and the loss as a layer when layers are assigned to pipeline stages"},
       Field{"use_distributed_optimizer", &use_distributed_optimizer,
-            "ZeRO-1: ranks with the same parameters divide the optimizer's state and work among them"},
+            "Distributed optimizer (ZeRO-1): shard optimizer state and update over data-parallel ranks"},
       Field{"num_distributed_optimizer_instances", &num_distributed_optimizer_instances,
-            "groups of ranks that each hold the whole optimizer, divided; divides the ranks"}
+            "Number of groups of data-parallel ranks that each hold a complete, sharded optimizer state"}
           .between(1, 1 << 20),
       Field{"distributed_timeout_minutes", &distributed_timeout_minutes,
-            "that ranks wait for each other, at the start and in each call; then the run ends and says for whom"}
+            "Timeout in minutes for ranks that wait for each other at the start and in each collective; the error names the missing rank"}
           .between(0.05, 1e6),
       Field{"data_parallel_sharding_strategy", &data_parallel_sharding_strategy,
-            "what ranks with the same parameters divide: nothing, the optimizer (ZeRO-1), its gradients too, the "
-            "parameters too (FSDP); auto: as use_distributed_optimizer says"}
+            "State sharded over data-parallel ranks: none, optimizer (ZeRO-1), also gradients (ZeRO-2), also parameters (FSDP); auto: by use_distributed_optimizer"}
           .one_of({"auto", "no_shard", "optim", "optim_grads", "optim_grads_params"}),
       Field{"reshard_after_forward", &reshard_after_forward,
-            "parameters that are divided are given back after a block's forward, and gathered again for its backward; "
-            "false: they are gathered once for all micro-batches of a step"},
+            "Free sharded parameters after a block's forward and all-gather them again for its backward; false: all-gather them once per step"},
       Field{"overlap_param_gather", &overlap_param_gather,
-            "a GPU gathers the next block's parameters, where they or their optimizer are divided, while it computes "
-            "this one"},
+            "All-gather the next block's sharded parameters while the current block is computed (on GPUs)"},
       Field{"overlap_grad_reduce", &overlap_grad_reduce,
-            "gradients are reduced while the backward goes on, not after it"},
-      Field{"threads", &threads, "threads of each rank; 0: the cores divided by the ranks"}.between(0, 4096),
+            "Reduce gradients during the backward instead of after it"},
+      Field{"threads", &threads, "Threads per rank (0: cores divided by ranks)"}.between(0, 4096),
       Field{"deterministic", &deterministic,
-            "the same bits in every layout: gradients are summed in one fixed tree; where ranks divide matrices or "
-            "sequences, the same bits in every run of one layout"},
-      Field{"device", &device, "where ranks compute: on a GPU each, or on the CPU; auto: on GPUs if there are any"}
+            "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in every run of one layout"},
+      Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}
           .one_of({"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph,
-            "a GPU runs the whole step as one recorded graph, where nothing in it asks the host"},
+            "Capture the whole step as one CUDA graph where possible"},
       Field{"gradient_dtype", &gradient_dtype,
-            "of gradients and their sums; bfloat16 halves them and needs dtype = bfloat16"}
+            "Dtype of gradients and their reduction; bfloat16 halves their memory and needs dtype = bfloat16"}
           .one_of({"float32", "bfloat16"}),
   };
 }

@@ -91,7 +91,7 @@ int Layout::owner(bool experts, int rank) const {
   return owner;
 }
 
-Axes Layout::telling_axes() const {
+Axes Layout::loss_reporting_axes() const {
   return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context});
 }
 
@@ -120,7 +120,7 @@ std::vector<Axes> Layout::group_axes() const {
                                          {Axis::pipeline},
                                          {Axis::replicate, Axis::tensor},
                                          token_axes(),
-                                         telling_axes(),
+                                         loss_reporting_axes(),
                                          {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
                                          owner_axes(false),
                                          parts_of_owners,

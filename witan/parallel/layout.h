@@ -24,7 +24,7 @@ class Layout {
   Axes token_axes() const;  // along which ranks have tokens of their own: of other samples, or of the same
   int data_ranks() const;   // with samples of their own: along replicate and shard
   int data_rank(int rank) const;
-  Axes telling_axes() const;  // along which the ranks of telling_ranks() differ
+  Axes loss_reporting_axes() const;  // along which the ranks of telling_ranks() differ
   // Of the ranks that find the same losses, those of a tensor axis, the first: what the others say is not counted.
   std::vector<int> telling_ranks() const;
   // Along which ranks divide the optimizer's work on the same parameters, of experts or of all others: ranks that

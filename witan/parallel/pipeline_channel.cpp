@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -30,11 +30,11 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
-  const Trail::Phase outer = stream.trail().phase;  // an evaluation stays one
-  const Trail::Phase passes = outer == Trail::Phase::none ? Trail::Phase::forward : outer;
+  const TraceContext::Phase outer = stream.trace_context().phase;  // an evaluation stays one
+  const TraceContext::Phase passes = outer == TraceContext::Phase::none ? TraceContext::Phase::forward : outer;
   for (const auto& [kind, work, peer] : steps_) {
     const bool forward = work.pass == Work::Pass::forward;
-    const TrailScope trail(stream, forward ? passes : Trail::Phase::backward, work.micro_batch);
+    const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, work.micro_batch);
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())

@@ -119,7 +119,7 @@ std::string pipeline_section(const Plan& plan) {
 
 std::string gpu_section(const Plan& plan) {
   if (!plan.on_gpu) return "";
-  std::string out = cat("\nOn GPUs\n  the step is ", format_recording(plan), "\n");
+  std::string out = cat("\nOn GPUs\n  the step is ", format_capture(plan), "\n");
   if (plan.exchanges_rows) out += cat("  tokens for experts ", format_exchange(plan), "\n");
   return out;
 }
@@ -186,7 +186,7 @@ std::string format_stages(const std::vector<StageLayers>& stages) {
   return out;
 }
 
-std::string format_recording(const Plan& plan) {
+std::string format_capture(const Plan& plan) {
   const std::string why = plan.why_eager();
   return why.empty() ? "captured as one CUDA graph" : "eager, because " + why;
 }

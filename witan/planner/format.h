@@ -26,7 +26,7 @@ std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Ti
 std::string format_assumption(int64_t vocabulary);
 
 // What a step on GPUs is, and how rows of divided experts travel, each as the end of a sentence.
-std::string format_recording(const Plan& plan);
+std::string format_capture(const Plan& plan);
 std::string format_exchange(const Plan& plan);
 
 // A line for each stage of a pipeline: which layers it has.

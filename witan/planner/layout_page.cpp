@@ -12,7 +12,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/parallel/stages.h"
-#include "witan/planner/division.h"
+#include "witan/planner/sharding_text.h"
 #include "witan/planner/format.h"
 
 namespace witan {
@@ -81,7 +81,7 @@ std::string text_of(const HeldParameter& held, const Layout& layout) {
   }
   std::string text;
   for (const auto& [kind, axes] : kinds) text += cat(text.empty() ? "" : "; ", kind, " on ", axes);
-  const auto things = divided_things(layout, held.expert);
+  const auto things = sharded_state(layout, held.expert);
   if (!things.empty())
     text +=
         fmt::format("{}{} sharded over {}", text.empty() ? "" : "; ", fmt::join(things, ", "), describe(held.owners));
@@ -108,7 +108,7 @@ std::string kept_text(const std::vector<HeldParameter>& parameters) {
   int64_t kept = 0, all = 0;
   for (const HeldParameter& one : parameters) {
     if (one.owners.empty()) continue;
-    kept += one.kept;
+    kept += one.local_elements;
     all += one.local.elements();
   }
   return fmt::format("rank 0 holds {} of the {} elements that it shards with other ranks",
@@ -134,7 +134,7 @@ std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> a
   std::string text = fmt::format("Layout of {} rank{}\n  mesh           {}\n", layout.world_size(),
                                  layout.world_size() == 1 ? "" : "s", sizes_of(mesh, kDenseAxes));
   if (config->model.moe.num_experts > 0) text += fmt::format("  expert mesh    {}\n", sizes_of(mesh, kExpertAxes));
-  if (const std::string divided = division_text(config, layout); !divided.empty())
+  if (const std::string divided = sharding_text(config, layout); !divided.empty())
     text += cat("  sharded        ", divided, "\n");
   const std::vector<HeldParameter> parameters = held_parameters(config, layout);
   if (std::ranges::any_of(parameters, [](const HeldParameter& one) { return !one.owners.empty(); }))
@@ -179,7 +179,7 @@ std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> ass
   for (const Axis axis : kDenseAxes) json["mesh"][name_of(axis)] = mesh.size(axis);
   if (config->model.moe.num_experts > 0)
     for (const Axis axis : kExpertAxes) json["mesh_of_experts"][name_of(axis)] = mesh.size(axis);
-  json["sharded"] = division_text(config, layout);
+  json["sharded"] = sharding_text(config, layout);
   json["groups_of_rank_0"] = nlohmann::ordered_json::array();
   for (const Axes& axes : layout.group_axes())
     if (!axes.empty()) json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
@@ -190,9 +190,9 @@ std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> ass
                                   {"shape", sizes(one.global)},
                                   {"local_shape", sizes(one.local)},
                                   {"placements", placements},
-                                  {"sharded", divided_things(layout, one.expert)},
+                                  {"sharded", sharded_state(layout, one.expert)},
                                   {"sharded_over", names(one.owners)},
-                                  {"local_elements", one.kept}});
+                                  {"local_elements", one.local_elements}});
   }
   return json.dump(2) + "\n";
 }

@@ -40,8 +40,8 @@ RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
   // that one of each is all of them, in whatever order they come.
   meta.reset_costs();
   const auto together = static_cast<double>(meta.evaluate());
-  plan.look = each(meta.costs(), together);
-  plan.look_sent = each(meta.sent(), together);
+  plan.evaluation = each(meta.costs(), together);
+  plan.eval_sent = each(meta.sent(), together);
   meta.sample(prompt_tokens);
 
   plan.why_eager = meta.why_eager();

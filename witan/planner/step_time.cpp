@@ -80,7 +80,7 @@ class ClusterClock {
   double looked(const RankPlan& rank) const {
     const LinkClock links(cluster_, layout_, rank.rank);
     double sum = 0;
-    for (const auto& [group, operations] : rank.look_sent)
+    for (const auto& [group, operations] : rank.eval_sent)
       for (const auto& [operation, bytes] : operations) sum += links.seconds(group, operation, bytes);
     return sum;
   }
@@ -128,7 +128,7 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
     time.seconds += exchange;
     if (far) time.seconds += time.parts["launches"] = far->beside_kernels(rank);
     std::map<std::string, double> ignored;
-    time.look_seconds = clock.parts(rank.look, ignored) + (far ? far->looked(rank) : clock.exchange(rank.look_sent));
+    time.eval_seconds = clock.parts(rank.evaluation, ignored) + (far ? far->looked(rank) : clock.exchange(rank.eval_sent));
     if (time.seconds > slowest.seconds) slowest = time;
   }
   // Stages wait for the first micro-batch to reach them, and for the last to leave the others.
@@ -136,7 +136,7 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
   slowest.seconds *= 1 + plan.bubble;
   const double turns = static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
   slowest.seconds *= turns;
-  slowest.look_seconds *= turns;
+  slowest.eval_seconds *= turns;
   for (auto& [part, seconds] : slowest.parts) seconds *= turns;
   return slowest;
 }
@@ -149,7 +149,7 @@ double predict_run(const StepTime& step, const RunConfig& config, int64_t done, 
                 samples = std::min(wanted, held_out.value_or(wanted));
   const int64_t at_once = train.micro_batch_size * config.parallel.data_ranks();
   const auto batches = static_cast<double>((samples + at_once - 1) / at_once);  // a rank's; the last may be padded
-  return steps * step.seconds + looks * batches * step.look_seconds;
+  return steps * step.seconds + looks * batches * step.eval_seconds;
 }
 
 }  // namespace witan

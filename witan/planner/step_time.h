@@ -14,7 +14,7 @@ namespace witan {
 struct StepTime {
   double seconds = 0;                   // of one step
   std::map<std::string, double> parts;  // of it, by part of the model; "exchange": between ranks
-  double look_seconds = 0;              // of evaluating one micro-batch on every rank
+  double eval_seconds = 0;              // of evaluating one micro-batch on every rank
 };
 
 // Of the rank that takes longest, with an even load of the experts. A kernel takes its FLOPs or its bytes, whichever

@@ -17,8 +17,8 @@ constexpr double kShareThatTells = 0.2;  // of a step: from here on it foretells
 }  // namespace
 
 StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
-    : progress_(progress), options_(std::move(options)), next_in_log_(options_.seconds_before_first_look_in_log) {
-  if (options_.seconds_between_looks > 0) thread_ = std::thread([this] { run(); });
+    : progress_(progress), options_(std::move(options)), next_in_log_(options_.first_log_seconds) {
+  if (options_.refresh_seconds > 0) thread_ = std::thread([this] { run(); });
 }
 
 StepWatch::~StepWatch() {
@@ -32,7 +32,7 @@ StepWatch::~StepWatch() {
 
 void StepWatch::run() {
   const auto pause = std::chrono::duration_cast<CondVar::Time::duration>(
-      std::chrono::duration<double>(options_.seconds_between_looks));
+      std::chrono::duration<double>(options_.refresh_seconds));
   MutexLock lock(mutex_);
   while (!ended_) {
     const CondVar::Time next = std::chrono::steady_clock::now() + pause;
@@ -81,7 +81,7 @@ void StepWatch::look_locked() {
     });
   } else if (elapsed >= kShort) {
     TrainStatus now = *line_;
-    now.under_way = under_way(elapsed);
+    now.current_activity = current_activity(elapsed);
     if (now.eta_s) now.eta_s = std::max(*now.eta_s - elapsed, 0.0);
     progress_.update(done, [&](int width) { return format_train_line(now, width, progress_.colour()); });
   }
@@ -93,7 +93,7 @@ std::optional<double> StepWatch::step_seconds(double elapsed) const {
   return std::nullopt;
 }
 
-std::string StepWatch::under_way(double elapsed) const {
+std::string StepWatch::current_activity(double elapsed) const {
   std::string text;
   switch (doing_) {
     case Doing::nothing:
@@ -119,7 +119,7 @@ std::string StepWatch::under_way(double elapsed) const {
 // Before there is a loss to show.
 std::string StepWatch::first_line(double elapsed) const {
   std::string text = fmt::format("step {}/{}  ", step_, options_.total_steps);
-  if (doing_ != Doing::step) return text + under_way(elapsed);
+  if (doing_ != Doing::step) return text + current_activity(elapsed);
   text += "running for " + format_duration(elapsed);
   if (options_.step_seconds > 0) text += fmt::format(" of {} expected", format_duration(options_.step_seconds));
   if (share_ > 0) text += fmt::format("  {:.0f} % done", std::min(100 * share_, 99.0));

@@ -18,8 +18,8 @@ struct StepWatchOptions {
   int64_t total_steps = 0;
   double step_seconds = 0;                       // predicted; 0: unknown
   std::function<bool()> stopping = {};           // whether the run was asked to stop after the current step
-  double seconds_between_looks = 0.25;           // of its own thread; 0: no thread, others call look()
-  double seconds_before_first_look_in_log = 10;  // then after 2, 4, 8 ... times as long
+  double refresh_seconds = 0.25;           // of its own thread; 0: no thread, others call look()
+  double first_log_seconds = 10;  // then after 2, 4, 8 ... times as long
 };
 
 // Thread-safe.
@@ -52,7 +52,7 @@ class StepWatch {
   void run();
   void look_locked() WITAN_REQUIRES(mutex_);
   // Of what goes on: "step 3 at 40 %".
-  std::string under_way(double elapsed) const WITAN_REQUIRES(mutex_);
+  std::string current_activity(double elapsed) const WITAN_REQUIRES(mutex_);
   std::string first_line(double elapsed) const WITAN_REQUIRES(mutex_);
   std::optional<double> step_seconds(double elapsed) const WITAN_REQUIRES(mutex_);
 

@@ -19,7 +19,7 @@ struct Item {
 std::vector<Item> items_of(const TrainStatus& s) {
   std::vector<Item> items;
   items.push_back({0, "step ", fmt::format("{}/{}", s.step, s.total_steps), ""});
-  if (!s.under_way.empty()) items.push_back({1, "", "(" + s.under_way + ")", ""});
+  if (!s.current_activity.empty()) items.push_back({1, "", "(" + s.current_activity + ")", ""});
   items.push_back({0, "loss ", fmt::format("{:.3f}", s.loss), ""});
   // Behind the item that stays longest.
   const std::string at = s.evaluated_at == s.step ? "" : fmt::format(" at step {}", s.evaluated_at);

@@ -19,7 +19,7 @@ class Arena;
 class KernelObserver;
 class Tensor;
 class ThreadPool;
-struct Trail;
+struct TraceContext;
 enum class MemoryTag : uint8_t;
 
 // meta computes nothing, but allocates, counts and communicates exactly like the device it stands for.
@@ -106,8 +106,8 @@ class Stream {
   // an asynchronous device.
   void time_kernels() { times_kernels_ = true; }
   bool times_kernels() const { return times_kernels_; }
-  // The rank's current position in its work (trail.h).
-  Trail& trail() { return main_ == nullptr ? *trail_ : main_->trail(); }
+  // The rank's current position in its work (trace context.h).
+  TraceContext& trace_context() { return main_ == nullptr ? *trace_context_ : main_->trace_context(); }
   // Notified of each kernel from now on; null: none. Kernels are then synchronised, as when they are timed.
   void observe(KernelObserver* observer) { observer_ = observer; }
   KernelObserver* observer() const { return main_ == nullptr ? observer_ : main_->observer(); }
@@ -122,7 +122,7 @@ class Stream {
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<Tensor> scratch_;
   Stream* main_ = nullptr;  // null: this is the main stream
-  std::unique_ptr<Trail> trail_;
+  std::unique_ptr<TraceContext> trace_context_;
   KernelObserver* observer_ = nullptr;
   bool times_kernels_ = false;
   std::string part_ = "other";

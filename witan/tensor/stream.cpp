@@ -8,7 +8,7 @@
 #include "witan/tensor/device.h"
 #include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -53,7 +53,7 @@ Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, in
       arena_(std::move(arena)),
       pool_(pool),
       queue_(queue_of(device)),
-      trail_(std::make_unique<Trail>()) {
+      trace_context_(std::make_unique<TraceContext>()) {
   if (plans_for_cuda())
     scratch_ = std::make_unique<Tensor>(empty({scratch_bytes / 4}, DType::i32, MemoryTag::workspace));
 }

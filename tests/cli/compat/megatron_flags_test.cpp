@@ -56,7 +56,7 @@ TEST(MegatronFlags, RowsAreWhole) {
 TEST(MegatronFlags, KnowTheListsOfPublicRuns) {
   for (const auto& file : std::filesystem::directory_iterator(kLists)) {
     std::vector<std::string> files;
-    for (const cli::Word& word : cli::expand_response_files({"@" + file.path().string()}, files)) {
+    for (const cli::Argument& word : cli::expand_response_files({"@" + file.path().string()}, files)) {
       if (!word.text.starts_with("--")) continue;
       EXPECT_NE(cli::find_megatron_flag(word.text), nullptr) << word.origin << ": " << word.text;
     }

@@ -109,7 +109,7 @@ TEST(MegatronLists, MeanWhatTheyMeanInMegatronLm) {
 TEST(MegatronLists, MeanTheSameWrittenOutAsFlags) {
   for (const char* name : {"dense", "dmoe_ep4", "dmoe_ep8", "moe_ep4"}) {
     std::vector<std::string> files, words;
-    for (const cli::Word& word : cli::expand_response_files({list(name)}, files)) words.push_back(word.text);
+    for (const cli::Argument& word : cli::expand_response_files({list(name)}, files)) words.push_back(word.text);
     words.insert(words.end(), {"--run", name});
     EXPECT_EQ(toml(read_words(words).config), toml(read_words({list(name)}).config)) << name;
   }

@@ -24,7 +24,7 @@ inline MegatronRead read_words(std::vector<std::string> words) {
   cli::Context context;
   context.err = err.file();
   context.megatron = cli::read_megatron_line(words);
-  if (context.megatron) words = cli::witan_words(*context.megatron);
+  if (context.megatron) words = cli::witan_arguments(*context.megatron);
   MegatronRead read;
   CLI::App app("test", "test");
   cli::add_megatron_flag(app);

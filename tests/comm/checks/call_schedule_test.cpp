@@ -33,7 +33,7 @@ CallSchedule schedule_of(int rank, const std::function<void(Meta&, Group&)>& mor
   CallSchedule schedule;
   schedule.follow(data, {0, 1, 2});
   schedule.follow(stages, {0, 1, 2});
-  const TrailScope trail(meta.stream, "layers.1.moe");
+  const TraceContextScope trace_context(meta.stream, "layers.1.moe");
   data.all_reduce(meta.stream, meta.tensor({2, 3}));
   const Tensor counts = meta.tensor({3}, DType::i64);
   data.all_to_all(meta.stream, meta.tensor({10, 4}), counts, meta.tensor({5 + rank, 4}), counts);  // rows may differ

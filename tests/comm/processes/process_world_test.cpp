@@ -210,7 +210,7 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
     group->barrier(rank.stream);
     if (rank.rank == 2) ::raise(SIGKILL);
     if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
-    rank.stream.trail() = {5, Trail::Phase::backward, 1, "layers.3.moe", "combine"};
+    rank.stream.trace_context() = {5, TraceContext::Phase::backward, 1, "layers.3.moe", "combine"};
     group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
     return "";
   });
@@ -428,7 +428,7 @@ TEST(ProcessWorld, DifferentCallsAreNamed) {
 TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
   const std::vector<std::string> modules = {"layers.0.moe", "layers.1.attention"};
   const auto go_to = [&](ProcessRank& rank) {
-    rank.stream.trail() = {3 + rank.rank, Trail::Phase::forward, 1, modules[static_cast<size_t>(rank.rank)]};
+    rank.stream.trace_context() = {3 + rank.rank, TraceContext::Phase::forward, 1, modules[static_cast<size_t>(rank.rank)]};
   };
   EXPECT_EQ(words_of(2,
                      [&](ProcessRank& rank, HostGroup& group) {

@@ -21,16 +21,16 @@ using testing::small_config;
 // Hangs in the first call at a place until another rank has given up.
 class HangsAt : public CallObserver {
  public:
-  HangsAt(const Trail& place, std::shared_ptr<Failure> failure) : place_(place), failure_(std::move(failure)) {}
+  HangsAt(const TraceContext& place, std::shared_ptr<Failure> failure) : place_(place), failure_(std::move(failure)) {}
   void begins(const Group&, const Collective& call, double) override {
-    const Trail& here = *call.trail;
+    const TraceContext& here = *call.trace_context;
     if (here.step != place_.step || here.phase != place_.phase || here.module != place_.module) return;
     while (!failure_->raised()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     throw AbortedError("it was hanging");
   }
 
  private:
-  const Trail place_;
+  const TraceContext place_;
   const std::shared_ptr<Failure> failure_;
 };
 
@@ -42,7 +42,7 @@ RunConfig config_of(int64_t ranks, int64_t expert) {
 }
 
 // Three steps of which rank 1 does not come to the call at `place`.
-void hang(const RunConfig& config, World& world, int rank, const Trail& place) {
+void hang(const RunConfig& config, World& world, int rank, const TraceContext& place) {
   config.validate();
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadPool pool(1);
@@ -55,12 +55,12 @@ void hang(const RunConfig& config, World& world, int rank, const Trail& place) {
   for (int64_t step = 0; step < 3; ++step) engine.step(own_batches(config, layout, rank, step), step + 1, step);
 }
 
-std::string said_by_threads(const RunConfig& config, const Trail& place) {
+std::string said_by_threads(const RunConfig& config, const TraceContext& place) {
   ThreadWorld world(static_cast<int>(config.parallel.ranks), {.deadline_seconds = 0.5});
   return test::message_of<CommError>([&] { world.run([&](int rank) { hang(config, world, rank, place); }); });
 }
 
-std::string said_by_processes(const RunConfig& config, const Trail& place) {
+std::string said_by_processes(const RunConfig& config, const TraceContext& place) {
   const auto ended = on_processes(static_cast<int>(config.parallel.ranks),
                                   [&](ProcessRank& rank) {
                                     hang(config, rank.world, rank.rank, place);
@@ -71,8 +71,8 @@ std::string said_by_processes(const RunConfig& config, const Trail& place) {
   return ended[0].said;
 }
 
-const Trail kForward = {.step = 2, .phase = Trail::Phase::forward, .module = "layers.0.moe"};
-const Trail kBackward = {.step = 1, .phase = Trail::Phase::backward, .module = "layers.1.moe"};
+const TraceContext kForward = {.step = 2, .phase = TraceContext::Phase::forward, .module = "layers.0.moe"};
+const TraceContext kBackward = {.step = 1, .phase = TraceContext::Phase::backward, .module = "layers.1.moe"};
 
 TEST(HangErrors, NameStepPassAndLayerOnThreads) {
   const RunConfig config = config_of(2, 2);
@@ -85,7 +85,7 @@ TEST(HangErrors, NameStepPassAndLayerOnThreads) {
 }
 
 TEST(HangErrors, NameTheParameterWhoseGradientsAreSummed) {
-  const Trail reduction = {.step = 2, .phase = Trail::Phase::backward, .module = "embedding.weight"};
+  const TraceContext reduction = {.step = 2, .phase = TraceContext::Phase::backward, .module = "embedding.weight"};
   const RunConfig config = config_of(2, 1);
   EXPECT_THAT(said_by_threads(config, reduction),
               HasSubstr("rank 0 waited in step 2, backward of micro-batch 1, embedding.weight (gradients)"));
@@ -103,7 +103,7 @@ TEST(HangErrors, NameThePassThatAStageWaitsToSend) {
   config.parallel.ranks = 2;
   config.parallel.pipeline_model_parallel_size = 2;
   config.train.sample_tokens = 0;
-  const Trail place = {.step = 2, .phase = Trail::Phase::forward};
+  const TraceContext place = {.step = 2, .phase = TraceContext::Phase::forward};
   EXPECT_THAT(said_by_threads(config, place),
               HasSubstr("axis pipeline: rank 1 did not answer send float32 [2, 12, 32] of rank 0 in step 2, forward of "
                         "micro-batch 0 within"));

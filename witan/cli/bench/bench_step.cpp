@@ -203,7 +203,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step --config recipes/reference/moe.toml --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
        "mpirun -n 2 witan bench step",
-       Processes::together},
+       Processes::all},
       [&context, state] {
         const auto launch = find_launch();
         return run_process(context, launch, [&](Context& own) {

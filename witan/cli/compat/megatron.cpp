@@ -46,10 +46,10 @@ std::pair<std::string, std::optional<std::string>> cut(const std::string& word) 
 }
 
 // What makes the words those of Megatron-LM, or "".
-std::string sign_of_megatron(const std::vector<Word>& words, const std::vector<std::string>& lists,
+std::string sign_of_megatron(const std::vector<Argument>& words, const std::vector<std::string>& lists,
                              const Fields& fields) {
   if (!lists.empty()) return "@" + lists.front();
-  for (const Word& word : words) {
+  for (const Argument& word : words) {
     const std::string flag = cut(word.text).first;
     if (flag == kOn) return kOn;
     if (is_flag(flag) && find_megatron_flag(flag) && !find_key(fields, flag) && !find_negated(fields, flag))
@@ -61,7 +61,7 @@ std::string sign_of_megatron(const std::vector<Word>& words, const std::vector<s
 // Reads the words of a line: which flags stand there, with which values.
 class LineReader {
  public:
-  LineReader(const std::vector<Word>& words, const Fields& fields) : words_(words), fields_(fields) {}
+  LineReader(const std::vector<Argument>& words, const Fields& fields) : words_(words), fields_(fields) {}
 
   struct Given {
     const MegatronFlag* flag;  // null: a key of Witan's, by its own flag
@@ -77,7 +77,7 @@ class LineReader {
   void read() {
     bool ours = false;  // the last flag is one of the command's own, which may take a value
     while (at_ < words_.size()) {
-      const Word& word = words_[at_++];
+      const Argument& word = words_[at_++];
       const auto [name, value] = cut(word.text);
       if (name == kOn || name == kOff) {
         defaults = name == kOn;
@@ -101,7 +101,7 @@ class LineReader {
     return find_megatron_flag(name) || find_key(fields_, name) || find_negated(fields_, name);
   }
 
-  void take(const Word& word, const std::string& name, const std::optional<std::string>& value) {
+  void take(const Argument& word, const std::string& name, const std::optional<std::string>& value) {
     const MegatronFlag* flag = find_megatron_flag(name);
     const Field* negated = flag ? nullptr : find_negated(fields_, name);
     const Field* field = flag ? nullptr : negated ? negated : find_key(fields_, name);
@@ -122,7 +122,7 @@ class LineReader {
     given.push_back(std::move(one));
   }
 
-  const std::vector<Word>& words_;
+  const std::vector<Argument>& words_;
   const Fields& fields_;
   size_t at_ = 0;
   std::string after_;  // the flag that was read last
@@ -177,7 +177,7 @@ std::string name_of_run(const std::vector<std::string>& lists) {
 
 std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::string>& words) {
   std::vector<std::string> lists;
-  const std::vector<Word> expanded = expand_response_files(words, lists);
+  const std::vector<Argument> expanded = expand_response_files(words, lists);
   RunConfig scratch;
   const Fields fields = scratch.fields();
   MegatronLine line;
@@ -204,7 +204,7 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
   return std::make_shared<const MegatronLine>(std::move(line));
 }
 
-std::vector<std::string> witan_words(const MegatronLine& line) {
+std::vector<std::string> witan_arguments(const MegatronLine& line) {
   std::vector<std::string> words = line.rest;
   for (const auto& setting : line.settings) {
     if (setting.text.empty()) {

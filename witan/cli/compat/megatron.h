@@ -30,7 +30,7 @@ struct MegatronLine {
 std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::string>& words);
 
 // The equivalent arguments for Witan's own parser: each key once, after `rest`.
-std::vector<std::string> witan_words(const MegatronLine& line);
+std::vector<std::string> witan_arguments(const MegatronLine& line);
 
 // Sets Megatron-LM's defaults for keys that are not in `given`. `config` already holds the given values, since some
 // defaults depend on them (ffn_hidden_size on hidden_size ...). Returns "key = value" for those that differ from

@@ -164,7 +164,7 @@ void CallSchedule::begins(const Group& group, const Collective& call, double) {
   Lane& lane = lane_of(group, call);
   lane.calls.push_back(words_of(call));
   lane.sizes.push_back(sizes_of(terms_without_counts(call)));
-  lane.places.push_back(call.trail == nullptr ? "" : describe(*call.trail));
+  lane.places.push_back(call.trace_context == nullptr ? "" : describe(*call.trace_context));
 }
 
 void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own) {

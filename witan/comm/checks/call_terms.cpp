@@ -25,7 +25,7 @@ uint64_t hash_of_parts(const Collective& call) {
 
 std::string counts_disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
   const auto where = [&](size_t r) {
-    return cat("axis ", names.axis, ": all_to_all", in_words(calls[r].trail), ": rank ", names.ranks[r]);
+    return cat("axis ", names.axis, ": all_to_all", in_words(calls[r].trace_context), ": rank ", names.ranks[r]);
   };
   for (size_t r = 0; r < calls.size(); ++r) {
     const CallTerms& call = calls[r];
@@ -59,7 +59,7 @@ struct PackedHead {
   std::array<int64_t, Shape::kMostDims> sizes;
   int64_t step, micro_batch;
   uint32_t phase;
-  uint16_t module_chars, op_chars;  // of the trail's words, which stand behind the counts
+  uint16_t module_chars, op_chars;  // of the trace context's words, which stand behind the counts
 };
 constexpr size_t kMostWord = 512;
 
@@ -72,7 +72,7 @@ CallTerms terms_without_counts(const Collective& call) {
   terms.peer = call.peer;
   terms.parts = hash_of_parts(call);
   const Tensor& tensor = call.in.defined() ? call.in : call.out;
-  if (call.trail != nullptr) terms.trail = *call.trail;
+  if (call.trace_context != nullptr) terms.trace_context = *call.trace_context;
   terms.begins = call.begins;
   terms.moves = tensor.defined();
   if (!terms.moves) return terms;
@@ -138,8 +138,8 @@ std::string disagreement(const GroupNames& names, std::span<const CallTerms> cal
   for (size_t peer = 1; peer < calls.size(); ++peer)
     if (!alike(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
-                 in_words(calls[peer].trail), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
-                 in_words(calls[0].trail),
+                 in_words(calls[peer].trace_context), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
+                 in_words(calls[0].trace_context),
                  otherwise_alike(calls[peer]) ? "; " + parts_disagreement(names.ranks[0], sizes_of(calls[0]),
                                                                           names.ranks[peer], sizes_of(calls[peer]))
                                               : "");
@@ -149,8 +149,8 @@ std::string disagreement(const GroupNames& names, std::span<const CallTerms> cal
 std::string misfit(const GroupNames& names, int from, const CallTerms& sent, int to, const CallTerms& expected) {
   if (sent.dtype == expected.dtype && sent.shape == expected.shape) return "";
   return cat("axis ", names.axis, ": rank ", names.ranks[static_cast<size_t>(from)], " calls ", describe(sent),
-             in_words(sent.trail), " to rank ", names.ranks[static_cast<size_t>(to)], ", which expects ",
-             expected.dtype, " ", expected.shape, in_words(expected.trail));
+             in_words(sent.trace_context), " to rank ", names.ranks[static_cast<size_t>(to)], ", which expects ",
+             expected.dtype, " ", expected.shape, in_words(expected.trace_context));
 }
 
 std::vector<std::byte> pack(const CallTerms& terms) {
@@ -166,10 +166,10 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.counts = static_cast<int64_t>(terms.send_counts.size());
   head.begins = static_cast<int64_t>(terms.begins.size());
   for (int dim = 0; dim < head.dims; ++dim) head.sizes[static_cast<size_t>(dim)] = terms.shape[dim];
-  const std::string_view module = terms.trail.module.substr(0, kMostWord), op = terms.trail.op.substr(0, kMostWord);
-  head.step = terms.trail.step;
-  head.micro_batch = terms.trail.micro_batch;
-  head.phase = static_cast<uint32_t>(terms.trail.phase);
+  const std::string_view module = terms.trace_context.module.substr(0, kMostWord), op = terms.trace_context.op.substr(0, kMostWord);
+  head.step = terms.trace_context.step;
+  head.micro_batch = terms.trace_context.micro_batch;
+  head.phase = static_cast<uint32_t>(terms.trace_context.phase);
   head.module_chars = static_cast<uint16_t>(module.size());
   head.op_chars = static_cast<uint16_t>(op.size());
   std::vector<std::byte> bytes(sizeof head + 2 * terms.send_counts.size_bytes() + terms.begins.size_bytes() +
@@ -199,7 +199,7 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   check(head.counts == (counted ? size : 0) && (!counted || head.dims > 0));
   const bool uneven = head.kind == static_cast<uint32_t>(Kind::reduce_scatter_uneven);
   check(head.begins == (uneven ? size + 1 : 0));
-  check(head.phase < Trail::kPhases && head.module_chars <= kMostWord && head.op_chars <= kMostWord);
+  check(head.phase < TraceContext::kPhases && head.module_chars <= kMostWord && head.op_chars <= kMostWord);
   const size_t numbers = 2 * static_cast<size_t>(head.counts) + static_cast<size_t>(head.begins);
   const size_t counted_bytes = numbers * sizeof(int64_t);
   check(bytes.size() == sizeof head + counted_bytes + head.module_chars + head.op_chars);
@@ -228,7 +228,7 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   packed.words.resize(text.size());
   if (!text.empty()) std::memcpy(packed.words.data(), text.data(), text.size());
   const std::string_view words(packed.words.data(), packed.words.size());
-  terms.trail = {head.step, static_cast<Trail::Phase>(head.phase), head.micro_batch, words.substr(0, head.module_chars),
+  terms.trace_context = {head.step, static_cast<TraceContext::Phase>(head.phase), head.micro_batch, words.substr(0, head.module_chars),
                  words.substr(head.module_chars)};
   return packed;
 }

@@ -23,7 +23,7 @@ struct CallTerms {
   int64_t out_rows = 0;  // of all_to_all
   std::span<const int64_t> send_counts, recv_counts;
   std::span<const int64_t> begins;  // of reduce_scatter_uneven
-  Trail trail = {};                 // where its rank is
+  TraceContext trace_context = {};                 // where its rank is
 };
 CallTerms terms_of(const Collective& call);  // counts and begins stay where the call has them
 CallTerms terms_without_counts(const Collective& call);
@@ -54,7 +54,7 @@ std::vector<std::byte> pack(const CallTerms& terms);
 struct PackedTerms {
   CallTerms terms;
   std::vector<int64_t> counts;  // and begins
-  std::vector<char> words;      // of the trail
+  std::vector<char> words;      // of the trace context
 };
 // What `rank` of the world sent in a group of `size` ranks. Throws CommError for bytes that are no terms.
 PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank);

@@ -9,7 +9,7 @@ namespace witan {
 namespace {
 
 using Clock = Deadline::clock;
-constexpr double kLookSeconds = 0.2, kStoppedSeconds = 1;
+constexpr double kRefreshSeconds = 0.2, kStoppedSeconds = 1;
 
 }  // namespace
 
@@ -49,13 +49,13 @@ PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold)
     : seconds_(seconds), hold_(hold), end_(deadline_in(seconds)), looked_(Clock::now()) {}
 
 Deadline PatientDeadline::next_look() const {
-  return hold_ == nullptr ? end_ : std::min(end_, deadline_in(kLookSeconds));
+  return hold_ == nullptr ? end_ : std::min(end_, deadline_in(kRefreshSeconds));
 }
 
 bool PatientDeadline::expired() {
   const auto now = Clock::now();
   if (hold_ != nullptr) {
-    const bool stopped = std::chrono::duration<double>(now - looked_).count() > kLookSeconds + kStoppedSeconds;
+    const bool stopped = std::chrono::duration<double>(now - looked_).count() > kRefreshSeconds + kStoppedSeconds;
     looked_ = now;
     if (stopped || hold_->held()) end_ = deadline_in(seconds_);
   }

@@ -7,13 +7,13 @@
 
 #include "witan/base/threads.h"
 #include "witan/comm/host_group.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan::cuda {
 
 class HostLink {
  public:
-  // `on` is the stream whose trail errors tell.
+  // `on` is the stream whose trace context errors tell.
   HostLink(std::unique_ptr<HostGroup> group, Stream& on)
       : group_(std::move(group)), on_(on), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kBytes), pool_) {}
 
@@ -27,13 +27,13 @@ class HostLink {
   std::vector<int64_t> all_gather(const std::vector<int64_t>& mine) {
     const Tensor own = integers(mine);
     const Tensor all = stream_.empty({own.elements() * group_->size()}, DType::i64, MemoryTag::communication);
-    stream_.trail() = on_.trail();
+    stream_.trace_context() = on_.trace_context();
     group_->all_gather(stream_, all, own);
     return all.to_vector<int64_t>();
   }
   std::vector<int64_t> broadcast(const std::vector<int64_t>& mine, int root) {
     const Tensor told = integers(mine);
-    stream_.trail() = on_.trail();
+    stream_.trace_context() = on_.trace_context();
     group_->broadcast(stream_, told, root);
     return told.to_vector<int64_t>();
   }

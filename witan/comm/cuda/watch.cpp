@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/processes/rendezvous.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan::cuda {
 
@@ -40,7 +40,7 @@ void DeviceWatch::look(double waited_seconds) {
     return;
   }
   abort_all();
-  const std::string where = in_words(stream_.trail());
+  const std::string where = in_words(stream_.trace_context());
   throw CommError(reason.empty() ? cat(stream_.device(), " was not done within ", deadline_,
                                        " s: another rank is late or lost, or does not make the same calls",
                                        where.empty() ? "" : "; the host waited" + where)

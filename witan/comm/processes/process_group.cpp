@@ -61,7 +61,7 @@ void ProcessGroup::perform(Stream& stream, const Collective& call) {
 // What a rank was about when it learned that another one is gone, or has failed.
 std::string ProcessGroup::busy_with(const Collective& call) const {
   return cat("; rank ", world_rank(rank()), " was in ", describe(call), " over axis ", name(),
-             call.trail == nullptr || describe(*call.trail).empty() ? "" : "," + in_words(call));
+             call.trace_context == nullptr || describe(*call.trace_context).empty() ? "" : "," + in_words(call));
 }
 
 // Runs body(); when it throws, nothing of what others still send is written to this rank's tensors.

@@ -217,7 +217,7 @@ Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadli
 }
 
 Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline, const Socket* lifeline) {
-  constexpr double kLookSeconds = 0.2;  // so often at the lifeline
+  constexpr double kRefreshSeconds = 0.2;  // so often at the lifeline
   while (!bytes.empty()) {
     const ssize_t got = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
     if (got > 0) {
@@ -227,7 +227,7 @@ Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline dea
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       const double left = seconds_until(deadline);
       if (left <= 0 || (lifeline != nullptr && hung_up(*lifeline))) return Transfer::late;
-      wait_readable(socket, lifeline == nullptr ? left : std::min(left, kLookSeconds));
+      wait_readable(socket, lifeline == nullptr ? left : std::min(left, kRefreshSeconds));
     } else if (errno != EINTR) {
       return Transfer::closed;
     }

@@ -80,7 +80,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const Var tokens = axis_ ? to_divided_layer(tape, x, *axis_) : x;  // [B, S, D]
+  const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
   const bool alone = q_proj_.has_bias() || shares_groups();
   const Heads heads = alone ? project(tape, tokens, where) : project_together(tape, tokens, where);
   const Var mixed = mix(tape, heads, where, randomness);

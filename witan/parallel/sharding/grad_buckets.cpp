@@ -7,7 +7,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/parallel/sharding/grad_tree.h"
 #include "witan/parallel/sharding/tied_gradients.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
@@ -170,8 +170,8 @@ void GradientBuckets::finish_micro_batch(GradBucket& bucket) {
   if (tree()) sum_tree(bucket);
   if (!reduces_now(bucket)) return;
   const Stopwatch reduction;
-  const TrailScope trail(stream_, bucket.parameters.front()->name());
-  trail->op = "gradients";
+  const TraceContextScope trace_context(stream_, bucket.parameters.front()->name());
+  trace_context->op = "gradients";
   if (bucket.sharded())
     reduce_.reduce_into_shard(bucket, {tree(), bucket.micro_batch == 0, in_last(bucket)});
   else

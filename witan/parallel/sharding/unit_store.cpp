@@ -146,7 +146,7 @@ void UnitStore::gather_on(Stream* beside, bool prefetch) {
 void UnitStore::acquire(int unit, Use use) {
   Entry& entry = entry_of(unit);
   ++entry.state.guards;
-  const TrailScope trail(stream_, use == Use::backward ? std::string_view() : entry.state.name);
+  const TraceContextScope trace_context(stream_, use == Use::backward ? std::string_view() : entry.state.name);
   const auto index = static_cast<size_t>(&entry - entries_.data());
   if (!sharded()) return catch_up(entry);
   if (entry.block && use != Use::read) return enter(index);

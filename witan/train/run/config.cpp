@@ -17,20 +17,19 @@ Fields DataConfig::fields() {
         {
             Field{
                 "data", &data,
-                "text to train on: files or folders, separated by commas, as a flag by blanks too (.txt, .jsonl, .gz, "
-                ".zst …); empty: the English text of Debian's perl-doc"},
-            Field{"data_path", &data_path, "prefix of token shards that `witan data` wrote, instead of data"},
-            Field{"tokenizer", &tokenizer, "a Hugging Face tokenizer.json; empty: train one on the data"},
-            Field{"json_key", &json_key, "key of the text in jsonl rows"},
-            Field{"held_out_fraction", &held_out_fraction, "share of the tokens that is never trained on"}.between(1e-6,
+                "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, .gz, .zst …); empty: the English text of Debian's perl-doc"},
+            Field{"data_path", &data_path, "Prefix of token shards written by `witan data`, instead of data"},
+            Field{"tokenizer", &tokenizer, "Hugging Face tokenizer.json; empty: train a tokenizer on the data"},
+            Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
+            Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
                                                                                                                    0.5),
-            Field{"bad_row_share", &bad_row_share, "more broken jsonl rows than this share stop the run"}.between(0, 1),
+            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of JSON Lines rows is unusable"}.between(0, 1),
             Field{"replace_invalid_utf8", &replace_invalid_utf8,
-                  "put U+FFFD where text is not UTF-8, instead of refusing it"},
-            Field{"seq_length", &seq_length, "tokens of a sample"}.between(1, 1 << 24),
-            Field{"reset_position_ids", &reset_position_ids, "positions start anew after an end of text"},
-            Field{"reset_attention_mask", &reset_attention_mask, "no attention across an end of text"},
-            Field{"eod_mask_loss", &eod_mask_loss, "no loss for what follows an end of text"},
+                  "Replace invalid UTF-8 by U+FFFD instead of refusing the text"},
+            Field{"seq_length", &seq_length, "Sequence length in tokens"}.between(1, 1 << 24),
+            Field{"reset_position_ids", &reset_position_ids, "Restart positions after an end-of-text token"},
+            Field{"reset_attention_mask", &reset_attention_mask, "Do not attend across an end-of-text token"},
+            Field{"eod_mask_loss", &eod_mask_loss, "Mask the loss of the token after an end-of-text token"},
         }},
        {"tokenizer", bpe.fields()}});
 }
@@ -43,21 +42,21 @@ void DataConfig::validate() const {
 
 Fields TrainConfig::fields() {
   return {
-      Field{"run", &run, "name of the run: its folder below runs_folder"},
-      Field{"runs_folder", &runs_folder, "where runs live"},
-      Field{"train_iters", &train_iters, "optimizer steps"}.between(1, 1e12),
-      Field{"micro_batch_size", &micro_batch_size, "samples of one forward and backward pass"}.between(1, 1 << 20),
-      Field{"global_batch_size", &global_batch_size, "samples of one optimizer step, over all ranks"}.between(1,
+      Field{"run", &run, "Name of the run, and of its folder in runs_folder"},
+      Field{"runs_folder", &runs_folder, "Folder of all runs"},
+      Field{"train_iters", &train_iters, "Number of optimizer steps"}.between(1, 1e12),
+      Field{"micro_batch_size", &micro_batch_size, "Sequences per micro-batch and data-parallel rank"}.between(1, 1 << 20),
+      Field{"global_batch_size", &global_batch_size, "Sequences per optimizer step, over all ranks"}.between(1,
                                                                                                               1 << 24),
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
       Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
       Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
-      Field{"keep_last", &keep_last, "checkpoints kept"}.at_least(1),
+      Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
       Field{"check_states", &check_states,
             "Verify after every step that data-parallel ranks hold the same values, and each rank its own experts"},
-      Field{"most_skipped", &most_skipped, "consecutive steps with non-finite gradients before the run gives up"}
+      Field{"most_skipped", &most_skipped, "Consecutive steps with non-finite gradients after which the run stops"}
           .at_least(1),
       Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end"},
       Field{"sample_tokens", &sample_tokens,
@@ -75,17 +74,17 @@ bool TrainConfig::closes_interval(int64_t step) const {
 
 Fields LogConfig::fields() {
   return {
-      Field{"log_format", &log_format, "the progress line and train.log, or Megatron-LM's lines on the standard output"}
+      Field{"log_format", &log_format, "Progress line and train.log, or Megatron-LM's log lines on standard output"}
           .one_of({"witan", "megatron"}),
-      Field{"log_throughput", &log_throughput, "log TFLOP/s by Megatron-LM's formula"},
-      Field{"log_params_norm", &log_params_norm, "log the L2 norm of all parameters"},
-      Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "log how many gradients are exactly 0"},
-      Field{"log_progress", &log_progress, "write progress.txt: tokens and FLOPs at every start and checkpoint"},
+      Field{"log_throughput", &log_throughput, "Log TFLOP/s by Megatron-LM's formula"},
+      Field{"log_params_norm", &log_params_norm, "Log the L2 norm of all parameters"},
+      Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "Log the number of gradients that are exactly 0"},
+      Field{"log_progress", &log_progress, "Write progress.txt: tokens and FLOPs at every start and checkpoint"},
       Field{"timing_log_level", &timing_log_level,
-            "timers of Megatron-LM's format: 0: of set-up alone; 1: of a step's parts; 2: of each micro-batch too"}
+            "Timers in Megatron-LM's log format: 0: setup only; 1: also parts of a step; 2: also each micro-batch"}
           .between(0, 2),
       Field{"tensorboard_dir", &tensorboard_dir,
-            "where TensorBoard's event files go; empty: RUN/tensorboard; none: nowhere"},
+            "Folder of TensorBoard's event files; empty: RUN/tensorboard; none: do not write them"},
   };
 }
 

@@ -14,7 +14,7 @@
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/run_records.h"
@@ -102,7 +102,7 @@ class RankTrainer {
     options.end_of_text = run_.data.tokenizer->end_of_text();
     options.sampler.temperature = train.sample_temperature;
     options.sampler.seed = static_cast<uint64_t>(train.seed);
-    const TrailScope trail(stream_, Trail::Phase::sample);
+    const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
     if (leads()) run_.recorder().sample(state_, text);
@@ -141,7 +141,7 @@ class RankTrainer {
 
   void resume() {
     const Checkpoint& from = *run_.start.from;
-    const TrailScope trail(saving_.stream(), Trail::Phase::loading);
+    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
     const bool anew = run_.config->load.no_load_optim;
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
@@ -163,7 +163,7 @@ class RankTrainer {
   bool step(Loader& loader) {
     const auto start = Clock::now();
     begins(StepWatch::Doing::step, state_.step + 1);
-    stream_.trail().step = state_.step + 1;
+    stream_.trace_context().step = state_.step + 1;
     tracer_.before_step(state_.step + 1);
     const double waited = loader.waited_seconds();
     const auto batches = next_batches(loader);

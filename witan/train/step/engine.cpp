@@ -12,7 +12,7 @@
 #include "witan/model/parts.h"
 #include "witan/parallel/sharding/ownership.h"
 #include "witan/tensor/recording.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 #include "witan/train/step/context_part.h"
 
 namespace witan {
@@ -70,7 +70,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       passes_(stream, *config_, groups, model_, gradients_, step_state_) {
   units_->gather_on(gradients_.side(), config->parallel.overlap_param_gather);
   model_.use_units(units_.get());
-  const TrailScope trail(stream, Trail::Phase::set_up);
+  const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -96,8 +96,8 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
-  const TrailScope trail(stream_);
-  trail->step = iteration;
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
   step_state_.set(param_groups_.learning_rates(config_->train.train_iters, iteration), iteration, updates + 1);
@@ -191,7 +191,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
 }
 
 void Engine::finish_gradients() {
-  const TrailScope trail(stream_, Trail::Phase::gradients);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::gradients);
   stream_.set_part("gradients");
   gradients_.finish_step();
   if (config_->train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
@@ -199,7 +199,7 @@ void Engine::finish_gradients() {
 
 // Returns what the gradients come to (GlobalNorm::compute).
 Tensor Engine::update() {
-  const TrailScope trail(stream_, Trail::Phase::optimizer);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::optimizer);
   stream_.set_part("optimizer");
   const Stopwatch optimizer;
   buffer_sums_.finish_step(stream_);
@@ -236,7 +236,7 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
 // The values of all ranks with tokens of their own, in all stages, in the order of ranks.
 std::vector<double> Engine::gather(const std::vector<double>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  Group& ranks = groups_.over(groups_.layout().telling_axes());
+  Group& ranks = groups_.over(groups_.layout().loss_reporting_axes());
   const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
   const Tensor own = all.narrow(0, ranks.rank() * count, count);
   stream_.write(own, values.data());
@@ -255,7 +255,7 @@ int64_t Engine::evaluated_together() const {
 // however many there are, they take what one takes. A last run that is short is filled up, and what fills it counts
 // nothing.
 Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
-  const TrailScope trail(stream_, Trail::Phase::evaluation);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::evaluation);
   const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
   const auto most = static_cast<size_t>(evaluated_together());
@@ -291,7 +291,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
 }
 
 double Engine::params_norm() {
-  const TrailScope trail(stream_, Trail::Phase::logging);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
   const std::string before = stream_.set_part("logging");
   const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
   stream_.set_part(before);

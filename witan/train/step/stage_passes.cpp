@@ -5,7 +5,7 @@
 #include "witan/kernels/step_report.h"
 #include "witan/moe/router.h"
 #include "witan/parallel/stages.h"
-#include "witan/tensor/trail.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -63,7 +63,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
 
 Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   const Stopwatch forward;
-  const TrailScope trail(stream_, Trail::Phase::forward, micro_batch);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::forward, micro_batch);
   stream_.set_part("head and rest");
   InFlight& pass = in_flight_.try_emplace({micro_batch, chunk}, stream_).first->second;
   Var in;
@@ -106,7 +106,7 @@ void StagePasses::add_router_losses(InFlight& pass, const ModelOutput& out) cons
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   const Stopwatch backward;
-  const TrailScope trail(stream_, Trail::Phase::backward, micro_batch);
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::backward, micro_batch);
   stream_.set_part("head and rest");
   const auto node = in_flight_.extract({micro_batch, chunk});
   InFlight& pass = node.mapped();

@@ -11,13 +11,13 @@ namespace witan {
 namespace {
 
 // Of a pass, all modules are one; of a module, its ops are.
-Trail pass_of(const Trail& trail) {
-  Trail pass = trail;
+TraceContext pass_of(const TraceContext& trace_context) {
+  TraceContext pass = trace_context;
   pass.module = pass.op = {};
   return pass;
 }
-Trail module_of(const Trail& trail) {
-  Trail module = trail;
+TraceContext module_of(const TraceContext& trace_context) {
+  TraceContext module = trace_context;
   module.op = {};
   return module;
 }
@@ -37,11 +37,11 @@ RankTrace::RankTrace(Stream& stream, int rank, std::string_view name, int64_t or
 }
 
 ChromeTrace::Args RankTrace::place() const {
-  const Trail& trail = stream_.trail();
+  const TraceContext& trace_context = stream_.trace_context();
   ChromeTrace::Args args;
-  if (!trail.module.empty()) args.emplace_back("module", json_text(trail.module));
-  if (!trail.op.empty()) args.emplace_back("op", json_text(trail.op));
-  if (trail.micro_batch >= 0) args.emplace_back("micro_batch", fmt::format("{}", trail.micro_batch));
+  if (!trace_context.module.empty()) args.emplace_back("module", json_text(trace_context.module));
+  if (!trace_context.op.empty()) args.emplace_back("op", json_text(trace_context.op));
+  if (trace_context.micro_batch >= 0) args.emplace_back("micro_batch", fmt::format("{}", trace_context.micro_batch));
   return args;
 }
 
@@ -92,11 +92,11 @@ void RankTrace::step(int64_t number, int64_t begin_ns, int64_t end_ns) {
 }
 
 void RankTrace::touch(int64_t begin_ns, int64_t end_ns) {
-  extend(pass_, kPasses, pass_of(stream_.trail()), begin_ns, end_ns);
-  extend(module_, kModules, module_of(stream_.trail()), begin_ns, end_ns);
+  extend(pass_, kPasses, pass_of(stream_.trace_context()), begin_ns, end_ns);
+  extend(module_, kModules, module_of(stream_.trace_context()), begin_ns, end_ns);
 }
 
-void RankTrace::extend(Span& span, Track track, const Trail& of, int64_t begin_ns, int64_t end_ns) {
+void RankTrace::extend(Span& span, Track track, const TraceContext& of, int64_t begin_ns, int64_t end_ns) {
   if (!span.open || span.of != of) {
     close(span, track);
     span = {of, begin_ns, end_ns, true};
@@ -106,7 +106,7 @@ void RankTrace::extend(Span& span, Track track, const Trail& of, int64_t begin_n
 
 void RankTrace::close(Span& span, Track track) {
   if (!std::exchange(span.open, false)) return;
-  Trail of = span.of;
+  TraceContext of = span.of;
   of.step = 0;
   const std::string name = track == kModules ? std::string(of.module) : describe(of);
   if (!name.empty()) trace_.slice(track, name, span.begin_ns, span.end_ns);

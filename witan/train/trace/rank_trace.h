@@ -32,7 +32,7 @@ class RankTrace : public KernelObserver, public CallObserver {
   enum Track : int { kSteps = 1, kPasses, kModules, kKernels, kCalls, kWaits };
   // Work of one kind, one thing after the other, is one slice.
   struct Span {
-    Trail of = {};
+    TraceContext of = {};
     int64_t begin_ns = 0, end_ns = 0;
     bool open = false;
   };
@@ -46,7 +46,7 @@ class RankTrace : public KernelObserver, public CallObserver {
 
   bool full() const { return trace_.bytes() > kMostBytes; }
   void touch(int64_t begin_ns, int64_t end_ns);
-  void extend(Span& span, Track track, const Trail& of, int64_t begin_ns, int64_t end_ns);
+  void extend(Span& span, Track track, const TraceContext& of, int64_t begin_ns, int64_t end_ns);
   void close(Span& span, Track track);
   void close_call(bool done);
   void sample_memory(int64_t at_ns);

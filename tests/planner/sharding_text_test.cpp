@@ -1,4 +1,4 @@
-#include "witan/planner/division.h"
+#include "witan/planner/sharding_text.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ RunConfig config_of(const Asked& asked) {
 }
 
 std::string text_of(const RunConfig& config) {
-  return division_text(config,
+  return sharding_text(config,
                        Layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts));
 }
 
@@ -60,7 +60,7 @@ TEST(HeldParameters, KeepWhatTheirRankOwns) {
     } else {
       EXPECT_TRUE(one.placements.empty()) << one.name << " is held whole by nobody";
     }
-    kept += one.kept;
+    kept += one.local_elements;
     all += one.local.elements();
   }
   EXPECT_GT(kept, all / 8);

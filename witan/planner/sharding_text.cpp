@@ -1,4 +1,4 @@
-#include "witan/planner/division.h"
+#include "witan/planner/sharding_text.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -47,11 +47,11 @@ std::string subject(const std::vector<std::string>& things) {
 
 }  // namespace
 
-std::vector<std::string> divided_things(const Layout& layout, bool experts) {
+std::vector<std::string> sharded_state(const Layout& layout, bool experts) {
   return layout.owners(experts) > 1 ? things_of(layout.sharding()) : std::vector<std::string>{};
 }
 
-std::string division_text(const RunConfig& config, const Layout& layout) {
+std::string sharding_text(const RunConfig& config, const Layout& layout) {
   if (layout.sharding() == Sharding::none) return "";
   const auto over = [&](bool experts) {
     return fmt::format("over {} ({}", describe(layout.owner_axes(experts)), layout.owners(experts));
@@ -87,7 +87,7 @@ std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const L
     held.global = spec.shape;
     held.local = parameter.shape();
     held.owners = layout.owner_axes(spec.expert);
-    held.kept = ownership.range(i, layout.owner(spec.expert, kRank)).elements;
+    held.local_elements = ownership.range(i, layout.owner(spec.expert, kRank)).elements;
     for (const auto& [axis, placement] : layout.placements(spec)) {
       const bool owns = std::ranges::find(held.owners, axis) != held.owners.end();
       if (layout.mesh().size(axis) > 1 && !(owns && layout.divides_values(spec.expert)))
