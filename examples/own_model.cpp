@@ -4,6 +4,7 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
+#include "witan/moe/balance.h"
 #include "witan/moe/moe.h"
 #include "witan/nn/embedding.h"
 #include "witan/ops/activation.h"
@@ -48,7 +49,7 @@ struct Adder : Module {
   std::pair<Var, Var> forward(Tape& tape, const Tensor& pairs) {  // int32 [T, 2] -> logits [T, V], balance loss [1]
     const Var x = mix.forward(tape, ops::reshape(tape, embedding.forward(tape, pairs), {T, 2 * D}));  // [T, D]
     const MoeOutput out = moe.forward(tape, x, /*rematerialise=*/false);
-    return {head.forward(tape, ops::add(tape, x, out.y)), out.balance_loss};
+    return {head.forward(tape, ops::add(tape, x, out.y)), out.record.loss(kBalanceLoss)};
   }
   Embedding embedding;
   GatedMix mix;
@@ -58,8 +59,10 @@ struct Adder : Module {
 
 // Returns the loss of the last step.
 double train(Stream& stream, int64_t steps) {
-  const MoeConfig moe;                                    // 8 experts, top-2
-  const OptimizerConfig config{.lr = 1e-2, .min_lr = 0};  // AdamW, cosine
+  const MoeConfig moe;     // 8 experts, top-2
+  OptimizerConfig config;  // AdamW, cosine
+  config.lr = 1e-2;
+  config.min_lr = 0;
   const Groups alone = make_meta_groups(Layout({}, 1, moe.num_experts), 0);
   Adder model({.stream = stream, .init_std = 0.1, .output_init_std = 0.1}, moe, alone.of(Axis::expert));
   GradientBuckets gradients(stream, model.parameters(), alone, {});
@@ -80,7 +83,7 @@ double train(Stream& stream, int64_t steps) {
     const Var entropy = ops::cross_entropy(tape, logits, sums, weights).loss;
     tape.backward({{ops::weighted_sum(tape, {{entropy, 1}, {balance, moe.moe_aux_loss_coeff}}), {}}});
     gradients.finish_step();
-    state.set(learning_rate(config, steps, step), step, step);
+    state.set({learning_rate(config, steps, step)}, step, step);
     optimizer->update(stream, state);
     if (stream.is_meta()) continue;
     loss = entropy.value().data<float>()[0];

@@ -86,14 +86,16 @@ void routing(Bench& bench, int64_t T, int64_t E, int64_t K, int64_t D) {
                                    floats({T}),
                                    integers({E}),
                                    floats({1}),
+                                   floats({1}),
                                    floats({1})};
-  kernels::router_forward(s, out, logits, false);
+  constexpr auto kScores = kernels::Scores::softmax_of_chosen;
+  kernels::router_forward(s, out, logits, kScores);
   bench.run("router forward" + sizes, bytes_of(logits, out.probs, out.ids, out.weights, out.lse),
-            [&] { kernels::router_forward(s, out, logits, false); });
+            [&] { kernels::router_forward(s, out, logits, kScores); });
   const kernels::RouterGradients gradients{bench.normal({T, K}, DType::f32, 2), bench.normal({1}, DType::f32, 3), {}};
   const Tensor dlogits = floats({T, E});
   bench.run("router backward" + sizes, bytes_of(dlogits, out.probs, out.ids, out.weights, gradients.weights),
-            [&] { kernels::router_backward(s, dlogits, gradients, out, false); });
+            [&] { kernels::router_backward(s, dlogits, gradients, out, kScores); });
 
   const Tensor slot = integers({T * K}), source = integers({T * K});
   kernels::send_order(s, slot, source, out.ids, out.counts);

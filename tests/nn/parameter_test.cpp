@@ -167,7 +167,7 @@ TEST(Parameter, PaddingIsZerosOfWhichTheGeneratorKnowsNothing) {
     TorchRandom past(5);
     Parameter(rank.stream, padded, padded.whole(), 1, &past);
     TorchRandom skipped(5);
-    Parameter later(padded, padded.whole(), false);
+    Parameter later(padded, padded.whole());
     later.draw_past(skipped);
     if (!bare.init.drawn()) continue;
     EXPECT_EQ(after(skipped), next);

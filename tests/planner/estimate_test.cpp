@@ -36,9 +36,10 @@ RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_
 }
 
 // What is dropped because its state cannot fit would not have fitted; and what comes first is likely to be fast.
-void expect_near_plan(const RunConfig& config) {
+void expect_near_plan(const RunConfig& given) {
+  const ResolvedConfig config = resolve(given, {});
   const Cluster cluster{find_gpu("h100"), 8, 450e9, 50e9};
-  const Ceilings ceilings = cluster.ceilings({"bfloat16", static_cast<int>(config.parallel.ranks), 1});
+  const Ceilings ceilings = cluster.ceilings({"bfloat16", static_cast<int>(config->parallel.ranks), 1});
   const LayoutEstimate estimate = estimate_layout(config, cluster, ceilings);
   const Plan plan = make_plan(config);
   int64_t most = 0;

@@ -22,7 +22,7 @@ RunConfig with_groups(const std::string& groups) {
 }
 
 std::string refusal(const std::string& groups) {
-  return test::message_of<ConfigError>([&] { make_plan(with_groups(groups)); });
+  return test::message_of<ConfigError>([&] { make_plan(resolve(with_groups(groups), {})); });
 }
 
 TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
@@ -44,14 +44,14 @@ TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
   EXPECT_EQ(uses[2].weight_decay, 0) << "norms do not decay";
   EXPECT_EQ(uses[2].tensors, 3) << "two of layer 0 and the last; layer 1's are taken";
   EXPECT_THAT(
-      format_plan(make_plan(config), 0, std::nullopt),
+      format_plan(make_plan(resolve(config, {})), 0, std::nullopt),
       HasSubstr("Parameter groups of the optimizer\n  kind = routers           512 in 2 tensors: sgd, learning rate "
                 "0.5 to 0.0001, weight decay 0.1\n  match = layers.1.*"));
 }
 
 TEST(ParamGroupUse, WithoutGroupsThereIsNothingToShow) {
   EXPECT_TRUE(use_of_param_groups(testing::small_config()).empty());
-  EXPECT_EQ(format_plan(make_plan(testing::small_config()), 0, std::nullopt).find("Parameter groups"),
+  EXPECT_EQ(format_plan(make_plan(resolve(testing::small_config(), {})), 0, std::nullopt).find("Parameter groups"),
             std::string::npos);
 }
 

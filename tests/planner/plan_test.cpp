@@ -345,7 +345,7 @@ TEST(Plan, FlopsDoNotDependOnTheLayout) {
 
 TEST(Plan, SaysWhichLayersAreOfWhichKind) {
   RunConfig config = small_config();
-  EXPECT_EQ(format_plan(make_plan(config), 0, std::nullopt).find("Layers\n"), std::string::npos) << "all are alike";
+  EXPECT_EQ(format_plan(make_plan(resolve(config, {})), 0, std::nullopt).find("Layers\n"), std::string::npos) << "all are alike";
   config.model.num_layers = 5;
   config.model.mlp.ffn_hidden_size = 48;
   config.model.moe.moe_layer_freq = "([0]*1+[1]*4)";
@@ -353,7 +353,7 @@ TEST(Plan, SaysWhichLayersAreOfWhichKind) {
   config.model.attention.window_size = "3,0";
   config.model.attention.window_attn_skip_freq = "4";
   config.model.attention.no_rope_freq = "[0,0,0,1,0]";
-  EXPECT_NE(format_plan(make_plan(config), 0, std::nullopt)
+  EXPECT_NE(format_plan(make_plan(resolve(config, {})), 0, std::nullopt)
                 .find("\nLayers\n"
                       "  0                                  sliding window of 4 tokens, dense, FFN of 48\n"
                       "  1-2, 4                             sliding window of 4 tokens, MoE, experts of 12\n"

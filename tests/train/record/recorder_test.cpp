@@ -66,9 +66,9 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
 class RecorderLog {
  public:
   RecorderLog(const RunConfig& config, const RunPlan& plan)
-      : run_(folder_.path(), "x"), out_(::open_memstream(&text_, &size_)) {
+      : config_(resolve(config, {})), run_(folder_.path(), "x"), out_(::open_memstream(&text_, &size_)) {
     progress_.emplace(out_, ProgressOptions{.quiet_seconds = 0, .now = {}});
-    recorder_.emplace(config, plan, run_, *progress_);
+    recorder_.emplace(config_, plan, run_, *progress_);
   }
   ~RecorderLog() {
     recorder_.reset();
@@ -102,6 +102,7 @@ class RecorderLog {
   Metrics metrics() const { return read_metrics(run_.metrics()); }
 
  private:
+  const ResolvedConfig config_;
   test::TempFolder folder_;
   RunFolder run_;
   char* text_ = nullptr;
