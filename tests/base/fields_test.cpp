@@ -100,7 +100,7 @@ TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
   EXPECT_EQ(c.refused_toml("[[train.groups]]\nkind = 'a'\n[[train.groups]]\nkid = 'a'\n"),
             "c.toml:3: there is no key kid (did you mean kind?)");
   EXPECT_THAT(c.refused_toml("[[train.groups]]\nkind = 'c'\n"), StartsWith("c.toml:1: kind = c: must be one of a, b"));
-  EXPECT_EQ(c.refused_toml("[[train.groups]]\nrate = -1\n"), "c.toml:1: rate = -1.0: must be at least 0");
+  EXPECT_EQ(c.refused_toml("[[train.groups]]\nrate = -1\n"), "c.toml:1: rate = -1: must be at least 0");
   EXPECT_EQ(c.refused_toml("[train.groups]\nrate = 1\n"),
             "c.toml:1: [train.groups] is an array of tables: write [[train.groups]] over each of them");
   EXPECT_EQ(c.refused_toml("train_groups = 3\n"), "c.toml:1: train_groups must be tables");

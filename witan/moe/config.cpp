@@ -17,7 +17,7 @@ Fields MoeConfig::fields() {
             "([0]*1+[1]*3)"},
       Field{"moe_ffn_hidden_size", &moe_ffn_hidden_size,
             "FFN hidden size of each expert; 0: ffn_hidden_size, which dense layers have"}
-          .between(0, 1 << 24),
+          .between(0, 1 << 30),
       Field{"moe_router_topk", &moe_router_topk, "Number of experts per token"}.at_least(1),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "Apply the softmax over all experts before top-k"},
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,

@@ -11,7 +11,7 @@ Fields MlpConfig::fields() {
   return {
       Field{"ffn_hidden_size", &ffn_hidden_size,
             "FFN hidden size of dense layers, and of experts unless moe_ffn_hidden_size is set"}
-          .between(1, 1 << 24),
+          .between(1, 1 << 30),
       Field{"swiglu", &swiglu, "Use SwiGLU instead of GELU"},
       Field{"geglu", &geglu, "Use GEGLU, a GELU gate, instead of GELU; needs swiglu = false"},
       Field{"gelu_tanh", &gelu_tanh, "Use the tanh approximation of GELU"},

@@ -148,7 +148,7 @@ TEST(Megatron, EveryRefusedFlagSaysWhy) {
   for (const auto& section : cli::megatron_sections())
     for (const cli::MegatronFlag& flag : section.flags) {
       if (flag.kind != cli::FlagKind::refused) continue;
-      Words words = {flag.name};
+      Words words = {"--bf16", flag.name};
       if (flag.takes != cli::Takes::nothing) words.push_back("7");
       EXPECT_TRUE(contains(config_refused(words), flag.name)) << flag.name;
     }
@@ -244,7 +244,8 @@ TEST(Megatron, LayersMayHaveWindows) {
   EXPECT_EQ(windows(config_of(some)), std::vector<int64_t>({128, 0}));
   some.back() = "[2]";
   EXPECT_TRUE(contains(config_refused(some), "--window-attn-skip-freq [2]: must be a whole number, or a list"));
-  EXPECT_EQ(config_of({"--position-embedding-type", "rope", "--no-rope-freq", "[0]+[1]"}).model.attention.no_rope_freq,
+  EXPECT_EQ(config_of({"--bf16", "--position-embedding-type", "rope", "--no-rope-freq", "[0]+[1]"})
+                .model.attention.no_rope_freq,
             "[0,1]");
 }
 

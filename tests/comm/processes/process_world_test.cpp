@@ -258,7 +258,7 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
     EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
     EXPECT_THAT(one.said, MatchesRegex("rank " + std::to_string(rank) +
                                        ": rank 2 on .* is lost: no heartbeat for .* s; its process is "
-                                       "stopped, or the network to it is cut.*"))
+                                       "stopped or the network to it is cut.*"))
         << "rank 1 waits for rank 0 and 3 for 2, but 2 it is";
     EXPECT_LT(one.seconds, kDeadline + kSoon);
   }

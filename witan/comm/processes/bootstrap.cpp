@@ -139,7 +139,7 @@ std::vector<Peer> meet_as_first(const Launch& launch, const Member& self, double
   try {
     receive_guests(listener, self, ranks_from(1, self.size), deadline, guests);
   } catch (const CommError& error) {
-    const std::string trouble = cat(error.what(), " within ", seconds, " s");
+    const std::string trouble = cat(error.what(), " (waited ", seconds, " s)");
     tell(guests, {0, 0, field<1024>(trouble)}, {}, deadline_in(1));
     throw CommError(trouble);
   }
