@@ -1,5 +1,5 @@
 // The walls of the house, checked against the sources: who includes whom (docs/architecture.md, section 3), a comment
-// at the head of every header, files that hold one thing.
+// at the head of every header, files that hold one thing; and pages that name only what is there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,6 +70,13 @@ struct Source {
   std::vector<std::string> lines;
 };
 
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
 // The files below `top` whose extension or name is in `kinds`, in order.
 std::vector<Source> sources(const std::string& top, const Names& kinds) {
   std::vector<Source> found;
@@ -80,8 +87,7 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
     Source source{path.lexically_relative(kRoot).generic_string(), {}, {}};
     const fs::path inside = path.lexically_relative(kRoot / top);
     if (inside.has_parent_path()) source.folder = *inside.begin();
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) source.lines.push_back(line);
+    source.lines = lines_of(path);
     found.push_back(std::move(source));
   }
   std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
@@ -180,6 +186,68 @@ TEST(Layers, FilesHoldOneThing) {
     for (const Source& source : sources(top, kCode))
       EXPECT_LE(static_cast<int>(source.lines.size()), kMostLines)
           << source.name << " is longer than " << kMostLines << " lines: it probably holds two things";
+}
+
+// What stands between pairs of ` in the lines.
+std::vector<std::string> code_spans(const std::vector<std::string>& lines) {
+  static const std::regex span("`([^`]+)`");
+  std::vector<std::string> spans;
+  for (const auto& line : lines)
+    for (std::sregex_iterator at(line.begin(), line.end(), span), end; at != end; ++at) spans.push_back((*at)[1]);
+  return spans;
+}
+
+Names words_of(std::string text) {
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::istringstream in(text);
+  Names words;
+  for (std::string word; in >> word;) words.insert(word);
+  return words;
+}
+
+// Whether it is a file or a folder of the tree or of witan/, or the stem of files.
+bool exists(const std::string& name) {
+  for (const fs::path& top : {kRoot, kRoot / "witan"})
+    for (const char* extension : {"", ".h", ".cpp", ".cu", ".cuh"})
+      if (fs::exists(top / (name + extension))) return true;
+  return false;
+}
+
+TEST(Layers, TheTableIsThatOfTheArchitecture) {
+  const std::regex row(R"(^\| ([a-z, ]+) \| ([a-z, ]+) \|$)");
+  std::map<std::string, Names> shown = {{"base", {}}};
+  bool inside = false;
+  for (const Source& page : sources("docs", {"architecture.md"}))
+    for (const auto& line : page.lines) {
+      std::smatch match;
+      if (line == "| folder | may include |")
+        inside = true;
+      else if (line.empty())
+        inside = false;
+      else if (inside && std::regex_match(line, match, row))
+        for (const auto& folder : words_of(match[1])) shown[folder] = words_of(match[2]);
+    }
+  std::map<std::string, Names> arrows = kArrows;
+  arrows["cli"] = {"all"};
+  EXPECT_EQ(shown, arrows);
+}
+
+TEST(Layers, PagesNamePathsThatExist) {
+  Names tops = {"witan", "tests", "docs", "bench", "recipes", "examples", "scripts", "cmake", "fuzz"};
+  for (const auto& [folder, arrows] : kArrows) tops.insert(folder);
+  const std::regex path(
+      R"(([a-z]+)(/[a-z0-9_.]+)+/?)");  // without capitals: NAME stands for any, Suite.Test for a test
+  std::vector<Source> pages = sources("docs", {".md"});
+  for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, lines_of(kRoot / name)});
+  int seen = 0;
+  for (const Source& page : pages)
+    for (const auto& span : code_spans(page.lines)) {
+      std::smatch match;
+      if (!std::regex_match(span, match, path) || !tops.count(match[1])) continue;
+      ++seen;
+      EXPECT_TRUE(exists(span)) << page.name << " names " << span << ", which is neither in the tree nor in witan/";
+    }
+  EXPECT_GT(seen, 0);
 }
 
 }  // namespace
