@@ -50,7 +50,7 @@ struct Trajectory {
   std::vector<double> losses, norms, dropped;
   std::vector<double> balances, zs;      // the router's losses
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
-  std::vector<std::vector<double>> weights;  // the global parameters at the end, by name
+  std::vector<std::vector<double>> weights;  // the global parameters and floating buffers at the end, by name
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
 
@@ -146,7 +146,8 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
     }
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
     for (const StateTensor& tensor : engine.state()) {
-      if (!tensor.writes || tensor.kind != StateTensor::Kind::value) continue;
+      const bool compared = tensor.kind == StateTensor::Kind::value || tensor.kind == StateTensor::Kind::buffer;
+      if (!tensor.writes || !compared || !is_floating(tensor.local.dtype())) continue;
       const std::scoped_lock lock(mutex);
       std::vector<double>& whole = weights[tensor.name];
       whole.resize(static_cast<size_t>(tensor.global_shape.elements()));
