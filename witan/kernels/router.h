@@ -8,7 +8,7 @@
 namespace witan::kernels {
 
 // How logits become scores, and the scores of the chosen experts their weights. Each has its mathematics in
-// kernels/cpu/scores.h and kernels/cuda/moe/router*.cu.
+// kernels/cpu/router.cpp and kernels/cuda/moe/router.cu.
 enum class Scores : uint8_t {
   softmax,            // p = softmax over all experts; weights = p[ids]
   softmax_of_chosen,  // p likewise, for the losses; weights = softmax over the K chosen logits

@@ -1,91 +1,14 @@
 // Forward: one kernel routes tokens and leaves partial sums of fixed runs of tokens, a second adds those up.
+// Backward: one kernel, a warp for each token.
+#include <cassert>
 #include <limits>
 #include <type_traits>
 
-#include "witan/kernels/cuda/moe/router.cuh"
+#include "witan/kernels/cuda/moe/choice.cuh"
 #include "witan/kernels/router.h"
 
 namespace witan::kernels::cuda {
 namespace {
-
-// Scores as unsigned integers of the same order, which the hardware reduces; 0, below all of them, is no score.
-template <class A>
-using Key = std::conditional_t<std::is_same_v<A, float>, uint32_t, uint64_t>;
-
-__device__ __forceinline__ uint32_t key_of(float score) {
-  const uint32_t bits = __float_as_uint(score + 0.0f);  // -0 equals 0
-  return score != score ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float score_of(uint32_t key) {
-  return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
-}
-__device__ __forceinline__ uint64_t key_of(double score) {
-  const auto bits = static_cast<uint64_t>(__double_as_longlong(score + 0.0));
-  return score != score ? 0 : bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
-}
-__device__ __forceinline__ double score_of(uint64_t key) {
-  return __longlong_as_double(static_cast<long long>(key >> 63 ? key & ~(uint64_t{1} << 63) : ~key));
-}
-__device__ __forceinline__ uint32_t warp_max_key(uint32_t key) {
-  return __reduce_max_sync(kAllLanes, key);
-}
-__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
-  const auto high = static_cast<uint32_t>(key >> 32);
-  const uint32_t most = __reduce_max_sync(kAllLanes, high);
-  const uint32_t low = __reduce_max_sync(kAllLanes, high == most ? static_cast<uint32_t>(key) : 0);
-  return static_cast<uint64_t>(most) << 32 | low;
-}
-
-// The scores of a token that are not chosen yet.
-template <class A, int kPer>
-struct Candidates {
-  Key<A> keys[kPer];
-  uint32_t nan = 0, free = 0;  // bit j: expert lane + 32 j
-  bool any_nan;
-
-  __device__ __forceinline__ Candidates(const A (&scores)[kPer], int experts) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) {
-      const bool real = lane + 32 * j < experts;
-      keys[j] = real ? key_of(scores[j]) : 0;
-      free |= static_cast<uint32_t>(real) << j;
-      nan |= static_cast<uint32_t>(real && scores[j] != scores[j]) << j;
-    }
-    any_nan = __any_sync(kAllLanes, nan != 0);
-  }
-  __device__ __forceinline__ Key<A> largest() const {
-    Key<A> key = keys[0];
-#pragma unroll
-    for (int j = 1; j < kPer; ++j) key = max(key, keys[j]);
-    return warp_max_key(key);
-  }
-  // Takes the best, the lower of equals; a NaN is the best where it comes first, and else the worst.
-  __device__ __forceinline__ int take(A& score) {
-    const int lane = threadIdx.x % 32;
-    const Key<A> best = largest();
-    unsigned mine = ~0u;
-#pragma unroll
-    for (int j = kPer; j-- > 0;)
-      if (keys[j] == best) mine = lane + 32 * j;
-    auto expert = static_cast<int>(__reduce_min_sync(kAllLanes, mine));
-    score = score_of(best);
-    if (any_nan) {
-      const unsigned first = __reduce_min_sync(kAllLanes, free ? lane + 32u * (__ffs(free) - 1) : ~0u);
-      if (__any_sync(kAllLanes, first % 32 == lane && (nan >> first / 32 & 1))) {
-        expert = static_cast<int>(first);
-        score = std::numeric_limits<A>::quiet_NaN();
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kPer; ++j)
-      if (expert == lane + 32 * j) {
-        keys[j] = 0;
-        free &= ~(1u << j);
-      }
-    return expert;
-  }
-};
 
 template <class A>
 struct Route {
@@ -294,6 +217,87 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
       static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
 }
 
+constexpr int kBackwardThreads = 256, kBackwardWarps = kBackwardThreads / 32;
+
+template <class A>
+struct RouteBackward {
+  A* dlogits;                         // [T, E]
+  const A *dweights, *dbalance, *dz;  // [T, K], [1], [1], or null
+  const A *weights, *probs, *lse;     // [T, K], [T, E], [T]
+  const int32_t* ids;                 // [T, K]
+  const int64_t* counts;              // [B, E]
+  int64_t tokens;                     // of this part
+  int64_t tokens_of_all;              // that the losses are of
+  int64_t loads;                      // B E
+  uint32_t length;                    // of the part's tokens, of each of the B sequences
+  int experts, chosen;
+  Scores scores;
+};
+
+// Adds the value of each choice, of which lane l holds l, l + 32, to its expert's.
+template <class A, int kPer, int kSlots>
+__device__ __forceinline__ void add_chosen(A (&d)[kPer], const int32_t (&ids)[kSlots], const A (&values)[kSlots],
+                                           int chosen) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s)
+    for (int k = 0; k < min(chosen - 32 * s, 32); ++k) {
+      const int id = __shfl_sync(kAllLanes, ids[s], k);
+      const A value = __shfl_sync(kAllLanes, values[s], k);
+#pragma unroll
+      for (int j = 0; j < kPer; ++j)
+        if (id == lane + 32 * j) d[j] += value;
+    }
+}
+
+template <class A, int kPer>
+__global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteBackward<A> route) {
+  constexpr int kSlots = kMostChosen / 32;
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kBackwardWarps + threadIdx.x / 32;
+  if (token >= route.tokens) return;
+  const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
+  const auto tokens = static_cast<A>(route.tokens_of_all);
+  const A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
+  const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
+  const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
+  A p[kPer], d[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const int e = lane + 32 * j;
+    p[j] = e < E ? route.probs[token * E + e] : A(0);
+    d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
+  }
+  int32_t ids[kSlots];
+  A weights[kSlots], dweights[kSlots];
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int64_t at = token * K + lane + 32 * s;
+    const bool real = lane + 32 * s < K && route.dweights;
+    ids[s] = real ? route.ids[at] : -1;
+    weights[s] = real ? route.weights[at] : A(0);
+    dweights[s] = real ? route.dweights[at] : A(0);
+  }
+  if (route.scores == Scores::softmax) add_chosen(d, ids, dweights, K);
+  A mean = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) mean += p[j] * d[j];
+  mean = warp_sum(mean);
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) d[j] = p[j] * (d[j] - mean + z_scale);
+  if (route.scores == Scores::softmax_of_chosen) {
+    A mean_chosen = 0;
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) mean_chosen += weights[s] * dweights[s];
+    mean_chosen = warp_sum(mean_chosen);
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) dweights[s] = weights[s] * (dweights[s] - mean_chosen);
+    add_chosen(d, ids, dweights, K);
+  }
+#pragma unroll
+  for (int j = 0; j < kPer; ++j)
+    if (lane + 32 * j < E) route.dlogits[token * E + lane + 32 * j] = d[j];
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
@@ -313,6 +317,38 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
                         .chosen = static_cast<int>(K),
                         .scores = scores});
       });
+  });
+}
+
+void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
+                     Scores scores, int parts) {
+  const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
+  if (T == 0) return;
+  assert(T <= std::numeric_limits<uint32_t>::max());
+  const int64_t loads = out.counts.elements();
+  const auto blocks = static_cast<unsigned>((T + kBackwardWarps - 1) / kBackwardWarps);
+  dispatch_device(dlogits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
+      const RouteBackward<A> route{.dlogits = ptr<A>(dlogits),
+                                   .dweights = ptr<A>(gradients.weights),
+                                   .dbalance = ptr<A>(gradients.balance),
+                                   .dz = ptr<A>(gradients.z),
+                                   .weights = ptr<A>(out.weights),
+                                   .probs = ptr<A>(out.probs),
+                                   .lse = ptr<A>(out.lse),
+                                   .ids = ptr<int32_t>(out.ids),
+                                   .counts = ptr<int64_t>(out.counts),
+                                   .tokens = T,
+                                   .tokens_of_all = T * parts,
+                                   .loads = loads,
+                                   .length = static_cast<uint32_t>(T / (loads / E)),
+                                   .experts = static_cast<int>(E),
+                                   .chosen = static_cast<int>(K),
+                                   .scores = scores};
+      dispatch_experts(E, K, [&]<int kPer>() {
+        route_backward_kernel<A, kPer><<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
+      });
+    }
   });
 }
 
