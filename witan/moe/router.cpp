@@ -3,12 +3,11 @@
 #include "witan/moe/balance.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/topk.h"
-#include "witan/moe/topk_router.h"
 
 namespace witan {
 
 std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context) {
-  return std::make_unique<TopkRouter>(builder, config, width, context);
+  return make_topk_router(builder, config, width, context);
 }
 
 std::vector<RouterStatistic> router_statistics(const MoeConfig& config) {

@@ -1,9 +1,9 @@
-// Scores and top-k selection, fused, with what losses and statistics are made of.
+// The router whose tokens choose their K best experts: scores and selection, fused, with what losses and statistics are
+// made of.
 #pragma once
 
-#include "witan/comm/group.h"
 #include "witan/kernels/router.h"
-#include "witan/moe/routing.h"
+#include "witan/moe/router.h"
 
 namespace witan {
 
@@ -13,6 +13,10 @@ inline constexpr const char* kExpertCounts = "expert_counts";          // assign
 inline constexpr const char* kLoadMaxOverMean = "load_max_over_mean";  // the busiest expert's assignments over the mean
 
 std::vector<RouterStatistic> declare_topk_statistics();
+
+// weight [E, D]. It computes in float32 (float64 models: float64). Arguments as of make_router().
+std::unique_ptr<Router> make_topk_router(const Builder& builder, const MoeConfig& config, int64_t width,
+                                         Group* context);
 
 // How experts are chosen. A choice by more than the scores (a bias of each expert, groups of experts) belongs here: the
 // weights of the chosen come from the scores alone.
