@@ -9,6 +9,18 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
   WITAN_LAUNCH(stream, router_forward, cost, out, logits, scores);
 }
 
+void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+                      const Tensor& bias) {
+  const Cost cost{static_cast<double>(logits.elements()) * static_cast<double>(5 + ids.size(1)),
+                  bytes_of(ids, weights, logits, bias)};
+  WITAN_LAUNCH(stream, choose_with_bias, cost, ids, weights, logits, bias);
+}
+
+void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
+  const Cost cost{4.0 * static_cast<double>(bias.elements()), 2 * bytes_of(bias) + bytes_of(load)};
+  WITAN_LAUNCH(stream, update_expert_bias, cost, bias, load, step, rate);
+}
+
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
   const Cost cost{static_cast<double>(part.probs.elements() + 2 * part.lse.elements()),
                   bytes_of(sums, part.probs, part.lse)};
@@ -23,8 +35,9 @@ void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals&
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
                      Scores scores, int parts) {
-  const Cost cost{6.0 * static_cast<double>(dlogits.elements()),
-                  bytes_of(dlogits, gradients.weights, out.ids, out.weights, out.probs, out.lse, out.counts)};
+  const Cost cost{
+      6.0 * static_cast<double>(dlogits.elements()),
+      bytes_of(dlogits, gradients.weights, out.ids, out.weights, out.probs, out.logits, out.lse, out.counts)};
   WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, scores, parts);
 }
 

@@ -12,12 +12,18 @@ namespace witan::kernels {
 enum class Scores : uint8_t {
   softmax,            // p = softmax over all experts; weights = p[ids]
   softmax_of_chosen,  // p likewise, for the losses; weights = softmax over the K chosen logits
+  // s = sigmoid(logits); p = s / (sum_e s[e] + 1e-20), for the losses; weights = s[ids], which where K > 1 are divided
+  // by their sum + 1e-20 (DeepSeek-V3, arXiv:2412.19437, equations 12 to 15; Megatron-Core's
+  // topk_routing_with_score_function)
+  sigmoid,
 };
+
+inline constexpr double kNoScores = 1e-20;  // added to sums of sigmoids that divide
 
 struct RouterOutputs {
   Tensor ids;      // [T, K] int32, best first; of equal scores the lower expert wins
   Tensor weights;  // [T, K]
-  Tensor probs;    // [T, E] softmax over all experts, for the losses and the backward
+  Tensor probs;    // [T, E] p of Scores, for the losses and the backward
   Tensor lse;      // [T]    logsumexp of the logits
   Tensor counts;   // [E]    int64: assignments per expert
   Tensor balance;  // [1]    E sum_e (sum_t probs[t,e]) counts[e] / (T^2 K): 1 when balanced (Fedus et al., 2021);
@@ -25,12 +31,25 @@ struct RouterOutputs {
                    //        of theirs, B E sum_b sum_e (sum_{t in b} probs[t,e]) counts[b,e] / (T^2 K)
   Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
   Tensor entropy;  // [1]    mean_t -sum_e probs[t,e] ln probs[t,e], nats: 0 when certain, ln E when undecided
+  Tensor logits =
+      {};  // [T, E] those that came in, not written: the backward of Scores::sigmoid needs no probs but them
 };
 
 // p = scores of logits[t];  ids = the K largest;  weights as the scores say. The balance is that of all T tokens
 // together.
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores);
 WITAN_KERNEL_TWINS(router_forward)
+
+// Writes ids and weights as router_forward() does with Scores::sigmoid, but of the K experts with the largest s[t,e] +
+// bias[e], best first: the bias decides who is chosen and nothing else (equation 16 of DeepSeek-V3). bias [E] float32.
+void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+                      const Tensor& bias);
+WITAN_KERNEL_TWINS(choose_with_bias)
+
+// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/step_value.h): who gets too many
+// tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load [E] int64.
+void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate);
+WITAN_KERNEL_TWINS(update_expert_bias)
 
 struct RouterGradients {
   Tensor weights;  // [T, K], or undefined
@@ -60,7 +79,8 @@ WITAN_KERNEL_TWINS(router_losses)
 
 // counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
 // for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for Scores::softmax_of_chosen
-// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]).
+// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). For Scores::sigmoid, with ds[e] the gradient by s[e] of both,
+// dlogits = ds s (1 - s) + dz 2 lse softmax(logits) / T.
 // Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is T parts there, and
 // out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B tokens here each:
 // g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b.

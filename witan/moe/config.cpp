@@ -19,7 +19,14 @@ Fields MoeConfig::fields() {
             "FFN hidden size of each expert; 0: ffn_hidden_size, which dense layers have"}
           .between(0, 1 << 30),
       Field{"moe_router_topk", &moe_router_topk, "Number of experts per token"}.at_least(1),
+      Field{"moe_router_score_function", &moe_router_score_function,
+            "How logits of the router become scores of experts"}
+          .one_of({"softmax", "sigmoid"}),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "Apply the softmax over all experts before top-k"},
+      Field{"moe_router_enable_expert_bias", &moe_router_enable_expert_bias,
+            "Choose experts by score plus a bias, which each step moves towards an even load; needs sigmoid scores"},
+      Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves a bias of an expert"}
+          .at_least(0),
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
             "Load balancing: auxiliary loss per micro-batch, per sequence, or none"}
           .one_of({"aux_loss", "seq_aux_loss", "none"}),
@@ -46,9 +53,14 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(moe_router_topk <= num_experts, "moe_router_topk = ", moe_router_topk,
                        " experts cannot be chosen out of num_experts = ", num_experts);
   require<ConfigError>(
-      moe_router_topk > 1 || moe_router_pre_softmax,
+      moe_router_topk > 1 || moe_router_pre_softmax || moe_router_score_function == "sigmoid",
       "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
       "the router would not learn");
+  require<ConfigError>(
+      !moe_router_enable_expert_bias || moe_router_score_function == "sigmoid",
+      "moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\": softmax "
+      "scores have no scale of their own that a bias could be added to. Set it, or balance the load by "
+      "a loss (moe_aux_loss_coeff)");
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");

@@ -13,7 +13,10 @@ struct MoeConfig {
   std::string moe_layer_freq = "1";
   int64_t moe_ffn_hidden_size = 0;  // of an expert; 0: MlpConfig's ffn_hidden_size
   int64_t moe_router_topk = 2;
+  std::string moe_router_score_function = "softmax";
   bool moe_router_pre_softmax = false;
+  bool moe_router_enable_expert_bias = false;
+  double moe_router_bias_update_rate = 1e-3;
   std::string moe_router_load_balancing_type = "aux_loss";
   double moe_aux_loss_coeff = 1e-2;
   double moe_z_loss_coeff = 0;
@@ -29,6 +32,7 @@ struct MoeConfig {
   std::vector<bool> moe_layers(int64_t num_layers) const;
   // How the router scores experts.
   kernels::Scores scores() const {
+    if (moe_router_score_function == "sigmoid") return kernels::Scores::sigmoid;
     return moe_router_pre_softmax ? kernels::Scores::softmax : kernels::Scores::softmax_of_chosen;
   }
   bool has_shared_experts() const { return num_experts > 0 && moe_shared_expert_intermediate_size > 0; }

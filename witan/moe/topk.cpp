@@ -61,9 +61,16 @@ Tensor join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, Group* gro
   return of_each;
 }
 
-}  // namespace
+Tensor sum_of(Stream& s, const Tensor& counts, Group& parts) {
+  const Tensor all = s.empty_like(counts);
+  s.copy(all, counts);
+  parts.all_reduce(s, all);
+  return all;
+}
 
-Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {
+// As route(), with the choice by scores + bias [E] where the bias is defined.
+Routing route_with_bias(Tape& tape, const Var& logits, const TopkSelection& selection, const Tensor& bias, Group* parts,
+                        int64_t sequences) {
   const int64_t topk = selection.topk;
   require<ShapeError>(logits.shape().dims() == 2 && topk >= 1 && topk <= logits.size(1),
                       "route: logits must be [T, E] with E >= ", topk, ", got ", logits.shape());
@@ -80,16 +87,24 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
       s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
       s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A),    s.empty({1}, A)};
   kernels::router_forward(s, out, logits.value(), selection.scores);
-  const Tensor own_counts = out.counts;
+  Tensor own_counts = out.counts;
+  // Losses are of the choice without a bias, as in DeepSeek-V3 (equation 18) and Megatron-Core.
   const Tensor balanced = parts || sequences > 1 ? join_parts(s, out, sequences, parts) : out.counts;
+  if (bias.defined()) {
+    kernels::choose_with_bias(s, out.ids, out.weights, logits.value(), bias);
+    own_counts = s.empty({E}, DType::i64);
+    kernels::count_assignments(s, own_counts, out.ids);
+    out.counts = parts ? sum_of(s, own_counts, *parts) : own_counts;
+  }
 
+  const bool from_logits = selection.scores == kernels::Scores::sigmoid;
   auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, scores = selection.scores, ranks,
-                   ids = tape.save(out.ids), weights = tape.save(out.weights), probs = tape.save(out.probs),
-                   lse = tape.save(out.lse),
+                   ids = tape.save(out.ids), weights = tape.save(out.weights),
+                   saved_scores = tape.save(from_logits ? logits.value() : out.probs), lse = tape.save(out.lse),
                    counts = tape.save(balanced)](Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
-    const kernels::RouterOutputs saved{
-        b.value(ids), b.value(weights), b.value(probs), b.value(lse), b.value(counts), {}, {}, {}};
+    kernels::RouterOutputs saved{b.value(ids), b.value(weights), {}, b.value(lse), b.value(counts), {}, {}, {}};
+    (scores == kernels::Scores::sigmoid ? saved.logits : saved.probs) = b.value(saved_scores);
     kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, scores, ranks);
     b.add(logits, dlogits);
   };
@@ -97,6 +112,12 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
   RouterRecord record{{{kBalanceLoss, vars[1]}, {kZLoss, vars[2]}},
                       {{kRouterEntropy, out.entropy}, {kExpertCounts, out.counts}}};
   return {vars[0], out.ids, out.counts, own_counts, T, std::move(record)};
+}
+
+}  // namespace
+
+Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {
+  return route_with_bias(tape, logits, selection, {}, parts, sequences);
 }
 
 }  // namespace ops
@@ -108,6 +129,7 @@ class TopkRouter : public Router {
   TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context);
 
   Routing forward(Tape& tape, const Var& x, Dropping dropping) override;
+  void after_update(Stream& stream, const Tensor& step) override;
 
  private:
   Routing route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const;
@@ -117,6 +139,8 @@ class TopkRouter : public Router {
   std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
   Group* context_;                  // null: sequences are whole
   Parameter& weight_;
+  Buffer* bias_ = nullptr;  // [E] float32; null: experts are chosen by their scores alone
+  Buffer* load_ = nullptr;  // [E] int64: assignments of a step's tokens, dropped ones included
 };
 
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
@@ -126,6 +150,11 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
       }()) {
   if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard) axis_.emplace(*builder.tensor);
+  if (!config.moe_router_enable_expert_bias) return;
+  const Shape experts = {config.num_experts};
+  bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
+  // Ranks of the tensor axis route the same tokens: all of theirs.
+  load_ = &add_buffer(builder, "tokens_per_expert", experts, DType::i64, 0, BufferSpec::Rule::summed);
 }
 
 Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping) {
@@ -140,10 +169,17 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping) {
 Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const {
   Group* const parts = dropping == Dropping::never ? nullptr : context_;  // what it decides needs no others
   const int64_t runs = dropping == Dropping::never ? 1 : balanced_runs(config_, sequences);
-  Routing routing = ops::route(tape, logits, {config_.moe_router_topk, config_.scores()}, parts, runs);
+  Routing routing = ops::route_with_bias(tape, logits, {config_.moe_router_topk, config_.scores()},
+                                         bias_ ? bias_->value() : Tensor(), parts, runs);
+  if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet
   if (dropping == Dropping::never) return routing;
   const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);
   return ops::limit_to_capacity(tape.stream(), std::move(routing), capacity_of(config_, tokens), parts, sequences);
+}
+
+void TopkRouter::after_update(Stream& stream, const Tensor& step) {
+  if (bias_)
+    kernels::update_expert_bias(stream, bias_->value(), load_->value(), step, config_.moe_router_bias_update_rate);
 }
 
 // logits [B S/n, E] of x [B, S/n, D]

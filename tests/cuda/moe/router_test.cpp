@@ -5,12 +5,15 @@
 #include "support/cuda_rank.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/elementwise.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan {
 namespace {
 
 using kernels::Scores;
 using testing::values;
+
+constexpr Scores kAllScores[] = {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid};
 
 class RouterOnGpu : public testing::CudaTest {
  protected:
@@ -20,15 +23,17 @@ class RouterOnGpu : public testing::CudaTest {
             make({E}, DType::i64),    make({1}, A),    make({1}, A),    make({1}, A)};
   }
   kernels::RouterOutputs on_host(const Tensor& logits, int64_t K, Scores scores) {
-    const auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
-                             [&](const Shape& shape, DType dtype) { return host.stream.empty(shape, dtype); });
+    auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
+                       [&](const Shape& shape, DType dtype) { return host.stream.empty(shape, dtype); });
+    out.logits = logits;
     kernels::router_forward(host.stream, out, logits, scores);
     return out;
   }
   kernels::RouterOutputs on_gpu(const Tensor& logits, int64_t K, Scores scores) {
-    const auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
-                             [&](const Shape& shape, DType dtype) { return poisoned(shape, dtype); });
-    kernels::router_forward(gpu(), out, to_gpu(logits), scores);
+    auto out = outputs(logits.size(0), logits.size(1), K, logits.dtype(),
+                       [&](const Shape& shape, DType dtype) { return poisoned(shape, dtype); });
+    out.logits = to_gpu(logits);
+    kernels::router_forward(gpu(), out, out.logits, scores);
     return out;
   }
   void expect_same_choice(const kernels::RouterOutputs& gpu_out, const kernels::RouterOutputs& cpu_out) {
@@ -36,8 +41,7 @@ class RouterOnGpu : public testing::CudaTest {
     EXPECT_EQ(to_host(gpu_out.counts).to_vector<int64_t>(), cpu_out.counts.to_vector<int64_t>());
   }
   void expect_agreement(const Tensor& logits, int64_t K, Scores scores) {
-    SCOPED_TRACE(cat(logits.dtype(), " ", logits.shape(), " K=", K,
-                     scores == Scores::softmax ? " softmax" : " softmax of chosen"));
+    SCOPED_TRACE(cat(logits.dtype(), " ", logits.shape(), " K=", K, " scores ", static_cast<int>(scores)));
     const auto expected = on_host(logits, K, scores), out = on_gpu(logits, K, scores);
     expect_same_choice(out, expected);
     const double most = tolerance(logits.dtype());
@@ -59,7 +63,7 @@ class RouterOnGpu : public testing::CudaTest {
 // Every number of experts that a lane can hold, tokens that fill blocks and that do not.
 TEST_F(RouterOnGpu, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
-    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
+    for (const Scores scores : kAllScores)
       for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
                                                                        {5, 3, 3},
                                                                        {33, 8, 2},
@@ -80,7 +84,7 @@ TEST_F(RouterOnGpu, OfEqualScoresTheLowerExpertWins) {
     dispatch_floating(dtype, [&]<class A>() {  // a few values only, among them zeros of both signs
       for (A& logit : logits.span<A>()) logit = A(std::trunc(static_cast<double>(logit)));
     });
-    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax}) expect_agreement(logits, 64, scores);
+    for (const Scores scores : kAllScores) expect_agreement(logits, 64, scores);
   }
 }
 
@@ -127,7 +131,7 @@ TEST_F(RouterOnGpu, NoTokensGiveZeroLossesAndCounts) {
 
 TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
-    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
+    for (const Scores scores : kAllScores)
       for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
                                                                        {7, 5, 5},
                                                                        {301, 64, 1},
@@ -147,13 +151,48 @@ TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
                                                    some(4, {1}, "dz")};
           const Tensor expected = host.poisoned({T, E}, dtype), dlogits = poisoned({T, E}, dtype);
           kernels::router_backward(host.stream, expected, gradients, forward, scores);
-          kernels::router_backward(gpu(), dlogits,
-                                   {to_gpu(gradients.weights), to_gpu(gradients.balance), to_gpu(gradients.z)},
-                                   {to_gpu(forward.ids), to_gpu(forward.weights), to_gpu(forward.probs),
-                                    to_gpu(forward.lse), to_gpu(forward.counts), Tensor(), Tensor(), Tensor()},
-                                   scores);
+          kernels::router_backward(
+              gpu(), dlogits, {to_gpu(gradients.weights), to_gpu(gradients.balance), to_gpu(gradients.z)},
+              {to_gpu(forward.ids), to_gpu(forward.weights), to_gpu(forward.probs), to_gpu(forward.lse),
+               to_gpu(forward.counts), Tensor(), Tensor(), Tensor(), to_gpu(forward.logits)},
+              scores);
           EXPECT_TRUE(agree(dlogits, expected, tolerance(dtype) / 10, tolerance(dtype)));
         }
+}
+
+TEST_F(RouterOnGpu, ABiasChoosesAsOnTheCpu) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
+             {0, 8, 2}, {1, 1, 1}, {33, 8, 1}, {301, 64, 8}, {77, 200, 6}, {40, 257, 33}, {19, 1000, 64}}) {
+      SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
+      const Tensor logits = host.normal({T, E}, dtype, "logits", 2), bias = host.normal({E}, DType::f32, "bias", 0.3);
+      const Tensor ids = host.stream.empty({T, K}, DType::i32), weights = host.poisoned({T, K}, dtype);
+      const Tensor gpu_ids = poisoned({T, K}, DType::i32), gpu_weights = poisoned({T, K}, dtype);
+      kernels::choose_with_bias(host.stream, ids, weights, logits, bias);
+      kernels::choose_with_bias(gpu(), gpu_ids, gpu_weights, to_gpu(logits), to_gpu(bias));
+      // Sums that round differently may choose another: of these logits none in float64, and in float32 few.
+      const auto on_gpu = to_host(gpu_ids).to_vector<int32_t>(), on_cpu = ids.to_vector<int32_t>();
+      int64_t others = 0;
+      for (size_t i = 0; i < on_cpu.size(); ++i) others += on_gpu[i] != on_cpu[i];
+      EXPECT_LE(others, dtype == DType::f64 ? 0 : T * K / 50);
+      if (others == 0) {
+        EXPECT_TRUE(agree(gpu_weights, weights, 0, tolerance(dtype)));
+      }
+    }
+}
+
+TEST_F(RouterOnGpu, BiasesMoveAsOnTheCpu) {
+  for (const int64_t E : {1, 8, 257, 1000}) {
+    const Tensor bias = host.normal({E}, DType::f32, "bias"), load = host.stream.empty({E}, DType::i64),
+                 step = host.stream.zeros({kernels::kStepValues}, DType::f64), gpu_bias = to_gpu(bias);
+    for (int64_t e = 0; e < E; ++e) load.data<int64_t>()[e] = e * 7919 % 13 + (int64_t{1} << 40);
+    for (const double skip : {0.0, 1.0, 0.0}) {
+      step.data<double>()[kernels::step_value::skip] = skip;
+      kernels::update_expert_bias(host.stream, bias, load, step, 1e-3);
+      kernels::update_expert_bias(gpu(), gpu_bias, to_gpu(load), to_gpu(step), 1e-3);
+      EXPECT_EQ(values(to_host(gpu_bias)), values(bias));
+    }
+  }
 }
 
 // The losses of a whole from the sums of its parts, and the gradients that a part has of them.
@@ -189,7 +228,7 @@ TEST_F(RouterOnGpu, PartsHaveTheLossesAndGradientsOfTheWhole) {
 // The same of sequences that are balanced by themselves, whole and in two parts of each.
 TEST_F(RouterOnGpu, SequencesAreBalancedAsOnTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
-    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
+    for (const Scores scores : kAllScores)
       for (const auto& [B, S, E, K] : std::vector<std::array<int64_t, 4>>{
                {3, 2, 1, 1}, {2, 33, 33, 2}, {7, 86, 64, 8}, {5, 1000, 128, 6}, {21, 2, 257, 33}, {70, 1, 8, 2}}) {
         SCOPED_TRACE(cat(dtype, " B=", B, " S=", S, " E=", E, " K=", K));

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -30,6 +32,13 @@ struct Chosen {
   int64_t K;
 };
 
+// What the backward knows of a token.
+template <class A>
+struct Routed {
+  const A *p, *logits;  // [E]: either, as the scores say
+  A lse;
+};
+
 struct SoftmaxScores {
   // Sets the scores p[E]; returns what the z-loss squares.
   template <class A>
@@ -41,10 +50,16 @@ struct SoftmaxScores {
   static void weigh(A* w, const A* p, const A*, const int32_t* ids, int64_t K) {
     for (int64_t k = 0; k < K; ++k) w[k] = p[ids[k]];
   }
+  // -ln p
+  template <class A>
+  static double surprisal(A, A logit, A lse) {
+    return static_cast<double>(lse - logit);
+  }
   // d[E]: comes as the losses' gradient by p, leaves as all gradient by the logits. z_scale: that of the z-loss, by
   // lse.
   template <class A>
-  static void backward(A* d, const A* p, int64_t E, const Chosen<A>& chosen, A z_scale) {
+  static void backward(A* d, const Routed<A>& token, int64_t E, const Chosen<A>& chosen, A z_scale) {
+    const A* p = token.p;
     if (chosen.dw)
       for (int64_t k = 0; k < chosen.K; ++k) d[chosen.ids[k]] += chosen.dw[k];
     A mean = 0;
@@ -63,12 +78,60 @@ struct SoftmaxOfChosenScores {
     softmax(w, logits, K, [&](int64_t k) { return ids[k]; });
   }
   template <class A>
-  static void backward(A* d, const A* p, int64_t E, const Chosen<A>& chosen, A z_scale) {
-    SoftmaxScores::backward(d, p, E, Chosen<A>{chosen.ids, chosen.w, nullptr, chosen.K}, z_scale);
+  static double surprisal(A p, A logit, A lse) {
+    return SoftmaxScores::surprisal(p, logit, lse);
+  }
+  template <class A>
+  static void backward(A* d, const Routed<A>& token, int64_t E, const Chosen<A>& chosen, A z_scale) {
+    SoftmaxScores::backward(d, token, E, Chosen<A>{chosen.ids, chosen.w, nullptr, chosen.K}, z_scale);
     if (!chosen.dw) return;
     A mean = 0;
     for (int64_t k = 0; k < chosen.K; ++k) mean += chosen.w[k] * chosen.dw[k];
     for (int64_t k = 0; k < chosen.K; ++k) d[chosen.ids[k]] += chosen.w[k] * (chosen.dw[k] - mean);
+  }
+};
+
+struct SigmoidScores {
+  template <class A>
+  static A sigmoid(A logit) {
+    return 1 / (1 + std::exp(-logit));
+  }
+  template <class A>
+  static A forward(A* p, const A* logits, int64_t E) {
+    const A lse = SoftmaxScores::forward(p, logits, E);
+    A sum = 0;
+    for (int64_t e = 0; e < E; ++e) sum += p[e] = sigmoid(logits[e]);
+    for (int64_t e = 0; e < E; ++e) p[e] /= sum + A(kNoScores);
+    return lse;
+  }
+  template <class A>
+  static void weigh(A* w, const A*, const A* logits, const int32_t* ids, int64_t K) {
+    A sum = 0;
+    for (int64_t k = 0; k < K; ++k) sum += w[k] = sigmoid(logits[ids[k]]);
+    if (K == 1) return;
+    for (int64_t k = 0; k < K; ++k) w[k] /= sum + A(kNoScores);
+  }
+  template <class A>
+  static double surprisal(A p, A, A) {
+    return -std::log(static_cast<double>(p));
+  }
+  template <class A>
+  static void backward(A* d, const Routed<A>& token, int64_t E, const Chosen<A>& chosen, A z_scale) {
+    A sum = 0, mean = 0, sum_chosen = 0, mean_chosen = 0;
+    for (int64_t e = 0; e < E; ++e) sum += sigmoid(token.logits[e]);
+    sum += A(kNoScores);
+    for (int64_t e = 0; e < E; ++e) mean += sigmoid(token.logits[e]) / sum * d[e];
+    for (int64_t e = 0; e < E; ++e) d[e] = (d[e] - mean) / sum;
+    for (int64_t k = 0; chosen.dw && k < chosen.K; ++k) {
+      sum_chosen += sigmoid(token.logits[chosen.ids[k]]);
+      mean_chosen += chosen.w[k] * chosen.dw[k];
+    }
+    for (int64_t k = 0; chosen.dw && k < chosen.K; ++k)
+      d[chosen.ids[k]] += chosen.K > 1 ? (chosen.dw[k] - mean_chosen) / (sum_chosen + A(kNoScores)) : chosen.dw[k];
+    for (int64_t e = 0; e < E; ++e) {
+      const A s = sigmoid(token.logits[e]);
+      d[e] = d[e] * s * (1 - s) + z_scale * std::exp(token.logits[e] - token.lse);
+    }
   }
 };
 
@@ -80,6 +143,8 @@ void dispatch_scores(Scores scores, const Body& body) {
       return body.template operator()<SoftmaxScores>();
     case Scores::softmax_of_chosen:
       return body.template operator()<SoftmaxOfChosenScores>();
+    case Scores::sigmoid:
+      return body.template operator()<SigmoidScores>();
   }
 }
 
@@ -117,15 +182,15 @@ std::vector<double> token_sums(const RouterOutputs& out, int64_t sequences) {
   return sums;
 }
 
-// Of all tokens, in their order: the logarithm of a probability is its logit less lse.
-template <class A>
+// Of all tokens, in their order.
+template <class A, class Score>
 double entropy_sum(const RouterOutputs& out, const Tensor& logits) {
   const int64_t T = logits.size(0), E = logits.size(1);
   double sum = 0;
   for (int64_t t = 0; t < T; ++t) {
     const A *p = out.probs.data<A>() + t * E, *logit = logits.data<A>() + t * E, lse = out.lse.data<A>()[t];
     for (int64_t e = 0; e < E; ++e)
-      if (p[e] != 0) sum += static_cast<double>(p[e]) * static_cast<double>(lse - logit[e]);
+      if (p[e] != 0) sum += static_cast<double>(p[e]) * Score::surprisal(p[e], logit[e], lse);
   }
   return sum;
 }
@@ -162,10 +227,38 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
       });
       count(out.counts, out.ids);
       std::vector<double> sums = token_sums<A>(out, 1);
-      sums.back() = entropy_sum<A>(out, logits);
+      dispatch_scores(scores, [&]<class Score>() { sums.back() = entropy_sum<A, Score>(out, logits); });
       write_means<A>(out, sums.data(), out.counts, T, K);
     }
   });
+}
+
+void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+                      const Tensor& bias) {
+  const int64_t E = logits.size(1), K = ids.size(1);
+  dispatch_floating(logits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, bf16>)
+      for_rows(stream, logits, [&](int64_t t) {
+        const A* in = logits.data<A>() + t * E;
+        int32_t* chosen = ids.data<int32_t>() + t * K;
+        std::vector<A> biased(static_cast<size_t>(E));
+        for (int64_t e = 0; e < E; ++e)
+          biased[static_cast<size_t>(e)] = SigmoidScores::sigmoid(in[e]) + A(bias.data<float>()[e]);
+        choose(biased.data(), E, chosen, K);
+        SigmoidScores::weigh(weights.data<A>() + t * K, in, in, chosen, K);
+      });
+  });
+}
+
+void update_expert_bias(Stream&, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
+  if (step.data<double>()[step_value::skip] != 0) return;
+  const auto loads = load.span<int64_t>();
+  const auto experts = static_cast<int64_t>(loads.size());
+  const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t missing = total - experts * loads[static_cast<size_t>(e)];  // E (mean - load), exactly
+    bias.data<float>()[e] += static_cast<float>((missing > 0) - (missing < 0)) * static_cast<float>(rate);
+  }
 }
 
 void router_sums(Stream&, const Tensor& sums, const RouterOutputs& part) {
@@ -204,7 +297,9 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
           const int64_t* counts = out.counts.data<int64_t>() + t / length * E;
           A* d = dlogits.data<A>() + t * E;
           for (int64_t e = 0; e < E; ++e) d[e] = balance_scale * A(counts[e]);
-          Score::backward(d, out.probs.data<A>() + t * E, E, chosen, dz * 2 * out.lse.data<A>()[t] / tokens);
+          const Routed<A> token{out.probs.defined() ? out.probs.data<A>() + t * E : nullptr,
+                                out.logits.defined() ? out.logits.data<A>() + t * E : nullptr, out.lse.data<A>()[t]};
+          Score::backward(d, token, E, chosen, dz * 2 * token.lse / tokens);
         });
       });
     }

@@ -6,9 +6,15 @@
 
 #include "witan/kernels/cuda/moe/choice.cuh"
 #include "witan/kernels/router.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan::kernels::cuda {
 namespace {
+
+template <class A>
+__device__ __forceinline__ A sigmoid(A logit) {
+  return 1 / (1 + exp(-logit));
+}
 
 template <class A>
 struct Route {
@@ -36,8 +42,17 @@ inline constexpr int kRouteWarps = kPer <= 4   ? 16
                                    : kPer <= 8 ? 8
                                                : 4;  // whose masses fit 32 KiB of shared memory
 
+// What the sigmoids of a token's chosen logits, of which lane l holds l, l + 32, are multiplied with to be weights.
+template <class A, int kSlots>
+__device__ __forceinline__ A sigmoid_scale(const A (&chosen)[kSlots], int K) {
+  A total = 0;
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) total += static_cast<int>(threadIdx.x) % 32 + 32 * s < K ? sigmoid(chosen[s]) : A(0);
+  return K > 1 ? 1 / (warp_sum(total) + A(kNoScores)) : A(1);
+}
+
 // Writes a token's outputs, adds its probs to `mass` and the lane's part of its entropy to `entropy`; returns its lse.
-template <class A, int kPer>
+template <class A, int kPer, bool kSigmoid>
 __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A (&mass)[kPer], double& entropy,
                                          int32_t* counts) {
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
@@ -45,21 +60,32 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
 #pragma unroll
   for (int j = 0; j < kPer; ++j)
     scores[j] = lane + 32 * j < E ? route.logits[token * E + lane + 32 * j] : -std::numeric_limits<A>::infinity();
+  A sigmoid_sum = 0;
+  if constexpr (kSigmoid) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) sigmoid_sum += lane + 32 * j < E ? sigmoid(scores[j]) : A(0);
+    sigmoid_sum = warp_sum(sigmoid_sum) + A(kNoScores);
+  }
   Candidates<A, kPer> candidates(scores, E);
   const A most = score_of(candidates.largest());
   A sum = 0, logarithms = 0;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
-    const A shifted = scores[j] - most;
+    const A shifted = scores[j] - most, p = kSigmoid ? sigmoid(scores[j]) / sigmoid_sum : A(0);
     scores[j] = lane + 32 * j < E ? exp(shifted) : A(0);
     sum += scores[j];
-    if (scores[j] != 0) logarithms += scores[j] * shifted;
+    if constexpr (kSigmoid) {
+      scores[j] = lane + 32 * j < E ? p : A(0);
+      if (scores[j] != 0) logarithms += p * log(p);
+    } else if (scores[j] != 0) {
+      logarithms += scores[j] * shifted;
+    }
   }
   sum = warp_sum(sum);
   const A inverse = 1 / sum;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
-    const A p = scores[j] * inverse;
+    const A p = kSigmoid ? scores[j] : scores[j] * inverse;
     mass[j] += p;
     if (lane + 32 * j < E) route.probs[token * E + lane + 32 * j] = p;
   }
@@ -87,21 +113,23 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) total += lane + 32 * s < K ? exp(chosen[s] - shift) : A(0);
     scale = 1 / warp_sum(total);
+  } else if constexpr (kSigmoid) {
+    scale = sigmoid_scale(chosen, K);
   }
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int k = lane + 32 * s;
     if (k >= K) continue;
     route.ids[token * K + k] = ids[s];
-    route.weights[token * K + k] = exp(chosen[s] - shift) * scale;
+    route.weights[token * K + k] = (kSigmoid ? sigmoid(chosen[s]) : exp(chosen[s] - shift)) * scale;
   }
   const A log_sum = log(sum), lse = most + log_sum;
-  entropy += static_cast<double>((lane == 0 ? log_sum : A(0)) - logarithms * inverse);
+  entropy += static_cast<double>(kSigmoid ? -logarithms : (lane == 0 ? log_sum : A(0)) - logarithms * inverse);
   if (lane == 0) route.lse[token] = lse;
   return lse;
 }
 
-template <class A, int kPer>
+template <class A, int kPer, bool kSigmoid>
 __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> route, Partial<A> partial) {
   constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
   __shared__ A masses[kWarps][kPer * 32];
@@ -115,7 +143,7 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
   double square = 0, entropy = 0;
   const int64_t first = blockIdx.x * route.per_block, end = min(first + route.per_block, route.tokens);
   for (int64_t token = first + warp; token < end; token += kWarps) {
-    const auto lse = static_cast<double>(route_token(route, token, mass, entropy, counts));
+    const auto lse = static_cast<double>(route_token<A, kPer, kSigmoid>(route, token, mass, entropy, counts));
     square += lse * lse;
   }
 #pragma unroll
@@ -196,7 +224,7 @@ __global__ void __launch_bounds__(kFinishWarps * 32)
   *entropy = static_cast<A>(entropies / count_of_tokens);
 }
 
-template <class A, int kPer>
+template <class A, int kPer, bool kSigmoid>
 void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   constexpr int64_t kMostBlocks = 512, kWarps = kRouteWarps<kPer>;
   route.per_block = std::max<int64_t>((route.tokens + kMostBlocks * kWarps - 1) / (kMostBlocks * kWarps), 1) * kWarps;
@@ -211,10 +239,66 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   partial.done = reinterpret_cast<unsigned*>(partial.balance + finishers);
   partial.mass = reinterpret_cast<A*>(partial.balance + finishers + 1);
   partial.counts = reinterpret_cast<int32_t*>(partial.mass + sums);
-  route_kernel<A, kPer><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
+  route_kernel<A, kPer, kSigmoid><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
   finish_kernel<A><<<static_cast<unsigned>(finishers), kFinishWarps * 32, 0, native(stream)>>>(
       ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), partial,
       static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
+}
+
+constexpr int kChooseThreads = 256, kChooseWarps = kChooseThreads / 32;
+
+// A warp for each token.
+template <class A, int kPer>
+__global__ void __launch_bounds__(kChooseThreads)
+    choose_with_bias_kernel(int32_t* ids, A* weights, const A* logits, const float* bias, int64_t tokens, int E,
+                            int K) {
+  constexpr int kSlots = kMostChosen / 32;
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kChooseWarps + threadIdx.x / 32;
+  if (token >= tokens) return;
+  const int lane = threadIdx.x % 32;
+  A biased[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const int e = lane + 32 * j;
+    biased[j] = e < E ? sigmoid(logits[token * E + e]) + A(bias[e]) : -std::numeric_limits<A>::infinity();
+  }
+  Candidates<A, kPer> candidates(biased, E);
+  int32_t experts[kSlots] = {};
+  for (int k = 0; k < K; ++k) {
+    A score;
+    const int expert = candidates.take(score);
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s)
+      if (k == lane + 32 * s) experts[s] = expert;
+  }
+  A chosen[kSlots];
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) chosen[s] = lane + 32 * s < K ? logits[token * E + experts[s]] : A(0);
+  const A scale = sigmoid_scale(chosen, K);
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int k = lane + 32 * s;
+    if (k >= K) continue;
+    ids[token * K + k] = experts[s];
+    weights[token * K + k] = sigmoid(chosen[s]) * scale;
+  }
+}
+
+constexpr int kBiasThreads = 256;
+
+// One block. Sums of integers are exact in any order.
+__global__ void __launch_bounds__(kBiasThreads)
+    update_expert_bias_kernel(float* bias, const int64_t* load, const double* step, int experts, float rate) {
+  __shared__ unsigned long long total;
+  if (threadIdx.x == 0) total = 0;
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += kBiasThreads) atomicAdd(&total, static_cast<unsigned long long>(load[e]));
+  __syncthreads();
+  if (step[step_value::skip] != 0) return;
+  for (int e = threadIdx.x; e < experts; e += kBiasThreads) {
+    const int64_t missing = static_cast<int64_t>(total) - experts * load[e];  // E (mean - load), exactly
+    bias[e] += static_cast<float>((missing > 0) - (missing < 0)) * rate;
+  }
 }
 
 constexpr int kBackwardThreads = 256, kBackwardWarps = kBackwardThreads / 32;
@@ -224,6 +308,7 @@ struct RouteBackward {
   A* dlogits;                         // [T, E]
   const A *dweights, *dbalance, *dz;  // [T, K], [1], [1], or null
   const A *weights, *probs, *lse;     // [T, K], [T, E], [T]
+  const A* logits;                    // [T, E], or null
   const int32_t* ids;                 // [T, K]
   const int64_t* counts;              // [B, E]
   int64_t tokens;                     // of this part
@@ -250,33 +335,12 @@ __device__ __forceinline__ void add_chosen(A (&d)[kPer], const int32_t (&ids)[kS
     }
 }
 
-template <class A, int kPer>
-__global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteBackward<A> route) {
-  constexpr int kSlots = kMostChosen / 32;
-  const int64_t token = static_cast<int64_t>(blockIdx.x) * kBackwardWarps + threadIdx.x / 32;
-  if (token >= route.tokens) return;
+// These two end a token's backward from d, the losses' gradient by its probs.
+template <class A, int kPer, int kSlots>
+__device__ __forceinline__ void softmax_backward(const RouteBackward<A>& route, int64_t token, const A (&p)[kPer],
+                                                 A (&d)[kPer], const int32_t (&ids)[kSlots], const A (&weights)[kSlots],
+                                                 A (&dweights)[kSlots], A z_scale) {
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
-  const auto tokens = static_cast<A>(route.tokens_of_all);
-  const A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
-  const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
-  const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
-  A p[kPer], d[kPer];
-#pragma unroll
-  for (int j = 0; j < kPer; ++j) {
-    const int e = lane + 32 * j;
-    p[j] = e < E ? route.probs[token * E + e] : A(0);
-    d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
-  }
-  int32_t ids[kSlots];
-  A weights[kSlots], dweights[kSlots];
-#pragma unroll
-  for (int s = 0; s < kSlots; ++s) {
-    const int64_t at = token * K + lane + 32 * s;
-    const bool real = lane + 32 * s < K && route.dweights;
-    ids[s] = real ? route.ids[at] : -1;
-    weights[s] = real ? route.weights[at] : A(0);
-    dweights[s] = real ? route.dweights[at] : A(0);
-  }
   if (route.scores == Scores::softmax) add_chosen(d, ids, dweights, K);
   A mean = 0;
 #pragma unroll
@@ -298,6 +362,77 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
     if (lane + 32 * j < E) route.dlogits[token * E + lane + 32 * j] = d[j];
 }
 
+template <class A, int kPer, int kSlots>
+__device__ __forceinline__ void sigmoid_backward(const RouteBackward<A>& route, int64_t token, A (&d)[kPer],
+                                                 const int32_t (&ids)[kSlots], const A (&weights)[kSlots],
+                                                 A (&dweights)[kSlots], A z_scale) {
+  const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
+  A logits[kPer], s[kPer], sum = 0, mean = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const int e = lane + 32 * j;
+    logits[j] = e < E ? route.logits[token * E + e] : -std::numeric_limits<A>::infinity();
+    sum += s[j] = e < E ? sigmoid(logits[j]) : A(0);
+  }
+  sum = warp_sum(sum) + A(kNoScores);
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) mean += s[j] / sum * d[j];
+  mean = warp_sum(mean);
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) d[j] = (d[j] - mean) / sum;
+  if (K > 1 && route.dweights) {
+    A mean_chosen = 0, chosen[kSlots];
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+      mean_chosen += weights[i] * dweights[i];
+      chosen[i] = ids[i] >= 0 ? route.logits[token * E + ids[i]] : A(0);
+    }
+    mean_chosen = warp_sum(mean_chosen);
+    const A scale = sigmoid_scale(chosen, K);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) dweights[i] = (dweights[i] - mean_chosen) * scale;
+  }
+  add_chosen(d, ids, dweights, K);
+#pragma unroll
+  for (int j = 0; j < kPer; ++j)
+    if (lane + 32 * j < E)
+      route.dlogits[token * E + lane + 32 * j] = d[j] * s[j] * (1 - s[j]) + z_scale * exp(logits[j] - route.lse[token]);
+}
+
+template <class A, int kPer, bool kSigmoid>
+__global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteBackward<A> route) {
+  constexpr int kSlots = kMostChosen / 32;
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kBackwardWarps + threadIdx.x / 32;
+  if (token >= route.tokens) return;
+  const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
+  const auto tokens = static_cast<A>(route.tokens_of_all);
+  const A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
+  const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
+  const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
+  [[maybe_unused]] A p[kPer];
+  A d[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const int e = lane + 32 * j;
+    if constexpr (!kSigmoid) p[j] = e < E ? route.probs[token * E + e] : A(0);
+    d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
+  }
+  int32_t ids[kSlots];
+  A weights[kSlots], dweights[kSlots];
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int64_t at = token * K + lane + 32 * s;
+    const bool real = lane + 32 * s < K && route.dweights;
+    ids[s] = real ? route.ids[at] : -1;
+    weights[s] = real ? route.weights[at] : A(0);
+    dweights[s] = real ? route.dweights[at] : A(0);
+  }
+  if constexpr (kSigmoid)
+    sigmoid_backward(route, token, d, ids, weights, dweights, z_scale);
+  else
+    softmax_backward(route, token, p, d, ids, weights, dweights, z_scale);
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
@@ -305,19 +440,43 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
   dispatch_device(logits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>)
       dispatch_experts(E, K, [&]<int kPer>() {
-        route<A, kPer>(stream, out,
-                       {.logits = ptr<A>(logits),
-                        .ids = ptr<int32_t>(out.ids),
-                        .weights = ptr<A>(out.weights),
-                        .probs = ptr<A>(out.probs),
-                        .lse = ptr<A>(out.lse),
-                        .tokens = logits.size(0),
-                        .per_block = 0,
-                        .experts = static_cast<int>(E),
-                        .chosen = static_cast<int>(K),
-                        .scores = scores});
+        const Route<A> of_tokens{.logits = ptr<A>(logits),
+                                 .ids = ptr<int32_t>(out.ids),
+                                 .weights = ptr<A>(out.weights),
+                                 .probs = ptr<A>(out.probs),
+                                 .lse = ptr<A>(out.lse),
+                                 .tokens = logits.size(0),
+                                 .per_block = 0,
+                                 .experts = static_cast<int>(E),
+                                 .chosen = static_cast<int>(K),
+                                 .scores = scores};
+        if (scores == Scores::sigmoid)
+          route<A, kPer, true>(stream, out, of_tokens);
+        else
+          route<A, kPer, false>(stream, out, of_tokens);
       });
   });
+}
+
+void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+                      const Tensor& bias) {
+  const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
+  if (T == 0) return;
+  const auto blocks = static_cast<unsigned>((T + kChooseWarps - 1) / kChooseWarps);
+  dispatch_device(logits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      dispatch_experts(E, K, [&]<int kPer>() {
+        choose_with_bias_kernel<A, kPer><<<blocks, kChooseThreads, 0, native(stream)>>>(
+            ptr<int32_t>(ids), ptr<A>(weights), ptr<const A>(logits), ptr<const float>(bias), T, static_cast<int>(E),
+            static_cast<int>(K));
+      });
+  });
+}
+
+void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
+  update_expert_bias_kernel<<<1, kBiasThreads, 0, native(stream)>>>(
+      ptr<float>(bias), ptr<const int64_t>(load), ptr<const double>(step), static_cast<int>(bias.elements()),
+      static_cast<float>(rate));
 }
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
@@ -336,6 +495,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .weights = ptr<A>(out.weights),
                                    .probs = ptr<A>(out.probs),
                                    .lse = ptr<A>(out.lse),
+                                   .logits = ptr<A>(out.logits),
                                    .ids = ptr<int32_t>(out.ids),
                                    .counts = ptr<int64_t>(out.counts),
                                    .tokens = T,
@@ -346,7 +506,9 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .chosen = static_cast<int>(K),
                                    .scores = scores};
       dispatch_experts(E, K, [&]<int kPer>() {
-        route_backward_kernel<A, kPer><<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
+        auto* const kernel =
+            scores == Scores::sigmoid ? route_backward_kernel<A, kPer, true> : route_backward_kernel<A, kPer, false>;
+        kernel<<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
       });
     }
   });
