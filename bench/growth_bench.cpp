@@ -99,7 +99,7 @@ void grow_layers() {
 
 // The same work, divided: what the sum of processor time gains is what ranks cost.
 void grow_ranks() {
-  table("ranks of a thread, experts divided", {1, 2, 4, 8}, [](RunConfig& config, int64_t ranks) {
+  table("ranks of one thread, experts sharded", {1, 2, 4, 8}, [](RunConfig& config, int64_t ranks) {
     config.parallel = {ranks, ranks, 1};
     config.train.micro_batch_size = 1;
   });

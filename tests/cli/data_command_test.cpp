@@ -51,7 +51,7 @@ TEST_F(DataCommandTest, HoldsOutWhatARunDoes) {
                               at("my.tokenizer.json"), "--train-iters", "1", "--num-layers", "1", "--hidden-size", "16",
                               "--ffn-hidden-size", "16", "--num-experts", "2", "--sample-tokens", "0"});
   ASSERT_EQ(trained.code, 0) << trained.err;
-  const std::string told = format_count(held_out(shards.out)) + " held out";
+  const std::string told = format_count(held_out(shards.out)) + " for validation";
   EXPECT_TRUE(contains(trained.err, told)) << told << " in " << trained.err;
 }
 

@@ -210,8 +210,9 @@ TEST_F(ProcessesTest, RefuseWhatNoneCouldTrainBeforeTheyMeet) {
   const pid_t child =
       start(words("refused"), {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=9"}, "rank-1.log");
   EXPECT_EQ(end_of(child), 3);
-  EXPECT_TRUE(contains(read_text(own_ / "rank-1.log"),
-                       "process 1 of 3: expert_model_parallel_size = 2: 3 ranks do not form whole groups of 2"))
+  EXPECT_TRUE(
+      contains(read_text(own_ / "rank-1.log"),
+               "process 1 of 3: expert_model_parallel_size = 2 does not divide the 3 ranks of a pipeline stage"))
       << read_text(own_ / "rank-1.log");
 }
 

@@ -124,7 +124,7 @@ TEST_F(TrainCommandTest, AGpuThatIsNotThereIsADeviceError) {
 TEST_F(TrainCommandTest, WhatNoGpuTakesIsRefusedBeforeOneIsLookedFor) {
   const Said experts = witan({"plan", "--device", "cuda", "--num-experts", "2048"});
   EXPECT_EQ(experts.code, 3) << experts.err;
-  EXPECT_NE(experts.err.find("a GPU routes to at most 1024"), std::string::npos) << experts.err;
+  EXPECT_NE(experts.err.find("the GPU router supports at most 1024"), std::string::npos) << experts.err;
   const Said chosen = witan({"plan", "--device", "cuda", "--num-experts", "128", "--moe-router-topk", "65"});
   EXPECT_EQ(chosen.code, 3) << chosen.err;
   EXPECT_NE(chosen.err.find("a token to at most 64"), std::string::npos) << chosen.err;
@@ -178,7 +178,7 @@ TEST_F(TrainCommandTest, SaysItsLayoutAndWhatIsDivided) {
   EXPECT_TRUE(contains(said.err, "\nlayout       replicate=2,shard=2,expert=2\n")) << said.err;
   EXPECT_TRUE(
       contains(said.err,
-               "\ndivided      HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard "
+               "\nsharded      HSDP (optim_grads_params): values, gradients and optimizer are sharded over shard "
                "(2 ranks); experts are not sharded, since expert_shard has one rank; each of 2 replicas"))
       << said.err;
 }
@@ -371,7 +371,7 @@ TEST_F(TrainCommandTest, ExpertsGetTheRanksThatTheyAreDividedBy) {
   const Said uneven =
       witan({"plan", "--expert-model-parallel-size", "4", "--micro-batch-size", "4", "--runs-folder", own_ / "runs"});
   EXPECT_EQ(uneven.code, 3);
-  EXPECT_NE(uneven.err.find("cannot be shared evenly by ranks = 4"), std::string::npos) << uneven.err;
+  EXPECT_NE(uneven.err.find("is not divisible by ranks = 4"), std::string::npos) << uneven.err;
   EXPECT_NE(uneven.err.find(", micro_batch_size to 2, or ranks"), std::string::npos) << uneven.err;
 }
 

@@ -283,7 +283,7 @@ TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err, "warning: ") && contains(said.err, "step 3")) << said.err;
   damage(checkpoints / "step-3");
-  expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is whole", "step-3", "step-6"});
+  expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is intact", "step-3", "step-6"});
 }
 
 TEST_F(TrainedRunTest, TrainGoesOnWithTheRunsOwnConfiguration) {

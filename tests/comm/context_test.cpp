@@ -69,11 +69,11 @@ TEST(Context, OneRankHoldsAnyLength) {
 TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {
   const auto message = [](int64_t S) { return test::message_of<ConfigError>([&] { context_positions(S, 3, 1); }); };
   EXPECT_EQ(message(100),
-            "a sequence of 100 tokens does not divide among 3 ranks of the context axis, which hold two equal chunks "
-            "each; the nearest length that does is 96 or 102");
+            "a sequence of 100 tokens cannot be split into two equal chunks for each of 3 context-parallel ranks; the "
+            "nearest length that can is 96 or 102");
   EXPECT_EQ(message(5),
-            "a sequence of 5 tokens does not divide among 3 ranks of the context axis, which hold two equal chunks "
-            "each; the nearest length that does is 6");
+            "a sequence of 5 tokens cannot be split into two equal chunks for each of 3 context-parallel ranks; the "
+            "nearest length that can is 6");
 }
 
 }  // namespace

@@ -233,7 +233,7 @@ TEST(GatherPieces, ManyOfAnyDtypeAndOwner) {
     EXPECT_EQ(test::message_of<ShapeError>([&] {
                 group->gather_pieces(rank.stream, std::vector<OwnedPiece>{{a, 3}});
               }),
-              "gather_pieces over axis data: no owner 3 among 3");
+              "gather_pieces over axis data: no rank 3 to own a piece among 3");
   });
 }
 

@@ -167,7 +167,7 @@ TEST(ReceiveOrder, MoreRowsThanThePoolHoldsAreRefused) {
         kernels::receive_order(rank.stream, groups, unset(rank, {2}), unset(rank, {8}),
                                rank.tensor<int64_t>({2, 2}, {1, 2, 3, 3}));
       }),
-      "receive_order: 9 rows arrive for a pool of 8: every rank of the expert axis must bring equally many tokens");
+      "receive_order: 9 rows arrive for a pool of 8: all expert-parallel ranks must have the same number of tokens");
 }
 
 Tensor reversed(Rank& rank, int64_t n) {

@@ -57,9 +57,9 @@ TEST(ModelConfig, ValidatesItsParts) {
             std::string::npos);
   EXPECT_NE(refused([](ModelConfig& c) { c.norm.norm_bias = true; }).find("RMSNorm has no bias"), std::string::npos);
   EXPECT_EQ(refused([](ModelConfig& c) { c.hidden_dropout = 1; }),
-            "hidden_dropout = 1 drops everything; take a share below 1, as 0.1");
+            "hidden_dropout = 1 drops everything; use a probability below 1, such as 0.1");
   EXPECT_EQ(refused([](ModelConfig& c) { c.attention.attention_dropout = 1.5; }),
-            "attention_dropout = 1.5 drops everything; take a share below 1, as 0.1");
+            "attention_dropout = 1.5 drops everything; use a probability below 1, such as 0.1");
   EXPECT_EQ(refused([](ModelConfig& c) { c.add_bias_linear = true; }),
             "add_bias_linear = true: experts have no biases (num_experts = 8); set add_bias_linear = false "
             "(Megatron-LM: --disable-bias-linear)");

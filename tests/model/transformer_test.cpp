@@ -237,7 +237,7 @@ TEST(Transformer, LearnedPositionsAreThoseOfTheBatch) {
   EXPECT_FALSE(close(second, reset_second, 1e-3, 0));
   const MicroBatch longer = micro_batch(rank.stream, config, 1, 42);
   EXPECT_EQ(test::message_of<ShapeError>([&] { testing::logits_of(rank.stream, model, longer.input); }),
-            "transformer: 42 tokens in a row, but max_position_embeddings = 41");
+            "transformer: 42 tokens per sequence, but max_position_embeddings = 41");
 }
 
 TEST(Transformer, DropsInTrainingAlone) {
@@ -442,8 +442,8 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   const auto build = [&](Group& group) {
     return test::message_of<ConfigError>([&] { Transformer(rank.stream, config, 1, group); });
   };
-  EXPECT_EQ(build(four), "num_experts = 6 cannot be dealt out to 4 ranks evenly");
-  EXPECT_EQ(build(eight), "num_experts = 6 cannot be dealt out to 8 ranks evenly");
+  EXPECT_EQ(build(four), "num_experts = 6 is not divisible by 4 expert-parallel ranks");
+  EXPECT_EQ(build(eight), "num_experts = 6 is not divisible by 8 expert-parallel ranks");
   config.vocab_size = 0;
   EXPECT_EQ(build(four), "vocab_size is not set, and there is no tokenizer to take it from");
 

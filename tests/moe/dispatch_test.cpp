@@ -148,7 +148,7 @@ TEST(Dispatch, WrongShapesAreNamed) {
             "dispatch: weights must be [T=5, K=2], got [5, 3]");
   EXPECT_EQ(said([&] { combine(tape, var({5, 3}), map); }), "combine: rows must be [capacity=10, D], got [5, 3]");
   MetaGroup three(3, 0, "expert");
-  EXPECT_EQ(said([&] { small_map(rank, three); }), "dispatch: 4 experts cannot be dealt out to 3 ranks evenly");
+  EXPECT_EQ(said([&] { small_map(rank, three); }), "dispatch: 4 experts are not divisible by 3 expert-parallel ranks");
 }
 
 // (ranks, K, E). The row of token t of rank r holds 1000 r + t, so that every row tells where it came from.

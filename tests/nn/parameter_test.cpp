@@ -85,7 +85,7 @@ TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
   EXPECT_EQ(halves.part(1, 0, 2, 1).region, Region(2 * 5, 2 * 5, 2, 4 * 5)) << "rows 2 and 3 of either half";
   EXPECT_EQ(halves.part(1, 0, 2, 1).shape, Shape({4, 5}));
   EXPECT_EQ(test::message_of<ShapeError>([&] { halves.part(1, 0, 3, 0); }),
-            "w: dim 0 of [8, 5] cannot be cut into 3 equal parts of each of its 2 blocks");
+            "w: dim 0 of [8, 5] cannot be split into 3 equal parts in each of its 2 blocks");
 }
 
 TEST(Parameter, NormalValuesHaveTheirDeviation) {

@@ -209,7 +209,7 @@ TEST(Redistribute, DimsThatDoNotFitAreRefused) {
   const Var x = tape.input(meta.empty({6, 4}, DType::f32));
   EXPECT_EQ(
       message_of<ShapeError>([&] { ops::redistribute(tape, x, group, Placement::replicate(), Placement::shard(1)); }),
-      "redistribute over axis tensor: dim 1 of [6, 4] does not divide by its 3 ranks; pad it or choose another size");
+      "redistribute over axis tensor: dim 1 of [6, 4] is not divisible by its 3 ranks; pad it or choose another size");
   EXPECT_EQ(
       message_of<ShapeError>([&] { ops::redistribute(tape, x, group, Placement::shard(2), Placement::partial()); }),
       "redistribute over axis tensor: no dim 2 in [6, 4]");

@@ -82,7 +82,7 @@ TEST(ParamGroups, RefuseWhatCannotWork) {
       "[[optimizer.groups]] 1: kind = router: there is no such kind (did you mean routers?); there are embeddings, "
       "head, norms, biases, routers, matrices, experts");
   EXPECT_EQ(refusal(R"([{kind = "head"}, {lr = 1}])"),
-            "[[optimizer.groups]] 2: does not say which parameters it takes: set match, kind, or both");
+            "[[optimizer.groups]] 2: selects no parameters: set match, kind, or both");
   EXPECT_EQ(refusal(R"([{kind = "head", lr = 1e-5}])"),
             "[[optimizer.groups]] 1 (kind = head): min_lr = 0.0001 is above lr = 1e-05; lower min_lr");
   EXPECT_EQ(refusal(R"([{kind = "head", learning_rate = 1}])"),

@@ -19,18 +19,19 @@ std::string refusal(int64_t size, int world, int64_t num_experts) {
 
 TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
   EXPECT_EQ(refusal(16, 16, 8),
-            "expert_model_parallel_size = 16: more ranks than the 8 experts (expert_tensor_parallel_size divides an "
+            "expert_model_parallel_size = 16: more ranks than the 8 experts (expert_tensor_parallel_size shards an "
             "expert's matrices); the nearest that "
             "works is 8");
   EXPECT_EQ(refusal(8, 4, 8),
             "expert_model_parallel_size = 8: more ranks than the 4 there are; the nearest that works is 4");
   EXPECT_EQ(refusal(3, 6, 8),
-            "expert_model_parallel_size = 3: num_experts = 8 cannot be dealt out evenly; the nearest that works is 2");
-  EXPECT_EQ(refusal(4, 6, 8),
-            "expert_model_parallel_size = 4: 6 ranks do not form whole groups of 4; the nearest that works is 2");
+            "num_experts = 8 is not divisible by expert_model_parallel_size = 3; the nearest that works is 2");
   EXPECT_EQ(
-      refusal(2, 4, 0),
-      "expert_model_parallel_size = 2: a dense model has no experts to divide; set it to 1, or num_experts above 0");
+      refusal(4, 6, 8),
+      "expert_model_parallel_size = 4 does not divide the 6 ranks of a pipeline stage; the nearest that works is 2");
+  EXPECT_EQ(refusal(2, 4, 0),
+            "expert_model_parallel_size = 2: a dense model has no experts to distribute; set it to 1, or num_experts "
+            "above 0");
 }
 
 TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
@@ -46,7 +47,7 @@ TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
   ParallelConfig config = with_expert_ranks(4);
   config.pipeline_model_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
-            "expert_model_parallel_size = 4: more ranks than the 2 of a pipeline's stage; the nearest that works is 2");
+            "expert_model_parallel_size = 4: more ranks than the 2 of a pipeline stage; the nearest that works is 2");
   config.expert_tensor_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
             "expert_model_parallel_size = 4: more ranks than the 2 that expert_tensor_parallel_size = 2 leaves of 4 of "
@@ -58,12 +59,12 @@ TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
   config.tensor_model_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 0); }),
             "tensor_model_parallel_size = 3 does not divide 4 ranks: set ranks to a multiple of 3, or "
-            "tensor_model_parallel_size otherwise: the nearest that work are 2 and 4");
+            "change tensor_model_parallel_size: the nearest that work are 2 and 4");
   config.tensor_model_parallel_size = 2;
   config.context_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 0); }),
             "context_parallel_size = 3 does not divide 4 of 8 ranks: set ranks to a multiple of 6, or "
-            "context_parallel_size otherwise: the nearest that work are 2 and 4");
+            "change context_parallel_size: the nearest that work are 2 and 4");
 }
 
 TEST(ParallelConfig, AcceptsWhatDivides) {
@@ -91,15 +92,13 @@ TEST(ParallelConfig, DeterministicAsksForRunsThatAreNodesOfATree) {
   config.validate_tree(6, 6, 4);  // experts over all ranks
   config.expert_model_parallel_size = 2;
   config.validate_tree(6, 6, 1);
-  EXPECT_EQ(
-      test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 3); }),
-      "deterministic = true sums micro-batches in a binary tree, and the 3 of each of 6 ranks are no part of one: "
-      "let ranks divide global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 3); }),
+            "deterministic = true needs a power-of-two number of micro-batches per data-parallel rank, got 3 on each "
+            "of 6 ranks: change ranks or global_batch_size / micro_batch_size, or use one rank");
   config.expert_model_parallel_size = 3;
-  EXPECT_EQ(
-      test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 4); }),
-      "deterministic = true sums ranks in a binary tree, and expert_model_parallel_size = 3 of 6 ranks are no part "
-      "of one: make it a power of two, or all ranks");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate_tree(6, 6, 4); }),
+            "deterministic = true needs a power-of-two expert_model_parallel_size, or one over all 6 ranks of a "
+            "pipeline stage, got 3");
 }
 
 TEST(ParallelConfig, KeysAreBounded) {
@@ -121,7 +120,7 @@ TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
   config.validate(4, 8);
   config.num_distributed_optimizer_instances = 4;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(6, 8); }),
-            "num_distributed_optimizer_instances = 4: 6 ranks do not form so many equal groups; the nearest that work "
+            "num_distributed_optimizer_instances = 4 does not divide the 6 data-parallel ranks; the nearest that work "
             "are 3 and 6");
   config.num_distributed_optimizer_instances = 2;
   config.deterministic = true;
@@ -154,8 +153,8 @@ TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
               c.use_distributed_optimizer = true;
               c.data_parallel_sharding_strategy = "no_shard";
             }),
-            "use_distributed_optimizer = true divides the optimizer, and data_parallel_sharding_strategy = no_shard "
-            "divides nothing; take optim, or use_distributed_optimizer = false");
+            "use_distributed_optimizer = true shards the optimizer, but data_parallel_sharding_strategy = no_shard "
+            "shards nothing; set it to optim, or use_distributed_optimizer to false");
   EXPECT_EQ(complaint([](ParallelConfig& c) { c.reshard_after_forward = false; }),
             "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params gathers "
             "parameters; leave it true");
@@ -163,8 +162,9 @@ TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
               c.data_parallel_sharding_strategy = "optim_grads";
               c.overlap_grad_reduce = false;
             }),
-            "overlap_grad_reduce = false would keep whole gradients to the end of the backward, and "
-            "data_parallel_sharding_strategy = optim_grads keeps parts alone; leave it true, or take optim");
+            "overlap_grad_reduce = false keeps full gradients until the end of the backward, but "
+            "data_parallel_sharding_strategy = optim_grads keeps only shards of them; set overlap_grad_reduce to true, "
+            "or the strategy to optim");
 }
 
 }  // namespace

@@ -160,9 +160,10 @@ TEST(Schedule, RefusesWhatIsNoPipeline) {
   const auto refusal = [](const Pipeline& pipeline) { return message_of<ConfigError>([&] { pipeline.validate(); }); };
   EXPECT_EQ(refusal({0, 1, 1}), "pipeline: 0 stages; the nearest that works is 1");
   EXPECT_EQ(refusal({2, 1, 0}), "pipeline: 0 micro-batches; the nearest that works is 1");
-  EXPECT_EQ(refusal({2, -1, 4}), "pipeline: -1 chunks of a stage; the nearest that works is 1");
-  EXPECT_EQ(refusal({1, 2, 4}),
-            "pipeline: 2 chunks of the only stage: chunks are interleaved between stages; the nearest that works is 1");
+  EXPECT_EQ(refusal({2, -1, 4}), "pipeline: -1 virtual stages of a rank; the nearest that works is 1");
+  EXPECT_EQ(
+      refusal({1, 2, 4}),
+      "pipeline: 2 virtual stages, but one pipeline stage: interleaving needs several; the nearest that works is 1");
   EXPECT_NO_THROW((Pipeline{2, 2, 3}.validate()));
 }
 

@@ -175,66 +175,73 @@ TEST(Stages, HoldEveryLayerOnceAndAreMegatronsWhereItHasThem) {
 TEST(Stages, RefuseWhatIsImpossibleAndNameWhatIsNot) {
   EXPECT_EQ(refusal({.num_layers = 0}), "num_layers = 0: the nearest that works is 1");
   EXPECT_EQ(refusal({.num_layers = 4, .pipeline_model_parallel_size = 6}),
-            "pipeline_model_parallel_size = 6: more stages than the 4 layers; the nearest that works is 4");
-  EXPECT_EQ(refusal({.num_layers = 4, .num_virtual_stages_per_pipeline_rank = 2}),
-            "num_virtual_stages_per_pipeline_rank = 2: chunks are interleaved between stages, and there is one; the "
-            "nearest that works is 1");
-  EXPECT_EQ(refusal({.num_layers = 4, .num_layers_per_virtual_pipeline_stage = 2}),
-            "num_layers_per_virtual_pipeline_stage = 2: chunks are interleaved between stages, and there is one; the "
-            "nearest that works is 4");
+            "pipeline_model_parallel_size = 6: more pipeline stages than the 4 layers; the nearest that works is 4");
+  EXPECT_EQ(
+      refusal({.num_layers = 4, .num_virtual_stages_per_pipeline_rank = 2}),
+      "num_virtual_stages_per_pipeline_rank = 2: interleaving needs several pipeline stages, and there is one; the "
+      "nearest that works is 1");
+  EXPECT_EQ(
+      refusal({.num_layers = 4, .num_layers_per_virtual_pipeline_stage = 2}),
+      "num_layers_per_virtual_pipeline_stage = 2: interleaving needs several pipeline stages, and there is one; the "
+      "nearest that works is 4");
   EXPECT_EQ(refusal({.num_layers = 7, .pipeline_model_parallel_size = 2, .num_virtual_stages_per_pipeline_rank = 4}),
-            "num_virtual_stages_per_pipeline_rank = 4: 2 stages of 4 chunks are more than the 7 layers; the nearest "
+            "num_virtual_stages_per_pipeline_rank = 4: 2 pipeline stages of 4 virtual stages need 8 layers, and there "
+            "are 7; the nearest "
             "that works is 3");
 }
 
 TEST(Stages, RefuseChunksThatDoNotFit) {
   StageSplit split{.num_layers = 24, .pipeline_model_parallel_size = 4, .num_layers_per_virtual_pipeline_stage = 5};
   EXPECT_EQ(refusal(split),
-            "num_layers_per_virtual_pipeline_stage = 5: the 6 layers of a stage cannot be cut so; the nearest that "
+            "num_layers_per_virtual_pipeline_stage = 5: it does not divide the 6 layers of a pipeline stage; the "
+            "nearest that "
             "works is 6");
   split.num_layers = 22;
   EXPECT_EQ(refusal(split),
-            "num_layers_per_virtual_pipeline_stage = 5: 22 layers do not divide by 4 stages; set "
+            "num_layers_per_virtual_pipeline_stage = 5: 22 layers are not divisible by 4 pipeline stages; set "
             "num_virtual_stages_per_pipeline_rank instead");
   split.num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(refusal(split),
-            "num_layers_per_virtual_pipeline_stage = 5: so many chunks come of it already; drop "
+            "num_layers_per_virtual_pipeline_stage = 5: it already sets the number of virtual stages; drop "
             "num_virtual_stages_per_pipeline_rank = 2");
   split.num_virtual_stages_per_pipeline_rank = 0;
   split.decoder_last_pipeline_num_layers = 1;
   EXPECT_EQ(refusal(split),
-            "num_layers_per_virtual_pipeline_stage = 5: stages of different sizes have no chunks of one size; set "
+            "num_layers_per_virtual_pipeline_stage = 5: pipeline stages of different sizes cannot have virtual stages "
+            "of one size; set "
             "num_virtual_stages_per_pipeline_rank instead");
 }
 
 TEST(Stages, RefuseEndsThatDoNotFit) {
   StageSplit split{.num_layers = 10, .pipeline_model_parallel_size = 3, .decoder_first_pipeline_num_layers = 9};
   EXPECT_EQ(refusal(split),
-            "decoder_first_pipeline_num_layers = 9: every chunk has a layer, and there are 10 for 3 stages of 1; the "
+            "decoder_first_pipeline_num_layers = 9: every virtual stage needs a layer, and there are 10 for 3 pipeline "
+            "stages of 1; the "
             "nearest that works is 8");
   split.decoder_first_pipeline_num_layers = 7;
   split.decoder_last_pipeline_num_layers = 3;
-  EXPECT_EQ(
-      refusal(split),
-      "decoder_last_pipeline_num_layers = 3: with decoder_first_pipeline_num_layers = 7, the 10 layers leave none "
-      "for some chunk of the other stages; the nearest that works is 2");
+  EXPECT_EQ(refusal(split),
+            "decoder_last_pipeline_num_layers = 3: with decoder_first_pipeline_num_layers = 7, the 10 layers leave "
+            "another virtual stage without a layer; the nearest that works is 2");
   split.pipeline_model_parallel_size = 2;
   split.decoder_last_pipeline_num_layers = 4;
-  EXPECT_EQ(refusal(split),
-            "decoder_last_pipeline_num_layers = 4: with decoder_first_pipeline_num_layers = 7, two stages have 11 "
-            "layers and the model 10; the nearest that works is 3");
+  EXPECT_EQ(
+      refusal(split),
+      "decoder_last_pipeline_num_layers = 4: with decoder_first_pipeline_num_layers = 7, two pipeline stages have 11 "
+      "layers and the model 10; the nearest that works is 3");
   split.pipeline_model_parallel_size = 1;
   EXPECT_EQ(refusal(split), "decoder_first_pipeline_num_layers = 7: the only stage has all 10 layers; drop it");
   split.pipeline_model_parallel_size = 2;
   split.account_for_loss_in_pipeline_split = true;
   EXPECT_EQ(refusal(split),
-            "decoder_first_pipeline_num_layers = 7: it says itself how much a stage with the embedding or the loss is "
-            "to hold; drop account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split");
+            "decoder_first_pipeline_num_layers = 7: it sets the layers of a pipeline stage itself; drop "
+            "account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split");
   EXPECT_EQ(refusal({.num_layers = 10,
                      .pipeline_model_parallel_size = 2,
                      .num_virtual_stages_per_pipeline_rank = 3,
                      .decoder_last_pipeline_num_layers = 1}),
-            "decoder_last_pipeline_num_layers = 1: every chunk has a layer, and there are 10 for 2 stages of 3; the "
+            "decoder_last_pipeline_num_layers = 1: every virtual stage needs a layer, and there are 10 for 2 pipeline "
+            "stages of 3; the "
             "nearest that works is 3");
 }
 

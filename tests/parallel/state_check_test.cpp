@@ -126,8 +126,8 @@ TEST(StateCheck, FindsEqualExperts) {
               else
                 std::ranges::fill_n(down.raw() + 2 * bytes, bytes, std::byte{1});
             })),
-            "check_states after init: experts 1 and 6 of experts.down are equal; each must be initialised from random "
-            "numbers of its own, or they learn alike");
+            "check_states after init: experts 1 and 6 of experts.down are equal; each must be initialized with "
+            "different random numbers, or they learn the same");
 }
 
 TEST(StateCheck, FindsExpertsInTheWrongPlace) {
@@ -136,7 +136,7 @@ TEST(StateCheck, FindsExpertsInTheWrongPlace) {
   Parameter misplaced(rank.stream, {.name = "experts", .shape = {8, 2, 2}, .expert = true}, {{0, 16}, {4, 2, 2}}, 1);
   const StateCheck check({&misplaced}, groups);
   EXPECT_EQ(test::message_of<CommError>([&] { check.after_init(rank.stream); }),
-            "check_states after init: rank 1 holds elements [0, 16) of experts, but the layout puts [16, 32) there");
+            "check_states after init: rank 1 holds elements [0, 16) of experts, but the layout assigns it [16, 32)");
 }
 
 // The model cuts its experts itself; the layout must agree for every rank.

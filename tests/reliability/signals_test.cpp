@@ -104,7 +104,7 @@ TEST_F(Signals, EachSavesAndSaysWhy) {
        {std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75}, std::pair{SIGUSR2, 75}, std::pair{SIGINT, 130}}) {
     start({"--train-iters", "1000000", "--save-interval", "0", "--eval-interval", "0"});
     const auto log = run() / "train.log";
-    const auto begun = [&] { return fs::exists(log) && read_file(log).ends_with(cat("begin at step ", before, "\n")); };
+    const auto begun = [&] { return fs::exists(log) && read_file(log).ends_with(cat("start at step ", before, "\n")); };
     ASSERT_TRUE(reaches(begun)) << read_file(own_ / "said");
     std::this_thread::sleep_for(Milliseconds(50));  // the ranks train
     send(signal);

@@ -32,7 +32,7 @@ Timing timing_from(const Ceilings& ceilings, std::string source, const Plan& pla
 }
 
 std::string kept_in(const CeilingsFile& file) {
-  return "kept in " + file.path().string();
+  return "saved in " + file.path().string();
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ std::string values_of_run(const GivenConfig& given, const std::string& message) 
   }
   if (values.empty()) return "";
   const bool one = values.size() == 1;
-  return fmt::format("{} {} what the run {} has in its config.toml: give {} to say {}", fmt::join(values, " and "),
-                     one ? "is" : "are", given.run.string(), fmt::join(flags, " and "), one ? "another" : "others");
+  return fmt::format("{} {} from config.toml of the run {}: give {} to change {}", fmt::join(values, " and "),
+                     one ? "is" : "are", given.run.string(), fmt::join(flags, " and "), one ? "it" : "them");
 }
 
 }  // namespace
@@ -158,16 +158,18 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   }
   if (other == OtherRun::leave && !given.changes.empty()) {
     say(context.err,
-        fmt::format("planned as a new run (--run NAME) of what this call says: `witan train` would refuse to resume {} "
-                    "with {}",
-                    given.run.string(), fmt::join(given.changes, ", ")));
+        fmt::format(
+            "planned as a new run (--run NAME) with this command's options: `witan train` would refuse to resume {} "
+            "with {}",
+            given.run.string(), fmt::join(given.changes, ", ")));
     given = alone;
     given.saved.reset();
   }
   if (given.saved) {
     if (line)
-      say(context.err, fmt::format("the run {} goes on: its configuration holds where the command line says nothing",
-                                   given.run.string()));
+      say(context.err,
+          fmt::format("the run {} is resumed: its saved configuration applies where the command line sets nothing",
+                      given.run.string()));
   } else if (line && line->defaults) {
     apply_megatron_defaults(*line, given, context.err);
   }

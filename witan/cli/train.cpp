@@ -25,8 +25,8 @@ struct State {
 GivenConfig read_given(const Context& context, State& state) {
   GivenConfig given = read_given_config(context, state.flags, *state.args);
   require<ConfigError>(state.options.fresh || given.changes.empty(), "the run ", given.run.string(),
-                       " was begun with another configuration: ", fmt::format("{}", fmt::join(given.changes, ", ")),
-                       ". Give this one a name of its own with --run NAME, or start anew with --fresh");
+                       " was started with another configuration: ", fmt::format("{}", fmt::join(given.changes, ", ")),
+                       ". Train under another name with --run NAME, or start over with --fresh");
   return given;
 }
 
@@ -46,31 +46,31 @@ ExitCode train_command(Context& context, State& state) {
 
 void add_train(CLI::App& app, Context& context) {
   auto state = std::make_shared<State>();
-  CLI::App* command = add_command(
-      app, context,
-      {"train", "Train a model: from text, or from where a run stopped",
-       "Without anything said it trains a small MoE on English text for some minutes. A run that was stopped "
-       "is resumed; Ctrl-C saves it. " +
-           std::string(kListsHelp),
-       "witan train\n"
-       "witan train --data my.txt --run mine\n"
-       "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
-       "witan train --mesh replicate=2,shard=2 --micro-batch-size 2 --deterministic\n"
-       "witan train --mesh tensor=2,replicate=2 --run tensor\n"
-       "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
-       "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
-       "mpirun -n 2 witan train --run processes\n"
-       "witan train --fresh",
-       Processes::all},
-      [state, &context] { return train_command(context, *state); });
-  add_flag(*command, "--fresh", state->options.fresh, "archive the run and start anew");
+  CLI::App* command =
+      add_command(app, context,
+                  {"train", "Train a model from text, or resume a run",
+                   "Without options, trains a small MoE on English text for some minutes. Ctrl-C saves the run, and "
+                   "the same command resumes it. " +
+                       std::string(kListsHelp),
+                   "witan train\n"
+                   "witan train --data my.txt --run mine\n"
+                   "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+                   "witan train --mesh replicate=2,shard=2 --micro-batch-size 2 --deterministic\n"
+                   "witan train --mesh tensor=2,replicate=2 --run tensor\n"
+                   "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
+                   "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
+                   "mpirun -n 2 witan train --run processes\n"
+                   "witan train --fresh",
+                   Processes::all},
+                  [state, &context] { return train_command(context, *state); });
+  add_flag(*command, "--fresh", state->options.fresh, "Archive the run and start over");
   add_option(*command, "--debug-rank", state->options.debug_ranks,
-             "this rank (or several: 1,2) says how to attach gdb, and waits for it before it begins")
+             "Let this rank (or several: 1,2) print how to attach gdb, and wait for it before it starts")
       .delimiter(',')
       .one_argument()
       .type_name("RANK");
   add_option(*command, "--trace-steps", state->options.trace_steps,
-             "trace these steps, as 3:5, into trace.json of the run's folder, for ui.perfetto.dev")
+             "Trace these steps, such as 3:5, into trace.json in the run's folder, for ui.perfetto.dev")
       .type_name("FIRST:LAST");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());

@@ -57,7 +57,7 @@ std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedC
   const StepRange range = parse_step_range(text);
   const int64_t steps = config->train.train_iters;
   require<ConfigError>(range.first > done && range.last <= steps, "--trace-steps ", text, ": the run goes from step ",
-                       done + 1, " to step ", steps, "; give steps of these");
+                       done + 1, " to step ", steps, "; give steps in that range");
   return range;
 }
 
@@ -255,9 +255,9 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
 
 RunAids TrainCall::aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const {
   RunAids aids{options_.debug_ranks, loud_, steps_to_trace(options_.trace_steps, config, done)};
-  require<ConfigError>(!aids.trace || !plan.on_gpu || !plan.why_eager().empty(), "--trace-steps ", options_.trace_steps,
-                       ": steps on a GPU are replayed as one recorded graph, of which no kernel can be timed; "
-                       "give --no-cuda-graph too");
+  require<ConfigError>(
+      !aids.trace || !plan.on_gpu || !plan.why_eager().empty(), "--trace-steps ", options_.trace_steps,
+      ": steps on GPUs are replayed as one CUDA graph, whose kernels cannot be timed; add --no-cuda-graph");
   return aids;
 }
 

@@ -9,8 +9,8 @@
 
 #include "witan/base/text.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/planner/sharding_text.h"
 #include "witan/planner/layout_choice.h"
+#include "witan/planner/sharding_text.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 
@@ -46,7 +46,7 @@ void announce_layout(const RunConfig& config, Progress& progress) {
   progress.note("layout       " + mesh_text(config));
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   if (const std::string divided = sharding_text(config, layout); !divided.empty())
-    progress.note("divided      " + divided);
+    progress.note("sharded      " + divided);
 }
 
 // What of the machine's ceiling the predicted step is; nothing can be above it. Processes of a launcher measure it at
@@ -237,7 +237,7 @@ void say_finished(const Context& context, const RunConfig& config, const RunFold
   progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
   progress.note("report       " + folder.report().string());
   progress.note("continue     " + longer(context, config, done));
-  progress.note(fmt::format("start anew   {} --fresh   (keeps this one as {})", train,
+  progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,
                             archive_path(config.train.runs_folder, config.train.run).string()));
 }
 

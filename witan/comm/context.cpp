@@ -22,9 +22,8 @@ kernels::PositionRuns context_positions(int64_t S, int ranks, int rank) {
   if (ranks == 1) return {};
   const int64_t chunks = int64_t{2} * ranks, chunk = S / chunks, below = chunk * chunks;
   const std::string nearest = below > 0 ? cat(below, " or ", below + chunks) : cat(chunks);
-  require<ConfigError>(below == S, "a sequence of ", S, " tokens does not divide among ", ranks,
-                       " ranks of the context axis, which hold two equal chunks each; the nearest length that does is ",
-                       nearest);
+  require<ConfigError>(below == S, "a sequence of ", S, " tokens cannot be split into two equal chunks for each of ",
+                       ranks, " context-parallel ranks; the nearest length that can is ", nearest);
   return {.first = rank * chunk, .split = chunk, .second = (chunks - 1 - rank) * chunk};
 }
 

@@ -143,8 +143,8 @@ void Group::gather_pieces(Stream& stream, std::span<const OwnedPiece> pieces) {
   double bytes = 0;
   for (const auto& [tensor, owner] : pieces) {
     check_tensor(stream, Kind::gather_pieces, "a piece", tensor);
-    require<ShapeError>(owner >= 0 && owner < size_, "gather_pieces over axis ", name_, ": no owner ", owner, " among ",
-                        size_);
+    require<ShapeError>(owner >= 0 && owner < size_, "gather_pieces over axis ", name_, ": no rank ", owner,
+                        " to own a piece among ", size_);
     bytes += static_cast<double>(tensor.bytes());
   }
   carry_out(stream, {Kind::gather_pieces, {}, {}, {}, {}, Reduce::sum, 0, {}, pieces}, bytes * share_sent(size_));
@@ -170,7 +170,7 @@ void Group::all_to_all_equal(Stream& stream, const Tensor& out, const Tensor& in
   const Collective call{Kind::all_to_all_equal, out, in, {}, {}};
   check_rows(call, 1, 1);
   require<ShapeError>(in.size(0) % size_ == 0, "all_to_all_equal over axis ", name_, ": ", in.size(0),
-                      " rows do not divide by ", size_, " ranks");
+                      " rows are not divisible by ", size_, " ranks");
   carry_out(stream, call, static_cast<double>(in.bytes()) * share_sent(size_));
 }
 

@@ -51,12 +51,12 @@ Mesh::Mesh(const MeshSizes& sizes) {
     return static_cast<int>(product);
   };
   const int dense = ranks_of(kDense), expert = ranks_of(kExpert);
-  require<ConfigError>(dense == expert, "mesh: both views must have as many ranks in a pipeline stage, but replicate ",
-                       sizes.replicate, " x shard ", sizes.shard, " x context ", sizes.context, " x tensor ",
-                       sizes.tensor, " = ", dense / sizes.pipeline, " and expert_replicate ", sizes.expert_replicate,
-                       " x expert_shard ", sizes.expert_shard, " x expert ", sizes.expert, " x expert_tensor ",
-                       sizes.expert_tensor, " = ", expert / sizes.pipeline,
-                       "; expert sizes divide the ranks of the dense ones anew");
+  require<ConfigError>(
+      dense == expert,
+      "mesh: the dense and the expert view must have equally many ranks per pipeline stage, but replicate ",
+      sizes.replicate, " x shard ", sizes.shard, " x context ", sizes.context, " x tensor ", sizes.tensor, " = ",
+      dense / sizes.pipeline, " and expert_replicate ", sizes.expert_replicate, " x expert_shard ", sizes.expert_shard,
+      " x expert ", sizes.expert, " x expert_tensor ", sizes.expert_tensor, " = ", expert / sizes.pipeline);
   world_size_ = dense;
 }
 

@@ -51,7 +51,7 @@ void ModelConfig::validate() const {
   norm.validate();
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
-                       " drops everything; take a share below 1, as 0.1");
+                       " drops everything; use a probability below 1, such as 0.1");
   require<ConfigError>(!add_bias_linear || moe.num_experts == 0,
                        "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
                        "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear)");

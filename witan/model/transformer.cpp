@@ -62,7 +62,7 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       last_(stage.last) {
   const int64_t experts = config.moe.num_experts, hidden = config.hidden_size;
   require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
-                       " cannot be dealt out to ", axes.expert->size(), " ranks evenly");
+                       " is not divisible by ", axes.expert->size(), " expert-parallel ranks");
   const int64_t padding = config.padded_vocab_size() - config.vocab_size;
   for (int rank = 0; rank <= builder.tensor_ranks(); ++rank)
     columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
@@ -177,7 +177,7 @@ Var Transformer::embed(Tape& tape, const ModelInput& input) {
 
 Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& input) {
   require<ShapeError>(input.tokens.size(1) <= *most_positions(), "transformer: ", input.tokens.size(1),
-                      " tokens in a row, but max_position_embeddings = ", *most_positions());
+                      " tokens per sequence, but max_position_embeddings = ", *most_positions());
   return ops::add(tape, rows, position_embedding_->forward(tape, input.where.positions));
 }
 

@@ -43,7 +43,7 @@ Fields MoeConfig::fields() {
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
             "Compute all experts in one grouped GEMM; false: one after the other"},
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
-            "inner size of an MLP that every token visits beside its experts; 0: none"}
+            "FFN hidden size of the shared expert, which every token passes besides its routed experts (0: none)"}
           .at_least(0),
   };
 }
@@ -51,7 +51,7 @@ Fields MoeConfig::fields() {
 void MoeConfig::validate(int64_t num_layers) const {
   if (num_experts == 0) return;
   require<ConfigError>(moe_router_topk <= num_experts, "moe_router_topk = ", moe_router_topk,
-                       " experts cannot be chosen out of num_experts = ", num_experts);
+                       " is more than num_experts = ", num_experts);
   require<ConfigError>(
       moe_router_topk > 1 || moe_router_pre_softmax || moe_router_score_function == "sigmoid",
       "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
@@ -67,7 +67,7 @@ void MoeConfig::validate(int64_t num_layers) const {
   const std::vector<bool> layers = moe_layers(num_layers);
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,
-                       " gives no layer experts: a dense model is num_experts = 0");
+                       " makes no layer an MoE layer: set num_experts = 0 for a dense model");
 }
 
 int64_t MoeConfig::expert_capacity(int64_t tokens) const {

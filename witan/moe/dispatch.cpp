@@ -129,7 +129,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   map.tokens = routing.ids.size(0);
   map.topk = routing.ids.size(1);
   const int64_t assignments = map.tokens * map.topk, E = routing.counts.size(0), R = group.size(), local = E / R;
-  require<ShapeError>(E % R == 0, "dispatch: ", E, " experts cannot be dealt out to ", R, " ranks evenly");
+  require<ShapeError>(E % R == 0, "dispatch: ", E, " experts are not divisible by ", R, " expert-parallel ranks");
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
   const int64_t rows = std::min(assignments, E * routing.capacity);
   map.slot = integers({assignments});

@@ -7,10 +7,10 @@ namespace witan {
 
 Fields NormConfig::fields() {
   return {
-      Field{"normalization", &normalization, "normalisation in front of attention and MLP, and at the end"}.one_of(
+      Field{"normalization", &normalization, "Normalization before attention and MLP, and after the last layer"}.one_of(
           {"RMSNorm", "LayerNorm"}),
-      Field{"norm_epsilon", &norm_epsilon, "added to the variance"}.above(0),
-      Field{"norm_bias", &norm_bias, "give LayerNorm a bias"},
+      Field{"norm_epsilon", &norm_epsilon, "Epsilon added to the variance"}.above(0),
+      Field{"norm_bias", &norm_bias, "Give LayerNorm a bias"},
   };
 }
 

@@ -13,8 +13,8 @@ namespace witan {
 ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const {
   Part part = whole();
   if (expert && expert_ranks > 1) {
-    require<ShapeError>(shape[0] % expert_ranks == 0, name, ": ", shape[0], " experts cannot be dealt out to ",
-                        expert_ranks, " ranks evenly");
+    require<ShapeError>(shape[0] % expert_ranks == 0, name, ": ", shape[0], " experts are not divisible by ",
+                        expert_ranks, " expert-parallel ranks");
     const int64_t count = shape[0] / expert_ranks;
     part = {rows_of(shape, count * expert_rank, count), shape.with(0, count)};
   }
@@ -26,8 +26,8 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
     return {rows_of(shape, rows.begin, rows.size), shape.with(0, rows.size), shape.with(0, most).elements()};
   }
   const int64_t size = shape[cut.dim], pieces = cut.blocks * cut_ranks;
-  require<ShapeError>(size % pieces == 0, name, ": dim ", cut.dim, " of ", shape, " cannot be cut into ", cut_ranks,
-                      " equal parts", cut.blocks > 1 ? cat(" of each of its ", cut.blocks, " blocks") : "");
+  require<ShapeError>(size % pieces == 0, name, ": dim ", cut.dim, " of ", shape, " cannot be split into ", cut_ranks,
+                      " equal parts", cut.blocks > 1 ? cat(" in each of its ", cut.blocks, " blocks") : "");
   int64_t block = size / cut.blocks;  // elements between two pieces of a rank
   for (int dim = cut.dim + 1; dim < shape.dims(); ++dim) block *= shape[dim];
   return {part.region.divided(block, cut_ranks, cut_rank), part.shape.with(cut.dim, size / cut_ranks)};

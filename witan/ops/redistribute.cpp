@@ -110,7 +110,7 @@ void check_dim(const Var& x, const Group& group, Placement placement, bool divid
   require<ShapeError>(dim >= 0 && dim < x.shape().dims(), "redistribute over axis ", group.name(), ": no dim ", dim,
                       " in ", x.shape());
   require<ShapeError>(!divides || x.size(dim) % group.size() == 0, "redistribute over axis ", group.name(), ": dim ",
-                      dim, " of ", x.shape(), " does not divide by its ", group.size(),
+                      dim, " of ", x.shape(), " is not divisible by its ", group.size(),
                       " ranks; pad it or choose another size");
 }
 

@@ -6,29 +6,28 @@
 namespace witan {
 
 Fields OptimizerConfig::fields() {
-  Field tables{
-      "optimizer_groups", &groups,
-      "parameter groups with settings of their own, as [[optimizer.groups]] tables or [{kind = \"norms\", lr = "
-      "1e-3}, ...]: the first whose match and kind fit takes a parameter"};
+  Field tables{"optimizer_groups", &groups,
+               "Parameter groups with their own settings, as [[optimizer.groups]] tables or [{kind = \"norms\", lr = "
+               "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
   tables.columns = ParamGroupConfig::columns();
   return {
-      Field{"optimizer", &optimizer, "optimizer; adam is AdamW, with decoupled weight decay"}.one_of({"adam", "sgd"}),
-      Field{"lr", &lr, "peak learning rate"}.at_least(0),
-      Field{"min_lr", &min_lr, "learning rate at the end of the decay"}.at_least(0),
-      Field{"lr_decay_style", &lr_decay_style, "learning rate decay after warmup"}.one_of(
+      Field{"optimizer", &optimizer, "Optimizer: SGD, or AdamW (adam) with decoupled weight decay"}.one_of({"adam", "sgd"}),
+      Field{"lr", &lr, "Peak learning rate"}.at_least(0),
+      Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
+      Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
           {"constant", "linear", "cosine"}),
-      Field{"lr_warmup_iters", &lr_warmup_iters, "iterations of linear learning rate warmup from 0"}.at_least(0),
-      Field{"lr_decay_iters", &lr_decay_iters, "iteration at which the learning rate reaches min_lr (0: train_iters)"}
+      Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from 0"}.at_least(0),
+      Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
           .at_least(0),
       Field{"weight_decay", &weight_decay,
-            "weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
+            "Weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
           .at_least(0),
-      Field{"decay_norms_and_biases", &decay_norms_and_biases, "apply weight decay to norms and biases too"},
+      Field{"decay_norms_and_biases", &decay_norms_and_biases, "Apply weight decay to norms and biases too"},
       Field{"adam_beta1", &adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
       Field{"adam_beta2", &adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
-      Field{"adam_eps", &adam_eps, "epsilon added to Adam's denominator"}.above(0),
-      Field{"sgd_momentum", &sgd_momentum, "momentum of SGD"}.between(0, 1),
-      Field{"clip_grad", &clip_grad, "clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
+      Field{"adam_eps", &adam_eps, "Epsilon added to Adam's denominator"}.above(0),
+      Field{"sgd_momentum", &sgd_momentum, "Momentum of SGD"}.between(0, 1),
+      Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       std::move(tables),
   };
 }
@@ -36,7 +35,8 @@ Fields OptimizerConfig::fields() {
 void OptimizerSettings::validate() const {
   require<ConfigError>(min_lr <= lr, "min_lr = ", min_lr, " is above lr = ", lr, "; lower min_lr");
   const auto below_one = [](const char* key, double value) {
-    require<ConfigError>(value < 1, key, " = ", value, " would never forget a gradient; take a value below 1, as 0.9");
+    require<ConfigError>(value < 1, key, " = ", value,
+                         " would never forget a gradient; use a value below 1, such as 0.9");
   };
   below_one("adam_beta1", adam_beta1);
   below_one("adam_beta2", adam_beta2);

@@ -64,7 +64,7 @@ ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, cons
   const Fields fields = read.fields();
   for (const auto& [key, text] : keys) set_field(fields, key, text, where);
   require<ConfigError>(!words_of(read.match).empty() || !words_of(read.kind).empty(), where,
-                       ": does not say which parameters it takes: set match, kind, or both");
+                       ": selects no parameters: set match, kind, or both");
   read.settings.lr *= read.lr_mult;
   read.settings.min_lr *= read.lr_mult;
   ParamGroup group{label_of(read), words_of(read.match), kinds_of(read.kind, where), read.settings};
@@ -85,19 +85,20 @@ std::string_view name_of(ShardBy shard_by) {
 
 Fields ParamGroupConfig::fields() {
   return {
-      Field{"match", &match, "globs on parameters' names"},
-      Field{"kind", &kind, "kinds of parameters"},
-      Field{"optimizer", &settings.optimizer, "optimizer"}.one_of({"adam", "sgd"}),
-      Field{"lr", &settings.lr, "peak learning rate"}.at_least(0),
-      Field{"min_lr", &settings.min_lr, "learning rate at the end of the decay"}.at_least(0),
-      Field{"lr_mult", &lr_mult, "factor of lr and min_lr"}.at_least(0),
-      Field{"weight_decay", &settings.weight_decay, "weight decay"}.at_least(0),
-      Field{"decay_norms_and_biases", &settings.decay_norms_and_biases, "apply weight decay to norms and biases too"},
+      Field{"match", &match, "Globs on parameters' names"},
+      Field{"kind", &kind, "Kinds of parameters"},
+      Field{"optimizer", &settings.optimizer, "Optimizer"}.one_of({"adam", "sgd"}),
+      Field{"lr", &settings.lr, "Peak learning rate"}.at_least(0),
+      Field{"min_lr", &settings.min_lr, "Learning rate at the end of the decay"}.at_least(0),
+      Field{"lr_mult", &lr_mult, "Factor of lr and min_lr"}.at_least(0),
+      Field{"weight_decay", &settings.weight_decay, "Weight decay"}.at_least(0),
+      Field{"decay_norms_and_biases", &settings.decay_norms_and_biases, "Apply weight decay to norms and biases too"},
       Field{"adam_beta1", &settings.adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
       Field{"adam_beta2", &settings.adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
-      Field{"adam_eps", &settings.adam_eps, "epsilon added to Adam's denominator"}.above(0),
-      Field{"sgd_momentum", &settings.sgd_momentum, "momentum of SGD"}.between(0, 1),
-      Field{"shard_by", &shard_by, "what ranks divide the optimizer's work by"}.one_of({"elements", "matrices"}),
+      Field{"adam_eps", &settings.adam_eps, "Epsilon added to Adam's denominator"}.above(0),
+      Field{"sgd_momentum", &settings.sgd_momentum, "Momentum of SGD"}.between(0, 1),
+      Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
+          {"elements", "matrices"}),
   };
 }
 

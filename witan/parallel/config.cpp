@@ -25,9 +25,11 @@ std::string nearest_divisors(int64_t wanted, int64_t of) {
 Fields ParallelConfig::fields() {
   return {
       Field{"mesh", &mesh,
-            "Mesh as sizes of axes, instead of the keys below: replicate=2,shard=2,tensor=2; axes: replicate, shard, context, tensor, pipeline, expert and expert_tensor"},
+            "Mesh as sizes of axes, instead of the keys below: replicate=2,shard=2,tensor=2; axes: replicate, shard, "
+            "context, tensor, pipeline, expert and expert_tensor"},
       Field{"ranks", &ranks,
-            "Number of ranks, as threads of this process or of those started by a launcher; 0: one per process of a launcher, else as many as are useful"}
+            "Number of ranks, as threads of this process or of those started by a launcher; 0: one per process of a "
+            "launcher, else as many as are useful"}
           .between(0, 1 << 16),
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "Expert-parallel size (0: as large as ranks and experts allow)"}
@@ -35,15 +37,14 @@ Fields ParallelConfig::fields() {
       Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
             "Tensor-parallel size within an expert (0: same as tensor_model_parallel_size)"}
           .between(0, 1 << 20),
-      Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "Tensor-parallel size"}
-          .between(1, 1 << 20),
+      Field{"tensor_model_parallel_size", &tensor_model_parallel_size, "Tensor-parallel size"}.between(1, 1 << 20),
       Field{"sequence_parallel", &sequence_parallel,
-            "Sequence parallelism: shard norms and dropout over tensor-parallel ranks by tokens; switched on for MoE models with tensor parallelism unless it is set"},
+            "Sequence parallelism: shard norms and dropout over tensor-parallel ranks by tokens; switched on for MoE "
+            "models with tensor parallelism unless it is set"},
       Field{"loss_parallel", &loss_parallel, "Shard logits and loss over tensor-parallel ranks by vocabulary"},
-      Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(
-          1, 1 << 20),
-      Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "Pipeline-parallel size"}
-          .between(1, 1 << 20),
+      Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(1, 1 << 20),
+      Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "Pipeline-parallel size"}.between(1,
+                                                                                                             1 << 20),
       Field{"num_layers_per_virtual_pipeline_stage", &num_layers_per_virtual_pipeline_stage,
             "Layers per virtual pipeline stage (0: no interleaving)"}
           .at_least(0),
@@ -66,24 +67,26 @@ Fields ParallelConfig::fields() {
             "Number of groups of data-parallel ranks that each hold a complete, sharded optimizer state"}
           .between(1, 1 << 20),
       Field{"distributed_timeout_minutes", &distributed_timeout_minutes,
-            "Timeout in minutes for ranks that wait for each other at the start and in each collective; the error names the missing rank"}
+            "Timeout in minutes for ranks that wait for each other at the start and in each collective; the error "
+            "names the missing rank"}
           .between(0.05, 1e6),
       Field{"data_parallel_sharding_strategy", &data_parallel_sharding_strategy,
-            "State sharded over data-parallel ranks: none, optimizer (ZeRO-1), also gradients (ZeRO-2), also parameters (FSDP); auto: by use_distributed_optimizer"}
+            "State sharded over data-parallel ranks: none, optimizer (ZeRO-1), also gradients (ZeRO-2), also "
+            "parameters (FSDP); auto: by use_distributed_optimizer"}
           .one_of({"auto", "no_shard", "optim", "optim_grads", "optim_grads_params"}),
       Field{"reshard_after_forward", &reshard_after_forward,
-            "Free sharded parameters after a block's forward and all-gather them again for its backward; false: all-gather them once per step"},
+            "Free sharded parameters after a block's forward and all-gather them again for its backward; false: "
+            "all-gather them once per step"},
       Field{"overlap_param_gather", &overlap_param_gather,
             "All-gather the next block's sharded parameters while the current block is computed (on GPUs)"},
-      Field{"overlap_grad_reduce", &overlap_grad_reduce,
-            "Reduce gradients during the backward instead of after it"},
+      Field{"overlap_grad_reduce", &overlap_grad_reduce, "Reduce gradients during the backward instead of after it"},
       Field{"threads", &threads, "Threads per rank (0: cores divided by ranks)"}.between(0, 4096),
       Field{"deterministic", &deterministic,
-            "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in every run of one layout"},
-      Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}
-          .one_of({"auto", "cpu", "cuda"}),
-      Field{"cuda_graph", &cuda_graph,
-            "Capture the whole step as one CUDA graph where possible"},
+            "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in "
+            "every run of one layout"},
+      Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}.one_of(
+          {"auto", "cpu", "cuda"}),
+      Field{"cuda_graph", &cuda_graph, "Capture the whole step as one CUDA graph where possible"},
       Field{"gradient_dtype", &gradient_dtype,
             "Dtype of gradients and their reduction; bfloat16 halves their memory and needs dtype = bfloat16"}
           .one_of({"float32", "bfloat16"}),
@@ -110,13 +113,13 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
   for (const auto& [key, size] : axes) {
     require<ConfigError>(left % size == 0, key, " = ", size, " does not divide ",
                          left == world ? counted(left, "rank") : cat(left, " of ", world, " ranks"),
-                         ": set ranks to a multiple of ", world / left * size, ", or ", key,
-                         " otherwise: ", nearest_divisors(size, left));
+                         ": set ranks to a multiple of ", world / left * size, ", or change ", key, ": ",
+                         nearest_divisors(size, left));
     left /= size;
   }
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
-  require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, ": ", stage,
-                       " ranks do not form whole groups of so many; ", nearest_divisors(divided, stage));
+  require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, " does not divide the ", stage,
+                       " ranks of a pipeline stage; ", nearest_divisors(divided, stage));
 }
 
 int ParallelConfig::expert_tensor_ranks(int64_t num_experts) const {
@@ -148,46 +151,49 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
 void ParallelConfig::validate_optimizer(int world) const {
   const int64_t instances = num_distributed_optimizer_instances;
   require<ConfigError>(!use_distributed_optimizer || sharding() != Sharding::none,
-                       "use_distributed_optimizer = true divides the optimizer, and data_parallel_sharding_strategy = "
-                       "no_shard divides nothing; take optim, or use_distributed_optimizer = false");
+                       "use_distributed_optimizer = true shards the optimizer, but data_parallel_sharding_strategy = "
+                       "no_shard shards nothing; set it to optim, or use_distributed_optimizer to false");
   require<ConfigError>(instances == 1 || sharding() != Sharding::none,
                        "num_distributed_optimizer_instances = ", instances, " needs use_distributed_optimizer = true");
   require<ConfigError>(reshard_after_forward || sharding() == Sharding::parameters,
                        "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params "
                        "gathers parameters; leave it true");
   require<ConfigError>(overlap_grad_reduce || sharding() < Sharding::gradients,
-                       "overlap_grad_reduce = false would keep whole gradients to the end of the backward, and "
+                       "overlap_grad_reduce = false keeps full gradients until the end of the backward, but "
                        "data_parallel_sharding_strategy = ",
-                       data_parallel_sharding_strategy, " keeps parts alone; leave it true, or take optim");
+                       data_parallel_sharding_strategy,
+                       " keeps only shards of them; set overlap_grad_reduce to true, or the strategy to optim");
   require<ConfigError>(instances <= world && world % instances == 0,
-                       "num_distributed_optimizer_instances = ", instances, ": ", world,
-                       " ranks do not form so many equal groups; ", nearest_divisors(instances, world));
+                       "num_distributed_optimizer_instances = ", instances, " does not divide the ", world,
+                       " data-parallel ranks; ", nearest_divisors(instances, world));
 }
 
 // Dealt out to so many ranks.
 void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
+  const std::string key = cat("expert_model_parallel_size = ", size);
   const auto refuse_unless = [&](bool possible, const std::string& why) {
-    require<ConfigError>(possible, "expert_model_parallel_size = ", size, ": ", why, "; ",
-                         nearest_divisors(size, std::gcd<int64_t>(world, num_experts)));
+    require<ConfigError>(possible, why, "; ", nearest_divisors(size, std::gcd<int64_t>(world, num_experts)));
   };
   if (num_experts == 0) {
-    require<ConfigError>(size == 1, "expert_model_parallel_size = ", size,
-                         ": a dense model has no experts to divide; set it to 1, or num_experts above 0");
+    require<ConfigError>(size == 1, key,
+                         ": a dense model has no experts to distribute; set it to 1, or num_experts above 0");
     return;
   }
-  refuse_unless(size <= num_experts, cat("more ranks than the ", num_experts,
-                                         " experts (expert_tensor_parallel_size divides an expert's matrices)"));
+  refuse_unless(size <= num_experts, cat(key, ": more ranks than the ", num_experts,
+                                         " experts (expert_tensor_parallel_size shards an expert's matrices)"));
   const int64_t cut = expert_tensor_ranks(num_experts);
   refuse_unless(size <= world,
-                cat("more ranks than the ", world,
+                cat(key, ": more ranks than the ", world,
                     cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves of ", world * cut) : "",
-                    pipeline_model_parallel_size > 1 ? " of a pipeline's stage"
+                    pipeline_model_parallel_size > 1 ? " of a pipeline stage"
                     : cut > 1                        ? ""
                                                      : " there are"));
-  refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " cannot be dealt out evenly"));
-  refuse_unless(world % size == 0, cat(world, " ranks do not form whole groups of ", size));
+  refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " is not divisible by ", key));
+  refuse_unless(world % size == 0, cat(key, " does not divide the ", world, " ranks",
+                                       cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves") : "",
+                                       " of a pipeline stage"));
 }
 
 void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_rank) const {
@@ -195,18 +201,19 @@ void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_r
   const auto power_of_two = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
   const int64_t data = world / model_ranks(), optimizers = num_distributed_optimizer_instances;
   require<ConfigError>(data == 1 || power_of_two(per_rank),
-                       "deterministic = true sums micro-batches in a binary tree, ", "and the ", per_rank,
-                       " of each of ", data, " ranks are no part of one: let ranks divide ",
-                       "global_batch_size / micro_batch_size so that a power of two is left, or use one rank");
-  require<ConfigError>(sharding() == Sharding::none || optimizers == 1 || power_of_two(data / optimizers),
-                       "deterministic = true sums ranks in a binary tree, and the ", data / optimizers,
-                       " ranks of each of num_distributed_optimizer_instances = ", optimizers,
-                       " are no part of one: make them a power of two, or take 1 instance");
+                       "deterministic = true needs a power-of-two number of micro-batches per data-parallel rank, got ",
+                       per_rank, " on each of ", data,
+                       " ranks: change ranks or global_batch_size / micro_batch_size, or use one rank");
+  require<ConfigError>(
+      sharding() == Sharding::none || optimizers == 1 || power_of_two(data / optimizers),
+      "deterministic = true needs a power-of-two number of data-parallel ranks per optimizer instance, got ",
+      data / optimizers, " with num_distributed_optimizer_instances = ", optimizers,
+      ": change one of the two, or use 1 instance");
   const int64_t stage = world / pipeline_model_parallel_size;
   const int experts = expert_ranks(world, num_experts);
-  require<ConfigError>(experts == stage || power_of_two(experts), "deterministic = true sums ranks in a binary tree, ",
-                       "and expert_model_parallel_size = ", experts, " of ", stage,
-                       " ranks are no part of one: ", "make it a power of two, or all ranks");
+  require<ConfigError>(experts == stage || power_of_two(experts),
+                       "deterministic = true needs a power-of-two expert_model_parallel_size, or one over all ", stage,
+                       " ranks of a pipeline stage, got ", experts);
 }
 
 int ParallelConfig::expert_ranks(int world, int64_t num_experts) const {

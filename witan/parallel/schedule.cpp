@@ -45,9 +45,10 @@ void Pipeline::validate() const {
   };
   at_least_one("stages", stages);
   at_least_one("micro-batches", micro_batches);
-  at_least_one("chunks of a stage", chunks);
-  require<ConfigError>(chunks == 1 || stages > 1, "pipeline: ", chunks,
-                       " chunks of the only stage: chunks are interleaved between stages; the nearest that works is 1");
+  at_least_one("virtual stages of a rank", chunks);
+  require<ConfigError>(
+      chunks == 1 || stages > 1, "pipeline: ", chunks,
+      " virtual stages, but one pipeline stage: interleaving needs several; the nearest that works is 1");
 }
 
 std::vector<Work> schedule_of(const Pipeline& pipeline, int stage) {

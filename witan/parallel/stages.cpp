@@ -32,7 +32,7 @@ void check_numbers(const StageSplit& split) {
   at_least(0, "decoder_first_pipeline_num_layers", split.decoder_first_pipeline_num_layers);
   at_least(0, "decoder_last_pipeline_num_layers", split.decoder_last_pipeline_num_layers);
   require_key(split.pipeline_model_parallel_size <= counted_layers(split), "pipeline_model_parallel_size",
-              split.pipeline_model_parallel_size, "more stages than the ", counted_layers(split),
+              split.pipeline_model_parallel_size, "more pipeline stages than the ", counted_layers(split),
               " layers; the nearest that works is ", counted_layers(split));
 }
 
@@ -53,15 +53,15 @@ int64_t chunks_by_size(const StageSplit& split) {
   constexpr const char* kOther = "num_virtual_stages_per_pipeline_rank";
   const int64_t size = split.num_layers_per_virtual_pipeline_stage, stages = split.pipeline_model_parallel_size;
   const int64_t layers = counted_layers(split);
-  require_key(split.num_virtual_stages_per_pipeline_rank == 0, kKey, size, "so many chunks come of it already; drop ",
-              kOther, " = ", split.num_virtual_stages_per_pipeline_rank);
-  require_key(!is_uneven(split), kKey, size, "stages of different sizes have no chunks of one size; set ", kOther,
-              " instead");
-  require_key(layers % stages == 0, kKey, size, layers, " layers do not divide by ", stages, " stages; set ", kOther,
-              " instead");
-  require_key(layers / stages % size == 0, kKey, size, "the ", layers / stages,
-              " layers of a stage cannot be cut so; the nearest that works is ",
-              nearest_divisor(layers / stages, size));
+  require_key(split.num_virtual_stages_per_pipeline_rank == 0, kKey, size,
+              "it already sets the number of virtual stages; drop ", kOther, " = ",
+              split.num_virtual_stages_per_pipeline_rank);
+  require_key(!is_uneven(split), kKey, size,
+              "pipeline stages of different sizes cannot have virtual stages of one size; set ", kOther, " instead");
+  require_key(layers % stages == 0, kKey, size, layers, " layers are not divisible by ", stages,
+              " pipeline stages; set ", kOther, " instead");
+  require_key(layers / stages % size == 0, kKey, size, "it does not divide the ", layers / stages,
+              " layers of a pipeline stage; the nearest that works is ", nearest_divisor(layers / stages, size));
   return layers / stages / size;
 }
 
@@ -73,10 +73,11 @@ int64_t chunks_of(const StageSplit& split) {
   require_key(chunks == 1 || stages > 1,
               by_size ? "num_layers_per_virtual_pipeline_stage" : "num_virtual_stages_per_pipeline_rank",
               by_size ? split.num_layers_per_virtual_pipeline_stage : chunks,
-              "chunks are interleaved between stages, and there is one; the nearest that works is ",
+              "interleaving needs several pipeline stages, and there is one; the nearest that works is ",
               by_size ? layers : 1);
-  require_key(stages * chunks <= layers, "num_virtual_stages_per_pipeline_rank", chunks, stages, " stages of ", chunks,
-              " chunks are more than the ", layers, " layers; the nearest that works is ", layers / stages);
+  require_key(stages * chunks <= layers, "num_virtual_stages_per_pipeline_rank", chunks, stages, " pipeline stages of ",
+              chunks, " virtual stages need ", stages * chunks, " layers, and there are ", layers,
+              "; the nearest that works is ", layers / stages);
   return chunks;
 }
 
@@ -87,19 +88,19 @@ void check_uneven(const StageSplit& split, int64_t chunks) {
   for (const auto& [key, value] : {std::pair(kFirst, first), std::pair(kLast, last)}) {
     if (value == 0) continue;
     require_key(!split.account_for_embedding_in_pipeline_split && !split.account_for_loss_in_pipeline_split, key, value,
-                "it says itself how much a stage with the embedding or the loss is to hold; drop "
+                "it sets the layers of a pipeline stage itself; drop "
                 "account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split");
     require_key(stages > 1, key, value, "the only stage has all ", layers, " layers; drop it");
     const int64_t most = layers - (stages - 1) * chunks;
-    require_key(value >= chunks && value <= most, key, value, "every chunk has a layer, and there are ", layers,
-                " for ", stages, " stages of ", chunks, "; the nearest that works is ",
+    require_key(value >= chunks && value <= most, key, value, "every virtual stage needs a layer, and there are ",
+                layers, " for ", stages, " pipeline stages of ", chunks, "; the nearest that works is ",
                 std::clamp(value, chunks, most));
   }
   if (first == 0 || last == 0) return;
   const int64_t between = stages - 2, left = layers - first - last;
   require_key(between == 0 ? left == 0 : left >= between * chunks, kLast, last, "with ", kFirst, " = ", first, ", ",
-              between == 0 ? cat("two stages have ", first + last, " layers and the model ", layers)
-                           : cat("the ", layers, " layers leave none for some chunk of the other stages"),
+              between == 0 ? cat("two pipeline stages have ", first + last, " layers and the model ", layers)
+                           : cat("the ", layers, " layers leave another virtual stage without a layer"),
               "; the nearest that works is ", layers - first - between * chunks);
 }
 

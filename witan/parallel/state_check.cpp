@@ -57,7 +57,7 @@ void StateCheck::check_places(const char* stage) const {
     const auto [region, shape, most] = groups_.layout().part(parameter->spec(), groups_.rank());
     require<CommError>(parameter->region() == region && parameter->shape() == shape, "check_states after ", stage,
                        ": rank ", groups_.rank(), " holds elements ", parameter->region(), " of ", parameter->name(),
-                       ", but the layout puts ", region, " there");
+                       ", but the layout assigns it ", region);
   }
 }
 
@@ -111,7 +111,7 @@ void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter
     const auto same = std::find(one + 1, hashes.end(), *one);
     require<CommError>(same == hashes.end(), "check_states after ", stage, ": experts ", one - hashes.begin(), " and ",
                        same - hashes.begin(), " of ", parameter.name(),
-                       " are equal; each must be initialised from random numbers of its own, or they learn alike");
+                       " are equal; each must be initialized with different random numbers, or they learn the same");
   }
 }
 

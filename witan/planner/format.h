@@ -15,7 +15,7 @@ struct Timing {
   double run_seconds = 0;  // of `steps` steps and the evaluations between them
   int64_t steps = 0;
   Ceilings ceilings;
-  std::string source;  // where the ceilings come from: "measured now", "kept in FILE"
+  std::string source;  // where the ceilings come from: "measured now", "saved in FILE"
 };
 
 // Parameters, FLOPs by part, memory by tag and rank beside what is usable, disk, stages, bytes sent, time. `usable`:

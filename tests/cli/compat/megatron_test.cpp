@@ -95,7 +95,8 @@ TEST(Megatron, ARunOnDiskKeepsItsOwnConfiguration) {
   write_text(folder / "megatron/config.toml",
              "num_layers = 5\nadam_beta2 = 0.9\nhidden_size = 64\ndtype = \"bfloat16\"\n");
   const Said said = witan({"plan", "--bf16", "--hidden-size", "64", "--runs-folder", folder.path().string()});
-  EXPECT_TRUE(contains(said.err, "megatron goes on: its configuration holds where the command line says nothing"));
+  EXPECT_TRUE(
+      contains(said.err, "megatron is resumed: its saved configuration applies where the command line sets nothing"));
   EXPECT_FALSE(contains(said.err, "must also set")) << said.err;
   EXPECT_FALSE(contains(said.err, "defaults apply")) << said.err;
 }

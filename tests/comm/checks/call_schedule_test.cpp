@@ -81,12 +81,13 @@ std::string told_on_threads(const std::function<void(Meta&, Group&)>& more_of_1)
 }
 
 TEST(CallSchedule, TheFirstCallThatDiffersIsNamed) {
-  EXPECT_EQ(told_on_threads([](Meta& meta, Group& data) {
-              data.all_gather(meta.stream, meta.tensor({6}, DType::bf16), meta.tensor({2}, DType::bf16));
-            }),
-            "the ranks would not make the same calls: axis data: call 3 of a step would be all_gather float32 [2] in "
-            "layers.1.moe on rank 0, but all_gather bfloat16 [2] in layers.1.moe on rank 1. Start all ranks with the "
-            "same program, on devices of the same kind");
+  EXPECT_EQ(
+      told_on_threads([](Meta& meta, Group& data) {
+        data.all_gather(meta.stream, meta.tensor({6}, DType::bf16), meta.tensor({2}, DType::bf16));
+      }),
+      "ranks disagree on the collectives of a step: axis data: call 3 of a step would be all_gather float32 [2] in "
+      "layers.1.moe on rank 0, but all_gather bfloat16 [2] in layers.1.moe on rank 1. Start all ranks with the "
+      "same program, on devices of the same kind");
   EXPECT_THAT(told_on_threads([](Meta&, Group&) {}),
               HasSubstr("call 3 of a step would be all_gather float32 [2] in layers.1.moe on rank 0, but no further "
                         "call on rank 1"));

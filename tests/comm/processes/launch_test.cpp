@@ -144,10 +144,10 @@ TEST(Launch, LeavesTorchrunItsPort) {
 
 TEST(Launch, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal({{"RANK", "1"}}), "environment: RANK is set, but WORLD_SIZE is not");
-  EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}), HasSubstr("RANK does not say which of these ranks this process is"));
-  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = \"2\" is no number from 0 to 1");
+  EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}), HasSubstr("RANK is not set; set it to the rank of this process"));
+  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = \"2\" must be a number from 0 to 1");
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "two"}}),
-            "environment: WORLD_SIZE = \"two\" is no number from 1 to 65536");
+            "environment: WORLD_SIZE = \"two\" must be a number from 1 to 65536");
   EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
               HasSubstr("the ranks are on several hosts, and MASTER_ADDR does not say"));
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),

@@ -179,7 +179,7 @@ TEST_P(PeerMemoryOnGpus, ARankThatStaysAwayIsNamed) {
     });
   });
   EXPECT_TRUE(message.find("rank 1 did not reach an exchange of rows within 2 s") != std::string::npos ||
-              message.find("was not done within 2 s") != std::string::npos ||
+              message.find("did not finish within 2 s") != std::string::npos ||
               message.find("did not reach barrier within 2 s") != std::string::npos)
       << message;
 }

@@ -18,8 +18,8 @@ std::string refusal(const std::function<void(RunConfig&)>& change) {
 
 TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
   EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }),
-            "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients are not narrower than what they "
-            "are of");
+            "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients cannot be narrower than their "
+            "parameters");
   EXPECT_EQ(refusal([](RunConfig& c) {
               c.model.dtype = "bfloat16";
               c.parallel.gradient_dtype = "bfloat16";
@@ -39,8 +39,8 @@ TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
               c.parallel.ranks = c.parallel.tensor_model_parallel_size = 2;
               c.parallel.sequence_parallel = true;
             }),
-            "sequence_parallel = true with hidden_dropout: hidden_size = 30 must be a multiple of 4, which masks are "
-            "drawn in; the nearest that works is 32");
+            "sequence_parallel = true with hidden_dropout: hidden_size = 30 must be a multiple of 4, since dropout "
+            "masks are drawn in groups of that size; the nearest that works is 32");
 }
 
 // Micro-batches have no tree where ranks divide what is within one, and so need no power of two.
@@ -55,7 +55,8 @@ TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
       c.parallel.deterministic = true;
     };
   };
-  EXPECT_NE(refusal(divide(1)).find("sums micro-batches in a binary tree"), std::string::npos);
+  EXPECT_NE(refusal(divide(1)).find("needs a power-of-two number of micro-batches per data-parallel rank"),
+            std::string::npos);
   RunConfig config = testing::small_config();
   divide(2)(config);
   EXPECT_NO_THROW(config.validate());

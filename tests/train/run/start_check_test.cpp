@@ -96,7 +96,7 @@ TEST(StartCheck, ARankThatWouldCallSomethingElseIsRefused) {
   compare(usual);
   compare(other);
   EXPECT_THAT(test::message_of<CommError>([&] { compare(checks); }),
-              HasSubstr("the ranks would not make the same calls: axis "));
+              HasSubstr("ranks disagree on the collectives of a step: axis "));
 }
 
 TEST(StartCheck, SettingsAreComparedButForTheHostsOwn) {

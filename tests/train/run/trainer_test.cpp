@@ -334,7 +334,7 @@ TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
   run(config("damaged"));
   for (const int64_t step : {4, 8, 12}) fs::resize_file(checkpoint("damaged", step) / "shard-00001.safetensors", 100);
   const std::string message = message_of<CheckpointError>([&] { run(config("damaged")); });
-  EXPECT_NE(message.find("no checkpoint is whole"), std::string::npos) << message;
+  EXPECT_NE(message.find("no checkpoint is intact"), std::string::npos) << message;
   EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
   EXPECT_EQ(steps("damaged").size(), 12u) << "the run's figures are still there";
   EXPECT_TRUE(fs::exists(checkpoint("damaged", 12)));
@@ -497,23 +497,24 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
     return message_of<ConfigError>([&] { config.validate(); });
   };
   EXPECT_NE(refusal([](RunConfig& c) { c.train.global_batch_size = 7; }).find("does not divide"), std::string::npos);
-  EXPECT_NE(refusal([](RunConfig& c) { c.parallel.ranks = 3; }).find("cannot be shared evenly by ranks = 3"),
+  EXPECT_NE(refusal([](RunConfig& c) { c.parallel.ranks = 3; }).find("is not divisible by ranks = 3"),
             std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) {
               c.parallel = {16, 16, 1}, c.train.global_batch_size = 32;
             }).find("expert"),
             std::string::npos);
   EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 4; }),
-            "pipeline_model_parallel_size = 4: more stages than the 2 layers; the nearest that works is 2");
+            "pipeline_model_parallel_size = 4: more pipeline stages than the 2 layers; the nearest that works is 2");
   EXPECT_EQ(refusal([](RunConfig& c) {
               c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 2;
               c.parallel.num_virtual_stages_per_pipeline_rank = 2;
             }),
-            "num_virtual_stages_per_pipeline_rank = 2: 2 stages of 2 chunks are more than the 2 layers; the nearest "
+            "num_virtual_stages_per_pipeline_rank = 2: 2 pipeline stages of 2 virtual stages need 4 layers, and there "
+            "are 2; the nearest "
             "that works is 1");
-  EXPECT_EQ(refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
-            "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or shorten the "
-            "samples");
+  EXPECT_EQ(
+      refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
+      "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or lower seq_length");
   EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
             std::string::npos);

@@ -65,7 +65,7 @@ TEST(DebugWait, SaysHowToAttach) {
               ::testing::MatchesRegex(
                   "debug        rank 2 of 4 waits for a debugger: thread [0-9]+ of process [0-9]+ on .*\n"
                   "attach       gdb -p [0-9]+ -ex 'thread find [0-9]+'   .set breakpoints, then `continue`.\n"
-                  "or go on     rm runs/a/debug-rank-2\n"));
+                  "or resume    rm runs/a/debug-rank-2\n"));
 }
 
 }  // namespace

@@ -210,14 +210,14 @@ TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
     return message_of<ConfigError>([&] { config.validate(); });
   };
   EXPECT_EQ(refusal([](RunConfig& c) { c.data.seq_length = 12; }),
-            "context_parallel_size = 4: seq_length = 12 does not divide into 8 equal chunks, two for each rank; the "
+            "context_parallel_size = 4: seq_length = 12 cannot be split into 8 equal chunks, two per rank; the "
             "nearest that work are 3 and 6");
   EXPECT_EQ(refusal([](RunConfig& c) {
               drop(c);
               c.data.seq_length = 48;
             }),
-            "context_parallel_size = 4: attention_dropout = 0.2 draws its masks by 4, and a chunk of 6 tokens is cut "
-            "among them; the nearest seq_length that works is 64");
+            "context_parallel_size = 4: attention_dropout = 0.2 draws masks in groups of 4, which a chunk of 6 tokens "
+            "would split; the nearest seq_length that works is 64");
 }
 
 }  // namespace

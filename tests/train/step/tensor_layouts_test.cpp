@@ -274,7 +274,7 @@ TEST(TensorLayouts, ExpertsNeedTokensOfEachRanksOwn) {
   const RunConfig config = divided(moe_config(), {2, 2});
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(); }),
             "tensor_model_parallel_size = 2 with num_experts = 8 needs sequence_parallel = true, so that each rank "
-            "brings tokens of its own to the experts");
+            "dispatches different tokens to the experts");
 }
 
 TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
@@ -291,11 +291,11 @@ TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
     };
   };
   EXPECT_EQ(refused(heads(12, 6, 8)),
-            "tensor_model_parallel_size = 4: num_query_groups = 6 cannot be divided among so many ranks evenly, nor "
-            "can ranks among them and their 48 channels; the nearest that work are 3 and 6");
+            "num_query_groups = 6 is not divisible by tensor_model_parallel_size = 4, and ranks cannot split the 8 "
+            "channels of each group evenly; the nearest that work are 3 and 6");
   EXPECT_EQ(refused(heads(4, 1, 6)),
-            "tensor_model_parallel_size = 4: num_query_groups = 1 cannot be divided among so many ranks evenly, nor "
-            "can ranks among them and their 6 channels; the nearest that works is 2");
+            "num_query_groups = 1 is not divisible by tensor_model_parallel_size = 4, and ranks cannot split the 6 "
+            "channels of each group evenly; the nearest that works is 2");
   EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 3; }),
             "tensor_model_parallel_size = 4: vocab_size = 3 leaves ranks without an entry; set "
             "tensor_model_parallel_size to at most 3");

@@ -176,7 +176,7 @@ void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own
   const Lane second = mismatch->other < 0 ? Lane{} : told_by(stream, world, mine, mismatch->other);
   world.barrier(stream);  // nobody leaves before all know
   throw CommError(cat(
-      "the ranks would not make the same calls: ",
+      "ranks disagree on the collectives of a step: ",
       mismatch->other < 0 ? words_of(first, mismatch->rank) : words_of(first, mismatch->rank, second, mismatch->other),
       ". Start all ranks with the same program, on devices of the same kind"));
 }

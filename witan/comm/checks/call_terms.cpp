@@ -125,7 +125,8 @@ std::string sizes_of(const CallTerms& terms) {
 
 std::string parts_disagreement(int rank, const std::string& sizes, int other, const std::string& other_sizes) {
   constexpr const char* kCompare = "; compare their configurations";
-  if (sizes.empty() || other_sizes.empty()) return cat("ranks disagree on the pieces and their owners", kCompare);
+  if (sizes.empty() || other_sizes.empty())
+    return cat("ranks disagree on the pieces to gather or on the ranks that own them", kCompare);
   return cat("ranks disagree on the sizes of an uneven collective: rank ", rank, " has ", sizes, ", rank ", other, " ",
              other_sizes, kCompare);
 }
@@ -138,8 +139,8 @@ std::string disagreement(const GroupNames& names, std::span<const CallTerms> cal
   for (size_t peer = 1; peer < calls.size(); ++peer)
     if (!alike(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
-                 in_words(calls[peer].trace_context), ", expected as on rank ", names.ranks[0], ": ", describe(calls[0]),
-                 in_words(calls[0].trace_context),
+                 in_words(calls[peer].trace_context), ", expected as on rank ", names.ranks[0], ": ",
+                 describe(calls[0]), in_words(calls[0].trace_context),
                  otherwise_alike(calls[peer]) ? "; " + parts_disagreement(names.ranks[0], sizes_of(calls[0]),
                                                                           names.ranks[peer], sizes_of(calls[peer]))
                                               : "");
@@ -166,7 +167,8 @@ std::vector<std::byte> pack(const CallTerms& terms) {
   head.counts = static_cast<int64_t>(terms.send_counts.size());
   head.begins = static_cast<int64_t>(terms.begins.size());
   for (int dim = 0; dim < head.dims; ++dim) head.sizes[static_cast<size_t>(dim)] = terms.shape[dim];
-  const std::string_view module = terms.trace_context.module.substr(0, kMostWord), op = terms.trace_context.op.substr(0, kMostWord);
+  const std::string_view module = terms.trace_context.module.substr(0, kMostWord),
+                         op = terms.trace_context.op.substr(0, kMostWord);
   head.step = terms.trace_context.step;
   head.micro_batch = terms.trace_context.micro_batch;
   head.phase = static_cast<uint32_t>(terms.trace_context.phase);
@@ -228,8 +230,8 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   packed.words.resize(text.size());
   if (!text.empty()) std::memcpy(packed.words.data(), text.data(), text.size());
   const std::string_view words(packed.words.data(), packed.words.size());
-  terms.trace_context = {head.step, static_cast<TraceContext::Phase>(head.phase), head.micro_batch, words.substr(0, head.module_chars),
-                 words.substr(head.module_chars)};
+  terms.trace_context = {head.step, static_cast<TraceContext::Phase>(head.phase), head.micro_batch,
+                         words.substr(0, head.module_chars), words.substr(head.module_chars)};
   return packed;
 }
 

@@ -45,7 +45,8 @@ ncclUniqueId shared_id(HostLink& link, const Nccl& nccl) {
   std::memcpy(words.data() + 1, &id, sizeof(id));
   words = link.broadcast(words, 0);
   require<CommError>(words[0] == ncclSuccess, "axis ", link.group().name(),
-                     ": NCCL cannot open a way to connect: ", nccl.error_string(static_cast<ncclResult_t>(words[0])));
+                     ": NCCL cannot create a unique id for the communicator: ",
+                     nccl.error_string(static_cast<ncclResult_t>(words[0])));
   std::memcpy(&id, words.data() + 1, sizeof(id));
   return id;
 }

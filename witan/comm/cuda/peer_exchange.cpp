@@ -91,10 +91,10 @@ std::string PeerExchange::complaint() const {
   const int peer = link_.group().world_rank(static_cast<int>(word & ((1u << kTroubleBits) - 1)));
   if (trouble == Trouble::capacity)
     return cat("axis ", group().name(), ": more rows arrive at rank ", peer,
-               " than its pool holds: every rank must bring equally many tokens");
-  const std::string_view did = trouble == Trouble::counts   ? "did not tell its counts"
+               " than its pool can hold: all expert-parallel ranks must have the same number of tokens");
+  const std::string_view did = trouble == Trouble::counts   ? "did not send its counts"
                                : trouble == Trouble::coming ? "did not reach an exchange of rows"
-                                                            : "did not end an exchange of rows";
+                                                            : "did not finish an exchange of rows";
   return cat("axis ", group().name(), ": rank ", peer, " ", did, " within ", deadline_, " s; the GPU of rank ",
              link_.group().world_rank(group().rank()), " waited");
 }

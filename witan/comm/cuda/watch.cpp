@@ -41,8 +41,8 @@ void DeviceWatch::look(double waited_seconds) {
   }
   abort_all();
   const std::string where = in_words(stream_.trace_context());
-  throw CommError(reason.empty() ? cat(stream_.device(), " was not done within ", deadline_,
-                                       " s: another rank is late or lost, or does not make the same calls",
+  throw CommError(reason.empty() ? cat(stream_.device(), " did not finish within ", deadline_,
+                                       " s: another rank is late or lost, or made other calls",
                                        where.empty() ? "" : "; the host waited" + where)
                                  : cat(reason, where.empty() ? "" : "; its host was" + where));
 }

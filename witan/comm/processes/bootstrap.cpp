@@ -112,9 +112,9 @@ std::vector<Row> hear(const Socket& from, int size, Deadline deadline, double se
   std::vector<Row> table(static_cast<size_t>(size));
   const auto get = [&](std::span<std::byte> bytes) {
     const Transfer transfer = recv_all(from, bytes, deadline);
-    require<CommError>(transfer != Transfer::closed, "rank 0 ended before all ranks had come");
-    require<CommError>(transfer != Transfer::late, "rank 0 did not say where the other ranks are within ", seconds,
-                       " s");
+    require<CommError>(transfer != Transfer::closed, "rank 0 ended before all ranks had connected");
+    require<CommError>(transfer != Transfer::late, "rank 0 did not send the addresses of the other ranks within ",
+                       seconds, " s");
   };
   get(std::as_writable_bytes(std::span(&head, 1)));
   require<CommError>(head.complete == 1, text_of(head.trouble));

@@ -52,8 +52,8 @@ std::optional<int> number(const Environment& environment, const char* name, int 
   const char* text = value(environment, name);
   if (text == nullptr) return std::nullopt;
   const auto number = parse_number(text, least, most);
-  require<ConfigError>(number.has_value(), "environment: ", name, " = \"", text, "\" is no number from ", least, " to ",
-                       most);
+  require<ConfigError>(number.has_value(), "environment: ", name, " = \"", text, "\" must be a number from ", least,
+                       " to ", most);
   return number;
 }
 
@@ -114,8 +114,8 @@ Endpoint master_of(const Environment& environment, const Names& names, int size)
   std::string master = address == nullptr ? "127.0.0.1" : address;
   if (address == nullptr && on_several_hosts(environment, names, size)) {
     require<ConfigError>(hosts != nullptr,
-                         "environment: the ranks are on several hosts, and MASTER_ADDR does not say on which rank 0 "
-                         "is; set it to that host's name, for all of them");
+                         "environment: the ranks are on several hosts, but MASTER_ADDR is not set; set it to the host "
+                         "name of rank 0, for all ranks");
     master = first_host(hosts);
   }
   return {master, master_port(environment, names)};
@@ -131,7 +131,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   require<ConfigError>(size.has_value(), "environment: ", names->rank, " is set, but ", names->size, " is not");
   const auto rank = number(environment, names->rank, 0, *size - 1);
   require<ConfigError>(rank.has_value(), "environment: ", names->size, " = ", *size, ", but ", names->rank,
-                       " does not say which of these ranks this process is; unset it to train in one process");
+                       " is not set; set it to the rank of this process, or unset both to train in one process");
   Launch launch;
   launch.size = *size;
   launch.rank = *rank;
@@ -139,10 +139,10 @@ std::optional<Launch> find_launch(const Environment& environment) {
   launch.master = master_of(environment, *names, *size);
   if (const char* secret = environment("WITAN_JOB_SECRET")) launch.secret = secret;
   require<ConfigError>(
-      !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 is met at ",
+      !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 listens at ",
       launch.master.address,
-      ", which can be reached from other hosts, so the ranks need a secret that they know each other "
-      "by: set WITAN_JOB_SECRET to the same random text for all of them, for example of `openssl rand -hex 16`");
+      ", which other hosts can reach, so that ranks must authenticate each other: set WITAN_JOB_SECRET to the same "
+      "random text for all of them, for example the output of `openssl rand -hex 16`");
   return launch;
 }
 

@@ -156,7 +156,7 @@ Socket listen_at(const Endpoint& at) {
   }
   require<ConfigError>(socket.open(), "cannot listen at port ", at.port, ": ",
                        why.empty() ? std::strerror(error) : why.c_str(),
-                       error == EADDRINUSE ? "; another program has it: choose one with MASTER_PORT" : "");
+                       error == EADDRINUSE ? "; another program uses it: choose another with MASTER_PORT" : "");
   return socket;
 }
 

@@ -79,7 +79,7 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
     count[e] = total - begin[e];
   }
   require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a pool of ",
-                      place.elements(), ": every rank of the expert axis must bring equally many tokens");
+                      place.elements(), ": all expert-parallel ranks must have the same number of tokens");
   int64_t row = 0;
   for (int64_t r = 0; r < R; ++r) {
     const int64_t first = row;

@@ -76,7 +76,8 @@ Fields AttentionConfig::fields() {
             "Sliding window attention: how many earlier tokens each token sees, as in 4095 or 4095,0; none: all of "
             "them"},
       Field{"window_attn_skip_freq", &window_attn_skip_freq,
-            "Which layers have full attention beside window_size: N for every N-th layer, or a list, 1 for windowed "
+            "Which layers have full attention although window_size is set: N for every N-th layer, or a list, 1 for "
+            "windowed "
             "and 0 for full, as in ([1]*3+[0])*2; none: no layer"},
       Field{"position_embedding_type", &position_embedding_type,
             "Positions: rotary (RoPE), learned and added to the token embedding, or none"}
@@ -102,7 +103,7 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
                        "num_attention_heads = ", num_attention_heads, " does not divide hidden_size = ", hidden_size,
                        "; set kv_channels");
   require<ConfigError>(attention_dropout < 1, "attention_dropout = ", attention_dropout,
-                       " drops everything; take a share below 1, as 0.1");
+                       " drops everything; use a probability below 1, such as 0.1");
   require<ConfigError>(rotary_percent <= 1, "rotary_percent = ", rotary_percent, ": a share is at most 1");
   const double rotated = static_cast<double>(qk_head_dim(hidden_size)) * rotary_percent;
   require<ConfigError>(!rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),

@@ -58,7 +58,7 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
 
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
   metrics_.truncate_after(step);
-  log_.info(fmt::format("begin at step {}", step));
+  log_.info(fmt::format("start at step {}", step));
   first_step_ = step + 1;
   const std::string& tensorboard = config_->log.tensorboard_dir;
   if (tensorboard != "none")
@@ -253,7 +253,7 @@ void Recorder::end(bool finished, std::optional<uint64_t> peak_resident) {
   if (peak_resident) {
     event.peak_resident = static_cast<double>(*peak_resident);
     event.promised_resident = static_cast<double>(plan_.resident_bytes);
-    log_.info(fmt::format("the process took {} bytes at most, of {} planned", *peak_resident, plan_.resident_bytes));
+    log_.info(fmt::format("peak memory of the process: {} bytes, {} planned", *peak_resident, plan_.resident_bytes));
   }
   metrics_.append(event);
   log_.info("end: " + reason);

@@ -15,15 +15,16 @@ Fields DataConfig::fields() {
   return join(
       {{"data",
         {
-            Field{
-                "data", &data,
-                "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, .gz, .zst …); empty: the English text of Debian's perl-doc"},
+            Field{"data", &data,
+                  "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, .gz, "
+                  ".zst …); empty: the English text of Debian's perl-doc"},
             Field{"data_path", &data_path, "Prefix of token shards written by `witan data`, instead of data"},
             Field{"tokenizer", &tokenizer, "Hugging Face tokenizer.json; empty: train a tokenizer on the data"},
             Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
-                                                                                                                   0.5),
-            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of JSON Lines rows is unusable"}.between(0, 1),
+                                                                                                                  0.5),
+            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of JSON Lines rows is unusable"}
+                .between(0, 1),
             Field{"replace_invalid_utf8", &replace_invalid_utf8,
                   "Replace invalid UTF-8 by U+FFFD instead of refusing the text"},
             Field{"seq_length", &seq_length, "Sequence length in tokens"}.between(1, 1 << 24),
@@ -45,9 +46,10 @@ Fields TrainConfig::fields() {
       Field{"run", &run, "Name of the run, and of its folder in runs_folder"},
       Field{"runs_folder", &runs_folder, "Folder of all runs"},
       Field{"train_iters", &train_iters, "Number of optimizer steps"}.between(1, 1e12),
-      Field{"micro_batch_size", &micro_batch_size, "Sequences per micro-batch and data-parallel rank"}.between(1, 1 << 20),
+      Field{"micro_batch_size", &micro_batch_size, "Sequences per micro-batch and data-parallel rank"}.between(1,
+                                                                                                               1 << 20),
       Field{"global_batch_size", &global_batch_size, "Sequences per optimizer step, over all ranks"}.between(1,
-                                                                                                              1 << 24),
+                                                                                                             1 << 24),
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
       Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
@@ -92,9 +94,10 @@ Fields LoadConfig::fields() {
   return {
       Field{"no_load_optim", &no_load_optim,
             "Resume with the checkpoint's weights only; the optimizer starts with a fresh state"},
-      Field{"no_load_rng", &no_load_rng, "accepted: random numbers have no state that a checkpoint could hold"},
+      Field{"no_load_rng", &no_load_rng,
+            "Accepted for Megatron-LM's flag; has no effect, since random numbers have no state to restore"},
       Field{"use_checkpoint_opt_param_scheduler", &use_checkpoint_opt_param_scheduler,
-            "the schedules of learning rate and weight decay are the checkpoint's, whatever else is said"},
+            "Use the checkpoint's schedules of learning rate and weight decay instead of those given"},
   };
 }
 
@@ -127,9 +130,10 @@ namespace {
 void validate_for_gpu(const MoeConfig& moe) {
   using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
   require<ConfigError>(moe.num_experts <= kMostExpertsOnGpu, "num_experts = ", moe.num_experts,
-                       ": a GPU routes to at most ", kMostExpertsOnGpu, "; set num_experts to that, or --device cpu");
+                       ": the GPU router supports at most ", kMostExpertsOnGpu,
+                       "; set num_experts to that, or --device cpu");
   require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosenOnGpu,
-                       "moe_router_topk = ", moe.moe_router_topk, ": a GPU routes a token to at most ",
+                       "moe_router_topk = ", moe.moe_router_topk, ": the GPU router supports at most ",
                        kMostChosenOnGpu, "; set moe_router_topk to that, or --device cpu");
 }
 
@@ -140,8 +144,8 @@ void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   for (const auto& [key, size] : divided)
-    require<ConfigError>(size % ranks == 0, by, " = ", ranks, ": ", key, " = ", size,
-                         " cannot be divided among so many ranks evenly; ", nearest_divisors(ranks, common));
+    require<ConfigError>(size % ranks == 0, key, " = ", size, " is not divisible by ", by, " = ", ranks, "; ",
+                         nearest_divisors(ranks, common));
 }
 
 // Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide
@@ -152,9 +156,10 @@ void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t comm
                                              model.attention.value_head_dim(model.hidden_size));
   const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
   const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
-  require<ConfigError>(works(ranks), "tensor_model_parallel_size = ", ranks, ": num_query_groups = ", groups,
-                       " cannot be divided among so many ranks evenly, nor can ranks among them and their ", channels,
-                       " channels; ", nearest_that_work(ranks, common, all_work));
+  require<ConfigError>(works(ranks), "num_query_groups = ", groups,
+                       " is not divisible by tensor_model_parallel_size = ", ranks, ", and ranks cannot split the ",
+                       channels / groups, " channels of each group evenly; ",
+                       nearest_that_work(ranks, common, all_work));
 }
 
 // The FFN hidden size of dense layers, or of experts, where there are some.
@@ -193,12 +198,12 @@ void validate_tensor(const RunConfig& config) {
     check_entries("max_position_embeddings", model.attention.max_position_embeddings);
   require<ConfigError>(model.moe.num_experts == 0 || parallel.sequence_parallel, "tensor_model_parallel_size = ", ranks,
                        " with num_experts = ", model.moe.num_experts, " needs sequence_parallel = true, so that each ",
-                       "rank brings tokens of its own to the experts");
+                       "rank dispatches different tokens to the experts");
   constexpr int64_t kDrawnTogether = 4;
   require<ConfigError>(
       model.hidden_dropout == 0 || !parallel.sequence_parallel || model.hidden_size % kDrawnTogether == 0,
       "sequence_parallel = true with hidden_dropout: hidden_size = ", model.hidden_size, " must be a multiple of ",
-      kDrawnTogether, ", which masks are drawn in; the nearest that works is ",
+      kDrawnTogether, ", since dropout masks are drawn in groups of that size; the nearest that works is ",
       std::max((model.hidden_size + kDrawnTogether / 2) / kDrawnTogether, int64_t{1}) * kDrawnTogether);
 }
 
@@ -207,13 +212,14 @@ void validate_context(const RunConfig& config) {
   const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
   if (size == 1) return;
   const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
-  require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " does not divide into ", 2 * size,
-                       " equal chunks, two for each rank; ",
+  require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " cannot be split into ", 2 * size,
+                       " equal chunks, two per rank; ",
                        nearest_that_work(size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }));
   const int64_t chunk = length / (2 * size), unit = 8 * size;
   const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
-    require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped, " draws its masks by 4, and a ",
-                         "chunk of ", chunk, " tokens is cut among them; the nearest seq_length that works is ",
+    require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped,
+                         " draws masks in groups of 4, which ", "a chunk of ", chunk,
+                         " tokens would split; the nearest seq_length that works is ",
                          std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
   };
   check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
@@ -241,7 +247,7 @@ void RunConfig::validate() const {
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
-                         model.dtype, ": gradients are not narrower than what they are of");
+                         model.dtype, ": gradients cannot be narrower than their parameters");
     require<ConfigError>(!parallel.deterministic,
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
                          "are formed in float32; set gradient_dtype = float32");
@@ -250,23 +256,21 @@ void RunConfig::validate() const {
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,
-                       ": raise max_position_embeddings, or shorten the samples");
+                       ": raise max_position_embeddings, or lower seq_length");
   require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
                        "micro_batch_size = ", train.micro_batch_size,
                        " does not divide global_batch_size = ", train.global_batch_size);
   const int64_t data_ranks = parallel.data_ranks(), batches = micro_batches();
-  require<ConfigError>(batches % data_ranks == 0, "global_batch_size / micro_batch_size = ", batches,
-                       " micro-batches cannot be shared evenly by ",
-                       data_ranks == parallel.ranks ? cat("ranks = ", parallel.ranks)
-                                                    : cat("the ", data_ranks, " ranks that have samples of their own"),
-                       ": set global_batch_size to a multiple of ", train.micro_batch_size * data_ranks,
-                       smaller_micro_batch(train, data_ranks), ", or ranks to ",
-                       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ",
-                       batches);
+  require<ConfigError>(
+      batches % data_ranks == 0, "global_batch_size / micro_batch_size = ", batches, " is not divisible by ",
+      data_ranks == parallel.ranks ? cat("ranks = ", parallel.ranks) : cat("the ", data_ranks, " data-parallel ranks"),
+      ": set global_batch_size to a multiple of ", train.micro_batch_size * data_ranks,
+      smaller_micro_batch(train, data_ranks), ", or ranks to ",
+      parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
-      "run = \"", train.run, "\" must be a name without slashes; runs_folder says where runs live");
+      "run = \"", train.run, "\" must be a name without slashes; set runs_folder to store runs elsewhere");
 }
 
 }  // namespace witan

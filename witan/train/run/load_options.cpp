@@ -36,7 +36,7 @@ std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config) {
 
 RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint, Progress& progress) {
   if (given.load.no_load_rng)
-    progress.note("no_load_rng: nothing to leave out; random numbers here are a function of the seed and the step");
+    progress.note("no_load_rng has no effect: random numbers depend only on the seed and the step");
   if (!checkpoint) return given;
   RunConfig before = given, scheduled = given;
   take_schedule(scheduled, *checkpoint);

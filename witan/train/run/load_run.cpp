@@ -50,7 +50,7 @@ std::vector<std::string> list_runs(const fs::path& runs_folder) {
 fs::path find_run(const fs::path& runs_folder, const std::string& name) {
   const auto names = list_runs(runs_folder);
   require<UsageError>(!names.empty(), "there is no run in ", runs_folder.string(),
-                      ": train one first (`witan train`), or say where runs live with --runs-folder");
+                      ": train one first (`witan train`), or give the folder of runs with --runs-folder");
   if (name.empty()) return runs_folder / latest_run(runs_folder);
   require<UsageError>(std::find(names.begin(), names.end(), name) != names.end(), "there is no run ", clipped(name),
                       " in ", runs_folder.string(), suggestion(name, names), "; it has ",
@@ -64,7 +64,7 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
   const auto newest = latest_checkpoint(checkpoints, warnings);
   if (!newest && !warnings.empty())
     throw CheckpointError(
-        fmt::format("{}: no checkpoint is whole: {}", checkpoints.string(), fmt::join(warnings, "; ")));
+        fmt::format("{}: no checkpoint is intact: {}", checkpoints.string(), fmt::join(warnings, "; ")));
   require<CheckpointError>(newest.has_value(), folder.string(),
                            " has no checkpoint yet: train it further (`witan train --run ", folder.filename().string(),
                            "`); a stopped run saves one");

@@ -84,7 +84,7 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
     progress.note(
         cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
             counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
-            " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " held out",
+            " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " for validation",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   std::vector<std::string> losses = describe_losses(corpus);
   const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
@@ -130,7 +130,7 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
   if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
   const fs::path shards = folder.tokens().string() + ".idx";
   if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
-    progress.note(cat("text         the tokens that the run was begun with, ", folder.tokens().string()));
+    progress.note(cat("text         the tokens that the run started with, ", folder.tokens().string()));
     return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
   }
   const Sources sources = checked_sources(data);

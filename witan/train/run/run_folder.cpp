@@ -23,8 +23,8 @@ fs::path stage_path(const fs::path& run) {
 RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Access access)
     : place_(runs_folder / name), path_(access == Access::stage ? stage_path(place_) : place_) {
   if (access == Access::share) {
-    require<IoError>(fs::is_directory(path_), "cannot see the run folder ", path_.string(),
-                     ", which rank 0 made: all hosts must share it");
+    require<IoError>(fs::is_directory(path_), "cannot find the run folder ", path_.string(),
+                     ", which rank 0 created: it must be on a file system that all hosts share");
     return;
   }
   std::error_code error;

@@ -35,7 +35,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   for (const std::string& warning : data.warnings) recorder_->warn(warning);
 
   if (config->train.sample_tokens > 0 && !config->writes_sample())
-    progress.note("sample       none: no rank holds the whole model; witan generate loads it");
+    progress.note("sample       none: no rank holds the whole model; generate text with `witan generate`");
   const auto held_out = held_out_batches(data, evaluation_samples(data, config->train), config->train.micro_batch_size);
   evaluated_bytes_ = target_bytes(held_out, *data.tokenizer);
   baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);

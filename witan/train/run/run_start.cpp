@@ -12,7 +12,7 @@ RunStart find_start(const RunFolder& folder) {
   start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
   if (!start.from && !start.warnings.empty())
     throw CheckpointError(
-        fmt::format("{}: no checkpoint is whole: {}. Restore one from a copy, or start anew with --fresh",
+        fmt::format("{}: no checkpoint is intact: {}. Restore one from a copy, or start over with --fresh",
                     folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
   return start;
 }

@@ -149,14 +149,13 @@ class RankTrainer {
     const std::vector<std::string> lacking =
         load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
     if (leads() && !lacking.empty())
-      run_.recorder().warn(fmt::format("{} has no buffers {}: they begin with their initial values",
+      run_.recorder().warn(fmt::format("{} has no buffers {}: they start with their initial values",
                                        from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
-    require<DataError>(
-        state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
-        " was saved: its samples would be others. Bring the text back, give the new one a run of its own "
-        "(--run NAME), or start anew (--fresh)");
+    require<DataError>(state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
+                       " was saved, so the run would resume with different samples. Restore the text, train the new "
+                       "one under another name (--run NAME), or start over (--fresh)");
   }
 
   // Returns whether a rank was asked to stop.
@@ -187,7 +186,7 @@ class RankTrainer {
                            state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
                            run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
-                           " with a smaller --lr, or look at the data");
+                           " with a smaller --lr, or check the data");
     return result.stop;
   }
 

@@ -49,7 +49,7 @@ std::string how_to_attach(int rank, int world_size, const fs::path& file) {
   return fmt::format(
       "debug        rank {0} of {1} waits for a debugger: thread {2} of process {3} on {4}\n"
       "attach       gdb -p {3} -ex 'thread find {2}'   (set breakpoints, then `continue`)\n"
-      "or go on     rm {5}\n",
+      "or resume    rm {5}\n",
       rank, world_size, this_thread(), ::getpid(), host_name(), file.string());
 }
 

@@ -15,7 +15,7 @@ void require_devices(const RunConfig& config, int64_t ranks) {
   if (!config.parallel.on_gpu()) return;
   const int gpus = cuda::devices();
   require<DeviceError>(gpus > 0, "device = cuda: ", cuda::why_none());
-  require<ConfigError>(ranks <= gpus, "ranks = ", ranks, ", but a rank needs a GPU of its own and ", gpus,
+  require<ConfigError>(ranks <= gpus, "ranks = ", ranks, ", but each rank needs its own GPU and ", gpus,
                        " can be used: set ranks to at most ", gpus, ", or --device cpu");
 }
 

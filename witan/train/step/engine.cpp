@@ -147,11 +147,11 @@ Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const 
 std::string Engine::why_eager() const {
   const auto& moe = config_->model.moe;
   if (!config_->parallel.cuda_graph) return "cuda_graph = false";
-  if (config_->train.check_states) return "check_states = true looks at replicas in the midst of it";
+  if (config_->train.check_states) return "check_states = true compares ranks on the host during the step";
   if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
-    return "moe_grouped_gemm = false asks the host how many rows each expert has";
+    return "moe_grouped_gemm = false reads the row count of each expert on the host";
   if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
-    return "rows of experts are exchanged over NCCL, whose counts the host reads";
+    return "experts' rows are exchanged over NCCL, which needs their counts on the host";
   return "";
 }
 

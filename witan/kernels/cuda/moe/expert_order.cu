@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, cons
 }  // namespace
 
 void order_by_expert(Stream& stream, const ExpertOrder& order) {
-  require<ShapeError>(order.experts <= kMostExperts, "routing on a GPU knows at most ", kMostExperts, " experts, got ",
-                      order.experts);
+  require<ShapeError>(order.experts <= kMostExperts, "routing on a GPU supports at most ", kMostExperts,
+                      " experts, got ", order.experts);
   assert(order.assignments < int64_t{1} << 31);
   const int64_t wanted = (order.assignments + kWarps * kLeastPerWarp - 1) / (kWarps * kLeastPerWarp);
   const int64_t most = blocks_for(stream, wanted, 1) * kWarps;
