@@ -149,7 +149,7 @@ TEST(Launch, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "two"}}),
             "environment: WORLD_SIZE = \"two\" must be a number from 1 to 65536");
   EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
-              HasSubstr("the ranks are on several hosts, and MASTER_ADDR does not say"));
+              HasSubstr("the ranks are on several hosts, but MASTER_ADDR is not set"));
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
               HasSubstr("the ranks are on several hosts"));
   EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}}),
