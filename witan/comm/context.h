@@ -1,9 +1,9 @@
-// Who holds which positions of a sequence that is sharded over the ranks of a context axis: pure arithmetic.
+// Computes which positions of a sequence each context-parallel rank holds: pure arithmetic.
 //
-// A causal query sees all keys before it, so that even parts in order would leave most of the work to the last rank.
-// The sequence is cut into twice as many chunks as there are ranks, and rank r holds chunks r and 2n - 1 - r, an early
-// one and a late one: every rank forms as many query-key pairs as every other, with itself and with each of them. It is
-// the division of Megatron-LM and of Llama 3 (2024, arXiv:2407.21783).
+// A causal query sees all keys before it, so that equal consecutive parts would leave most of the work to the last
+// rank. The sequence is split into twice as many chunks as there are ranks, and rank r holds chunks r and 2n - 1 - r,
+// an early one and a late one: every rank forms as many query-key pairs as every other, with itself and with each of
+// them. This is how Megatron-LM and Llama 3 (2024, arXiv:2407.21783) shard sequences.
 #pragma once
 
 #include "witan/comm/group.h"

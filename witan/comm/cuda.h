@@ -1,4 +1,4 @@
-// Groups whose tensors are on GPUs, one GPU per rank: host groups agree about every call, NCCL carries it out.
+// Groups whose tensors are on GPUs, one GPU per rank: host groups agree on every call, NCCL executes it.
 //
 // Calls are ordered by their stream, run behind the host, and may be captured into a graph; not all_to_all, which reads
 // its counts on the host (DeviceError during a capture; waits elsewhere). Ranks agree about a captured call when it is

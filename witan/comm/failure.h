@@ -1,4 +1,4 @@
-// Whether a rank of a world has failed: for those who wait for a device rather than in a rendezvous.
+// Records that a rank of a world has failed, for ranks that wait for a device rather than in a rendezvous.
 #pragma once
 
 #include <atomic>

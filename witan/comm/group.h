@@ -1,4 +1,4 @@
-// Ranks that communicate along an axis.
+// A communicator: the ranks that communicate along an axis, and their collectives.
 //
 // Calls are ordered by their stream, and tensors are contiguous, on the stream's device and untouched by others until
 // the call is done there. Every rank of the group makes the same calls in the same order. A group belongs to one rank.
@@ -7,9 +7,9 @@
 // A group of one rank never waits: its calls are copies, or nothing.
 //
 // Errors. ShapeError: this rank's own tensors do not fit each other; before any communication. CommError: ranks
-// disagree about the operation, a dtype, a shape or a count, or one is lost or late; it names axis, operation, ranks,
-// what was expected and what was found, and where in its work a rank was (the trace context of the stream), is thrown on every
-// rank, and the group cannot be used after it. Ranks in messages are those of the world.
+// disagree on the operation, a dtype, a shape or a count, or one is lost or late. It names axis, operation, ranks, what
+// was expected and what was found, and where in its work a rank was (the trace context of the stream). It is thrown on
+// every rank, and the group cannot be used after it. Ranks in messages are those of the world.
 //
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
 // ranks):
@@ -59,13 +59,13 @@ struct Collective {
     barrier
   };
   Kind kind;
-  Tensor out, in;                           // the same tensor for calls on an inout; one of them for send and recv
-  Tensor recv_counts, send_counts;          // of all_to_all
-  Reduce reduce = Reduce::sum;              // of all_reduce and reduce_scatter
-  int peer = 0;                             // of send and recv; the root of broadcast
-  std::span<const int64_t> begins = {};     // [n + 1] of reduce_scatter_uneven
-  std::span<const OwnedPiece> pieces = {};  // of gather_pieces
-  const TraceContext* trace_context = nullptr;             // where the rank is; null: nobody knows
+  Tensor out, in;                               // the same tensor for calls on an inout; one of them for send and recv
+  Tensor recv_counts, send_counts;              // of all_to_all
+  Reduce reduce = Reduce::sum;                  // of all_reduce and reduce_scatter
+  int peer = 0;                                 // of send and recv; the root of broadcast
+  std::span<const int64_t> begins = {};         // [n + 1] of reduce_scatter_uneven
+  std::span<const OwnedPiece> pieces = {};      // of gather_pieces
+  const TraceContext* trace_context = nullptr;  // where the rank is; null: nobody knows
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"

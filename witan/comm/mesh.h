@@ -1,4 +1,4 @@
-// Which rank does what: pure arithmetic between ranks and coordinates; no process, no thread, no communication.
+// Maps ranks to coordinates of the mesh and back: pure arithmetic, without processes, threads or communication.
 //
 // The same ranks are seen in two ways, both with the pipeline stage outermost and the last axis varying fastest:
 //   dense view    (pipeline, replicate, shard, context, tensor)                      everything but experts

@@ -1,4 +1,4 @@
-// How messages name several ranks.
+// Formats lists of ranks for messages.
 #pragma once
 
 #include <span>

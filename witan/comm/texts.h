@@ -1,5 +1,5 @@
-// Texts and numbers between the ranks of a group: what is said beside the tensors. All calls are collective, on a
-// stream of the CPU; a text of any length needs little of its arena.
+// Collectives for strings and numbers, besides tensors. All calls run on a CPU stream; a text of any length needs
+// little of its arena.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What one layer of a model is: resolved once from the configuration, and read by all that build, count or plan layers.
+// The specification of one layer of a model: resolved once from the configuration, and read by all that build, count or
+// plan layers.
 #pragma once
 
 #include "witan/nn/attention/config.h"

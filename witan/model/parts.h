@@ -1,4 +1,4 @@
-// What a model's costs are charged to.
+// Names the parts of a model that costs are attributed to.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Which layers a rank holds where the stages of a pipeline divide them (parallel/stages.h): runs of them, its chunks,
-// between which the residual stream goes through the chunks of other stages.
+// The layers that a pipeline-parallel rank holds (parallel/stages.h): several runs of layers, its virtual stages,
+// between which the residual stream passes through those of other ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Row groups that a backward will need.
+// Saves row groups for the backward.
 #pragma once
 
 #include "witan/autograd/tape.h"

@@ -1,4 +1,4 @@
-// Ops that only look at the same elements in another way.
+// Ops that view the same elements with another shape.
 #pragma once
 
 #include "witan/autograd/tape.h"

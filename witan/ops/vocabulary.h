@@ -1,4 +1,4 @@
-// A vocabulary whose entries are divided among ranks: rows of an embedding's table, columns of the logits.
+// A vocabulary that is sharded over tensor-parallel ranks: rows of the embedding table, columns of the logits.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the optimizer is told; keys as in Megatron-LM. The defaults suit a small MoE of some ten million parameters that
-// is trained for a few hundred steps of a few thousand tokens.
+// The optimizer's configuration, with Megatron-LM's keys. The defaults suit a small MoE of some ten million parameters
+// that is trained for a few hundred steps of a few thousand tokens.
 #pragma once
 
 #include "witan/base/fields.h"

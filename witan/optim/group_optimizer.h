@@ -1,4 +1,4 @@
-// What optimizers of one parameter group share: shards with their masters and state, and how checkpoints see them.
+// Base class of optimizers of one parameter group: shards with their masters and state, and how checkpoints see them.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Parameter groups: several optimizers, or several settings of one, in a model.
 //
-// [optimizer] updates all parameters. Tables [[optimizer.groups]] take parameters out of it, by name or kind, and say
-// what they do otherwise; what a table does not set it inherits from [optimizer].
+// [optimizer] updates all parameters. Tables [[optimizer.groups]] select parameters by name or kind and override
+// settings for them; what a table does not set it inherits from [optimizer].
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What changes from step to step, on the device: kernels read it there, so that a captured step can be replayed.
+// The values that change from step to step, in device memory: kernels read them there, so that a captured step can be
+// replayed.
 #pragma once
 
 #include <vector>

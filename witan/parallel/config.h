@@ -1,4 +1,4 @@
-// How the work is divided over ranks; keys as in Megatron-LM where it has them.
+// The configuration of parallelism, with Megatron-LM's keys where it has them.
 #pragma once
 
 #include <functional>

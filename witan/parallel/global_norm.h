@@ -1,4 +1,4 @@
-// The norm of the whole model's gradients or values, every parameter counted once, however it is replicated or divided.
+// The norm of all gradients or values of the model, with every parameter counted once, whether replicated or sharded.
 //
 // Sums of squares of 64Ki-element chunks are added in the order of parameters, experts and chunks: the same bits on
 // every rank, and in every layout in which the gradients are the same. Stages of a pipeline exchange the sums of all.

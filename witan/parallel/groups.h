@@ -1,4 +1,4 @@
-// The groups of one rank: an end for every set of axes along which the layout communicates.
+// The communicators of one rank: one for every set of axes along which the layout communicates.
 #pragma once
 
 #include <functional>

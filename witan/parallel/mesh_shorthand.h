@@ -1,4 +1,4 @@
-// `mesh = "replicate=2,shard=2,tensor=2"`: a layout said by the sizes of its axes (comm/mesh.h) instead of by
+// `mesh = "replicate=2,shard=2,tensor=2"`: a layout given by the sizes of its axes (comm/mesh.h) instead of by
 // Megatron-LM's keys.
 #pragma once
 

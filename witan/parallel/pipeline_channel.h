@@ -1,6 +1,6 @@
-// Runs a stage of a pipeline: its work, and the tensors that go to and come from its neighbours in between, in the
-// order of pipeline_steps.h. The same on every back end: threads and processes exchange inline; on GPUs the transfers
-// are on the stream, between the kernels of the work, and may be captured into a graph.
+// Runs a pipeline stage: its forward and backward passes, and the tensors that it sends to and receives from its
+// neighbours in between, in the order of pipeline_steps.h. The same on every back end: threads and processes exchange
+// inline; on GPUs the transfers are on the stream, between the kernels of the work, and may be captured into a graph.
 //
 // Nothing is copied to be sent. With one chunk to a stage no output waits for its peer, and two inputs at most for
 // their work; with several chunks two outputs and four inputs, and about as many as there are stages where those do not

@@ -1,4 +1,4 @@
-// What each stage of a pipeline computes, and in which order: pure functions, the same on every rank.
+// The schedule of forward and backward passes of each pipeline stage: pure functions, the same on every rank.
 //
 // Each of p stages holds v chunks of layers. Chunk c of stage s feeds chunk c of stage s + 1, and that of the last
 // stage feeds chunk c + 1 of stage 0; gradients go the other way. A stage runs forward some times (the warm-up), then

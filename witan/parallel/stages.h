@@ -1,7 +1,7 @@
-// Which layers each stage of a pipeline holds: pure arithmetic, the same on every rank.
+// Assigns layers to pipeline stages: pure arithmetic, the same on every rank.
 //
-// The model is cut into stages x chunks runs of layers; in the order of layers they are chunk 0 of stages 0 … p-1, then
-// chunk 1 of stages 0 … p-1, and so on. The first holds the embedding too, the last the final norm and the head.
+// The model is split into stages x chunks runs of layers; in the order of layers they are chunk 0 of stages 0 … p-1,
+// then chunk 1 of stages 0 … p-1, and so on. The first holds the embedding too, the last the final norm and the head.
 //
 // Keys and results are Megatron-LM's where it has a result. It has none where layers do not divide by stages and
 // chunks; here the layers that are left over go one each to the chunks before the last: that one has the head, and the

@@ -1,5 +1,5 @@
-// Proof at run time that the layout is what it says (--check-states): tensors that ranks hold alike are equal to the
-// bit, every expert is where the layout puts it, and no two experts were initialised alike.
+// Verifies the layout at run time (--check-states): replicated tensors are equal to the bit, every expert is on the
+// rank that the layout assigns, and no two experts were initialized alike.
 #pragma once
 
 #include <string>

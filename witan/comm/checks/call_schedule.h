@@ -1,5 +1,5 @@
-// The calls that a rank will make in a step, known beforehand from a step on the meta device, and compared with those
-// of the ranks that must make the same: a program that differs on one host is refused before it hangs the others.
+// Lists the collectives that a rank will call in a step, found by a step on the meta device, and compares them with
+// those of the ranks that must call the same: a program that differs on one host is refused before it hangs the others.
 #pragma once
 
 #include <cstdint>

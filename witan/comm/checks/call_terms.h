@@ -1,4 +1,4 @@
-// What the ranks of a group must agree about when they make a call, and the words for it when they do not.
+// The properties of a collective call that all ranks of a group must agree on, and the error messages when they differ.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct CallTerms {
   int64_t out_rows = 0;  // of all_to_all
   std::span<const int64_t> send_counts, recv_counts;
   std::span<const int64_t> begins;  // of reduce_scatter_uneven
-  TraceContext trace_context = {};                 // where its rank is
+  TraceContext trace_context = {};  // where its rank is
 };
 CallTerms terms_of(const Collective& call);  // counts and begins stay where the call has them
 CallTerms terms_without_counts(const Collective& call);

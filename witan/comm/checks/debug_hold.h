@@ -1,7 +1,7 @@
-// Ranks under a debugger: while one of them is held, no deadline of its world runs.
+// Suspends the deadlines of a world while a debugger holds one of its ranks.
 //
-// A rank is held while it waits for its debugger to come, while one is attached to its process, and, elsewhere, while
-// nothing is heard of it: a process that a debugger stops says nothing more.
+// A rank is held while it waits for its debugger, while one is attached to its process, and, for other hosts, while it
+// sends nothing: a process that a debugger stops sends no heartbeats.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Proof that ranks which should hold the same tensor do.
+// Verifies that ranks which should hold the same tensor do.
 #pragma once
 
 #include <string_view>

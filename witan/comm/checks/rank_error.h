@@ -1,4 +1,4 @@
-// The error of a rank, as the process that ran it is told.
+// Turns the exception of a rank into the error that its process reports.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Ranks that train together must have been told the same: what they compare before anything depends on it.
+// Verifies before training that all ranks were started with the same settings.
 #pragma once
 
 #include <string>

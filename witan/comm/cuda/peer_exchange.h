@@ -1,4 +1,4 @@
-// Peer memory of ranks that are threads of one process: an address of one GPU means the same to all.
+// Peer memory between ranks that are threads of one process, where an address on one GPU is valid on all.
 #pragma once
 
 #include <memory>

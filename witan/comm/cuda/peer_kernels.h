@@ -1,4 +1,4 @@
-// The kernels of peer memory: what the host passes to them.
+// The arguments that the host passes to the kernels of peer memory.
 #pragma once
 
 #include "witan/comm/cuda/peer_window.h"

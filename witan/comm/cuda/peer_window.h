@@ -1,4 +1,4 @@
-// What the GPUs of a group share: a window of each rank, which its peers write to.
+// The memory that the GPUs of a group share: a window on each rank, which its peers write to.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a rank checks while it waits for its GPU.
+// Checks for failed ranks and deadlines while a rank waits for its GPU.
 #pragma once
 
 #include <memory>

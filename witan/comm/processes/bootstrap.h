@@ -1,4 +1,4 @@
-// How the processes of a job find each other: every rank comes to rank 0, is told where all others are, and connects to
+// Connects the processes of a job: every rank connects to rank 0, receives the addresses of all others, and connects to
 // those of lower rank, so that each has a connection to each.
 #pragma once
 

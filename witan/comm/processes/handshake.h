@@ -1,8 +1,8 @@
-// How two processes of a job find out that they are: the first bytes of every connection between them.
+// Authenticates two processes of a job to each other with the first bytes of every connection between them.
 //
 //   connecting -> accepting   Greeting: magic, version, a random number
 //   accepting -> connecting   Greeting
-//   connecting -> accepting   Introduction: who it is, whom it means, and proof that it knows the job's secret
+//   connecting -> accepting   Introduction: its rank, the rank it expects, and proof that it knows the job's secret
 //   accepting -> connecting   Answer: a verdict, and, if it is `admitted`, the same proof
 //
 // A proof is HMAC-SHA-256, keyed with the secret, of both greetings and of the message: the secret does not travel, and

@@ -1,4 +1,4 @@
-// What a launcher (mpirun, srun, torchrun and the like) tells a process about its job, through the environment.
+// Reads from the environment what a launcher (mpirun, srun, torchrun ...) tells a process about its job.
 #pragma once
 
 #include <functional>

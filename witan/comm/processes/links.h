@@ -1,14 +1,14 @@
 // The connections of a process to all other ranks of its job, shared by its groups and their threads.
 //
-// A channel is what belongs to one group. On each, a rank gets control messages, which wait until they are read, and
-// data, which goes straight to where take() said it should: a rank sends data only to one that has said so, by a
-// control message. One thread reads all connections; whoever sends does it himself.
+// Each group has a channel. On it, a rank receives control messages, which wait until they are read, and
+// data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
+// a control message. One thread reads all connections; senders write from their own threads.
 //
-// Frames are a header of 24 bytes (kind, 0, channel, bytes) and as many bytes as it says, at most as many as their kind
-// may have, which is checked before they are believed. A frame that breaks the rules, a connection that ends without a
-// shutdown message, or a silence is a lost rank: every wait of this process ends, and all other ranks are told. So that
-// silence means something, the reading thread sends a heartbeat wherever nothing else is said: a process that is
-// stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat says too
+// Frames are a header of 24 bytes (kind, 0, channel, bytes) and that many bytes of payload; the size is checked against
+// the limit of its kind first. A frame that breaks the rules, a connection that ends without a
+// shutdown message, or silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
+// The reading thread sends heartbeats on idle connections, so that silence is a failure: a process that is
+// stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat also says
 // whether a debugger holds the process; one that may be held is not lost by its silence. All members may be called by
 // any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// Why the ranks of a job stop: told by the first that knows to all others.
+// The reason why the ranks of a job stop, which the first rank that knows it sends to all others.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // A group whose ranks are processes: bytes travel over the connections of links.h.
 //
-// A collective begins as in threads: every rank tells all others its call and waits for theirs, so that calls which
-// differ are found by all, in the same words. Data follows once its receiver has said, by a control message, that there
-// is room for it. Reductions go piece by piece: a rank collects everybody's values of its slice, sums them in the tree
-// of reduce.h, and sends the sums, so that they have the bits of threads.
+// A collective starts as between threads: every rank sends its call to all others and waits for theirs, so that all
+// detect calls that differ, with the same message. Data follows once its receiver has said, by a control message, that
+// there is room for it. Reductions proceed slice by slice: a rank collects the values of its slice from all ranks, sums
+// them in the tree of reduce.h, and sends the sums, so that they have the same bits as between threads.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Where the threads of one group meet, wait for each other, and learn that one of them is lost.
+// Lets the threads of one group wait for each other, and learn that one of them is lost.
 //
 // A collective is enter(), work on each other's tensors, leave(). After enter() every rank's call can be read and
 // nobody can fail to come to leave(), so buffers stay alive in between; nothing is copied to be published. One atomic

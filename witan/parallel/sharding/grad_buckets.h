@@ -1,4 +1,4 @@
-// Gradient buckets of a model: what is written where, and when it is reduced.
+// Gradient buckets of a model: where gradients are written, and when they are reduced.
 //
 // Gradients of parameters that are reduced over the same ranks, of experts or of all others, lie in buckets
 // (ownership.h), each one allocation, so that one collective serves many parameters. Buckets take parameters in reverse
@@ -9,14 +9,13 @@
 // backwards one at a time; each reduces its own buckets, in their order.
 //
 // Where gradients are sharded (ZeRO stage 2), a bucket is a unit of the model (model/unit.h), of which a rank holds its
-// own shard alone. The whole is there from the first gradient of a backward that is written until the last one is,
-// when it is reduced into the shard: of every micro-batch, so that shards sum them up, or of the last alone in a tree,
-// which sums a rank's micro-batches before ranks and so holds the whole until then.
+// own shard only. The full bucket exists from the first gradient that a backward writes to the last one, when it is
+// reduced into the shard: after every micro-batch, so that shards accumulate them, or in a tree only after the last
+// one, since a tree sums a rank's micro-batches before ranks and holds the full bucket until then.
 //
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree (Summation::tree, grad_tree.h), which
-// costs a buffer for each level of the rank's own tree; experts have their gradient apart by the rank its rows came
-// from then. An embedding that is the head too is a bucket by itself where both gradients are apart
-// (tied_gradients.h).
+// costs a buffer for each level of the rank's own tree; experts then have a separate gradient for each rank that rows
+// came from. A tied embedding is a bucket by itself where its two gradients are separate (tied_gradients.h).
 #pragma once
 
 #include <cstdint>

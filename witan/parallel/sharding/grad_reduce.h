@@ -1,4 +1,4 @@
-// Reduction of gradient buckets over ranks, on a GPU on a stream of its own, beside the backward. Reductions are sums;
+// Reduces gradient buckets over ranks, on a GPU on a side stream during the backward. Reductions are sums;
 // losses carry the global denominators already. Where the optimizer is sharded, a rank ends with the sums of its own
 // shard, and the rest of its gradients is undefined.
 #pragma once

@@ -1,5 +1,6 @@
-// The two gradients of an embedding that is the head too. Where they are apart (Layout::sums_heads_apart) they meet at
-// the end of a step, when each is a sum over micro-batches and ranks: both on one rank, or on two stages of a pipeline.
+// Combines the two gradients of a tied embedding, that of the embedding and that of the head. Where they are separate
+// (Layout::sums_heads_apart) they are added at the end of a step, when each is reduced over micro-batches and ranks:
+// both on one rank, or on two pipeline stages.
 #pragma once
 
 #include "witan/parallel/sharding/grad_bucket.h"

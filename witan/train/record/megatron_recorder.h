@@ -1,4 +1,4 @@
-// A run told as Megatron-LM tells it (log_format = megatron): sums over log intervals, and what is printed when.
+// Logs a run in Megatron-LM's format (log_format = megatron): averages over log intervals, and when lines are printed.
 #pragma once
 
 #include <functional>

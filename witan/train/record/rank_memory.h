@@ -1,4 +1,4 @@
-// What the arenas of all ranks reached, for the report.
+// Collects the peak memory of all ranks' arenas for the report.
 #pragma once
 
 #include <vector>

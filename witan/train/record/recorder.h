@@ -1,4 +1,4 @@
-// What rank 0 tells of a run: metrics.jsonl, the progress line or Megatron-LM's log, train.log, TensorBoard's files.
+// Rank 0's records of a run: metrics.jsonl, the progress line or Megatron-LM's log, train.log, TensorBoard's files.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A run as TensorBoard's event files: the tags that Megatron-LM's users know, and the load of experts.
+// Writes TensorBoard's event files of a run, with Megatron-LM's tags and the load of experts.
 #pragma once
 
 #include "witan/moe/statistics.h"

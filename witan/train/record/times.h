@@ -1,4 +1,4 @@
-// Where the time of steps goes, on each rank, under the names of Megatron-LM's timers.
+// Times the parts of a step on each rank, under the names of Megatron-LM's timers.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Everything a run can be told: the components' own configurations, and the run's.
+// The configuration of a run: those of its components, and its own keys.
 #pragma once
 
 #include "witan/base/fields.h"

@@ -1,4 +1,4 @@
-// All ranks of a run, on the host, for what is said beside training: a group and a stream of their own.
+// A group of all ranks of a run, on the host, with its own stream, for control messages besides training.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Which keys of a configuration make a run the run that it is, and must not change when it is resumed.
+// Lists the configuration keys that identify a run, and must not change when it is resumed.
 #pragma once
 
 #include <string>

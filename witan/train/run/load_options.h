@@ -1,4 +1,4 @@
-// What a call says of the checkpoint that a run resumes from.
+// Options for the checkpoint that a run resumes from.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// A trained run, opened for reading: its newest whole checkpoint, and the model in it on one rank of the CPU. Nothing
-// is written and nothing locked, so that a run can be read while it trains.
+// Opens a trained run for reading: its newest intact checkpoint, and its model on one CPU rank. Nothing is written or
+// locked, so that a run can be read while it trains.
 #pragma once
 
 #include <functional>

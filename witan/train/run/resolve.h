@@ -1,5 +1,5 @@
-// From what a call was given to the configuration that a run has: one function without side effects, whose result
-// nothing changes afterwards.
+// Resolves the given options to the configuration of a run: one function without side effects, whose result is never
+// changed afterwards.
 #pragma once
 
 #include <cstdint>

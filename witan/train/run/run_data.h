@@ -1,4 +1,5 @@
-// From text to the samples of a run: tokenizer, token shards, training and held-out parts, and the bigram line to beat.
+// Prepares the samples of a run from text: tokenizer, token shards, training and validation splits, and the bigram
+// baseline.
 #pragma once
 
 #include <memory>

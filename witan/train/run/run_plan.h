@@ -1,4 +1,4 @@
-// What a plan promises a run: its recorders compare it with what came of it, and its arenas reserve it.
+// The planned memory of a run: arenas reserve it, and recorders compare it with the memory that was used.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the process of rank 0 writes of a run, from before its first step to after its last.
+// The files that the process of rank 0 writes about a run, from before its first step to after its last.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Where a call of a run begins: its folder, the checkpoint in it that it resumes from, and what it is watched with.
+// The start of a run: its folder, the checkpoint in it that it resumes from, and its debugging and tracing options.
 #pragma once
 
 #include <cstdint>

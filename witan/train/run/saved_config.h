@@ -1,4 +1,4 @@
-// The configuration that a run was begun with, and resumes with where a call says nothing else.
+// The configuration that a run was started with, which it resumes with unless the command line sets other values.
 #pragma once
 
 #include <optional>

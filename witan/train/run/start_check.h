@@ -1,5 +1,5 @@
-// What the ranks of a run compare before its first step: that they were told the same, and that they would make the
-// same calls. Collective over all ranks of the world.
+// Verifies before the first step that all ranks have the same settings and would call the same collectives. Collective
+// over all ranks of the world.
 #pragma once
 
 #include "witan/comm/checks/call_schedule.h"

@@ -1,4 +1,4 @@
-// Where a run stands, apart from its tensors.
+// The progress of a run that a checkpoint saves besides tensors.
 #pragma once
 
 #include <cstdint>

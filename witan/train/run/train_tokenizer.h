@@ -1,4 +1,4 @@
-// A tokenizer for a corpus.
+// Trains a tokenizer on a corpus.
 #pragma once
 
 #include "witan/data/corpus.h"

@@ -1,4 +1,4 @@
-// A run from its first step, or from its last checkpoint, to its end.
+// Trains a run from its first step, or from its last checkpoint, to its end.
 #pragma once
 
 #include <cstdint>

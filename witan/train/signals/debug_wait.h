@@ -1,4 +1,4 @@
-// A rank that waits for its debugger before it begins (witan train --debug-rank).
+// Makes a rank wait for a debugger before it starts (witan train --debug-rank).
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// Asking a run to stop: while it trains, the handler only sets a flag, which the ranks agree on at the end of a step.
+// Handles signals that ask a run to stop: while it trains, the handler only sets a flag, which the ranks agree on at
+// the end of a step.
 #pragma once
 
 #include <csignal>

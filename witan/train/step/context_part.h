@@ -1,4 +1,4 @@
-// A rank's part of micro-batches whose sequences are divided among the ranks of the context axis.
+// Selects a context-parallel rank's part of the sequences of a micro-batch.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Where a rank of a run computes.
+// Chooses the device of each rank of a run.
 #pragma once
 
 #include <memory>

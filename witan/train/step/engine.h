@@ -1,8 +1,8 @@
 // One rank's model, gradients and optimizer, and the step that trains them. The planner runs the very same code on the
 // meta device.
 //
-// On a GPU the host is in no step: what a step needs is uploaded before it, what it comes to is read after it, and in
-// between it is one recorded graph wherever nothing in it asks the host (Engine::recordable).
+// On a GPU a step does not involve the host: its inputs are uploaded before it, its results are read after it, and in
+// between it is one captured CUDA graph unless a part of it needs the host (Engine::recordable).
 #pragma once
 
 #include <functional>

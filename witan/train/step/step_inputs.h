@@ -1,5 +1,5 @@
-// The micro-batches of a step on the device. Their buffers stay where they are from step to step, so that a recorded
-// step finds the next batch where it found the last.
+// The micro-batches of a step on the device. Their buffers keep their addresses from step to step, so that a
+// captured step finds the next batch where it found the last.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a step comes to, gathered on the device while it runs and read by the host once, when it is over.
+// The results of a step, gathered on the device while it runs and read by the host once, at its end.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Micro-batches on their way to the device, and scalars on their way back.
+// Uploads micro-batches to the device, and downloads scalars.
 #pragma once
 
 #include "witan/data/batch.h"

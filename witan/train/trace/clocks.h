@@ -1,4 +1,4 @@
-// How the clocks of the ranks' hosts stand to each other.
+// Measures the offsets between the clocks of the ranks' hosts.
 #pragma once
 
 #include <cstdint>

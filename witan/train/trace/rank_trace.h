@@ -1,5 +1,5 @@
-// What one rank does, written down as it happens: computation by kernel, communication by call, waits, and memory, each
-// with where in the model it belongs.
+// Records what one rank does as it happens: computation by kernel, communication by call, waits, and memory, each with
+// its place in the model.
 #pragma once
 
 #include <cstdint>
