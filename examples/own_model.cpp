@@ -14,7 +14,7 @@
 #include "witan/ops/view.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 using namespace witan;
 
@@ -66,7 +66,7 @@ double train(Stream& stream, int64_t steps) {
   const Groups alone = make_meta_groups(Layout({}, 1, moe.num_experts), 0);
   Adder model({.stream = stream, .init_std = 0.1, .output_init_std = 0.1}, moe, alone.of(Axis::expert));
   GradientBuckets gradients(stream, model.parameters(), alone, {});
-  const auto optimizer = make_optimizer(config, stream, own_all(model.parameters()));
+  const auto optimizer = make_optimizer(config, stream, unsharded(model.parameters()));
   StepState state(stream);
   const Tensor pairs = stream.empty({T, 2}, DType::i32), sums = stream.empty({T}, DType::i32);
   const Tensor weights = stream.empty({T}, DType::f32);  // of each pair in the loss

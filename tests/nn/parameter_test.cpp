@@ -52,16 +52,16 @@ TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
   Rank rank;
   struct Case {
     Shape shape;
-    Cut cut;
+    TensorSplit split;
     int experts;
   };
-  for (const auto& [shape, cut, experts] : std::vector<Case>{{{6, 8}, {.dim = 1}, 1},
-                                                             {{12, 5}, {.dim = 0}, 1},
-                                                             {{8, 5}, {.dim = 0, .blocks = 2}, 1},
-                                                             {{4, 8, 3}, {.dim = 1, .blocks = 2}, 2},
-                                                             {{4, 3, 8}, {.dim = 2}, 4}}) {
+  for (const auto& [shape, split, experts] : std::vector<Case>{{{6, 8}, {.dim = 1}, 1},
+                                                               {{12, 5}, {.dim = 0}, 1},
+                                                               {{8, 5}, {.dim = 0, .blocks = 2}, 1},
+                                                               {{4, 8, 3}, {.dim = 1, .blocks = 2}, 2},
+                                                               {{4, 3, 8}, {.dim = 2}, 4}}) {
     ParameterSpec spec = normal_spec("w", shape);
-    spec.cut = cut;
+    spec.tensor_split = split;
     spec.expert = experts > 1;
     const auto whole = initial(rank, spec, 9);
     std::vector<int> seen(whole.size());
@@ -70,7 +70,7 @@ TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
         for (int r = 0; r < cutters; ++r) {
           const ParameterSpec::Part part = spec.part(experts, expert, cutters, r);
           const auto found = values(Parameter(rank.stream, spec, part, 9).value());
-          EXPECT_EQ(part.shape[cut.dim], shape[cut.dim] / cutters);
+          EXPECT_EQ(part.shape[split.dim], shape[split.dim] / cutters);
           for (size_t i = 0; i < found.size(); ++i) {
             const auto at = static_cast<size_t>(part.region.global(static_cast<int64_t>(i)));
             ASSERT_EQ(found[i], whole[at]) << shape << " " << i;
@@ -81,7 +81,7 @@ TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
     EXPECT_EQ(seen, std::vector<int>(whole.size(), 3)) << shape;
   }
   ParameterSpec halves = normal_spec("w", {8, 5});
-  halves.cut = {.dim = 0, .blocks = 2};
+  halves.tensor_split = {.dim = 0, .blocks = 2};
   EXPECT_EQ(halves.part(1, 0, 2, 1).region, Region(2 * 5, 2 * 5, 2, 4 * 5)) << "rows 2 and 3 of either half";
   EXPECT_EQ(halves.part(1, 0, 2, 1).shape, Shape({4, 5}));
   EXPECT_EQ(test::message_of<ShapeError>([&] { halves.part(1, 0, 3, 0); }),
@@ -121,7 +121,7 @@ TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
   Rank rank;
   for (const int64_t size : {4, 97, 289}) {
     ParameterSpec spec = normal_spec("w", {size, 3});
-    spec.cut = {.dim = 0, .uneven = true};
+    spec.tensor_split = {.dim = 0, .uneven = true};
     const auto whole = initial(rank, spec, 9);
     for (const int cutters : {1, 2, 3, 4}) {
       std::vector<double> joined;
@@ -143,7 +143,7 @@ TEST(Parameter, PaddingIsZerosOfWhichTheGeneratorKnowsNothing) {
   for (const auto kind :
        {Initialization::Kind::normal, Initialization::Kind::torch_normal, Initialization::Kind::torch_uniform}) {
     ParameterSpec bare{.name = "w", .shape = {9, 4}, .dtype = DType::f64, .init = {.kind = kind, .fan_in = 4}};
-    bare.cut = {.dim = 0, .uneven = true};
+    bare.tensor_split = {.dim = 0, .uneven = true};
     ParameterSpec padded = bare;
     padded.shape = {13, 4};
     padded.init.padding = 4 * 4;

@@ -99,7 +99,7 @@ struct Pair {
       : matrix(parameter_with_gradient(rank, {.name = "matrix", .shape = {3, 2}})),
         norm(parameter_with_gradient(
             rank, {.name = "norm", .shape = {4}, .weight_decay = false, .kind = ParameterKind::norms})) {}
-  std::vector<Owned> owned() const { return {{matrix.get(), 0, 6}, {norm.get(), 0, 4}}; }
+  std::vector<ParameterShard> shards() const { return {{matrix.get(), 0, 6}, {norm.get(), 0, 4}}; }
   std::unique_ptr<Parameter> matrix, norm;
 };
 
@@ -108,13 +108,13 @@ TEST(ParamGroups, SeveralOptimizersUpdateWhatIsTheirs) {
   Rank rank;
   const OptimizerConfig config = with_groups(R"([{kind = "norms", optimizer = "sgd", sgd_momentum = 0.5}])");
   const Pair both(rank), alone(rank);
-  const auto optimizer = make_optimizer(config, rank.stream, both.owned());
+  const auto optimizer = make_optimizer(config, rank.stream, both.shards());
   OptimizerConfig sgd = config;
   sgd.groups.clear();
-  const auto adam = make_optimizer(sgd, rank.stream, {alone.owned()[0]});
+  const auto adam = make_optimizer(sgd, rank.stream, {alone.shards()[0]});
   sgd.optimizer = "sgd";
   sgd.sgd_momentum = 0.5;
-  const auto of_norm = make_optimizer(sgd, rank.stream, {alone.owned()[1]});
+  const auto of_norm = make_optimizer(sgd, rank.stream, {alone.shards()[1]});
   StepState step(rank.stream, 2), first(rank.stream), second(rank.stream);
   for (int64_t i = 1; i <= 3; ++i) {
     step.set({0.1, 0.03}, i, i);
@@ -135,7 +135,7 @@ TEST(ParamGroups, AGroupThatOwnsNothingHereTakesNoMemory) {
   Rank rank;
   const Pair pair(rank);
   const auto bytes_of = [&](const OptimizerConfig& config) {
-    const auto optimizer = make_optimizer(config, rank.stream, {pair.owned()[0]});
+    const auto optimizer = make_optimizer(config, rank.stream, {pair.shards()[0]});
     return rank.stream.arena().live(MemoryTag::optimizer);
   };
   EXPECT_GT(bytes_of({}), 0);

@@ -40,8 +40,8 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
       for (Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
-      const Ownership ownership(model.parameters, groups.layout(), groups.rank());
-      GlobalNorm global(rank.stream, ownership, groups);
+      const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+      GlobalNorm global(rank.stream, shard_plan, groups);
       const Norm2 values = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values));
       const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
       const std::lock_guard lock(mutex);
@@ -70,8 +70,9 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
 // Of a table of 4097 rows one tensor rank has a chunk of 65536 elements, the other a second chunk too: the sums that
 // the first has of nothing count nothing, whatever their memory held before.
 TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
-  const std::vector<ParameterSpec> specs = {{.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}},
-                                            {.name = "norm", .shape = {3}}};
+  const std::vector<ParameterSpec> specs = {
+      {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}},
+      {.name = "norm", .shape = {3}}};
   double squares = 0, none = 0;
   testing::Rank one;
   for (const ParameterSpec& spec : specs) {
@@ -93,9 +94,9 @@ TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
       for (Parameter* parameter : model.parameters)
         for (int64_t i = 0; i < parameter->elements(); ++i)
           parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
-      const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+      const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
       rank.poisoned({1 << 16}, DType::f64);
-      GlobalNorm global(rank.stream, ownership, groups);
+      GlobalNorm global(rank.stream, shard_plan, groups);
       const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
       EXPECT_NEAR(gradients.norm, std::sqrt(squares), 1e-9);
       EXPECT_EQ(gradients.zeros, none);
@@ -110,8 +111,8 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
     GradientBuckets buckets(rank.stream, model.parameters, groups, {});
     buckets.finish_step();
     if (rank.rank == 2) model.named("experts.up").gradient().data<float>()[3] = NAN;
-    const Ownership ownership(model.parameters, groups.layout(), groups.rank());
-    GlobalNorm global(rank.stream, ownership, groups);
+    const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+    GlobalNorm global(rank.stream, shard_plan, groups);
     StepState step(rank.stream);
     step.set({1}, 1, 1);
     clip(rank.stream, step, global.compute(rank.stream, GlobalNorm::Of::gradients), 1);
@@ -123,8 +124,8 @@ TEST(GlobalNorm, ADenseModelNeedsNoCommunication) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(layout_of(4, 1, 0), 1);  // a group that would throw if it were used
   SmallModel model(rank.stream, {{.name = "p", .shape = {5}, .init = {Initialization::Kind::ones}}}, groups);
-  const Ownership ownership(model.parameters, groups.layout(), groups.rank());
-  GlobalNorm global(rank.stream, ownership, groups);
+  const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+  GlobalNorm global(rank.stream, shard_plan, groups);
   EXPECT_EQ(read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values)).norm, std::sqrt(5.0));
 }
 
@@ -133,8 +134,8 @@ TEST(GlobalNorm, CountsOnMeta) {
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Groups groups = make_meta_groups(layout_of(8, 4), 5);
   SmallModel model(meta, testing::small_specs(), groups);
-  const Ownership ownership(model.parameters, groups.layout(), groups.rank());
-  GlobalNorm global(meta, ownership, groups);
+  const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+  GlobalNorm global(meta, shard_plan, groups);
   EXPECT_EQ(read_norm(meta, global.compute(meta, GlobalNorm::Of::values)).norm, 0);
   EXPECT_EQ(groups.of(Axis::expert).sent().at("gather_pieces"),
             3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each

@@ -41,15 +41,15 @@ TEST(Layout, OwnersAreAlongSequencesToo) {
   ParallelConfig config = expert_ranks(2);
   config.context_parallel_size = 2;
   const Layout whole(config, 8, 8);
-  EXPECT_EQ(whole.owners(false), 1);
-  EXPECT_EQ(whole.owner_axes(false), Axes{});
+  EXPECT_EQ(whole.sharding_ranks(false), 1);
+  EXPECT_EQ(whole.sharding_axes(false), Axes{});
   config.use_distributed_optimizer = true;
   config.num_distributed_optimizer_instances = 2;
   const Layout layout(config, 8, 8);
-  EXPECT_EQ(layout.owner_axes(false), (Axes{Axis::shard, Axis::context}));
-  EXPECT_EQ(layout.owners(false), 4);
-  EXPECT_EQ(layout.owners(true), 2);
-  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(layout.owner(false, rank), rank % 4);
+  EXPECT_EQ(layout.sharding_axes(false), (Axes{Axis::shard, Axis::context}));
+  EXPECT_EQ(layout.sharding_ranks(false), 4);
+  EXPECT_EQ(layout.sharding_ranks(true), 2);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(layout.sharding_rank(false, rank), rank % 4);
   EXPECT_EQ(layout.data_rank(5), 2) << "samples are those of ranks that share a sequence";
 }
 

@@ -4,7 +4,7 @@
 #include "support/message_of.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 namespace {
@@ -21,7 +21,7 @@ struct Trained {
         groups(make_groups(on.world, layout_of(4, 2), on.rank)),
         model(on.stream, small_specs(DType::bf16), groups),
         buckets(on.stream, model.parameters, groups, {}),
-        optimizer(make_optimizer({}, on.stream, own_all(model.parameters))),
+        optimizer(make_optimizer({}, on.stream, unsharded(model.parameters))),
         check(model.parameters, groups) {
     for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, on.rank);
     buckets.finish_step();
@@ -41,7 +41,7 @@ struct Trained {
 void check_all(Trained& trained) {
   Stream& stream = trained.rank.stream;
   trained.check.after_init(stream);
-  trained.check.after_reduction(stream, own_all(trained.model.parameters));
+  trained.check.after_reduction(stream, unsharded(trained.model.parameters));
   trained.check.after_update(stream, *trained.optimizer);
 }
 
@@ -191,7 +191,7 @@ TEST(StateCheck, FindsATiedEmbeddingWhoseCopiesDiffer) {
         const ParameterSpec tied{.name = "embedding", .shape = {30, 7}, .tied = true, .copy = rank.rank == 1};
         SmallModel model(rank.stream, {tied}, groups);
         const StateCheck check(model.parameters, groups);
-        const auto optimizer = make_optimizer({}, rank.stream, own_all(model.parameters));
+        const auto optimizer = make_optimizer({}, rank.stream, unsharded(model.parameters));
         if (update) check.after_init(rank.stream);
         if (rank.rank == 1) flip_bit(model.named("embedding").value(), 11);
         if (update) return check.after_update(rank.stream, *optimizer);

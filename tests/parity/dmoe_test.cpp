@@ -11,8 +11,8 @@
 #include "support/thread_world.h"
 #include "witan/moe/moe.h"
 #include "witan/optim/optimizer.h"
-#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/mesh_shorthand.h"
+#include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 
 namespace witan {
@@ -132,8 +132,9 @@ class TrainedLayer {
         axes_(groups_.model_axes(parallel)),
         model_(builder_of(rank.stream, dtype, axes_), axes_),
         parameters_(model_.parameters()),
-        ownership_(parameters_, groups_.layout(), rank.rank),
-        units_(rank.stream, {Unit{Unit::Kind::head, 0, "layer", 0, {&model_}, parameters_}}, ownership_, groups_, {}) {}
+        shard_plan_(parameters_, groups_.layout(), rank.rank),
+        units_(rank.stream, {Unit{Unit::Kind::head, 0, "layer", 0, {&model_}, parameters_}}, shard_plan_, groups_, {}) {
+  }
 
   void begin_with(const Problem& problem) {
     const std::vector<double>* initial[] = {&problem.router, &problem.gate_up, &problem.down};
@@ -150,7 +151,7 @@ class TrainedLayer {
   Seen run(const std::vector<double>& x) {
     Stream& stream = rank_.stream;
     GradientBuckets gradients(stream, parameters_, groups_, {.dtype = accumulator(dtype_)});
-    const auto optimizer = make_optimizer(plain_sgd(), stream, ownership_.owned());
+    const auto optimizer = make_optimizer(plain_sgd(), stream, shard_plan_.local_shards());
     StepState step(stream);
     step.set({kRate}, 1, 1);
     Seen seen;
@@ -203,7 +204,7 @@ class TrainedLayer {
   ModelAxes axes_;
   OneLayer model_;
   std::vector<Parameter*> parameters_;
-  Ownership ownership_;
+  ShardPlan shard_plan_;
   UnitStore units_;
 };
 

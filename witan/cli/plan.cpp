@@ -207,7 +207,7 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
         const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
-        return telling_sources(given, [&] { return plan(context, *state, given); });
+        return naming_sources(given, [&] { return plan(context, *state, given); });
       });
   add_option(*command, "--memory", state->memory,
              "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")

@@ -178,7 +178,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   return given;
 }
 
-ExitCode telling_sources(const GivenConfig& given, const std::function<ExitCode()>& body) {
+ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body) {
   try {
     return body();
   } catch (const ConfigError& error) {

@@ -51,6 +51,6 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
 
 // Runs `body`. A ConfigError that names values which the run on disk has said, and not this call, says so too, and by
 // which flags this call could say others.
-ExitCode telling_sources(const GivenConfig& given, const std::function<ExitCode()>& body);
+ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body);
 
 }  // namespace witan::cli

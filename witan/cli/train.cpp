@@ -38,7 +38,7 @@ ExitCode train_command(Context& context, State& state) {
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
   return run_process(context, launch, [&](Context& own) {
     const GivenConfig given = read_given(own, state);
-    return telling_sources(given, [&] { return run_training(own, state.options, given, launch, context.err); });
+    return naming_sources(given, [&] { return run_training(own, state.options, given, launch, context.err); });
   });
 }
 

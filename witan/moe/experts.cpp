@@ -78,9 +78,10 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
       mlp_(mlp),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
                                   {moe.num_experts, mlp.first_rows(), width},
-                                  builder.linear_init(builder.init_std, width), Cut{1, mlp.first_blocks()})),
+                                  builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
-                                   builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), Cut{2})) {}
+                                   builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
+}
 
 Var Experts::product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight) {
   const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;

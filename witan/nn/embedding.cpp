@@ -10,7 +10,7 @@ Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_
       part_{nearly_equal_piece(size + padding, builder.tensor_ranks(), builder.tensor_rank()).begin, size, padding},
       weight_(add_parameter(builder.of_kind(ParameterKind::embeddings), "weight", {size + padding, width},
                             Initialization::padded(builder.embedding_init(), padding * width), true,
-                            Cut{.dim = 0, .uneven = true})) {}
+                            TensorSplit{.dim = 0, .uneven = true})) {}
 
 Var Embedding::forward(Tape& tape, const Tensor& ids) {
   const ModuleScope scope(tape, *this);

@@ -7,9 +7,9 @@
 namespace witan {
 namespace {
 
-Cut cut_of_weight(Divided divided) {
+TensorSplit split_of_weight(Divided divided) {
   if (divided.by == Divided::By::none) return {};
-  return divided.by == Divided::By::out ? Cut{0, divided.blocks, divided.uneven} : Cut{1};
+  return divided.by == Divided::By::out ? TensorSplit{0, divided.blocks, divided.uneven} : TensorSplit{1};
 }
 
 }  // namespace
@@ -18,12 +18,12 @@ Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias
     : Module(builder.path),
       weight_(add_parameter(builder, "weight", {out, in},
                             Initialization::padded(builder.linear_init(std, in), divided.padding * in), true,
-                            cut_of_weight(divided))) {
+                            split_of_weight(divided))) {
   assert(divided.padding == 0 || bias == Bias::none);
   if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
   if (bias == Bias::zeros)
     bias_ = &add_parameter(builder.of_kind(ParameterKind::biases), "bias", {out}, builder.bias_init(in), false,
-                           divided.by == Divided::By::out ? Cut{0, divided.blocks} : Cut{});
+                           divided.by == Divided::By::out ? TensorSplit{0, divided.blocks} : TensorSplit{});
 }
 
 Var Linear::forward(Tape& tape, const Var& x) {

@@ -30,24 +30,25 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
 }
 
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                 Initialization init, bool weight_decay, Cut cut) {
-  const bool own_tokens = !cut.any() && builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard;
+                                 Initialization init, bool weight_decay, TensorSplit tensor_split) {
+  const bool own_tokens =
+      !tensor_split.any() && builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard;
   ParameterSpec spec{
       (builder / name).path, shape, builder.dtype, init,
-      weight_decay,          false, cut,           own_tokens ? Placement::Uses::own : Placement::Uses::same};
+      weight_decay,          false, tensor_split,  own_tokens ? Placement::Uses::own : Placement::Uses::same};
   spec.unit = builder.unit;
   spec.chunk = builder.chunk;
   spec.tied = builder.tied;
   spec.copy = builder.copy;
   spec.kind = builder.kind;
-  spec.beside = builder.beside && name == "weight";
+  spec.fused_with_previous = builder.fused_with_previous && name == "weight";
   const auto part = spec.part(1, 0, builder.tensor_ranks(), builder.tensor_rank());
   return add(builder, std::move(spec), part, name == "weight");
 }
 
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                        Initialization init, Cut cut) {
-  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, cut};
+                                        Initialization init, TensorSplit tensor_split) {
+  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, tensor_split};
   spec.unit = builder.unit;
   spec.chunk = builder.chunk;
   spec.kind = ParameterKind::experts;

@@ -35,7 +35,7 @@ struct Builder {
   std::string path = {};
   bool values_later = false;                     // parameters begin without values: Parameter::init_value_shard()
   Tensor place = {};                             // memory for the next matrix, where it is to lie beside others
-  bool beside = false;                           // the next matrix lies right behind the one before: ParameterSpec's
+  bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
 
   // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
@@ -64,7 +64,7 @@ struct Builder {
   Builder at(const Tensor& memory, int64_t first, int64_t rows) const {
     Builder here = *this;
     if (memory.defined()) here.place = memory.narrow(0, first, rows);
-    here.beside = first > 0;
+    here.fused_with_previous = first > 0;
     return here;
   }
 
@@ -101,7 +101,7 @@ struct Builder {
     Builder child = *this;
     child.path += (path.empty() ? "" : ".") + name;
     child.place = {};
-    child.beside = false;
+    child.fused_with_previous = false;
     return child;
   }
 };
@@ -150,13 +150,13 @@ class Module {
   const Observers& observers() const { return observers_; }
 
  protected:
-  // weight [shape], of which this rank holds its piece of the cut; the name is the module's path and `name`. Without a
-  // cut it must be one that is applied to the residual stream.
+  // weight [shape], of which this rank holds its tensor-parallel shard; the name is the module's path and `name`.
+  // Without a split it must be applied to the residual stream.
   Parameter& add_parameter(const Builder& builder, const std::string& name, const Shape& shape, Initialization init,
-                           bool weight_decay = true, Cut cut = {});
+                           bool weight_decay = true, TensorSplit tensor_split = {});
   // A stack of experts along dim 0, of which this rank holds its share, and its piece of each.
   Parameter& add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
-                                  Initialization init, Cut cut = {});
+                                  Initialization init, TensorSplit tensor_split = {});
   // State without a gradient, named like a parameter. `initial`: of every element.
   Buffer& add_buffer(const Builder& builder, const std::string& name, const Shape& shape, DType dtype, double initial,
                      BufferSpec::Rule rule, Placement::Uses uses = Placement::Uses::same);
@@ -173,9 +173,9 @@ class Module {
   Observers observers_;
 };
 
-// Stands at the top of a forward: puts the module on the stream's trace context, runs its observers' hooks when the forward
-// begins and ends, and marks the tape so that they run when backward passes the same places. Observers nest: the first
-// to come is the first to be called where a module is entered and the last where it is left.
+// Stands at the top of a forward: puts the module on the stream's trace context, runs its observers' hooks when the
+// forward begins and ends, and marks the tape so that they run when backward passes the same places. Observers nest:
+// the first to come is the first to be called where a module is entered and the last where it is left.
 class ModuleScope {
  public:
   ModuleScope(Tape& tape, Module& module);

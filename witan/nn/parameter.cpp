@@ -10,7 +10,7 @@
 
 namespace witan {
 
-ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const {
+ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int tensor_ranks, int tensor_rank) const {
   Part part = whole();
   if (expert && expert_ranks > 1) {
     require<ShapeError>(shape[0] % expert_ranks == 0, name, ": ", shape[0], " experts are not divisible by ",
@@ -18,19 +18,21 @@ ParameterSpec::Part ParameterSpec::part(int expert_ranks, int expert_rank, int c
     const int64_t count = shape[0] / expert_ranks;
     part = {rows_of(shape, count * expert_rank, count), shape.with(0, count)};
   }
-  if (!cut.any() || cut_ranks == 1) return part;
-  if (cut.uneven) {
-    assert(cut.dim == 0 && cut.blocks == 1 && !expert);
-    const Piece rows = nearly_equal_piece(shape[0], cut_ranks, cut_rank);
-    const int64_t most = (shape[0] + cut_ranks - 1) / cut_ranks;
+  if (!tensor_split.any() || tensor_ranks == 1) return part;
+  if (tensor_split.uneven) {
+    assert(tensor_split.dim == 0 && tensor_split.blocks == 1 && !expert);
+    const Piece rows = nearly_equal_piece(shape[0], tensor_ranks, tensor_rank);
+    const int64_t most = (shape[0] + tensor_ranks - 1) / tensor_ranks;
     return {rows_of(shape, rows.begin, rows.size), shape.with(0, rows.size), shape.with(0, most).elements()};
   }
-  const int64_t size = shape[cut.dim], pieces = cut.blocks * cut_ranks;
-  require<ShapeError>(size % pieces == 0, name, ": dim ", cut.dim, " of ", shape, " cannot be split into ", cut_ranks,
-                      " equal parts", cut.blocks > 1 ? cat(" in each of its ", cut.blocks, " blocks") : "");
-  int64_t block = size / cut.blocks;  // elements between two pieces of a rank
-  for (int dim = cut.dim + 1; dim < shape.dims(); ++dim) block *= shape[dim];
-  return {part.region.divided(block, cut_ranks, cut_rank), part.shape.with(cut.dim, size / cut_ranks)};
+  const int64_t size = shape[tensor_split.dim], pieces = tensor_split.blocks * tensor_ranks;
+  require<ShapeError>(size % pieces == 0, name, ": dim ", tensor_split.dim, " of ", shape, " cannot be split into ",
+                      tensor_ranks, " equal parts",
+                      tensor_split.blocks > 1 ? cat(" in each of its ", tensor_split.blocks, " blocks") : "");
+  int64_t block = size / tensor_split.blocks;  // elements between two pieces of a rank
+  for (int dim = tensor_split.dim + 1; dim < shape.dims(); ++dim) block *= shape[dim];
+  return {part.region.divided(block, tensor_ranks, tensor_rank),
+          part.shape.with(tensor_split.dim, size / tensor_ranks)};
 }
 
 std::string_view name_of(ParameterKind kind) {

@@ -39,15 +39,15 @@ struct Initialization {
   bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
 
-// How a matrix is divided among ranks that multiply parts of it: along `dim`, each of `blocks` equal blocks of that dim
-// by itself (gate and up in one matrix are two).
-struct Cut {
-  int dim = -1;  // -1: it is not
+// How tensor-parallel ranks shard a matrix: along `dim`, where each of `blocks` equal blocks of that dim is split by
+// itself (gate and up in one matrix are two blocks).
+struct TensorSplit {
+  int dim = -1;  // -1: not sharded
   int64_t blocks = 1;
-  bool uneven = false;  // rows of dim 0 that ranks need not have equally many of: nearly_equal_piece()
+  bool uneven = false;  // dim 0 need not be divisible by the ranks: nearly_equal_piece()
 
   bool any() const { return dim >= 0; }
-  bool operator==(const Cut&) const = default;
+  bool operator==(const TensorSplit&) const = default;
 };
 
 // Of `size` entries that ranks divide as evenly as whole entries can be, those of one of them.
@@ -83,28 +83,27 @@ struct ParameterSpec {
   Shape shape;       // the global tensor
   DType dtype = DType::f32;
   Initialization init = {};
-  bool weight_decay = true;  // Megatron's rule: matrices yes, norms and biases no
-  bool expert = false;       // a stack of experts along dim 0, which the expert axis divides
-  Cut cut = {};              // by the tensor axis, of an expert by the expert tensor axis
-  // What ranks of the tensor axis do with one that is not cut: the same, or each applies it to tokens of its own.
+  bool weight_decay = true;       // Megatron's rule: matrices yes, norms and biases no
+  bool expert = false;            // a stack of experts along dim 0, sharded over the expert axis
+  TensorSplit tensor_split = {};  // over the tensor axis; for experts over the expert_tensor axis
+  // How tensor-parallel ranks use a parameter that is not split: all for the same tokens, or each for its own tokens.
   Placement::Uses uses = Placement::Uses::same;
   int unit = 0;       // of the model (model/unit.h): what is sharded, gathered and bucketed together
   int chunk = 0;      // of the layers of its stage of a pipeline, which it is used in
   bool tied = false;  // an embedding that is the head too: the first and the last stage hold it
   bool copy = false;  // the last stage's, which is neither counted nor saved
   ParameterKind kind = ParameterKind::matrices;
-  bool beside = false;  // side by side with the parameter before it: kernels use both as one matrix
+  bool fused_with_previous = false;  // side by side with the parameter before it: kernels use both as one matrix
 
-  // Which part of the whole a rank holds, and the shape that it has there: of `expert_ranks` the expert_rank-th share
-  // of the experts, of `cut_ranks` the cut_rank-th piece of each. Throws ShapeError when a dim that must does not
-  // divide evenly.
+  // The part that a rank holds, and its shape there: the expert_rank-th of `expert_ranks` shares of the experts, and of
+  // each the tensor_rank-th of `tensor_ranks` shards. Throws ShapeError when a dim is not divisible.
   struct Part {
     Region region;
     Shape shape;
-    int64_t most = shape.elements();  // elements of the largest of the pieces that it is one of
+    int64_t most = shape.elements();  // elements of the largest shard over the same ranks
   };
   Part whole() const { return {{0, shape.elements()}, shape}; }
-  Part part(int expert_ranks, int expert_rank, int cut_ranks, int cut_rank) const;
+  Part part(int expert_ranks, int expert_rank, int tensor_ranks, int tensor_rank) const;
 };
 
 class Parameter final : public Leaf {

@@ -33,8 +33,8 @@ struct Keys {
 // this rank's queries.
 class Ring {
  public:
-  Ring(Stream& stream, Group& group, const AttentionInputs& own, Stream* beside)
-      : stream_(stream), side_(beside ? *beside : stream), group_(group), own_(own) {}
+  Ring(Stream& stream, Group& group, const AttentionInputs& own, Stream* side)
+      : stream_(stream), side_(side ? *side : stream), group_(group), own_(own) {}
 
   void forward(const Tensor& y, const Tensor& lse) {
     Keys keys = own_keys();
@@ -134,20 +134,20 @@ void check_chunks(const Group& context, int64_t S, const kernels::Dropout& dropo
 }  // namespace
 
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const AttentionArgs& args, Stream* beside) {
+                   const AttentionArgs& args, Stream* side) {
   check_attention("ring_attention", q, k, v, sequence_ids, args);
   check_chunks(context, q.size(1), args.dropout);
   Stream& s = tape.stream();
   const Tensor ids = args.hints.one_sequence_per_row ? Tensor() : sequence_ids;
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), beside).forward(y, lse);
+  Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), side).forward(y, lse);
   return tape.record(
       "ring_attention", y, {q, k, v},
       [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
-       ids = ids.defined() ? tape.save(ids) : Saved(), &context, args, beside](Backward& b, const Tensor& dy) {
+       ids = ids.defined() ? tape.save(ids) : Saved(), &context, args, side](Backward& b, const Tensor& dy) {
         const auto saved = attention_inputs(b.value(q), b.value(k), b.value(v), b.value(ids), args);
-        Ring ring(b.stream(), context, saved, beside);
+        Ring ring(b.stream(), context, saved, side);
         const AttentionGradients to = ring.backward(dy, b.value(y), b.value(lse));
         b.add(q, to.dq);
         b.add(k, to.dk);

@@ -11,7 +11,7 @@ namespace witan::ops {
 
 // What attention() gives for the whole sequence, at this rank's positions context_positions(n S, n, rank):
 // q [B, S, H, hd], k [B, S, G, hd], v [B, S, G, hd_v], sequence_ids [B, S] of this rank's tokens -> [B, S, H, hd_v]
-// `beside`: a stream of the same device, where blocks travel while others are used; null: they take turns.
+// `side`: a stream of the same device, on which blocks are sent while others are used; null: one after the other.
 //
 // Forward, keys and values travel once around the ring and each rank attends to every block as it passes; results are
 // joined in float32 or wider. Backward, they travel again, and with each block the sum of its dk and dv, in float32 or
@@ -24,8 +24,8 @@ namespace witan::ops {
 // Dropout drops what it would drop in the whole sequence, for which chunks, S / 2 tokens, must be a multiple of 4.
 // The order of sums is fixed, but it is n's: results agree with attention() to roundings of the accumulator and, in
 // bfloat16, of each block's part.
-// A collective, forward and backward; the group and the stream beside must outlive the tape.
+// A collective, forward and backward; the group and the side stream must outlive the tape.
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const AttentionArgs& args, Stream* beside = nullptr);
+                   const AttentionArgs& args, Stream* side = nullptr);
 
 }  // namespace witan::ops

@@ -12,11 +12,13 @@ const OptimizerTraits AdamW::kTraits = {
         },
     .cost = [](const OptimizerSettings&, int64_t rows,
                int64_t columns) { return 28.0 * static_cast<double>(rows) * static_cast<double>(columns); },
-    .make = [](const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
-        -> std::unique_ptr<Optimizer> { return std::make_unique<AdamW>(group, index, stream, std::move(owned)); }};
+    .make = [](const ParamGroup& group, size_t index, Stream& stream,
+               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<AdamW>(group, index, stream, std::move(parameter_shards));
+    }};
 
-AdamW::AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
-    : GroupOptimizer(group, index, stream, std::move(owned)),
+AdamW::AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
+    : GroupOptimizer(group, index, stream, std::move(parameter_shards)),
       args_{group.settings.adam_beta1, group.settings.adam_beta2, group.settings.adam_eps, group.settings.weight_decay},
       table_(stream, static_cast<int64_t>(shards().size()) * kernels::kAdamWColumns, MemoryTag::optimizer) {}
 

@@ -10,7 +10,7 @@ class AdamW final : public GroupOptimizer {
  public:
   static const OptimizerTraits kTraits;
 
-  AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
+  AdamW(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;

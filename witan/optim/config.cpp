@@ -11,7 +11,8 @@ Fields OptimizerConfig::fields() {
                "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
   tables.columns = ParamGroupConfig::columns();
   return {
-      Field{"optimizer", &optimizer, "Optimizer: SGD, or AdamW (adam) with decoupled weight decay"}.one_of({"adam", "sgd"}),
+      Field{"optimizer", &optimizer, "Optimizer: SGD, or AdamW (adam) with decoupled weight decay"}.one_of(
+          {"adam", "sgd"}),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(

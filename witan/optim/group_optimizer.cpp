@@ -4,16 +4,17 @@
 
 namespace witan {
 
-GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
+GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream,
+                               std::vector<ParameterShard> parameter_shards)
     : rate_(kernels::step_value::learning_rate_of(static_cast<int64_t>(index))) {
   const std::vector<std::string> prefixes = optimizer_traits(group.settings.optimizer).state(group.settings);
-  for (const Owned& part : owned) {
+  for (const ParameterShard& part : parameter_shards) {
     const int64_t held = part.parameter->elements();
     require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
                         "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
                         part.first + part.elements, "): this rank holds ", part.parameter->shape());
     Shard& shard = shards_.emplace_back();
-    shard.owned = part;
+    shard.part = part;
     shard.weight_decay = group.weight_decay(part.parameter->spec());
     const Tensor value = shard.value();
     const DType dtype = accumulator(value.dtype());
@@ -26,9 +27,9 @@ GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& st
 
 void GroupOptimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
   for (const Shard& shard : shards_) {
-    const Parameter& parameter = *shard.owned.parameter;
-    const int64_t first = shard.owned.first;
-    const auto regions = parameter.region().slice(first, first + shard.owned.elements);
+    const Parameter& parameter = *shard.part.parameter;
+    const int64_t first = shard.part.first;
+    const auto regions = parameter.region().slice(first, first + shard.part.elements);
     const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
       int64_t begin = 0;
       for (const Region& region : regions) {

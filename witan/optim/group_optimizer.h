@@ -17,20 +17,20 @@ class GroupOptimizer : public Optimizer {
  protected:
   // A shard's tensors, all of them flat.
   struct Shard {
-    Owned owned;
+    ParameterShard part;
     Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
     std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
     double weight_decay = 0;
 
-    Tensor value() const { return owned.parameter->value_shard(owned.first, owned.elements); }
-    Tensor gradient() const { return owned.parameter->gradient_shard(owned.first, owned.elements); }
+    Tensor value() const { return part.parameter->value_shard(part.first, part.elements); }
+    Tensor gradient() const { return part.parameter->gradient_shard(part.first, part.elements); }
   };
 
   const std::vector<Shard>& shards() const { return shards_; }
 
   // The index-th of ParamGroups. State starts as zeros, a tensor per prefix of the optimizer's traits and shard. Throws
   // ShapeError for elements that a parameter does not have.
-  GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
+  GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
   // `rate`: where step has the group's learning rate.

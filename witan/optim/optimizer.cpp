@@ -33,11 +33,12 @@ const OptimizerTraits& optimizer_traits(const std::string& name) {
   throw ConfigError(cat("optimizer = ", name, ": must be adam or sgd"));
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream,
+                                          std::vector<ParameterShard> shards) {
   config.validate();
   const ParamGroups groups(config);
-  std::vector<std::vector<Owned>> by_group(groups.size());
-  for (const Owned& shard : owned) by_group[groups.index_of(shard.parameter->spec())].push_back(shard);
+  std::vector<std::vector<ParameterShard>> by_group(groups.size());
+  for (const ParameterShard& shard : shards) by_group[groups.index_of(shard.parameter->spec())].push_back(shard);
   std::vector<std::unique_ptr<Optimizer>> optimizers;
   for (size_t i = 0; i < groups.size(); ++i) {
     const ParamGroup& group = groups.all()[i];

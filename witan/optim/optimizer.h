@@ -1,4 +1,4 @@
-// Optimizers update the shards they are handed (by parallel/sharding/ownership).
+// Optimizers update the shards they are handed (by parallel/sharding/shard_plan).
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ namespace witan {
 
 class Group;
 
-// A shard whose update is this rank's business: elements [first, first + elements) of the flat local part of a
+// A shard that this rank updates: elements [first, first + elements) of the flat local part of a
 // parameter. An optimizer of whole matrices (ShardBy::matrices) is given whole parameters, and whole experts of a
 // stack.
-struct Owned {
+struct ParameterShard {
   Parameter* parameter;
   int64_t first, elements;
-  // Of a matrix that tensor-parallel ranks shard (ParameterSpec::cut): the ranks that update its other pieces, all of
-  // which own them in the same order, so that they may communicate over it. Null where the matrix is whole here.
+  // Of a matrix that tensor-parallel ranks shard (ParameterSpec::tensor_split): the ranks that update its other pieces,
+  // all of which own them in the same order, so that they may communicate over it. Null where the matrix is whole here.
   Group* pieces = nullptr;
 };
 
@@ -58,11 +58,13 @@ struct OptimizerTraits {
   std::vector<std::string> (*state)(const OptimizerSettings& settings);
   // What updating a matrix takes, in bytes that a float32 update reads and writes: owners are balanced by it.
   double (*cost)(const OptimizerSettings& settings, int64_t rows, int64_t columns);
-  std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned);
+  std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream,
+                                     std::vector<ParameterShard> parameter_shards);
 };
 const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
 
 // The one that config.optimizer names, or with parameter groups one for each group that owns something here.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream, std::vector<Owned> owned);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream,
+                                          std::vector<ParameterShard> parameter_shards);
 
 }  // namespace witan

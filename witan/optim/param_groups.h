@@ -12,7 +12,7 @@
 
 namespace witan {
 
-// How the data-parallel ranks that share an optimizer's work divide it (parallel/sharding/ownership.h).
+// How the data-parallel ranks that share an optimizer's work divide it (parallel/sharding/shard_plan.h).
 enum class ShardBy : uint8_t {
   elements,  // evenly, anywhere between two chunks of elements
   matrices,  // by whole matrices, each of which one rank updates; an expert is a matrix, a vector is one too

@@ -14,8 +14,10 @@ const OptimizerTraits Sgd::kTraits = {
         [](const OptimizerSettings& settings, int64_t rows, int64_t columns) {
           return (settings.sgd_momentum == 0 ? 12.0 : 20.0) * static_cast<double>(rows) * static_cast<double>(columns);
         },
-    .make = [](const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
-        -> std::unique_ptr<Optimizer> { return std::make_unique<Sgd>(group, index, stream, std::move(owned)); }};
+    .make = [](const ParamGroup& group, size_t index, Stream& stream,
+               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<Sgd>(group, index, stream, std::move(parameter_shards));
+    }};
 
 void Sgd::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
   for (const Shard& shard : shards()) {

@@ -9,8 +9,8 @@ class Sgd final : public GroupOptimizer {
  public:
   static const OptimizerTraits kTraits;
 
-  Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<Owned> owned)
-      : GroupOptimizer(group, index, stream, std::move(owned)), momentum_(group.settings.sgd_momentum) {}
+  Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
+      : GroupOptimizer(group, index, stream, std::move(parameter_shards)), momentum_(group.settings.sgd_momentum) {}
 
  private:
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;

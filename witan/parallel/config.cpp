@@ -183,16 +183,17 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   }
   refuse_unless(size <= num_experts, cat(key, ": more ranks than the ", num_experts,
                                          " experts (expert_tensor_parallel_size shards an expert's matrices)"));
-  const int64_t cut = expert_tensor_ranks(num_experts);
-  refuse_unless(size <= world,
-                cat(key, ": more ranks than the ", world,
-                    cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves of ", world * cut) : "",
-                    pipeline_model_parallel_size > 1 ? " of a pipeline stage"
-                    : cut > 1                        ? ""
-                                                     : " there are"));
+  const int64_t tensor = expert_tensor_ranks(num_experts);
+  refuse_unless(
+      size <= world,
+      cat(key, ": more ranks than the ", world,
+          tensor > 1 ? cat(" that expert_tensor_parallel_size = ", tensor, " leaves of ", world * tensor) : "",
+          pipeline_model_parallel_size > 1 ? " of a pipeline stage"
+          : tensor > 1                     ? ""
+                                           : " there are"));
   refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " is not divisible by ", key));
   refuse_unless(world % size == 0, cat(key, " does not divide the ", world, " ranks",
-                                       cut > 1 ? cat(" that expert_tensor_parallel_size = ", cut, " leaves") : "",
+                                       tensor > 1 ? cat(" that expert_tensor_parallel_size = ", tensor, " leaves") : "",
                                        " of a pipeline stage"));
 }
 

@@ -14,16 +14,16 @@ Axes with_tensor(Axes axes) {
 
 }  // namespace
 
-std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout) {
+std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layout) {
   const bool cuts = layout.mesh().size(Axis::tensor) > 1;
   std::vector<NormRows> all;
-  for (size_t i = 0; i < ownership.parameters().size(); ++i) {
-    const Parameter& parameter = *ownership.parameters()[i];
+  for (size_t i = 0; i < shard_plan.parameters().size(); ++i) {
+    const Parameter& parameter = *shard_plan.parameters()[i];
     const ParameterSpec& spec = parameter.spec();
-    const NormFamily dense = spec.cut.any() && cuts ? NormFamily::cut : NormFamily::whole;
+    const NormFamily dense = spec.tensor_split.any() && cuts ? NormFamily::tensor_split : NormFamily::whole;
     NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}});
-    for (int owner = 0; owner < ownership.owners(spec.expert); ++owner) {
-      const auto [first, elements] = ownership.most_of_range(i, owner);
+    for (int owner = 0; owner < shard_plan.sharding_ranks(spec.expert); ++owner) {
+      const auto [first, elements] = shard_plan.most_of_range(i, owner);
       const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
       rows.by_owner.push_back(spec.copy ? 0 : count);
     }
@@ -31,15 +31,15 @@ std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout
   return all;
 }
 
-GlobalNorm::GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups,
+GlobalNorm::GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups& groups,
                        std::vector<std::vector<NormRows>> stages)
-    : ownership_(ownership),
-      families_{{{groups.over(groups.layout().owner_axes(false)), 1},
-                 {groups.over(with_tensor(groups.layout().owner_axes(false))), groups.of(Axis::tensor).size()},
+    : shard_plan_(shard_plan),
+      families_{{{groups.over(groups.layout().sharding_axes(false)), 1},
+                 {groups.over(with_tensor(groups.layout().sharding_axes(false))), groups.of(Axis::tensor).size()},
                  {groups.over({Axis::expert_shard, Axis::expert, Axis::expert_tensor}),
                   groups.of(Axis::expert).size() * groups.of(Axis::expert_tensor).size()}}},
       pipeline_(groups.of(Axis::pipeline)),
-      stages_(place(stages.empty() ? std::vector<std::vector<NormRows>>{norm_rows(ownership, groups.layout())}
+      stages_(place(stages.empty() ? std::vector<std::vector<NormRows>>{norm_rows(shard_plan, groups.layout())}
                                    : std::move(stages))),
       gradients_(stream, table_words(), MemoryTag::workspace),
       values_(stream, table_words(), MemoryTag::workspace) {
@@ -105,10 +105,10 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
   for (size_t family = 0; family < kNormFamilies; ++family) {
     const int rank = families_[family].group.rank(), owner = rank / families_[family].parts;
     int64_t row = own().begins[family][static_cast<size_t>(rank)];
-    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
-      Parameter& parameter = *ownership_.parameters()[i];
+    for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
+      Parameter& parameter = *shard_plan_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
-      if (const auto [first, elements] = ownership_.range(i, owner); elements > 0)
+      if (const auto [first, elements] = shard_plan_.range(i, owner); elements > 0)
         add_square_sums(
             items, parameter,
             what == Of::gradients ? parameter.gradient_shard(first, elements) : parameter.value_shard(first, elements),

@@ -10,30 +10,32 @@
 
 #include "witan/kernels/device_table.h"
 #include "witan/optim/clip.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 
-// Parameters that the same ranks divide.
-enum class NormFamily : uint8_t { whole, cut, experts };  // but for owners; by the tensor axis too; experts
+// Parameters that are sharded over the same axes: the sharding axes alone (`whole`), those and the tensor axis, or, for
+// experts, the expert and expert_tensor axes too.
+enum class NormFamily : uint8_t { whole, tensor_split, experts };
 inline constexpr size_t kNormFamilies = 3;
 
-// How many sums a rank has of a parameter, by owner: as many on all ranks that divide it, if need be of nothing.
+// The number of sums that a rank has for a parameter, by owner: equal on all ranks that shard it, so that some may sum
+// nothing.
 struct NormRows {
   NormFamily family;
   int chunk;  // of the layers of its stage of a pipeline
   std::vector<int64_t> by_owner;
 };
 // Of all parameters of a stage, in the order of the model.
-std::vector<NormRows> norm_rows(const Ownership& ownership, const Layout& layout);
+std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layout);
 
 class GlobalNorm {
  public:
   enum class Of : uint8_t { gradients, values };
 
-  // `stages`: the rows of every stage of the pipeline, in their order; empty: there is one. Ownership and groups must
+  // `stages`: the rows of every stage of the pipeline, in their order; empty: there is one. ShardPlan and groups must
   // outlive it.
-  GlobalNorm(Stream& stream, const Ownership& ownership, const Groups& groups,
+  GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups& groups,
              std::vector<std::vector<NormRows>> stages = {});
 
   // total [2] float64 on the device: the sum of squares and the number of zeros, for clip() and read_norm();
@@ -60,7 +62,7 @@ class GlobalNorm {
   std::vector<kernels::SquareSumsItem> items_of(Of what) const;
   void gather_sums(Stream& stream) const;
 
-  const Ownership& ownership_;
+  const ShardPlan& shard_plan_;
   std::array<Family, kNormFamilies> families_;
   Group& pipeline_;
   std::vector<Stage> stages_;

@@ -44,7 +44,7 @@ ModelAxes Groups::model_axes(const ParallelConfig& config) const {
   axes.tensor = &of(Axis::tensor);
   axes.context = &of(Axis::context);
   axes.sequence_parallel = config.sequence_parallel;
-  axes.values_later = layout_.divides_values();
+  axes.values_later = layout_.shards_values();
   axes.loss_parallel = config.loss_parallel;
   return axes;
 }

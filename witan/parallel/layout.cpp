@@ -49,7 +49,8 @@ Layout::Placements Layout::placements(const BufferSpec& spec) const {
 }
 
 Layout::Placements Layout::placements(const ParameterSpec& spec) const {
-  const Placement of_tensor = spec.cut.any() ? Placement::shard(spec.cut.dim) : Placement::replicate(spec.uses);
+  const Placement of_tensor =
+      spec.tensor_split.any() ? Placement::shard(spec.tensor_split.dim) : Placement::replicate(spec.uses);
   if (spec.expert)
     return {{Axis::expert_replicate, replicas},
             {Axis::expert_shard, replicas},
@@ -74,20 +75,20 @@ int Layout::data_rank(int rank) const {
   return mesh_.coordinate(rank, Axis::replicate) * mesh_.size(Axis::shard) + mesh_.coordinate(rank, Axis::shard);
 }
 
-Axes Layout::owner_axes(bool experts) const {
+Axes Layout::sharding_axes(bool experts) const {
   if (sharding_ == Sharding::none) return {};
   return mesh_.effective(experts ? Axes{Axis::expert_shard} : Axes{Axis::shard, Axis::context});
 }
 
-int Layout::owners(bool experts) const {
+int Layout::sharding_ranks(bool experts) const {
   int owners = 1;
-  for (const Axis axis : owner_axes(experts)) owners *= mesh_.size(axis);
+  for (const Axis axis : sharding_axes(experts)) owners *= mesh_.size(axis);
   return owners;
 }
 
-int Layout::owner(bool experts, int rank) const {
+int Layout::sharding_rank(bool experts, int rank) const {
   int owner = 0;
-  for (const Axis axis : owner_axes(experts)) owner = owner * mesh_.size(axis) + mesh_.coordinate(rank, axis);
+  for (const Axis axis : sharding_axes(experts)) owner = owner * mesh_.size(axis) + mesh_.coordinate(rank, axis);
   return owner;
 }
 
@@ -95,7 +96,7 @@ Axes Layout::loss_reporting_axes() const {
   return mesh_.effective({Axis::pipeline, Axis::replicate, Axis::shard, Axis::context});
 }
 
-std::vector<int> Layout::telling_ranks() const {
+std::vector<int> Layout::loss_reporting_ranks() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < world_size(); ++rank)
     if (mesh_.coordinate(rank, Axis::tensor) == 0) ranks.push_back(rank);
@@ -110,7 +111,7 @@ std::vector<int> Layout::embedding_ranks(int rank) const {
 
 std::vector<Axes> Layout::group_axes() const {
   std::vector<Axes> all = {{}};
-  Axes parts_of_owners = owner_axes(false);
+  Axes parts_of_owners = sharding_axes(false);
   parts_of_owners.push_back(Axis::tensor);
   const std::vector<Axes> wanted_axes = {world_axes(),
                                          {Axis::replicate},
@@ -122,7 +123,7 @@ std::vector<Axes> Layout::group_axes() const {
                                          token_axes(),
                                          loss_reporting_axes(),
                                          {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
-                                         owner_axes(false),
+                                         sharding_axes(false),
                                          parts_of_owners,
                                          {Axis::expert},
                                          {Axis::expert_tensor},
@@ -168,9 +169,9 @@ bool Layout::holds_first(const Placements& placements, int rank, const Axes& but
 }
 
 ParameterSpec::Part Layout::part(const ParameterSpec& spec, int rank) const {
-  const Axis cut = spec.expert ? Axis::expert_tensor : Axis::tensor;
-  return spec.part(mesh_.size(Axis::expert), mesh_.coordinate(rank, Axis::expert), mesh_.size(cut),
-                   mesh_.coordinate(rank, cut));
+  const Axis tensor = spec.expert ? Axis::expert_tensor : Axis::tensor;
+  return spec.part(mesh_.size(Axis::expert), mesh_.coordinate(rank, Axis::expert), mesh_.size(tensor),
+                   mesh_.coordinate(rank, tensor));
 }
 
 }  // namespace witan

@@ -21,14 +21,14 @@ void StateCheck::after_init(Stream& stream, UnitAccess* units) const {
 }
 
 void StateCheck::check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const {
-  const bool sharded = groups_.layout().divides_values(parameter.spec().expert);
-  check_identical(stream, parameter.spec(), parameter.value_shard(), sharded ? Among::owners_of_it : Among::replicas,
+  const bool sharded = groups_.layout().shards_values(parameter.spec().expert);
+  check_identical(stream, parameter.spec(), parameter.value_shard(), sharded ? Among::shard_replicas : Among::replicas,
                   stage + ": the value of " + parameter.name());
 }
 
-void StateCheck::after_reduction(Stream& stream, const std::vector<Owned>& owned) const {
-  for (const auto& [parameter, first, elements, pieces] : owned)
-    check_identical(stream, parameter->spec(), parameter->gradient_shard(first, elements), Among::owners_of_it,
+void StateCheck::after_reduction(Stream& stream, const std::vector<ParameterShard>& shards) const {
+  for (const auto& [parameter, first, elements, pieces] : shards)
+    check_identical(stream, parameter->spec(), parameter->gradient_shard(first, elements), Among::shard_replicas,
                     "reduction: the gradient of " + parameter->name());
 }
 
@@ -39,7 +39,7 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
   check_buffers(stream, "the update");
   optimizer.visit([&](const OptimizerTensor& state) {
     const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
-    check_identical(stream, state.parameter, own, Among::owners_of_it, "the update: " + state.name);
+    check_identical(stream, state.parameter, own, Among::shard_replicas, "the update: " + state.name);
   });
 }
 
@@ -63,7 +63,7 @@ void StateCheck::check_places(const char* stage) const {
 
 void StateCheck::check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                                  const std::string& what) const {
-  const Axes owners = among == Among::owners_of_it ? groups_.layout().owner_axes(spec.expert) : Axes{};
+  const Axes owners = among == Among::shard_replicas ? groups_.layout().sharding_axes(spec.expert) : Axes{};
   check_replicas(stream, groups_.layout().placements(spec), owners, tensor, what);
 }
 

@@ -21,14 +21,15 @@ class StateCheck {
   // stage, the tensor, and the ranks of the world that differ from the others.
   // values, places, and that no two experts are equal; `units`: which makes values available, null: they always are
   void after_init(Stream& stream, UnitAccess* units = nullptr) const;
-  void after_reduction(Stream& stream, const std::vector<Owned>& owned) const;  // gradients of what this rank owns
+  void after_reduction(Stream& stream,
+                       const std::vector<ParameterShard>& shards) const;  // gradients of what this rank owns
   // values, places and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
 
  private:
   void check_places(const char* stage) const;
   // Which ranks hold the same: of values all replicas, of what is sharded those that own the same shard.
-  enum class Among : uint8_t { replicas, owners_of_it };
+  enum class Among : uint8_t { replicas, shard_replicas };
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;
   void check_replicas(Stream& stream, const Layout::Placements& placements, const Axes& but, const Tensor& tensor,

@@ -126,7 +126,7 @@ class Estimator {
     return experts ? static_cast<double>(counts_.experts) / (stages_ * size(Axis::expert) * size(Axis::expert_tensor))
                    : static_cast<double>(counts_.exact - counts_.experts) / (stages_ * tensor_);
   }
-  double owned(bool experts) const { return held(experts) / layout_.owners(experts); }
+  double owned(bool experts) const { return held(experts) / layout_.sharding_ranks(experts); }
 
   // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
   double pool_rows() const {
@@ -191,7 +191,7 @@ class Estimator {
   void add_state_exchanges(SentBytes& sent, bool experts) const {
     const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * held(experts);
     const Sharding sharding = parallel_.sharding();
-    const double owners = layout_.owners(experts);
+    const double owners = layout_.sharding_ranks(experts);
     if (owners == 1) {
       const Axes all =
           experts ? layout_.mesh().effective({Axis::expert_replicate, Axis::expert_shard}) : layout_.token_axes();
@@ -201,7 +201,7 @@ class Estimator {
       return;
     }
     const double others = (owners - 1) / owners;
-    auto& operations = sent[describe(layout_.mesh().effective(layout_.owner_axes(experts)))];
+    auto& operations = sent[describe(layout_.mesh().effective(layout_.sharding_axes(experts)))];
     operations["reduce_scatter_uneven"] += gradient * others * (sharding >= Sharding::gradients ? micro_batches_ : 1);
     const double gathers = sharding < Sharding::parameters || !parallel_.reshard_after_forward ? 1 : 2 * micro_batches_;
     operations["gather_pieces"] += value_ * held(experts) * others * gathers;

@@ -9,7 +9,7 @@
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 #include "witan/parallel/stages.h"
 #include "witan/planner/meta_rank.h"
 
@@ -28,9 +28,9 @@ class Held {
         model_(stream_, config.model, 0, groups_.model_axes(config.parallel),
                Stages(config.parallel.stage_split(config.model.num_layers)).held_by(groups_.of(Axis::pipeline).rank())),
         groups_of_parameters_(config.optimizer),
-        ownership_(model_.parameters(), layout, rank, BucketPlan::kElements, OwnershipPolicy(config.optimizer)),
+        shard_plan_(model_.parameters(), layout, rank, BucketPlan::kElements, ShardingPolicy(config.optimizer)),
         names_owned_(layout.sharding() >= Sharding::gradients || config.train.check_states) {
-    for (const Parameter* parameter : ownership_.parameters()) {
+    for (const Parameter* parameter : shard_plan_.parameters()) {
       for (int dim = 0; dim < parameter->shape().dims(); ++dim) shapes_.push_back(parameter->shape()[dim]);
       shapes_.insert(shapes_.end(), {-1, static_cast<int64_t>(parameter->spec().dtype), parameter->spec().copy});
     }
@@ -42,10 +42,10 @@ class Held {
   // each expert. Where nothing but the optimizer is divided, it is all one which of the parameters are owned.
   Key owned(int dense, int expert) const {
     Key key;
-    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
-      const Parameter& parameter = *ownership_.parameters()[i];
+    for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
+      const Parameter& parameter = *shard_plan_.parameters()[i];
       const ParameterSpec& spec = parameter.spec();
-      const auto [first, elements] = ownership_.range(i, spec.expert ? expert : dense);
+      const auto [first, elements] = shard_plan_.range(i, spec.expert ? expert : dense);
       if (elements == 0) continue;
       const bool named = names_owned_ || spec.tied;
       const int64_t piece = spec.expert ? parameter.elements() / parameter.shape()[0] : parameter.elements();
@@ -59,11 +59,11 @@ class Held {
   // With the optimizer's state of them.
   int64_t owned_elements(int dense, int expert) const {
     int64_t sum = 0;
-    for (size_t i = 0; i < ownership_.parameters().size(); ++i) {
-      const ParameterSpec& spec = ownership_.parameters()[i]->spec();
+    for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
+      const ParameterSpec& spec = shard_plan_.parameters()[i]->spec();
       const OptimizerSettings& settings = groups_of_parameters_.of(spec).settings;
       const auto state = static_cast<int64_t>(optimizer_traits(settings.optimizer).state(settings).size());
-      sum += (1 + state) * ownership_.range(i, spec.expert ? expert : dense).elements;
+      sum += (1 + state) * shard_plan_.range(i, spec.expert ? expert : dense).elements;
     }
     return sum;
   }
@@ -74,7 +74,7 @@ class Held {
   const Groups groups_;
   const Transformer model_;
   const ParamGroups groups_of_parameters_;
-  const Ownership ownership_;
+  const ShardPlan shard_plan_;
   bool names_owned_;  // it matters which parameters are owned, not only how much of how many
   Key shapes_;
 };
@@ -94,7 +94,7 @@ class Classifier {
     std::vector<int64_t> most;  // elements that a class's planned rank owns
     for (int rank = 0; rank < layout_.world_size(); ++rank) {
       Held& held = held_by(rank);
-      const int dense = layout_.owner(false, rank), expert = layout_.owner(true, rank);
+      const int dense = layout_.sharding_rank(false, rank), expert = layout_.sharding_rank(true, rank);
       Key key = place_of(rank), owned = held.owned(dense, expert);
       key.insert(key.end(), held.shapes().begin(), held.shapes().end());
       if (by == By::all) key.insert(key.end(), owned.begin(), owned.end());

@@ -9,7 +9,7 @@
 #include "witan/base/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 namespace {
@@ -48,16 +48,16 @@ std::string subject(const std::vector<std::string>& things) {
 }  // namespace
 
 std::vector<std::string> sharded_state(const Layout& layout, bool experts) {
-  return layout.owners(experts) > 1 ? things_of(layout.sharding()) : std::vector<std::string>{};
+  return layout.sharding_ranks(experts) > 1 ? things_of(layout.sharding()) : std::vector<std::string>{};
 }
 
 std::string sharding_text(const RunConfig& config, const Layout& layout) {
   if (layout.sharding() == Sharding::none) return "";
   const auto over = [&](bool experts) {
-    return fmt::format("over {} ({}", describe(layout.owner_axes(experts)), layout.owners(experts));
+    return fmt::format("over {} ({}", describe(layout.sharding_axes(experts)), layout.sharding_ranks(experts));
   };
-  const bool moe = config.model.moe.num_experts > 0, dense = layout.owners(false) > 1,
-             experts = moe && layout.owners(true) > 1;
+  const bool moe = config.model.moe.num_experts > 0, dense = layout.sharding_ranks(false) > 1,
+             experts = moe && layout.sharding_ranks(true) > 1;
   std::string text = name_of(layout) + ": ";
   if (!dense && !experts) return text + "nothing is sharded, since the shard axes have one rank each";
   text += subject(things_of(layout.sharding()));
@@ -75,22 +75,22 @@ std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const L
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const Transformer model(stream, config->model, 0, groups.model_axes(config->parallel));
-  const Ownership ownership(model.parameters(), layout, kRank, BucketPlan::kElements,
-                            OwnershipPolicy(config->optimizer));
+  const ShardPlan shard_plan(model.parameters(), layout, kRank, BucketPlan::kElements,
+                             ShardingPolicy(config->optimizer));
   std::vector<HeldParameter> all;
-  for (size_t i = 0; i < ownership.parameters().size(); ++i) {
-    const Parameter& parameter = *ownership.parameters()[i];
+  for (size_t i = 0; i < shard_plan.parameters().size(); ++i) {
+    const Parameter& parameter = *shard_plan.parameters()[i];
     const ParameterSpec& spec = parameter.spec();
     HeldParameter& held = all.emplace_back();
     held.name = spec.name;
     held.expert = spec.expert;
     held.global = spec.shape;
     held.local = parameter.shape();
-    held.owners = layout.owner_axes(spec.expert);
-    held.local_elements = ownership.range(i, layout.owner(spec.expert, kRank)).elements;
+    held.owners = layout.sharding_axes(spec.expert);
+    held.local_elements = shard_plan.range(i, layout.sharding_rank(spec.expert, kRank)).elements;
     for (const auto& [axis, placement] : layout.placements(spec)) {
       const bool owns = std::ranges::find(held.owners, axis) != held.owners.end();
-      if (layout.mesh().size(axis) > 1 && !(owns && layout.divides_values(spec.expert)))
+      if (layout.mesh().size(axis) > 1 && !(owns && layout.shards_values(spec.expert)))
         held.placements.emplace_back(axis, placement);
     }
   }

@@ -73,7 +73,7 @@ class ClusterClock {
         (is_reduction(group, operation) ? reductions
          : is_gather(group, operation)  ? gathers
                                         : waited) += links.seconds(group, operation, bytes);
-    const bool divided = layout_.divides_gradients(false) || layout_.divides_gradients(true);
+    const bool divided = layout_.shards_gradients(false) || layout_.shards_gradients(true);
     const double backward = kBackward * kernel_seconds / (divided ? 1 : static_cast<double>(plan_.micro_batches));
     return waited + std::max(reductions - backward, 0.0) + std::max(gathers - kernel_seconds, 0.0);
   }
@@ -128,7 +128,8 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
     time.seconds += exchange;
     if (far) time.seconds += time.parts["launches"] = far->beside_kernels(rank);
     std::map<std::string, double> ignored;
-    time.eval_seconds = clock.parts(rank.evaluation, ignored) + (far ? far->looked(rank) : clock.exchange(rank.eval_sent));
+    time.eval_seconds =
+        clock.parts(rank.evaluation, ignored) + (far ? far->looked(rank) : clock.exchange(rank.eval_sent));
     if (time.seconds > slowest.seconds) slowest = time;
   }
   // Stages wait for the first micro-batch to reach them, and for the last to leave the others.

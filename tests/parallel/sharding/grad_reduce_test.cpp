@@ -99,7 +99,7 @@ TEST(ShardedGradients, AreSummedInShards) {
         const Groups groups = make_groups(rank.world, sharded_layout(2, strategy), rank.rank);
         SmallModel model(rank.stream, small_specs(), groups);
         GradientBuckets buckets(rank.stream, model.parameters, groups, {.summation = summation, .micro_batches = 2});
-        const bool sharded = groups.layout().divides_gradients(false);
+        const bool sharded = groups.layout().shards_gradients(false);
         for (int64_t index = 0; index < 2; ++index) {
           buckets.begin_micro_batch(index);
           for (Parameter* parameter : model.parameters) {
@@ -113,8 +113,8 @@ TEST(ShardedGradients, AreSummedInShards) {
         }
         buckets.finish_step();
         EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
-        const Ownership ownership(model.parameters, groups.layout(), rank.rank);
-        for (const auto& [parameter, first, elements, pieces] : ownership.owned()) {
+        const ShardPlan shard_plan(model.parameters, groups.layout(), rank.rank);
+        for (const auto& [parameter, first, elements, pieces] : shard_plan.local_shards()) {
           const auto sums = values(parameter->gradient_shard(first, elements));
           for (int64_t i = 0; i < elements; ++i) {
             double sum = 0;

@@ -11,7 +11,7 @@ using testing::values;
 
 GradBucket bucket_of(const Groups& groups) {
   GradBucket bucket;
-  bucket.shard_group = &groups.over(groups.layout().owner_axes(false));
+  bucket.shard_group = &groups.over(groups.layout().sharding_axes(false));
   bucket.begins = {0, 3};
   bucket.embedding = &groups.embedding();
   return bucket;

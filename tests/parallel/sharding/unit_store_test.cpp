@@ -37,12 +37,12 @@ struct Sharded {
   Sharded(ThreadRank& rank, int64_t expert_ranks, bool reshard = true)
       : groups(make_groups(rank.world, layout_with(rank.size(), expert_ranks, "optim_grads_params"), rank.rank)),
         model(rank.stream, small_model(), 7, groups.model_axes({})),
-        ownership(model.parameters(), groups.layout(), rank.rank),
-        store(rank.stream, model.units(), ownership, groups, {.reshard_after_forward = reshard, .seed = 7}) {}
+        shard_plan(model.parameters(), groups.layout(), rank.rank),
+        store(rank.stream, model.units(), shard_plan, groups, {.reshard_after_forward = reshard, .seed = 7}) {}
 
   Groups groups;
   Transformer model;
-  Ownership ownership;
+  ShardPlan shard_plan;
   UnitStore store;
 };
 
@@ -72,20 +72,20 @@ TEST(UnitStore, LetsNobodyReadWithoutAGuard) {
       Transformer model(rank.stream, small_model(), 7, groups.model_axes({}));
       Parameter& norm = *model.parameters()[1];
       {
-        const Ownership ownership(model.parameters(), groups.layout(), rank.rank);
-        UnitStore store(rank.stream, model.units(), ownership, groups, {});
-        const auto sent = groups.over(groups.layout().owner_axes(false)).sent();
+        const ShardPlan shard_plan(model.parameters(), groups.layout(), rank.rank);
+        UnitStore store(rank.stream, model.units(), shard_plan, groups, {});
+        const auto sent = groups.over(groups.layout().sharding_axes(false)).sent();
         EXPECT_EQ(test::message_of<Error>([&] { norm.value(); }),
                   "layers.0.attention_norm.weight is read while its unit, layers.0, is not acquired: a UnitGuard must "
                   "stand where the unit is used");
-        EXPECT_EQ(groups.over(groups.layout().owner_axes(false)).sent(), sent) << "reading communicates";
+        EXPECT_EQ(groups.over(groups.layout().sharding_axes(false)).sent(), sent) << "reading communicates";
         {
           const UnitReading one(&store, 1), again(&store, 1);
           EXPECT_EQ(norm.value().elements(), 32);
         }
         EXPECT_THROW(norm.value(), Error);
       }
-      if (!groups.layout().divides_values()) {
+      if (!groups.layout().shards_values()) {
         EXPECT_EQ(norm.value().elements(), 32) << "nobody gathers any more";
       }
     });
@@ -168,9 +168,9 @@ std::vector<ParameterSpec> blocks() {
 }
 
 // As ranks leave values after an update of their own shards: elsewhere they are old.
-void update(const std::vector<Tensor>& values, const Ownership& ownership, float by) {
+void update(const std::vector<Tensor>& values, const ShardPlan& shard_plan, float by) {
   for (const Tensor& value : values) std::ranges::fill(value.span<float>(), -1.0f);
-  for (const auto& [parameter, first, elements, pieces] : ownership.owned())
+  for (const auto& [parameter, first, elements, pieces] : shard_plan.local_shards())
     for (int64_t i = 0; i < elements; ++i)
       parameter->value_shard(first, elements).data<float>()[i] =
           static_cast<float>(parameter->region().global(first + i)) + by;
@@ -187,15 +187,15 @@ void expect_to_come_when_acquired(bool beside) {
   on_ranks(4, [beside](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_with(4, 2, "optim"), rank.rank);
     SmallModel model(rank.stream, blocks(), groups);
-    const Ownership ownership(model.parameters, groups.layout(), groups.rank());
+    const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
     std::vector<Tensor> values;
     for (const Parameter* parameter : model.parameters) values.push_back(parameter->value());
     Stream side(rank.stream.device(), rank.stream.shared_arena(), rank.pool);
-    UnitStore store(rank.stream, model.units(), ownership, groups, {});
+    UnitStore store(rank.stream, model.units(), shard_plan, groups, {});
     store.gather_on(&side, beside);
     EXPECT_TRUE(store.gathered());
     for (const float by : {1.0f, 2.0f}) {
-      update(values, ownership, by);
+      update(values, shard_plan, by);
       store.publish();
       EXPECT_FALSE(store.gathered());
       {
@@ -233,8 +233,8 @@ TEST(UnitStore, HasNothingToPublishWithoutAShardedUpdateOfWholeValues) {
     on_ranks(2, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_with(2, 2, strategy), rank.rank);
       SmallModel model(rank.stream, blocks(), groups);
-      const Ownership ownership(model.parameters, groups.layout(), groups.rank());
-      UnitStore store(rank.stream, model.units(), ownership, groups, {});
+      const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+      UnitStore store(rank.stream, model.units(), shard_plan, groups, {});
       store.publish();
       EXPECT_TRUE(store.gathered());
     });

@@ -36,7 +36,7 @@ Seen looked_at(const RunConfig& config) {
     Engine engine(stream, groups, resolve(config, {}));
     Seen seen;
     const auto sent = [&] {
-      const auto& all = groups.over(layout.owner_axes(false)).sent();
+      const auto& all = groups.over(layout.sharding_axes(false)).sent();
       return all.contains("gather_pieces") ? all.at("gather_pieces") : 0;
     };
     for (int64_t step = 0; step < 5; ++step) {

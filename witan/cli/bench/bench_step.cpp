@@ -208,7 +208,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
         const auto launch = find_launch();
         return run_process(context, launch, [&](Context& own) {
           const GivenConfig given = read_given_config(own, state->flags, *state->args);
-          return telling_sources(
+          return naming_sources(
               given, [&] { return bench_step(own, without_text(given.config, state->steps), *state, launch); });
         });
       });

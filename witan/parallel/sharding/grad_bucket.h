@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 

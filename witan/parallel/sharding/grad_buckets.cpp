@@ -41,7 +41,7 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
   bucket.first_parameter = plan.first();
   for (const size_t i : plan.parameters) bucket.parameters.push_back(parameters[i]);
   bucket.group = &groups.over(plan.axes);
-  const Axes owners = groups.layout().owner_axes(plan.experts);
+  const Axes owners = groups.layout().sharding_axes(plan.experts);
   bucket.shard_group = &groups.over(owners);
   Axes others = plan.axes;
   std::erase_if(others, [&](Axis axis) { return std::ranges::find(owners, axis) != owners.end(); });
@@ -54,7 +54,7 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
     bucket.head_apart = tree() && groups.of(Axis::pipeline).size() == 1;
     if (bucket.head_apart) bucket.sources = 2;
   }
-  if (groups.layout().divides_gradients(plan.experts))
+  if (groups.layout().shards_gradients(plan.experts))
     make_shard(bucket);
   else
     make_whole(bucket, MemoryTag::gradients);

@@ -1,9 +1,9 @@
 // Gradient buckets of a model: where gradients are written, and when they are reduced.
 //
 // Gradients of parameters that are reduced over the same ranks, of experts or of all others, lie in buckets
-// (ownership.h), each one allocation, so that one collective serves many parameters. Buckets take parameters in reverse
-// order, as backward finishes them, and are reduced (grad_reduce.h) in one order that is fixed by the parameters alone:
-// every rank makes the same calls, whatever its backward does first.
+// (shard_plan.h), each one allocation, so that one collective serves many parameters. Buckets take parameters in
+// reverse order, as backward finishes them, and are reduced (grad_reduce.h) in one order that is fixed by the
+// parameters alone: every rank makes the same calls, whatever its backward does first.
 //
 // Where a pipeline stage has several chunks of layers, a bucket has parameters of one of them. Chunks come to their
 // backwards one at a time; each reduces its own buckets, in their order.
@@ -34,7 +34,7 @@ struct GradientOptions {
   int64_t micro_batches = 1;  // of this rank in a step
   bool overlap = true;        // buckets are reduced during the last backward, not after it
   int64_t bucket_elements = BucketPlan::kElements;
-  OwnershipPolicy policy = {};
+  ShardingPolicy policy = {};
 };
 
 class GradientBuckets {

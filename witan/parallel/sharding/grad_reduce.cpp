@@ -16,13 +16,13 @@ Stream& GradReduce::stream_for(const GradBucket& bucket) {
   if (!side_ || bucket.group->size() == 1) return stream_;
   if (bucket.sharded()) finish();  // what was reduced before gives its memory back
   side_->follow(stream_);
-  beside_ = true;
+  side_pending_ = true;
   return *side_;
 }
 
 // In a recorded step only what is part of it can be waited for.
 void GradReduce::wait_for_side() {
-  if (std::exchange(beside_, false)) stream_.follow(*side_);
+  if (std::exchange(side_pending_, false)) stream_.follow(*side_);
 }
 
 void GradReduce::finish() {

@@ -39,8 +39,8 @@ class GradReduce {
 
   Stream& stream_;
   std::unique_ptr<Stream> side_;
-  bool beside_ = false;  // it has work that the main stream has not waited for
-  Tensor in_flight_;     // whole gradients that are being reduced there
+  bool side_pending_ = false;  // it has work that the main stream has not waited for
+  Tensor in_flight_;           // whole gradients that are being reduced there
 };
 
 }  // namespace witan

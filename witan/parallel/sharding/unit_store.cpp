@@ -20,7 +20,7 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
     const bool here = parameter.spec().dtype == dtype;
-    const int64_t at = here && parameter.spec().beside ? end : (end + grid - 1) / grid * grid;
+    const int64_t at = here && parameter.spec().fused_with_previous ? end : (end + grid - 1) / grid * grid;
     while (plan.begins[begins.size()] < close + parameter.elements())
       begins.push_back(here ? at + plan.begins[begins.size()] - close : at);
     if (here) {
@@ -36,15 +36,16 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
 
 }  // namespace
 
-UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Ownership& ownership, const Groups& groups,
+UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const ShardPlan& shard_plan, const Groups& groups,
                      const Options& options)
     : stream_(stream),
       groups_(groups),
       reshard_after_forward_(options.reshard_after_forward),
-      parameters_(ownership.parameters()) {
+      parameters_(shard_plan.parameters()) {
   assert(parameters_of(units) == parameters_);
   const std::vector<BucketPlan> plans =
-      sharded() ? plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy) : std::vector<BucketPlan>();
+      sharded() ? plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy)
+                : std::vector<BucketPlan>();
   entries_.reserve(units.size());  // parameters point to their states
   size_t first = 0;                // parameter of the unit
   for (const Unit& unit : units) {
@@ -52,7 +53,7 @@ UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Owner
     const size_t end = first + unit.parameters.size();
     for (const BucketPlan& plan : plans)
       if (plan.parameters.front() >= first && plan.parameters.front() < end) add_wholes(entry, plan);
-    add_pieces(entry, first, unit.parameters.size(), ownership);
+    add_pieces(entry, first, unit.parameters.size(), shard_plan);
     if (!entry.pieces.empty()) published_.push_back(&entry);
     first = end;
   }
@@ -75,7 +76,7 @@ UnitStore::Entry& UnitStore::entry_of(int unit) {
 // One for each dtype of the plan's parameters: a router's are wider than what is around it.
 void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
   const Layout& layout = groups_.layout();
-  Group* group = layout.divides_values(plan.experts) ? &groups_.over(layout.owner_axes(plan.experts)) : nullptr;
+  Group* group = layout.shards_values(plan.experts) ? &groups_.over(layout.sharding_axes(plan.experts)) : nullptr;
   const auto dtype_of = [&](size_t i) { return parameters_[i]->spec().dtype; };
   std::vector<size_t> left = plan.parameters;
   while (!left.empty()) {
@@ -121,26 +122,26 @@ void UnitStore::init_shard(Whole& whole, size_t index, uint64_t seed, TorchRando
   if (!whole.group) parameter.bind_value(shard.reshape(std::as_const(parameter).shape()));
 }
 
-void UnitStore::add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const Ownership& ownership) const {
+void UnitStore::add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const ShardPlan& shard_plan) const {
   for (const bool experts : {false, true}) {
-    const int owners = ownership.owners(experts);
-    if (owners == 1 || groups_.layout().divides_values(experts)) continue;
-    Pieces one{&groups_.over(groups_.layout().owner_axes(experts)), {}};
+    const int owners = shard_plan.sharding_ranks(experts);
+    if (owners == 1 || groups_.layout().shards_values(experts)) continue;
+    Pieces one{&groups_.over(groups_.layout().sharding_axes(experts)), {}};
     for (size_t i = first_parameter; i < first_parameter + parameters; ++i) {
       const Parameter& parameter = *parameters_[i];
       if (parameter.spec().expert != experts) continue;
       const Tensor flat = parameter.value_shard();  // the whole: values are not sharded
       for (int owner = 0; owner < owners; ++owner)
-        if (const Ownership::Range range = ownership.range(i, owner); range.elements > 0)
+        if (const ShardPlan::Range range = shard_plan.range(i, owner); range.elements > 0)
           one.pieces.push_back({flat.narrow(0, range.first, range.elements), owner});
     }
     if (!one.pieces.empty()) entry.pieces.push_back(std::move(one));
   }
 }
 
-void UnitStore::gather_on(Stream* beside, bool prefetch) {
-  beside_ = sharded() || prefetch ? beside : nullptr;
-  prefetches_ = beside && prefetch;
+void UnitStore::gather_on(Stream* side, bool prefetch) {
+  side_ = sharded() || prefetch ? side : nullptr;
+  prefetches_ = side && prefetch;
 }
 
 void UnitStore::acquire(int unit, Use use) {
@@ -193,7 +194,7 @@ void UnitStore::need(size_t unit) {
   Entry& needed = entries_[unit];
   if (needed.bound) return;
   if (!needed.gathered) fetch(needed);
-  if (std::exchange(needed.under_way, false)) stream_.follow(*beside_);
+  if (std::exchange(needed.under_way, false)) stream_.follow(*side_);
   bind(needed, true);
 }
 
@@ -203,9 +204,9 @@ void UnitStore::prefetch(size_t unit, int chunk) {
 }
 
 void UnitStore::fetch(Entry& entry) {
-  if (beside_) beside_->follow(stream_);  // which may still use the memory
-  gather(entry, beside_ ? *beside_ : stream_);
-  entry.under_way = beside_ != nullptr;
+  if (side_) side_->follow(stream_);  // which may still use the memory
+  gather(entry, side_ ? *side_ : stream_);
+  entry.under_way = side_ != nullptr;
 }
 
 void UnitStore::gather(Entry& entry, Stream& on) const {
@@ -238,7 +239,7 @@ void UnitStore::bind(Entry& entry, bool whole) const {
 
 void UnitStore::give_back(Entry& entry) {
   if (!entry.gathered) return;
-  if (std::exchange(entry.under_way, false)) stream_.follow(*beside_);
+  if (std::exchange(entry.under_way, false)) stream_.follow(*side_);
   bind(entry, false);
   for (Whole& one : entry.wholes) one.whole = {};
   entry.gathered = false;
@@ -271,15 +272,15 @@ void UnitStore::catch_up(const Entry& entry) {
   const auto unit = static_cast<size_t>(std::ranges::find(published_, &entry) - published_.begin());
   if (unit == published_.size() || unit < arrived_) return;
   while (fetched_ <= unit) fetch_published();
-  if (beside_) stream_.follow(*beside_);
+  if (side_) stream_.follow(*side_);
   arrived_ = fetched_;
-  if (beside_ && fetched_ < published_.size()) fetch_published();
+  if (side_ && fetched_ < published_.size()) fetch_published();
 }
 
 void UnitStore::fetch_published() {
-  if (beside_ && fetched_ == 0) beside_->follow(stream_);  // which updated them, and read the old ones
+  if (side_ && fetched_ == 0) side_->follow(stream_);  // which updated them, and read the old ones
   for (const Pieces& one : published_[fetched_++]->pieces)
-    one.group->gather_pieces(beside_ ? *beside_ : stream_, one.pieces);
+    one.group->gather_pieces(side_ ? *side_ : stream_, one.pieces);
 }
 
 }  // namespace witan

@@ -1,28 +1,28 @@
-// Values of a model's units (model/unit.h) that data-parallel ranks shard, gathered while guards hold them.
+// Gathers the values of a model's units (model/unit.h), which data-parallel ranks shard, while guards hold them.
 //
-// Two strategies. Where parameters are sharded (ZeRO stage 3, FSDP: Zhao et al., 2023) a rank holds its shard of each
-// unit alone, cut where its gradients are (ownership.h): of experts over expert_shard, of all else over shard and
-// context. The whole of a unit is a tensor for each of the two and each dtype, where parameters begin at multiples of
-// 512 bytes or right beside their neighbour. It is there from acquire() until it is given back, with
-// reshard_after_forward
-//   - after the forward of its block; the last of a chunk of layers when the next pass comes to another block, since a
-//     backward begins with it,
-//   - after the backward of its block; what is no block's when a pass goes on to the next block, or ends.
-// In a pipeline that is for every micro-batch; without reshard_after_forward once for all of a step.
+// There are two strategies. Where parameters are sharded (ZeRO stage 3, FSDP: Zhao et al., 2023), a rank holds only its
+// shard of each unit, split where its gradients are (shard_plan.h): experts over expert_shard, all else over shard and
+// context. A gathered unit is one tensor for each of these two families and each dtype, in which parameters start at
+// multiples of 512 bytes or, where kernels use them as one matrix, right behind their neighbour. It stays gathered from
+// acquire() until it is resharded, with reshard_after_forward
+//   - after the forward of its block; the last block of a chunk of layers only when the next pass reaches another
+//     block, since a backward starts with it,
+//   - after the backward of its block; units outside blocks when a pass proceeds to the next block, or ends.
+// In a pipeline that happens for every micro-batch; without reshard_after_forward units are gathered once per step.
 //
-// Where the optimizer alone is sharded, or gradients too (ZeRO stages 1 and 2: Rajbhandari et al., 2020), every rank
-// holds the whole of every unit, in which after publish() the shards of other ranks are old. Units are gathered in the
-// model's order, each when it is first acquired, in the next step's forward or by whoever reads it before.
+// Where only the optimizer is sharded, or the optimizer and gradients (ZeRO stages 1 and 2: Rajbhandari et al., 2020),
+// every rank holds all of every unit, and after publish() the shards of other ranks are out of date. Units are gathered
+// in the model's order, each when it is first acquired: in the next step's forward, or by whoever reads it before.
 //
-// On a GPU units are gathered on a stream of their own, the next one beside the computation of this one. All ranks that
-// share units make the same calls in the same order.
+// On a GPU units are gathered on a side stream, the next one while the current one computes. All ranks that share units
+// must make the same calls in the same order.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "witan/model/unit.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 
@@ -33,18 +33,19 @@ class UnitStore final : public UnitAccess {
     uint64_t seed = 0;
     bool torch = false;                        // initial values are PyTorch's, which are drawn
     std::vector<const Parameter*> drawn = {};  // for all of these in turn: a pipeline's; none: the units' own
-    OwnershipPolicy policy = {};
+    ShardingPolicy policy = {};
   };
-  // Of the units whose parameters `ownership` is of, in its order. Where parameters are sharded it gives them, who have
-  // none, the values that they begin with. Until it is destroyed, values are read under guards alone. Stream,
-  // parameters and groups must outlive it.
-  UnitStore(Stream& stream, const std::vector<Unit>& units, const Ownership& ownership, const Groups& groups,
+  // Takes the units of the parameters in `shard_plan`, in its order. Where parameters are sharded it also creates their
+  // initial values. Until it is destroyed, values may only be read under guards. Stream, parameters and groups must
+  // outlive it.
+  UnitStore(Stream& stream, const std::vector<Unit>& units, const ShardPlan& shard_plan, const Groups& groups,
             const Options& options);
   ~UnitStore() override;
 
-  // From now on units are gathered on this stream, which reduces gradients over the same groups, and with `prefetch`
-  // the next one while this one computes. It must outlive the last use. Null: on the main stream, when they are used.
-  void gather_on(Stream* beside, bool prefetch);
+  // From now on units are gathered on this stream, which also reduces gradients over the same groups, and with
+  // `prefetch` the next unit is gathered while the current one computes. The stream must outlive the last use. Null:
+  // units are gathered on the main stream, when they are used.
+  void gather_on(Stream* side, bool prefetch);
 
   void begin_forward() override { in_backward_ = false; }
   void begin_backward() override { in_backward_ = true; }
@@ -52,11 +53,11 @@ class UnitStore final : public UnitAccess {
   void acquire(int unit, Use use) override;
   void release(int unit, Use use) override;
 
-  // Around forwards that no backward follows: begin_passes() before the first, end_pass() after each, give_back() after
-  // the last. Every pass then begins with the same units: with none, or without reshard_after_forward with all.
+  // These enclose forwards without a backward: begin_passes() before the first, end_pass() after each, give_back()
+  // after the last. Every pass then starts with the same units gathered: none, or all without reshard_after_forward.
   void begin_passes();
   void end_pass();
-  // Gives back what is gathered of sharded parameters: before values change, and where nothing reads them for a while.
+  // Reshards gathered parameters: before values change, and where nothing reads them for a while.
   void give_back();
 
   // Every rank has updated its own shards: of the others' it has old values now.
@@ -90,7 +91,7 @@ class UnitStore final : public UnitAccess {
     bool under_way = false;                // on the other stream, and not waited for
   };
 
-  bool sharded() const { return groups_.layout().divides_values(); }
+  bool sharded() const { return groups_.layout().shards_values(); }
   Entry& entry_of(int unit);
   // Of sharded parameters:
   void add_wholes(Entry& entry, const BucketPlan& plan) const;
@@ -105,13 +106,13 @@ class UnitStore final : public UnitAccess {
   void bind(Entry& entry, bool whole) const;
   void give_back(Entry& entry);
   // Of a sharded update:
-  void add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const Ownership& ownership) const;
+  void add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const ShardPlan& shard_plan) const;
   void catch_up(const Entry& entry);
   void fetch_published();
 
   Stream& stream_;
   const Groups& groups_;
-  Stream* beside_ = nullptr;
+  Stream* side_ = nullptr;
   bool prefetches_ = false;
   bool reshard_after_forward_;
   std::vector<Parameter*> parameters_;

@@ -10,7 +10,7 @@
 #include "witan/base/threads.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/context_part.h"
@@ -20,7 +20,7 @@ namespace {
 
 // What every stage of the pipeline has to sum: models of the others' layers on the meta device say it.
 std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups,
-                                                  const OwnershipPolicy& policy) {
+                                                  const ShardingPolicy& policy) {
   if (stages.stages() == 1) return {};
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -28,7 +28,7 @@ std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const
   for (int stage = 0; stage < stages.stages(); ++stage) {
     const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
     rows.push_back(norm_rows(
-        Ownership(model.parameters(), groups.layout(), groups.rank(), BucketPlan::kElements, policy), groups.layout()));
+        ShardPlan(model.parameters(), groups.layout(), groups.rank(), BucketPlan::kElements, policy), groups.layout()));
   }
   return rows;
 }
@@ -52,7 +52,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       buffers_(model_.buffers()),
       param_groups_(config->optimizer),
       policy_(config->optimizer),
-      ownership_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
+      shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config->gradient_dtype(),
@@ -62,9 +62,9 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
                   .overlap = config->parallel.overlap_grad_reduce,
                   .policy = policy_}),
       buffer_sums_(stream, buffers_, groups),
-      norm_(stream, ownership_, groups, rows_of_stages(config, stages_, groups, policy_)),
+      norm_(stream, shard_plan_, groups, rows_of_stages(config, stages_, groups, policy_)),
       step_state_(stream, param_groups_.size()),
-      optimizer_(make_optimizer(config->optimizer, stream, ownership_.owned(&groups))),
+      optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
       state_check_(parameters_, groups, buffers_),
       part_observers_(charge_parts(model_, stream)),
       passes_(stream, *config_, groups, model_, gradients_, step_state_) {
@@ -85,8 +85,8 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
                              config_->model.init_method == "torch",
                              {},
                              policy_};
-  const auto make = [&] { return std::make_unique<UnitStore>(stream_, model_.units(), ownership_, groups_, options); };
-  if (!groups_.layout().divides_values() || !options.torch || stages_.stages() == 1) return make();
+  const auto make = [&] { return std::make_unique<UnitStore>(stream_, model_.units(), shard_plan_, groups_, options); };
+  if (!groups_.layout().shards_values() || !options.torch || stages_.stages() == 1) return make();
   ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   Transformer whole(stream, config_->model, 0, groups_.model_axes(config_->parallel));
@@ -194,7 +194,7 @@ void Engine::finish_gradients() {
   const TraceContextScope trace_context(stream_, TraceContext::Phase::gradients);
   stream_.set_part("gradients");
   gradients_.finish_step();
-  if (config_->train.check_states) state_check_.after_reduction(stream_, ownership_.owned());
+  if (config_->train.check_states) state_check_.after_reduction(stream_, shard_plan_.local_shards());
 }
 
 // Returns what the gradients come to (GlobalNorm::compute).
@@ -311,7 +311,7 @@ std::vector<StateTensor> Engine::state() {
   std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters_) {
     const ParameterSpec& spec = parameter->spec();
-    const Axes owners = layout.divides_values(spec.expert) ? layout.owner_axes(spec.expert) : Axes{};
+    const Axes owners = layout.shards_values(spec.expert) ? layout.sharding_axes(spec.expert) : Axes{};
     const bool writes = !spec.copy && layout.holds_first(spec, groups_.rank(), owners);
     const Tensor shard = parameter->value_shard();
     int64_t done = 0;
@@ -332,7 +332,7 @@ std::vector<StateTensor> Engine::state() {
                        .kind = StateTensor::Kind::buffer});
   }
   optimizer_->visit([&](const OptimizerTensor& piece) {
-    const Axes owners = layout.owner_axes(piece.parameter.expert);
+    const Axes owners = layout.sharding_axes(piece.parameter.expert);
     const bool writes = !piece.parameter.copy && layout.holds_first(piece.parameter, groups_.rank(), owners);
     tensors.push_back({piece.name, piece.tensor, piece.parameter.shape, piece.region, writes, piece.remainder,
                        piece.remainder.defined() ? StateTensor::Kind::master : StateTensor::Kind::optimizer});

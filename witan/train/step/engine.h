@@ -117,8 +117,8 @@ class Engine {
   std::vector<Parameter*> parameters_;
   std::vector<Buffer*> buffers_;
   ParamGroups param_groups_;
-  OwnershipPolicy policy_;
-  Ownership ownership_;
+  ShardingPolicy policy_;
+  ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
   GradientBuckets gradients_;
   BufferSums buffer_sums_;

@@ -95,7 +95,7 @@ StepReport::Result StepReport::read(Stream& stream) const {
   result.losses.resize(micro_batches);
   result.statistics.assign(micro_batches, std::vector<std::vector<double>>(static_cast<size_t>(sizes_.blocks())));
   const auto of_rank = [&](int rank) { return read.data() + rank * values(); };
-  for (const int rank : layout_.telling_ranks())
+  for (const int rank : layout_.loss_reporting_ranks())
     for (int64_t i = 0; i < count; ++i) {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
       read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), layout_.mesh().coordinate(rank, Axis::pipeline),

@@ -1,11 +1,11 @@
-#include "witan/parallel/sharding/ownership_policy.h"
+#include "witan/parallel/sharding/sharding_policy.h"
 
 #include <gmock/gmock.h>
 
 #include <numeric>
 
 #include "parallel/parallel_support.h"
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 namespace {
@@ -35,7 +35,7 @@ const char* const kMatrices = R"([{kind = "matrices,experts", shard_by = "matric
 std::vector<ParameterSpec> specs() {
   return {{.name = "embedding", .shape = {100, 30}, .kind = ParameterKind::embeddings},
           {.name = "layers.0.q", .shape = {40, 30}},
-          {.name = "layers.0.k", .shape = {10, 30}, .beside = true},
+          {.name = "layers.0.k", .shape = {10, 30}, .fused_with_previous = true},
           {.name = "layers.0.norm", .shape = {30}, .weight_decay = false, .kind = ParameterKind::norms},
           {.name = "layers.0.o", .shape = {30, 40}},
           {.name = "layers.0.up", .shape = {8, 20, 30}, .expert = true, .kind = ParameterKind::experts},
@@ -44,11 +44,11 @@ std::vector<ParameterSpec> specs() {
           {.name = "layers.1.o", .shape = {30, 60}}};
 }
 
-TEST(OwnershipPolicy, EachMatrixHasOneOwnerLongestFirst) {
+TEST(ShardingPolicy, EachMatrixHasOneOwnerLongestFirst) {
   Rank rank;
   const Layout layout = sharded("auto", 2, 1);
   SmallModel model(rank.stream, specs(), make_meta_groups(layout, 0));
-  const auto owners = matrix_owners(model.parameters, layout, OwnershipPolicy(with_groups(kMatrices)));
+  const auto owners = matrix_owners(model.parameters, layout, ShardingPolicy(with_groups(kMatrices)));
   const std::vector<int> none;
   // 1800 elements to owner 0, q and k with 1500 to owner 1; then 1200 to 1 (2700), 1200 to 0 (3000).
   EXPECT_EQ(owners[8], std::vector{0});
@@ -62,8 +62,8 @@ TEST(OwnershipPolicy, EachMatrixHasOneOwnerLongestFirst) {
 }
 
 // SGD without momentum has less to do for a matrix than AdamW.
-TEST(OwnershipPolicy, CostsAreTheOptimizersOwn) {
-  const OwnershipPolicy policy(
+TEST(ShardingPolicy, CostsAreTheOptimizersOwn) {
+  const ShardingPolicy policy(
       with_groups(R"([{match = "slow", shard_by = "matrices"}, {optimizer = "sgd", sgd_momentum = 0, match = "*"}])"));
   const ParameterSpec slow{.name = "slow", .shape = {4, 5}}, fast{.name = "fast", .shape = {4, 5}};
   EXPECT_GT(policy.cost(slow), 2 * policy.cost(fast));
@@ -74,14 +74,14 @@ TEST(OwnershipPolicy, CostsAreTheOptimizersOwn) {
 }
 
 // Buckets hold parameters of one policy, owners' matrices side by side, and no matrix is cut.
-TEST(OwnershipPolicy, BucketsCutBetweenMatrices) {
+TEST(ShardingPolicy, BucketsCutBetweenMatrices) {
   Rank rank;
   for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"})
     for (const int world : {2, 3, 4}) {
       SCOPED_TRACE(cat(strategy, " on ", world, " ranks"));
       const Layout layout = sharded(strategy, world, world == 4 ? 2 : 1);
       SmallModel model(rank.stream, specs(), make_meta_groups(layout, 0));
-      const OwnershipPolicy policy(with_groups(kMatrices));
+      const ShardingPolicy policy(with_groups(kMatrices));
       std::vector<size_t> seen;
       for (const BucketPlan& plan : plan_gradients(model.parameters, layout, 2000, policy)) {
         const bool whole = policy.by_matrices(model.parameters[plan.parameters.front()]->spec());
@@ -94,7 +94,7 @@ TEST(OwnershipPolicy, BucketsCutBetweenMatrices) {
           const int64_t matrices = parameter.spec().expert ? parameter.shape()[0] : 1;
           for (int64_t m = 0; m < matrices; ++m) borders.push_back(at += parameter.elements() / matrices);
         }
-        EXPECT_EQ(plan.begins.size(), static_cast<size_t>(layout.owners(plan.experts)) + 1);
+        EXPECT_EQ(plan.begins.size(), static_cast<size_t>(layout.sharding_ranks(plan.experts)) + 1);
         EXPECT_EQ(plan.begins.back(), at);
         EXPECT_TRUE(std::ranges::is_sorted(plan.begins));
         if (whole)
@@ -107,18 +107,18 @@ TEST(OwnershipPolicy, BucketsCutBetweenMatrices) {
     }
 }
 
-TEST(OwnershipPolicy, OwnersHaveWholeMatrices) {
+TEST(ShardingPolicy, OwnersHaveWholeMatrices) {
   Rank rank;
   const Layout layout = sharded("auto", 4, 2);
   SmallModel model(rank.stream, specs(), make_meta_groups(layout, 0));
-  const OwnershipPolicy policy(with_groups(kMatrices));
-  const Ownership ownership(model.parameters, layout, 0, BucketPlan::kElements, policy);
+  const ShardingPolicy policy(with_groups(kMatrices));
+  const ShardPlan shard_plan(model.parameters, layout, 0, BucketPlan::kElements, policy);
   for (size_t i = 0; i < model.parameters.size(); ++i) {
     const Parameter& parameter = *model.parameters[i];
     const int64_t matrices = parameter.spec().expert ? parameter.shape()[0] : 1, size = parameter.elements() / matrices;
     int64_t sum = 0;
-    for (int owner = 0; owner < ownership.owners(parameter.spec().expert); ++owner) {
-      const auto [first, elements] = ownership.range(i, owner);
+    for (int owner = 0; owner < shard_plan.sharding_ranks(parameter.spec().expert); ++owner) {
+      const auto [first, elements] = shard_plan.range(i, owner);
       sum += elements;
       if (policy.by_matrices(parameter.spec())) EXPECT_EQ(elements % size + first % size, 0) << parameter.name();
     }
@@ -127,25 +127,25 @@ TEST(OwnershipPolicy, OwnersHaveWholeMatrices) {
 }
 
 // The other pieces of a matrix that tensor-parallel ranks shard have the same owner, and a group to meet over.
-TEST(OwnershipPolicy, PiecesOfAMatrixHaveTheSameOwnerAndTheirGroup) {
+TEST(ShardingPolicy, PiecesOfAMatrixHaveTheSameOwnerAndTheirGroup) {
   const Layout layout = sharded("auto", 4, 1, 2);
-  std::vector<ParameterSpec> cut = {{.name = "uneven", .shape = {31, 30}, .cut = {.dim = 0, .uneven = true}},
-                                    {.name = "rows", .shape = {40, 30}, .cut = {.dim = 0}},
-                                    {.name = "columns", .shape = {30, 44}, .cut = {.dim = 1}},
+  std::vector<ParameterSpec> cut = {{.name = "uneven", .shape = {31, 30}, .tensor_split = {.dim = 0, .uneven = true}},
+                                    {.name = "rows", .shape = {40, 30}, .tensor_split = {.dim = 0}},
+                                    {.name = "columns", .shape = {30, 44}, .tensor_split = {.dim = 1}},
                                     {.name = "whole", .shape = {30, 30}}};
-  const OwnershipPolicy policy(with_groups(R"([{match = "*", shard_by = "matrices"}])"));
+  const ShardingPolicy policy(with_groups(R"([{match = "*", shard_by = "matrices"}])"));
   testing::on_ranks(4, [&](testing::ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout, rank.rank);
     SmallModel model(rank.stream, cut, groups);
-    const Ownership ownership(model.parameters, layout, rank.rank, BucketPlan::kElements, policy);
-    for (const Owned& owned : ownership.owned(&groups)) {
-      EXPECT_EQ(owned.elements, owned.parameter->elements());
-      if (owned.parameter->name() == "whole")
-        EXPECT_EQ(owned.pieces, nullptr);
+    const ShardPlan shard_plan(model.parameters, layout, rank.rank, BucketPlan::kElements, policy);
+    for (const ParameterShard& shard : shard_plan.local_shards(&groups)) {
+      EXPECT_EQ(shard.elements, shard.parameter->elements());
+      if (shard.parameter->name() == "whole")
+        EXPECT_EQ(shard.pieces, nullptr);
       else
-        EXPECT_EQ(owned.pieces, &groups.of(Axis::tensor));
+        EXPECT_EQ(shard.pieces, &groups.of(Axis::tensor));
     }
-    for (const Owned& owned : ownership.owned()) EXPECT_EQ(owned.pieces, nullptr);
+    for (const ParameterShard& shard : shard_plan.local_shards()) EXPECT_EQ(shard.pieces, nullptr);
   });
   std::vector<std::vector<std::vector<int>>> found;
   for (int r = 0; r < 4; ++r) {

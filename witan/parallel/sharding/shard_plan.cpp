@@ -1,4 +1,4 @@
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 #include <algorithm>
 #include <iterator>
@@ -149,7 +149,7 @@ std::vector<std::vector<size_t>> members_of(const Family& family, const std::vec
 }  // namespace
 
 std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
-                                       int64_t bucket_elements, const OwnershipPolicy& policy) {
+                                       int64_t bucket_elements, const ShardingPolicy& policy) {
   const std::vector<std::vector<int>> owners = matrix_owners(parameters, layout, policy);
   std::vector<BucketPlan> plans;
   for (const Family& family : families_of(parameters, layout, owners)) {
@@ -161,12 +161,12 @@ std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters
       plan.parameters = members;
       if (family.by_matrices) {
         std::ranges::stable_sort(plan.parameters, {}, [&](size_t i) { return owners[i].front(); });
-        cut_at_matrices(plan, parameters, owners, layout.owners(family.experts));
+        cut_at_matrices(plan, parameters, owners, layout.sharding_ranks(family.experts));
         continue;
       }
       std::vector<const Parameter*> held;
       for (const size_t member : members) held.push_back(parameters[member]);
-      cut_at_chunks(plan, held, layout.owners(family.experts));
+      cut_at_chunks(plan, held, layout.sharding_ranks(family.experts));
     }
   }
   std::ranges::sort(plans, std::greater(), [](const BucketPlan& plan) { return plan.first(); });
@@ -177,13 +177,13 @@ size_t BucketPlan::first() const {
   return std::ranges::min(parameters);
 }
 
-Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& layout, int rank, int64_t bucket_elements,
-                     const OwnershipPolicy& policy)
+ShardPlan::ShardPlan(const std::vector<Parameter*>& parameters, const Layout& layout, int rank, int64_t bucket_elements,
+                     const ShardingPolicy& policy)
     : parameters_(parameters),
-      dense_owners_(layout.owners(false)),
-      dense_owner_(layout.owner(false, rank)),
-      expert_owners_(layout.owners(true)),
-      expert_owner_(layout.owner(true, rank)),
+      dense_ranks_(layout.sharding_ranks(false)),
+      dense_rank_(layout.sharding_rank(false, rank)),
+      expert_ranks_(layout.sharding_ranks(true)),
+      expert_rank_(layout.sharding_rank(true, rank)),
       ranges_(parameters.size()),
       most_(parameters.size()) {
   // What owners have of a parameter at [begin, begin + elements) of a buffer.
@@ -208,24 +208,24 @@ Ownership::Ownership(const std::vector<Parameter*>& parameters, const Layout& la
   }
 }
 
-std::vector<Owned> Ownership::owned(const Groups* groups) const {
-  std::vector<Owned> owned;
+std::vector<ParameterShard> ShardPlan::local_shards(const Groups* groups) const {
+  std::vector<ParameterShard> shards;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ParameterSpec& spec = parameters_[i]->spec();
-    const Range mine = range(i, owner_of_rank(spec.expert));
+    const Range mine = range(i, sharding_rank(spec.expert));
     if (mine.elements == 0) continue;
-    Owned& shard = owned.emplace_back(Owned{parameters_[i], mine.first, mine.elements});
-    if (groups == nullptr || !spec.cut.any()) continue;
+    ParameterShard& shard = shards.emplace_back(ParameterShard{parameters_[i], mine.first, mine.elements});
+    if (groups == nullptr || !spec.tensor_split.any()) continue;
     Group& pieces = groups->of(spec.expert ? Axis::expert_tensor : Axis::tensor);
     if (pieces.size() > 1) shard.pieces = &pieces;
   }
-  return owned;
+  return shards;
 }
 
-std::vector<Owned> own_all(const std::vector<Parameter*>& parameters) {
-  std::vector<Owned> owned;
-  for (Parameter* parameter : parameters) owned.push_back({parameter, 0, parameter->elements()});
-  return owned;
+std::vector<ParameterShard> unsharded(const std::vector<Parameter*>& parameters) {
+  std::vector<ParameterShard> shards;
+  for (Parameter* parameter : parameters) shards.push_back({parameter, 0, parameter->elements()});
+  return shards;
 }
 
 }  // namespace witan

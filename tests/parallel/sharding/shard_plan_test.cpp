@@ -1,4 +1,4 @@
-#include "witan/parallel/sharding/ownership.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 #include <array>
 
@@ -75,21 +75,21 @@ TEST(PlanBuckets, Edges) {
   EXPECT_EQ(plan_buckets(std::vector<int64_t>{5, 5}, 1), (Buckets{{1}, {0}}));
 }
 
-TEST(Ownership, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {
+TEST(ShardPlan, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {
   testing::Rank rank;
   for (const auto& [world, experts] :
        std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 2}, {16, 1}}) {
     const Layout layout = divided(world, experts, 1);
     const Groups groups = make_meta_groups(layout, 0);
     SmallModel model(rank.stream, large_specs(), groups);
-    const Ownership ownership(model.parameters, layout, 0, 200'000);
+    const ShardPlan shard_plan(model.parameters, layout, 0, 200'000);
     for (size_t i = 0; i < model.parameters.size(); ++i) {
       const Parameter& parameter = *model.parameters[i];
       const bool expert = parameter.spec().expert;
       const int64_t piece = parameter.elements() / (expert ? parameter.value().size(0) : 1);
       int64_t at = 0;
-      for (int owner = 0; owner < ownership.owners(expert); ++owner) {
-        const auto [first, elements] = ownership.range(i, owner);
+      for (int owner = 0; owner < shard_plan.sharding_ranks(expert); ++owner) {
+        const auto [first, elements] = shard_plan.range(i, owner);
         if (elements == 0) continue;
         EXPECT_EQ(first, at) << parameter.name() << " of owner " << owner << " in " << world;
         EXPECT_EQ(first % piece % kernels::kChunkElements, 0);
@@ -100,35 +100,36 @@ TEST(Ownership, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {
   }
 }
 
-TEST(Ownership, IsAsEvenAsChunksAllow) {
+TEST(ShardPlan, IsAsEvenAsChunksAllow) {
   testing::Rank rank;
   const Layout layout = divided(4, 1, 1);
   SmallModel model(rank.stream, {{.name = "w", .shape = {40, kernels::kChunkElements}}}, make_meta_groups(layout, 0));
   for (int owner = 0; owner < 4; ++owner)
-    EXPECT_EQ(Ownership(model.parameters, layout, owner).range(0, owner).elements, 10 * kernels::kChunkElements);
+    EXPECT_EQ(ShardPlan(model.parameters, layout, owner).range(0, owner).elements, 10 * kernels::kChunkElements);
   const Layout three = divided(3, 1, 1);
   for (int owner = 0; owner < 3; ++owner)
-    EXPECT_NEAR(static_cast<double>(Ownership(model.parameters, three, owner).owned()[0].elements),
+    EXPECT_NEAR(static_cast<double>(ShardPlan(model.parameters, three, owner).local_shards()[0].elements),
                 40.0 / 3 * kernels::kChunkElements, kernels::kChunkElements);
 }
 
 // 65536 elements on one tensor rank, one chunk, and 65568 on the other, two: what both have alike is cut alike, and so
 // is what they divide, as far as there is any.
-TEST(Ownership, TensorRanksOfUnevenPartsCutAlike) {
+TEST(ShardPlan, TensorRanksOfUnevenPartsCutAlike) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
   config.use_distributed_optimizer = true;
   for (const int owners : {2, 3}) {
     const Layout layout(config, 2 * owners, 0);
     testing::Rank rank;
-    const std::vector<ParameterSpec> specs = {{.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}},
-                                              {.name = "norm", .shape = {3}},
-                                              {.name = "b", .shape = {700, 211}}};
+    const std::vector<ParameterSpec> specs = {
+        {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}},
+        {.name = "norm", .shape = {3}},
+        {.name = "b", .shape = {700, 211}}};
     SmallModel less(rank.stream, specs, make_meta_groups(layout, 0)),
         more(rank.stream, specs, make_meta_groups(layout, 1));
     EXPECT_EQ(less.parameters[0]->elements(), 65536);
     EXPECT_EQ(more.parameters[0]->elements(), 65568);
-    const Ownership of_less(less.parameters, layout, 0), of_more(more.parameters, layout, 1);
+    const ShardPlan of_less(less.parameters, layout, 0), of_more(more.parameters, layout, 1);
     int64_t sum = 0;
     for (int owner = 0; owner < owners; ++owner) {
       for (size_t i = 0; i < specs.size(); ++i) {
@@ -148,13 +149,14 @@ TEST(Ownership, TensorRanksOfUnevenPartsCutAlike) {
 }
 
 // What fills a bucket on one of them, and nearly fills it on the other.
-TEST(Ownership, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
+TEST(ShardPlan, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
   const Layout layout(config, 4, 0);
   testing::Rank rank;
-  const std::vector<ParameterSpec> specs = {{.name = "b", .shape = {700, 211}},
-                                            {.name = "words", .shape = {4097, 32}, .cut = {.dim = 0, .uneven = true}}};
+  const std::vector<ParameterSpec> specs = {
+      {.name = "b", .shape = {700, 211}},
+      {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}}};
   std::vector<std::vector<std::vector<size_t>>> buckets;
   for (const int of : {0, 1}) {
     const SmallModel model(rank.stream, specs, make_meta_groups(layout, of));
@@ -166,17 +168,17 @@ TEST(Ownership, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
 }
 
 // Gradients are summed where they are owned, and values come back to everybody.
-TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
+TEST(ShardPlan, OwnersHaveTheSumsAndAllGetTheValues) {
   for (const auto& [world, experts, instances] :
        std::vector<std::array<int, 3>>{{2, 1, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {4, 4, 1}})
     on_ranks(world, [&, world = world, experts = experts, instances = instances](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, divided(world, experts, instances), rank.rank);
       SmallModel model(rank.stream, large_specs(), groups);
-      const Ownership ownership(model.parameters, groups.layout(), groups.rank(), 200'000);
+      const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank(), 200'000);
       GradientBuckets buckets(rank.stream, model.parameters, groups, {.bucket_elements = 200'000});
       for (Parameter* parameter : model.parameters) testing::write_summand(*parameter, rank.rank);
       buckets.finish_step();
-      for (const auto& [parameter, first, elements, pieces] : ownership.owned())
+      for (const auto& [parameter, first, elements, pieces] : shard_plan.local_shards())
         for (int64_t i = first; i < first + elements; i += 997) {
           double sum = 0;
           for (const int peer :
@@ -185,10 +187,10 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
           ASSERT_NEAR(parameter->gradient().data<float>()[i], sum, 1e-5) << parameter->name() << " " << i;
         }
       for (Parameter* parameter : model.parameters) std::ranges::fill(parameter->value().span<float>(), -1.0f);
-      for (const auto& [parameter, first, elements, pieces] : ownership.owned())
+      for (const auto& [parameter, first, elements, pieces] : shard_plan.local_shards())
         for (int64_t i = first; i < first + elements; ++i)
           parameter->value().data<float>()[i] = static_cast<float>(parameter->region().global(i));
-      UnitStore units(rank.stream, model.units(), ownership, groups, {});
+      UnitStore units(rank.stream, model.units(), shard_plan, groups, {});
       units.publish();
       const UnitReading reading(&units, 0);
       for (const Parameter* parameter : model.parameters)
@@ -198,13 +200,13 @@ TEST(Ownership, OwnersHaveTheSumsAndAllGetTheValues) {
     });
 }
 
-TEST(Ownership, WithoutADistributedOptimizerEveryRankOwnsAll) {
+TEST(ShardPlan, WithoutADistributedOptimizerEveryRankOwnsAll) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(testing::layout_of(4, 2), 1);
   SmallModel model(rank.stream, testing::small_specs(), groups);
-  const auto owned = Ownership(model.parameters, groups.layout(), 1).owned();
-  ASSERT_EQ(owned.size(), model.parameters.size());
-  for (size_t i = 0; i < owned.size(); ++i) EXPECT_EQ(owned[i].elements, model.parameters[i]->elements());
+  const auto shards = ShardPlan(model.parameters, groups.layout(), 1).local_shards();
+  ASSERT_EQ(shards.size(), model.parameters.size());
+  for (size_t i = 0; i < shards.size(); ++i) EXPECT_EQ(shards[i].elements, model.parameters[i]->elements());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "witan/parallel/sharding/ownership_policy.h"
+#include "witan/parallel/sharding/sharding_policy.h"
 
 #include <algorithm>
 #include <functional>
@@ -16,12 +16,12 @@ struct Unit {
 };
 
 // Those that are divided by matrices, in the model's order. One parameter of a run that is takes the others along.
-std::vector<Unit> units_of(const std::vector<Parameter*>& parameters, bool experts, const OwnershipPolicy& policy) {
+std::vector<Unit> units_of(const std::vector<Parameter*>& parameters, bool experts, const ShardingPolicy& policy) {
   std::vector<Unit> units;
   const auto spec = [&](size_t i) -> const ParameterSpec& { return parameters[i]->spec(); };
   for (size_t i = 0, end = 0; i < parameters.size(); i = end) {
     end = i + 1;
-    while (end < parameters.size() && spec(end).beside && spec(end).kind == spec(i).kind) ++end;
+    while (end < parameters.size() && spec(end).fused_with_previous && spec(end).kind == spec(i).kind) ++end;
     Unit unit;
     bool by_matrices = false;
     for (size_t member = i; member < end; ++member) {
@@ -37,11 +37,11 @@ std::vector<Unit> units_of(const std::vector<Parameter*>& parameters, bool exper
 
 }  // namespace
 
-bool OwnershipPolicy::by_matrices(const ParameterSpec& spec) const {
+bool ShardingPolicy::by_matrices(const ParameterSpec& spec) const {
   return groups_ && groups_->of(spec).shard_by == ShardBy::matrices;
 }
 
-double OwnershipPolicy::cost(const ParameterSpec& spec) const {
+double ShardingPolicy::cost(const ParameterSpec& spec) const {
   if (!groups_) return 0;
   const OptimizerSettings& settings = groups_->of(spec).settings;
   const int dims = spec.shape.dims();
@@ -50,14 +50,14 @@ double OwnershipPolicy::cost(const ParameterSpec& spec) const {
 }
 
 std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& parameters, const Layout& layout,
-                                            const OwnershipPolicy& policy) {
+                                            const ShardingPolicy& policy) {
   std::vector<std::vector<int>> owners(parameters.size());
   for (const bool experts : {false, true}) {
     std::vector<Unit> units = units_of(parameters, experts, policy);
     std::ranges::stable_sort(units, std::greater(), [&](const Unit& unit) {
       return std::pair(parameters[unit.parameters.front()]->spec().tied, unit.cost);
     });
-    std::vector<double> loads(static_cast<size_t>(layout.owners(experts)));
+    std::vector<double> loads(static_cast<size_t>(layout.sharding_ranks(experts)));
     for (const Unit& unit : units) {
       const auto least = std::ranges::min_element(loads);  // the first of them
       *least += unit.cost;

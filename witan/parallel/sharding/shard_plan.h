@@ -1,0 +1,82 @@
+// Decides which gradients share a bucket and which rank updates what. These are pure functions of the parameters and
+// the layout, the same on all ranks. Where tensor-parallel ranks shard a parameter unevenly, the decisions are made for
+// the largest shard: every rank uses the same boundaries, as far as it has elements.
+//
+// With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard and context axes, or of
+// expert_shard for experts, hold the same parameters (Layout::sharding_axes), and each updates a shard of every bucket.
+// Shards are as even as possible with boundaries at the chunks in which the gradient norm is summed
+// (kernels/optimizer.h), so that its bits do not depend on them. Parameters that are sharded by whole matrices
+// (sharding_policy.h) have buckets of their own, whose shards are those matrices. Without a distributed optimizer every
+// rank updates all that it holds: gradients are identical on data-parallel ranks, and so are the updates.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "witan/optim/optimizer.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/sharding/sharding_policy.h"
+
+namespace witan {
+
+// Megatron-LM's rule: from the last parameter to the first, a bucket closes once it holds `bucket_elements` or more.
+// Each bucket is the indices of its parameters, in that order.
+std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements);
+
+// The units of the model (model/unit.h) that these parameters belong to, each as the indices of its parameters.
+std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& parameters);
+
+struct BucketPlan {
+  static constexpr int64_t kElements = 40'000'000;  // Megatron-LM's default
+
+  // Indices in the model, in the order of the buffer: the model's order, or, where they are sharded by matrices, by the
+  // rank that owns them and then in the model's order.
+  std::vector<size_t> parameters;
+  bool experts = false;         // a bucket has only experts or none, all of one pipeline chunk
+  Axes axes = {};               // over which all of its gradients are reduced
+  bool tied = false;            // only the tied embedding, with a separate head gradient (Layout::sums_heads_apart)
+  std::vector<int64_t> begins;  // [ranks + 1]: rank r owns elements [begins[r], begins[r + 1]) of the buffer
+  std::vector<int64_t> most;    // the same for a buffer of the largest tensor-parallel shards
+
+  size_t first() const;  // the smallest index of its parameters
+};
+// The buckets in the order of their reduction: backward has finished a bucket when it passes its first parameter, so
+// the last ones come first. Where gradients are sharded, the parameters of one family in a unit are one bucket, of any
+// size. A stack of experts that is sharded by matrices is a bucket by itself.
+std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                       int64_t bucket_elements = BucketPlan::kElements,
+                                       const ShardingPolicy& policy = {});
+
+class ShardPlan {
+ public:
+  // Elements [first, first + elements) of the flat local part of a parameter.
+  struct Range {
+    int64_t first = 0, elements = 0;
+  };
+
+  // Parameters must outlive it.
+  ShardPlan(const std::vector<Parameter*>& parameters, const Layout& layout, int rank,
+            int64_t bucket_elements = BucketPlan::kElements, const ShardingPolicy& policy = {});
+
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  int sharding_ranks(bool experts) const { return experts ? expert_ranks_ : dense_ranks_; }
+  // The shard of rank `owner`, its index along the parameter's Layout::sharding_axes.
+  Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
+  // The same for the largest of the shards that tensor-parallel ranks hold.
+  Range most_of_range(size_t parameter, int owner) const { return most_[parameter][static_cast<size_t>(owner)]; }
+  // The shards that this rank owns, in the order of the model, without empty ones. Given groups, matrices that
+  // tensor-parallel ranks shard get the group of the ranks that hold their other shards.
+  std::vector<ParameterShard> local_shards(const Groups* groups = nullptr) const;
+
+ private:
+  int sharding_rank(bool experts) const { return experts ? expert_rank_ : dense_rank_; }
+
+  std::vector<Parameter*> parameters_;
+  int dense_ranks_, dense_rank_, expert_ranks_, expert_rank_;
+  std::vector<std::vector<Range>> ranges_, most_;  // of each parameter, by owner
+};
+
+// All parameters as shards of a single rank: for training loops without a layout.
+std::vector<ParameterShard> unsharded(const std::vector<Parameter*>& parameters);
+
+}  // namespace witan
