@@ -84,14 +84,15 @@ class CudaAttention : public CudaTest {
     return r;
   }
 
-  void compare(const Results& gpu, const Results& cpu) {
+  // Of a window of one token no gradient of scores is left but what roundings leave: half of it on each side.
+  void compare(const Results& gpu, const Results& cpu, int64_t window) {
     const DType dtype = cpu.y.dtype();
     const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
     EXPECT_TRUE(agree(gpu.y, cpu.y, a, a)) << "y";
     // Tensor cores truncate what they add up.
     const double of_lse = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 1e-4;
     EXPECT_TRUE(agree(gpu.lse, cpu.lse, of_lse, of_lse)) << "lse";
-    EXPECT_TRUE(agree(gpu.dq, cpu.dq, 2 * a, a)) << "dq";
+    EXPECT_TRUE(agree(gpu.dq, cpu.dq, window == 1 ? 4 * a : 2 * a, a)) << "dq";
     EXPECT_TRUE(agree(gpu.dk, cpu.dk, 4 * a, a)) << "dk";
     EXPECT_TRUE(agree(gpu.dv, cpu.dv, 4 * a, a)) << "dv";
   }
@@ -103,7 +104,7 @@ class CudaAttention : public CudaTest {
     const Results expected = on_cpu(s, in, dy);
     const kernels::AttentionInputs on_device = to_gpu(in);
     const Results once = on_gpu(kOwn, s, on_device, dy_gpu), again = on_gpu(kOwn, s, on_device, dy_gpu);
-    compare(once, expected);
+    compare(once, expected, s.window);
     for (const auto part : {&Results::y, &Results::lse, &Results::dq, &Results::dk, &Results::dv})
       EXPECT_EQ(values(to_host(once.*part)), values(to_host(again.*part)));
   }
@@ -262,7 +263,7 @@ TEST_F(Cudnn, AgreesWithTheCpu) {
     const auto in = inputs(size, DType::bf16), on_device = to_gpu(in);
     const Tensor dy = host.normal(size.queries(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
     EXPECT_EQ(kernels::cuda::attention_backend(gpu(), on_device), cat("cudnn ", kernels::cuda::cudnn::version()));
-    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy), size.window);
   }
 }
 
@@ -274,7 +275,7 @@ TEST_F(Cudnn, WindowsAgreeWithTheCpu) {
       const auto in = inputs(size.with_window(window), DType::bf16), on_device = to_gpu(in);
       const Tensor dy = host.normal(size.results(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
       EXPECT_EQ(kernels::cuda::attention_backend(gpu(), on_device), cat("cudnn ", kernels::cuda::cudnn::version()));
-      compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+      compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy), size.window);
     }
 }
 
@@ -285,7 +286,7 @@ TEST_F(Cudnn, ValuesOfAnotherSizeAgreeWithTheCpu) {
     SCOPED_TRACE(::testing::Message() << size);
     const auto in = inputs(size, DType::bf16), on_device = to_gpu(in);
     const Tensor dy = host.normal(size.results(), DType::bf16, "dy"), dy_gpu = to_gpu(dy);
-    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy));
+    compare(on_gpu(kDefault, size, on_device, dy_gpu), on_cpu(size, in, dy), size.window);
   }
 }
 
