@@ -234,7 +234,7 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);
   EXPECT_EQ(processes.ranks[0].sent.at("expert").count("push_rows"), 0u);
   const std::string page = format_plan(processes, 0, std::nullopt);
-  for (const char* words : {"the step is eager, because rows of experts are exchanged over NCCL",
+  for (const char* words : {"the step is eager, because experts' rows are exchanged over NCCL",
                             "processes cannot access each other's memory", "No time is predicted"})
     EXPECT_NE(page.find(words), std::string::npos) << words << " is missing in\n" << page;
   EXPECT_NE(format_plan(threads, 0, std::nullopt).find("the step is captured as one CUDA graph\n"), std::string::npos);

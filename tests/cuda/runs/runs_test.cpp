@@ -198,7 +198,7 @@ TEST_F(RunsOnGpus, AreRefusedWhereOthersHaveTheMemory) {
   const Words flags = {"--device", "cuda", "--ranks", "1", "--train-iters", "2"};
   // No room for the run; none for CUDA's context.
   for (const auto& [mib, words] :
-       {std::pair{700, "the run does not fit: it needs "}, std::pair{100, "GPU 0 has no room for "}}) {
+       {std::pair{700, "the run does not fit: it needs "}, std::pair{100, "GPU 0 has no "}}) {  // room, or memory left
     void* taken = nullptr;
     const int64_t left = int64_t{mib} << 20;
     ASSERT_EQ(cudaMalloc(&taken, static_cast<size_t>(cuda::free_memory(0) - left)), cudaSuccess);
