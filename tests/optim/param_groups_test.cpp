@@ -55,8 +55,8 @@ TEST(ParamGroups, InheritWhatTheyDoNotSet) {
   EXPECT_EQ(norms.lr, 0.5);
   EXPECT_EQ(norms.min_lr, 0.002);
   EXPECT_EQ(norms.sgd_momentum, config.sgd_momentum);
-  EXPECT_EQ(groups.all()[1].weight_decay({.name = "norm", .weight_decay = false}), config.weight_decay);
-  EXPECT_EQ(groups.all()[0].weight_decay({.name = "norm", .weight_decay = false}), 0);
+  EXPECT_EQ(groups.all()[1].weight_decay({.name = "norm", .shape = {}, .weight_decay = false}), config.weight_decay);
+  EXPECT_EQ(groups.all()[0].weight_decay({.name = "norm", .shape = {}, .weight_decay = false}), 0);
   EXPECT_EQ(head.lr, 0.02);
   EXPECT_EQ(head.min_lr, 0.004);
   EXPECT_EQ(head.adam_beta2, 0.5);

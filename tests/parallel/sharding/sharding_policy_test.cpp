@@ -97,8 +97,8 @@ TEST(ShardingPolicy, BucketsCutBetweenMatrices) {
         EXPECT_EQ(plan.begins.size(), static_cast<size_t>(layout.sharding_ranks(plan.experts)) + 1);
         EXPECT_EQ(plan.begins.back(), at);
         EXPECT_TRUE(std::ranges::is_sorted(plan.begins));
-        if (whole)
-          for (const int64_t begin : plan.begins) EXPECT_THAT(borders, ::testing::Contains(begin));
+        for (const int64_t begin : plan.begins)
+          EXPECT_TRUE(!whole || std::ranges::find(borders, begin) != borders.end());
       }
       std::ranges::sort(seen);
       std::vector<size_t> all(model.parameters.size());
@@ -120,7 +120,8 @@ TEST(ShardingPolicy, OwnersHaveWholeMatrices) {
     for (int owner = 0; owner < shard_plan.sharding_ranks(parameter.spec().expert); ++owner) {
       const auto [first, elements] = shard_plan.range(i, owner);
       sum += elements;
-      if (policy.by_matrices(parameter.spec())) EXPECT_EQ(elements % size + first % size, 0) << parameter.name();
+      const int64_t outside = policy.by_matrices(parameter.spec()) ? elements % size + first % size : 0;
+      EXPECT_EQ(outside, 0) << parameter.name();
     }
     EXPECT_EQ(sum, parameter.elements());
   }
