@@ -35,7 +35,9 @@ TEST(Together, ThrowsTheFirstFailingRanksErrorOnAll) {
 
 TEST(Together, AloneItAddsNothing) {
   on_ranks(1, [](Group& world, Stream& stream) {
-    EXPECT_EQ(message_of<CheckpointError>([&] { run_collectively(world, stream, [] { throw CheckpointError("it"); }); }), "it");
+    EXPECT_EQ(
+        message_of<CheckpointError>([&] { run_collectively(world, stream, [] { throw CheckpointError("it"); }); }),
+        "it");
   });
 }
 

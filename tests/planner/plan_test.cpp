@@ -345,7 +345,8 @@ TEST(Plan, FlopsDoNotDependOnTheLayout) {
 
 TEST(Plan, SaysWhichLayersAreOfWhichKind) {
   RunConfig config = small_config();
-  EXPECT_EQ(format_plan(make_plan(resolve(config, {})), 0, std::nullopt).find("Layers\n"), std::string::npos) << "all are alike";
+  EXPECT_EQ(format_plan(make_plan(resolve(config, {})), 0, std::nullopt).find("Layers\n"), std::string::npos)
+      << "all are alike";
   config.model.num_layers = 5;
   config.model.mlp.ffn_hidden_size = 48;
   config.model.moe.moe_layer_freq = "([0]*1+[1]*4)";

@@ -25,8 +25,8 @@ Digest256 hmac_sha256(std::string_view key, std::span<const uint8_t> message) {
   unsigned bytes = 0;
   const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), message.data(), message.size(),
                           digest.data(), &bytes);
-  require<DeviceError>(made != nullptr && bytes == digest.size(), "libcrypto cannot compute HMAC-SHA-256: ",
-                       last_error());
+  require<DeviceError>(made != nullptr && bytes == digest.size(),
+                       "libcrypto cannot compute HMAC-SHA-256: ", last_error());
   return digest;
 }
 

@@ -1,5 +1,5 @@
-// Proof of a shared secret: HMAC-SHA-256 (RFC 2104, FIPS 180-4) and random numbers for it, all from OpenSSL's libcrypto.
-// For files and states there is hash.h, which is faster and proves nothing against an adversary.
+// Proof of a shared secret: HMAC-SHA-256 (RFC 2104, FIPS 180-4) and random numbers for it, all from OpenSSL's
+// libcrypto. For files and states there is hash.h, which is faster and proves nothing against an adversary.
 #pragma once
 
 #include <array>

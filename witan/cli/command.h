@@ -31,9 +31,9 @@ struct Context {
 
 // How a command behaves if a launcher starts several processes of it.
 enum class Processes : uint8_t {
-  first,     // rank 0 runs it; the others have nothing to do
-  all,  // all processes run it as one job
-  one,       // it is refused: the result of a single process would be misleading
+  first,  // rank 0 runs it; the others have nothing to do
+  all,    // all processes run it as one job
+  one,    // it is refused: the result of a single process would be misleading
 };
 
 struct CommandText {

@@ -20,7 +20,8 @@ struct Argument {
 std::vector<Argument> split_arguments(std::string_view text, const std::string& source);
 
 // The arguments with every @FILE replaced by the contents of the file. A file cannot include another. Throws UsageError
-// for a file that cannot be read or is larger than 1 MiB, and what split_arguments throws. `lists` receives the file names.
+// for a file that cannot be read or is larger than 1 MiB, and what split_arguments throws. `lists` receives the file
+// names.
 std::vector<Argument> expand_response_files(const std::vector<std::string>& words, std::vector<std::string>& lists);
 
 }  // namespace witan::cli

@@ -12,8 +12,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/parallel/stages.h"
-#include "witan/planner/sharding_text.h"
 #include "witan/planner/format.h"
+#include "witan/planner/sharding_text.h"
 
 namespace witan {
 namespace {

@@ -23,7 +23,7 @@ struct RankPlan {
   std::map<std::string, int64_t> tags;  // largest bytes of each memory tag, likewise
   KernelCosts step;                     // of one step
   SentBytes sent;                       // in one step
-  KernelCosts evaluation;                     // of evaluating one micro-batch
+  KernelCosts evaluation;               // of evaluating one micro-batch
   SentBytes eval_sent;
   std::string why_eager;  // Engine::why_eager()
 };

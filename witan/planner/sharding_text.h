@@ -27,7 +27,7 @@ struct HeldParameter {
   Shape global, local;                                 // `local` is the shape that the rank computes with
   std::vector<std::pair<Axis, Placement>> placements;  // axes with more than one rank, but for those of `owners`
                                                        // where values are divided
-  Axes owners;       // over which sharded_state() are sharded, in a flat buffer; empty: not sharded
+  Axes owners;                 // over which sharded_state() are sharded, in a flat buffer; empty: not sharded
   int64_t local_elements = 0;  // elements of `local` in the rank's own shard
 };
 std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const Layout& layout);

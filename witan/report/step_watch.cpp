@@ -31,8 +31,8 @@ StepWatch::~StepWatch() {
 }
 
 void StepWatch::run() {
-  const auto pause = std::chrono::duration_cast<CondVar::Time::duration>(
-      std::chrono::duration<double>(options_.refresh_seconds));
+  const auto pause =
+      std::chrono::duration_cast<CondVar::Time::duration>(std::chrono::duration<double>(options_.refresh_seconds));
   MutexLock lock(mutex_);
   while (!ended_) {
     const CondVar::Time next = std::chrono::steady_clock::now() + pause;

@@ -16,10 +16,10 @@ namespace witan {
 
 struct StepWatchOptions {
   int64_t total_steps = 0;
-  double step_seconds = 0;                       // predicted; 0: unknown
-  std::function<bool()> stopping = {};           // whether the run was asked to stop after the current step
-  double refresh_seconds = 0.25;           // of its own thread; 0: no thread, others call look()
-  double first_log_seconds = 10;  // then after 2, 4, 8 ... times as long
+  double step_seconds = 0;              // predicted; 0: unknown
+  std::function<bool()> stopping = {};  // whether the run was asked to stop after the current step
+  double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call look()
+  double first_log_seconds = 10;        // then after 2, 4, 8 ... times as long
 };
 
 // Thread-safe.

@@ -428,7 +428,8 @@ TEST(ProcessWorld, DifferentCallsAreNamed) {
 TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
   const std::vector<std::string> modules = {"layers.0.moe", "layers.1.attention"};
   const auto go_to = [&](ProcessRank& rank) {
-    rank.stream.trace_context() = {3 + rank.rank, TraceContext::Phase::forward, 1, modules[static_cast<size_t>(rank.rank)]};
+    rank.stream.trace_context() = {3 + rank.rank, TraceContext::Phase::forward, 1,
+                                   modules[static_cast<size_t>(rank.rank)]};
   };
   EXPECT_EQ(words_of(2,
                      [&](ProcessRank& rank, HostGroup& group) {

@@ -172,7 +172,8 @@ TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
         2,
         [&](ThreadRank& rank) {
           const auto group = rank.everyone();
-          rank.stream.trace_context() = {.step = 3 + rank.rank, .phase = TraceContext::Phase::forward, .module = "layers.1.moe"};
+          rank.stream.trace_context() = {
+              .step = 3 + rank.rank, .phase = TraceContext::Phase::forward, .module = "layers.1.moe"};
           call(rank, *group);
         },
         nullptr, 0.3);

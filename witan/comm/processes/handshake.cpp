@@ -18,7 +18,7 @@ namespace witan {
 namespace {
 
 constexpr double kPatienceSeconds = 5;  // with one connection
-constexpr size_t kMostPending = 1024;  // at a time
+constexpr size_t kMostPending = 1024;   // at a time
 constexpr std::string_view kConnects = "witan: a rank connects", kAccepts = "witan: a rank accepts";
 
 template <class Message>

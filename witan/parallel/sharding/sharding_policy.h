@@ -30,9 +30,9 @@ class ShardingPolicy {
   std::optional<ParamGroups> groups_;
 };
 
-// The rank that owns each matrix of every parameter, as an index along Layout::sharding_axes: one entry for a parameter,
-// or one for each of this rank's experts in a stack, ascending; empty for parameters that are sharded by elements. It
-// depends only on global shapes: ranks that hold other shards of the same matrices find the same owners.
+// The rank that owns each matrix of every parameter, as an index along Layout::sharding_axes: one entry for a
+// parameter, or one for each of this rank's experts in a stack, ascending; empty for parameters that are sharded by
+// elements. It depends only on global shapes: ranks that hold other shards of the same matrices find the same owners.
 std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& parameters, const Layout& layout,
                                             const ShardingPolicy& policy);
 

@@ -256,7 +256,9 @@ std::optional<Pairs> pairs_of(const AttentionInputs& in) {
   if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
   // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
   if (queries == keys && Sq == Sk) return Pairs{true, 0, Sk, windowed ? in.window : 0};
-  const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) { return keys.before(queries.at(query) + 1, Sk); };
+  const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) {
+    return keys.before(queries.at(query) + 1, Sk);
+  };
   // Of each run, which see more and more: all see the same if the first and the last do.
   const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
   const int64_t first = split > 0 ? seen(0) : seen(split), second = split < Sq ? seen(split) : first;
