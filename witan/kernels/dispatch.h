@@ -19,7 +19,7 @@ WITAN_KERNEL_TWINS(send_order)
 void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts);
 WITAN_KERNEL_TWINS(local_groups)
 
-// counts [E] -> send_counts [R]: rows for each rank, experts being dealt out in R equal runs.
+// counts [E] -> send_counts [R]: rows for each rank, with E/R consecutive experts on each rank.
 void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts);
 WITAN_KERNEL_TWINS(rank_counts)
 

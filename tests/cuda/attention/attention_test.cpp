@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "witan/kernels/cuda/attention/attention_backend.h"
@@ -16,30 +17,8 @@ using testing::dropout_of;
 using testing::Rank;
 using testing::values;
 
-struct Size {
-  int64_t B, S, H, G, hd;
-  int64_t hd_v = hd;
-  int64_t window = 0;
-  Shape queries() const { return {B, S, H, hd}; }
-  Shape keys() const { return {B, S, G, hd}; }
-  Shape values() const { return {B, S, G, hd_v}; }
-  Shape results() const { return {B, S, H, hd_v}; }
-  Shape lse() const { return {B, H, S}; }
-  Size with_window(int64_t positions) const {
-    Size other = *this;
-    other.window = positions;
-    return other;
-  }
-};
-
-std::ostream& operator<<(std::ostream& out, const Size& s) {
-  return out << "B=" << s.B << " S=" << s.S << " H=" << s.H << " G=" << s.G << " hd=" << s.hd << " hd_v=" << s.hd_v
-             << " window=" << s.window;
-}
-
-struct Results {
-  Tensor y, lse, dq, dk, dv;
-};
+using Size = testing::AttentionSize;
+using Results = testing::AttentionResults;
 
 struct Backend {
   const char* name;

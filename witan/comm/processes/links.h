@@ -151,9 +151,9 @@ class Links {
   // Of the reading thread.
   void read_all();
   void send_heartbeats();
-  void notice_silence(Deadline due);                                // due: when it should have been called
-  void read_from(int rank);                                         // until nothing is there
-  bool read_some(int rank) WITAN_REQUIRES(mutex_);                  // false: nothing is there, for now or for ever
+  void notice_silence(Deadline due);                // due: when it should have been called
+  void read_from(int rank);                         // until nothing is there
+  bool read_some(int rank) WITAN_REQUIRES(mutex_);  // false: nothing to read now, or the peer has closed the connection
   std::span<std::byte> next_room(int rank) WITAN_REQUIRES(mutex_);  // where the next bytes go
   void advance(int rank, size_t bytes) WITAN_REQUIRES(mutex_);
   static void count(std::deque<Target>& targets, size_t bytes);

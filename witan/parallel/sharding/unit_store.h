@@ -12,7 +12,8 @@
 //
 // Where only the optimizer is sharded, or the optimizer and gradients (ZeRO stages 1 and 2: Rajbhandari et al., 2020),
 // every rank holds all of every unit, and after publish() the shards of other ranks are out of date. Units are gathered
-// in the model's order, each when it is first acquired: in the next step's forward, or by whoever reads it before.
+// in the model's order, each when it is first acquired: in the next step's forward, or by an earlier reader such as a
+// checkpoint.
 //
 // On a GPU units are gathered on a side stream, the next one while the current one computes. All ranks that share units
 // must make the same calls in the same order.

@@ -139,7 +139,7 @@ void validate_for_gpu(const MoeConfig& moe) {
 
 using Sizes = std::vector<std::pair<const char*, int64_t>>;  // by key
 
-// Throws ConfigError when one of these sizes cannot be dealt out evenly to `ranks`, which `by` says.
+// Throws ConfigError if one of these sizes is not divisible by `ranks`; `by` is the key that sets the ranks.
 void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
@@ -148,7 +148,7 @@ void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
                          nearest_divisors(ranks, common));
 }
 
-// Groups of queries are dealt out to ranks, or ranks to groups, whose channels they divide
+// Ranks shard the query groups, or several ranks share a group and shard its channels
 // (nn/attention/grouped_query). `common` is divided by the ranks too.
 void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t common) {
   const int64_t groups = model.attention.num_query_groups,

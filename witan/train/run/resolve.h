@@ -47,7 +47,7 @@ class ResolvedConfig {
   const RunConfig* operator->() const { return &content_->values; }
   operator const RunConfig&() const {
     return content_->values;
-  }  // NOLINT: whoever reads a configuration reads this one
+  }  // NOLINT: implicit, so that functions which only read take a RunConfig
 
   // What it was resolved from: what is automatic there stays so when the run is resumed.
   const RunConfig& given() const { return content_->given; }
