@@ -118,7 +118,8 @@ TEST(Golden, SplitsLikeHuggingFace) {
 }
 
 TEST(Golden, SplitsDigitsLikeHuggingFace) {
-  for (const Json& digits : golden("splits.json")["digits"]) {
+  const Json all = golden("splits.json")["digits"];
+  for (const Json& digits : all) {
     const Pretokenizer splitter({std::string(digits["individual"].get<bool>() ? kDigitPattern : kDigitRunPattern)});
     for (const Json& one : digits["cases"])
       ASSERT_EQ(pieces_of(splitter, one[0].get<std::string>()), one[1].get<std::vector<std::string>>()) << one[0];
@@ -126,7 +127,8 @@ TEST(Golden, SplitsDigitsLikeHuggingFace) {
 }
 
 TEST(Golden, NormalisesLikeHuggingFace) {
-  for (const Json& one : golden("splits.json")["normalized"])
+  const Json all = golden("splits.json")["normalized"];
+  for (const Json& one : all)
     EXPECT_EQ(to_nfc(one[0].get<std::string>()), one[1].get<std::string>()) << one[0];
 }
 
