@@ -307,7 +307,8 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
     const bool finished = trainer.train();
     const std::string sample = finished ? trainer.sample() : std::string();
     const std::vector<MemoryEvent> memory = trainer.memory();
-    if (rank != 0 && world->runs(0)) return;
+    // All ranks know the same of the end; the first one of each process says it, and no other writes beside it.
+    if (rank != 0 && world->runs(rank - 1)) return;
     result.finished = finished;
     result.step = trainer.state().step;
     result.sample = sample;
