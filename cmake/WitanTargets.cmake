@@ -44,6 +44,20 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
+# Most of a source's compile time is spent on headers, which joined sources read only once. Kernels stay apart: it is the
+# optimiser that takes time there. A name in an anonymous namespace must be the only one in its folder; a source that
+# brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
+function(witan_join_sources target)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(WITAN_JOIN AND NOT target STREQUAL "witan_kernels")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # g++ takes a joined source for a header that several others include.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 # witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
 # is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without; main/ holds a program of its own.
 function(witan_library name)
@@ -67,6 +81,7 @@ function(witan_library name)
   else()
     witan_use_precompiled(witan_${name} std)
   endif()
+  witan_join_sources(witan_${name})
   # Nobody else is compiled with CUDA's flags: objects are then those of a build without CUDA, and ccache has them.
   if(WITAN_CUDA AND EXISTS ${folder}/cuda)
     target_link_libraries(witan_${name} PRIVATE witan_cuda_flags)
@@ -113,7 +128,7 @@ function(witan_test folder)
   if(NOT sources)
     return()
   endif()
-  if(WITAN_JOIN_TESTS)
+  if(WITAN_JOIN)
     witan_join(${folder} sources)
   endif()
   add_executable(test_${folder} ${sources})

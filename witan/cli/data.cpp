@@ -15,7 +15,7 @@
 namespace witan::cli {
 namespace {
 
-struct Args {
+struct DataArgs {
   std::vector<std::string> inputs;
   std::string output, tokenizer, inspect;
   BpeTrainerConfig bpe;
@@ -32,7 +32,7 @@ std::string strip_extension(const std::string& path) {
   return named ? path.substr(0, path.size() - 4) : path;
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const Args& args, const Sources& sources, Progress& progress) {
+std::shared_ptr<const Tokenizer> make_tokenizer(const DataArgs& args, const Sources& sources, Progress& progress) {
   if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
   return std::make_shared<Tokenizer>(
       trained_tokenizer(own_tokenizer(args.output), args.bpe, sources.files, args.prepare.corpus, progress));
@@ -59,7 +59,7 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
     fmt::print(out, "invalid UTF-8 {} replaced by U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
-ExitCode prepare(Context& context, const Args& args) {
+ExitCode prepare(Context& context, const DataArgs& args) {
   require<UsageError>(!args.output.empty(),
                       "witan data: give the prefix of the token shards to write: --output PREFIX");
   if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
@@ -104,7 +104,7 @@ std::string type_of(const TokenDataset& data) {
   return fmt::format("Megatron-LM, {}int{}", is_unsigned ? "u" : "", 8 * token_width(indexed->type()));
 }
 
-ExitCode inspect(Context& context, const Args& args) {
+ExitCode inspect(Context& context, const DataArgs& args) {
   const std::string prefix = strip_extension(args.inspect);
   std::optional<Tokenizer> tokenizer;
   if (!args.tokenizer.empty())
@@ -125,7 +125,7 @@ ExitCode inspect(Context& context, const Args& args) {
   return ExitCode::done;
 }
 
-ExitCode act(Context& context, const Args& args) {
+ExitCode act(Context& context, const DataArgs& args) {
   require<UsageError>(args.inputs.empty() != args.inspect.empty(),
                       "witan data: give files of text to tokenize, or --inspect PREFIX to inspect token shards");
   return args.inspect.empty() ? prepare(context, args) : inspect(context, args);
@@ -134,7 +134,7 @@ ExitCode act(Context& context, const Args& args) {
 }  // namespace
 
 void add_data(CLI::App& app, Context& context) {
-  const auto args = std::make_shared<Args>();
+  const auto args = std::make_shared<DataArgs>();
   CLI::App* command = add_command(
       app, context,
       {"data", "Turn text into token shards (.bin/.idx), or inspect them",

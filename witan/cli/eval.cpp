@@ -20,7 +20,7 @@
 namespace witan::cli {
 namespace {
 
-struct Args {
+struct EvalArgs {
   RunArgs run;
   std::vector<std::string> data;
   CorpusOptions corpus;
@@ -36,7 +36,7 @@ struct Score {
   double bits_per_byte() const { return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0; }
 };
 
-TextBatches held_out(const Args& args, const TrainedRun& run) {
+TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   const RunData data = open_run_data(run);
   const TrainConfig& train = run.config->train;
   TextBatches text;
@@ -46,7 +46,7 @@ TextBatches held_out(const Args& args, const TrainedRun& run) {
   return text;
 }
 
-TextBatches given_text(const Args& args, const TrainedRun& run, Progress& progress) {
+TextBatches given_text(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
   const Sources sources = find_sources(paths_of(args.data));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.corpus);
@@ -56,7 +56,7 @@ TextBatches given_text(const Args& args, const TrainedRun& run, Progress& progre
   return text;
 }
 
-Score score(Context& context, const Args& args, const TrainedRun& run) {
+Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   Progress progress(context.err, progress_options(context.err));
   const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run, progress);
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
@@ -97,7 +97,7 @@ void print_json(std::FILE* out, const TrainedRun& run, const Score& score) {
   fmt::print(out, "{}\n", json.dump(2));
 }
 
-ExitCode act(Context& context, const Args& args) {
+ExitCode act(Context& context, const EvalArgs& args) {
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const Score result = score(context, args, run);
@@ -108,7 +108,7 @@ ExitCode act(Context& context, const Args& args) {
 }  // namespace
 
 void add_eval(CLI::App& app, Context& context) {
-  const auto args = std::make_shared<Args>();
+  const auto args = std::make_shared<EvalArgs>();
   CLI::App* command =
       add_command(app, context,
                   {"eval", "Measure a trained model's loss, perplexity and bits per byte",

@@ -16,7 +16,7 @@
 namespace witan::cli {
 namespace {
 
-struct Args {
+struct GenerateArgs {
   RunArgs run;
   std::string prompt;
   GenerateOptions options;
@@ -36,7 +36,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
 }
 
 // The text, as it comes; returns the number of tokens.
-int64_t write_text(Context& context, const Args& args, const TrainedRun& run, TrainedModel& model,
+int64_t write_text(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
                    const std::vector<int32_t>& prompt) {
   StreamingDecoder decoder(*run.tokenizer);
   fmt::print(context.out, "{}", args.prompt);
@@ -53,7 +53,7 @@ int64_t write_text(Context& context, const Args& args, const TrainedRun& run, Tr
 }
 
 // A model has never seen positions beyond the samples that it learned from.
-void warn_of_length(Context& context, const Args& args, const TrainedRun& run, size_t prompt_tokens) {
+void warn_of_length(Context& context, const GenerateArgs& args, const TrainedRun& run, size_t prompt_tokens) {
   const int64_t trained = run.config->data.seq_length;
   const int64_t wanted = static_cast<int64_t>(prompt_tokens) + args.options.max_tokens;
   if (wanted > trained)
@@ -63,7 +63,7 @@ void warn_of_length(Context& context, const Args& args, const TrainedRun& run, s
                wanted, trained);
 }
 
-ExitCode generate_text(Context& context, Args& args) {
+ExitCode generate_text(Context& context, GenerateArgs& args) {
   if (args.greedy) args.options.sampler.temperature = 0;
   const Sampler checked(args.options.sampler);  // before the work of loading
   if (args.prompt == "-") args.prompt = read_all(context.in);
@@ -89,7 +89,7 @@ ExitCode generate_text(Context& context, Args& args) {
 }  // namespace
 
 void add_generate(CLI::App& app, Context& context) {
-  const auto args = std::make_shared<Args>();
+  const auto args = std::make_shared<GenerateArgs>();
   args->options.sampler.temperature = kTemperature;
   CLI::App* command =
       add_command(app, context,

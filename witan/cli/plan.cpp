@@ -34,7 +34,7 @@ struct Elsewhere {
   bool asked() const { return ranks > 0 || gpus > 0; }
 };
 
-struct State {
+struct PlanArgs {
   RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
   std::string memory;  // of another machine; empty: of this one
@@ -58,7 +58,7 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
 
 // The configuration given, as --processes, --world-size and --gpus have it: as many ranks as were asked for, on hosts
 // of so many GPUs, whatever a file or the run on disk says. Flags must say the same.
-RunConfig moved(const GivenConfig& given, const State& state) {
+RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   const Elsewhere& elsewhere = state.elsewhere;
   RunConfig config = given.config;
   auto& parallel = config.parallel;
@@ -82,7 +82,7 @@ RunConfig moved(const GivenConfig& given, const State& state) {
 }
 
 // What --memory or the GPU's data sheet says, of a run or of a GPU; nothing where neither does.
-std::optional<int64_t> memory_elsewhere(const State& state, const std::optional<Cluster>& cluster) {
+std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (!state.memory.empty()) {
     const uint64_t asked = parse_bytes(state.memory);
     require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
@@ -94,12 +94,12 @@ std::optional<int64_t> memory_elsewhere(const State& state, const std::optional<
 }
 
 // The same, or else of this machine; 0: unknown.
-int64_t memory_of(const ResolvedConfig& config, const State& state, const std::optional<Cluster>& cluster) {
+int64_t memory_of(const ResolvedConfig& config, const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (const auto known = memory_elsewhere(state, cluster)) return *known;
   return state.elsewhere.asked() ? 0 : usable_memory(config);
 }
 
-PlanOptions options_of(const ResolvedConfig& config, const State& state, const Tokenizer* tokenizer) {
+PlanOptions options_of(const ResolvedConfig& config, const PlanArgs& state, const Tokenizer* tokenizer) {
   constexpr int64_t kFew = 16;  // ranks that a page can show one by one
   PlanOptions options;
   options.balanced = true;
@@ -116,7 +116,7 @@ std::string full_command(const Context& context, RunConfig config) {
   return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
 }
 
-ExitCode search(Context& context, const State& state, const RunConfig& given, const Cluster& cluster,
+ExitCode search(Context& context, const PlanArgs& state, const RunConfig& given, const Cluster& cluster,
                 int64_t vocab_size, std::optional<int64_t> assumed) {
   SearchOptions options;
   options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
@@ -144,13 +144,13 @@ std::string format_decisions(const ResolvedConfig& config) {
   return out.empty() ? out : "\nChosen automatically\n" + out;
 }
 
-std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, const State& state,
+std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, const PlanArgs& state,
                               const std::optional<Cluster>& cluster) {
   if (cluster) return timing_on(*cluster, plan, config);
   return state.elsewhere.asked() ? std::nullopt : timing_of(plan, config, 0);
 }
 
-ExitCode print_plan(Context& context, const State& state, const ResolvedConfig& config, const Tokenizer* tokenizer,
+ExitCode print_plan(Context& context, const PlanArgs& state, const ResolvedConfig& config, const Tokenizer* tokenizer,
                     const std::optional<Cluster>& cluster, std::optional<int64_t> assumed) {
   const int64_t bytes = memory_of(config, state, cluster);
   const PlanOptions options = options_of(config, state, tokenizer);
@@ -164,7 +164,7 @@ ExitCode print_plan(Context& context, const State& state, const ResolvedConfig& 
   return ExitCode::done;
 }
 
-ExitCode plan(Context& context, const State& state, const GivenConfig& given) {
+ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given) {
   std::optional<Tokenizer> tokenizer;
   if (given.saved) {
     tokenizer = run_tokenizer(given.config);
@@ -189,7 +189,7 @@ ExitCode plan(Context& context, const State& state, const GivenConfig& given) {
 }  // namespace
 
 void add_plan(CLI::App& app, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<PlanArgs>();
   CLI::App* command = add_command(
       app, context,
       {"plan", "Plan a run before it starts: parameters, FLOPs, memory, communication and time",

@@ -15,14 +15,14 @@
 namespace witan::cli {
 namespace {
 
-struct State {
+struct TrainCommandArgs {
   RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
   TrainOptions options;
 };
 
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
-GivenConfig read_given(const Context& context, State& state) {
+GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given = read_given_config(context, state.flags, *state.args);
   require<ConfigError>(state.options.fresh || given.changes.empty(), "the run ", given.run.string(),
                        " was started with another configuration: ", fmt::format("{}", fmt::join(given.changes, ", ")),
@@ -30,7 +30,7 @@ GivenConfig read_given(const Context& context, State& state) {
   return given;
 }
 
-ExitCode train_command(Context& context, State& state) {
+ExitCode train_command(Context& context, TrainCommandArgs& state) {
   using Voice = StopSignals::Voice;
   const auto launch = find_launch();
   const bool leads = !launch || launch->rank == 0;
@@ -45,7 +45,7 @@ ExitCode train_command(Context& context, State& state) {
 }  // namespace
 
 void add_train(CLI::App& app, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<TrainCommandArgs>();
   CLI::App* command =
       add_command(app, context,
                   {"train", "Train a model from text, or resume a run",

@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 24;
+constexpr int64_t kMostMeshRanks = 1 << 24;
 
 }  // namespace
 
@@ -45,8 +45,8 @@ Mesh::Mesh(const MeshSizes& sizes) {
     for (const Axis axis : view) {
       require<ConfigError>(size(axis) >= 1, "mesh: axis ", axis, " has size ", size(axis), "; at least 1 is needed");
       product *= size(axis);
-      require<ConfigError>(product <= kMostRanks, "mesh: axis ", axis, " = ", size(axis), " makes more than ",
-                           kMostRanks, " ranks");
+      require<ConfigError>(product <= kMostMeshRanks, "mesh: axis ", axis, " = ", size(axis), " makes more than ",
+                           kMostMeshRanks, " ranks");
     }
     return static_cast<int>(product);
   };

@@ -9,19 +9,19 @@
 namespace witan {
 namespace {
 
-using Reduce = RouterStatistic::Reduce;
 using Derived = RouterStatistic::Derived;
 
-double reduce(Reduce how, std::span<const double> values) {
+double reduce(RouterStatistic::Reduce how, std::span<const double> values) {
   if (values.empty()) return 0;
   double result = values.front();
-  for (const double value : values.subspan(1)) result = how == Reduce::max ? std::max(result, value) : result + value;
-  return how == Reduce::mean ? result / static_cast<double>(values.size()) : result;
+  for (const double value : values.subspan(1))
+    result = how == RouterStatistic::Reduce::max ? std::max(result, value) : result + value;
+  return how == RouterStatistic::Reduce::mean ? result / static_cast<double>(values.size()) : result;
 }
 
 // [micro-batches][layers] -> the value of each element of a layer over all micro-batches
 using PerMicroBatch = std::vector<std::vector<std::vector<double>>>;
-std::vector<std::vector<double>> over_micro_batches(Reduce how, const PerMicroBatch& values) {
+std::vector<std::vector<double>> over_micro_batches(RouterStatistic::Reduce how, const PerMicroBatch& values) {
   std::vector<std::vector<double>> layers(values.front().size());
   std::vector<double> column(values.size());
   for (size_t layer = 0; layer < layers.size(); ++layer)
@@ -147,7 +147,8 @@ StepStatistics::StepStatistics(const StatisticsLayout& layout, const PerMicroBat
       }
     value.layers = over_micro_batches(declared.over_micro_batches, values);
     value.model = over_layers(declared, value.layers);
-    if (value.model && declared.over_micro_batches == Reduce::mean && declared.over_layers == Reduce::mean)
+    if (value.model && declared.over_micro_batches == RouterStatistic::Reduce::mean &&
+        declared.over_layers == RouterStatistic::Reduce::mean)
       value.model = mean_of_all(values);
     values_.push_back(std::move(value));
   }

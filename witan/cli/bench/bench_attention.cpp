@@ -10,7 +10,7 @@
 namespace witan::cli {
 namespace {
 
-struct State {
+struct AttentionArgs {
   BenchArgs args;
   int64_t batch = 0, sequence = 0, heads = 4, kv_heads = 1, head_size = 128;
   int64_t value_head_size = 0;  // 0: head_size
@@ -29,7 +29,7 @@ Tensor sequence_ids(Stream& stream, int64_t batch, int64_t sequence, int64_t doc
   return out;
 }
 
-void measure(Bench& bench, const State& s, DType dtype) {
+void measure(Bench& bench, const AttentionArgs& s, DType dtype) {
   Stream& stream = bench.stream();
   const Shape queries{s.batch, s.sequence, s.heads, s.head_size}, keys = queries.with(2, s.kv_heads);
   const Shape results = queries.with(3, s.value_head_size), values = keys.with(3, s.value_head_size);
@@ -49,7 +49,7 @@ void measure(Bench& bench, const State& s, DType dtype) {
   bench.measure("backward", backward);
 }
 
-ExitCode bench_attention(Context& context, State& s) {
+ExitCode bench_attention(Context& context, AttentionArgs& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
   if (s.batch == 0) s.batch = on_gpu ? 8 : 2;
   if (s.sequence == 0) s.sequence = on_gpu ? 2048 : 256;
@@ -70,7 +70,7 @@ ExitCode bench_attention(Context& context, State& s) {
 }  // namespace
 
 void add_bench_attention(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<AttentionArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"attention", "Causal attention, forward and backward, without its projections",

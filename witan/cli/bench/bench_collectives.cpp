@@ -10,7 +10,7 @@
 namespace witan::cli {
 namespace {
 
-struct State {
+struct CollectivesArgs {
   BenchArgs args;
   int ranks = 0;
   std::vector<std::string> sizes = {"1MiB", "16MiB", "64MiB"};
@@ -47,7 +47,7 @@ std::vector<BenchLine> measure_rank(Group& group, Stream& stream, const std::vec
   return lines;
 }
 
-ExitCode bench_collectives(Context& context, const State& state) {
+ExitCode bench_collectives(Context& context, const CollectivesArgs& state) {
   const auto sizes = parse_sizes(state.sizes);
   const int64_t arena = 3 * std::ranges::max(sizes) + (int64_t{64} << 20);
   finish_report(context, state.args.json,
@@ -60,7 +60,7 @@ ExitCode bench_collectives(Context& context, const State& state) {
 }  // namespace
 
 void add_bench_collectives(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<CollectivesArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"collectives", "Measure all-reduce, reduce-scatter, all-gather and all-to-all between ranks, float32",

@@ -14,7 +14,7 @@
 namespace witan::cli {
 namespace {
 
-struct State {
+struct ExchangeArgs {
   BenchArgs args;
   int ranks = 0;
   int64_t row = 1024;  // bytes
@@ -52,7 +52,7 @@ Tensor integers(Stream& stream, const std::vector<int64_t>& values) {
   return out;
 }
 
-std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const State& s, int64_t bytes) {
+std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const ExchangeArgs& s, int64_t bytes) {
   Group& group = groups.of(Axis::expert);
   const int64_t share = s.row * group.size();  // at least a row to each rank
   const int64_t rows = std::max<int64_t>(bytes / share, 1) * group.size();
@@ -77,7 +77,7 @@ std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const 
   return lines;
 }
 
-ExitCode bench_exchange(Context& context, const State& s) {
+ExitCode bench_exchange(Context& context, const ExchangeArgs& s) {
   require<UsageError>(s.row % 2 == 0, "witan bench exchange: --row ", s.row,
                       " is not a whole number of bfloat16 elements of 2 bytes");
   const auto sizes = parse_sizes(s.sizes);
@@ -99,7 +99,7 @@ ExitCode bench_exchange(Context& context, const State& s) {
 }  // namespace
 
 void add_bench_exchange(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<ExchangeArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"exchange", "Measure the exchange of token rows with experts on other ranks",

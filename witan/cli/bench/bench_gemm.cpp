@@ -14,7 +14,7 @@ namespace {
 
 using kernels::Transpose;
 
-struct State {
+struct GemmArgs {
   BenchArgs args;
   std::vector<std::string> layers;
   int64_t tokens = 0;
@@ -26,7 +26,7 @@ struct Layer {
   int64_t in, out;
 };
 
-std::vector<Layer> layers_of(const State& state, bool on_gpu) {
+std::vector<Layer> layers_of(const GemmArgs& state, bool on_gpu) {
   if (state.layers.empty() && on_gpu) return {{512, 768}, {512, 512}, {512, 3584}, {1792, 512}, {512, 128256}};
   if (state.layers.empty()) return {{256, 256}, {256, 1024}, {512, 256}, {256, 4096}};
   std::vector<Layer> layers;
@@ -81,7 +81,7 @@ void measure_layer(Bench& bench, const Layer& layer, int64_t T, DType dtype) {
   if (dtype == DType::bf16) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, DType::f32}, dtype);
 }
 
-ExitCode bench_gemm(Context& context, const State& state) {
+ExitCode bench_gemm(Context& context, const GemmArgs& state) {
   const bool on_gpu = bench_device(state.args.device).kind == Device::Kind::cuda;
   const int64_t tokens = state.tokens > 0 ? state.tokens : on_gpu ? 16384 : 1024;
   const DType dtype = bench_dtype(state.dtype, on_gpu);
@@ -97,7 +97,7 @@ ExitCode bench_gemm(Context& context, const State& state) {
 }  // namespace
 
 void add_bench_gemm(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<GemmArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"gemm", "Measure matrix products: the forward and both gradients of linear layers",

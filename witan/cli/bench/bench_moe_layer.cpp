@@ -14,13 +14,13 @@
 namespace witan::cli {
 namespace {
 
-struct State {
+struct MoeLayerArgs {
   BenchArgs args;
   int64_t tokens = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
   std::string dtype, gradient_dtype = "float32";
 };
 
-void set_defaults(State& s, bool on_gpu) {
+void set_defaults(MoeLayerArgs& s, bool on_gpu) {
   const auto set = [&](int64_t& size, int64_t gpu, int64_t cpu) {
     if (size == 0) size = on_gpu ? gpu : cpu;
   };
@@ -33,7 +33,7 @@ void set_defaults(State& s, bool on_gpu) {
 }
 
 // K different experts for each token, drawn evenly, with random weights.
-Routing random_routing(Bench& bench, Tape& tape, const State& s, DType dtype) {
+Routing random_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dtype) {
   std::vector<int32_t> ids, deck(static_cast<size_t>(s.experts));
   std::vector<int64_t> counts(static_cast<size_t>(s.experts));
   std::iota(deck.begin(), deck.end(), 0);
@@ -57,9 +57,9 @@ Routing random_routing(Bench& bench, Tape& tape, const State& s, DType dtype) {
   return routing;
 }
 
-class Layer {
+class BenchLayer {
  public:
-  Layer(Bench& bench, const State& s, DType dtype)
+  BenchLayer(Bench& bench, const MoeLayerArgs& s, DType dtype)
       : bench_(bench),
         state_(s),
         builder_{.stream = bench.stream(), .dtype = dtype},
@@ -76,7 +76,7 @@ class Layer {
 
   // Expert products: gate, up and down, each of T K rows.
   double flops(bool backward) const {
-    const State& s = state_;
+    const MoeLayerArgs& s = state_;
     return (backward ? 18.0 : 6.0) * static_cast<double>(s.tokens * s.topk) * static_cast<double>(s.hidden * s.ffn);
   }
 
@@ -106,7 +106,7 @@ class Layer {
   }
 
   Bench& bench_;
-  const State& state_;
+  const MoeLayerArgs& state_;
   const Builder builder_;
   const MoeConfig moe_;
   const MlpConfig mlp_;
@@ -117,8 +117,8 @@ class Layer {
   Tensor x_, dy_;
 };
 
-void measure(Bench& bench, const State& s, DType dtype) {
-  Layer layer(bench, s, dtype);
+void measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
+  BenchLayer layer(bench, s, dtype);
   Tape tape(bench.stream());
   const Routing given = random_routing(bench, tape, s, dtype);
   for (const Routing* routing : {&given, static_cast<const Routing*>(nullptr)})
@@ -128,7 +128,7 @@ void measure(Bench& bench, const State& s, DType dtype) {
           {.flops = layer.flops(backward)}, [&] { layer.run(routing, backward); });
 }
 
-ExitCode bench_moe_layer(Context& context, State& s) {
+ExitCode bench_moe_layer(Context& context, MoeLayerArgs& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
   set_defaults(s, on_gpu);
   const DType dtype = bench_dtype(s.dtype, on_gpu);
@@ -141,7 +141,7 @@ ExitCode bench_moe_layer(Context& context, State& s) {
 }  // namespace
 
 void add_bench_moe_layer(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<MoeLayerArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"moe-layer",

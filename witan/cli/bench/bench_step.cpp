@@ -26,9 +26,9 @@
 namespace witan::cli {
 namespace {
 
-constexpr int64_t kWarmUps = 3;  // libraries choose, the step is recorded, and replayed once
+constexpr int64_t kWarmUpSteps = 3;  // libraries choose, the step is recorded, and replayed once
 
-struct State {
+struct StepArgs {
   RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
   int64_t steps = 10;
@@ -54,7 +54,7 @@ std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data
   return batches;
 }
 
-Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t arena_bytes, const State& state) {
+Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t arena_bytes, const StepArgs& state) {
   const int64_t steps = state.steps;
   const Device device = device_of(config, world.local_rank(rank));
   ThreadPool pool(static_cast<int>(config->parallel.threads));
@@ -63,19 +63,19 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
   const int data_rank = groups.layout().data_rank(rank);
   Engine engine(stream, groups, config);
   Measured measured;
-  for (int64_t step = 1; step <= kWarmUps + steps; ++step) {
+  for (int64_t step = 1; step <= kWarmUpSteps + steps; ++step) {
     const auto batches = fresh_batches(config, step, data_rank);
     const Stopwatch whole;
     const StepResult result = engine.step(batches, step, step - 1);
     if (step == 1) measured.first_loss = result.loss;
     measured.last_loss = result.loss;
-    if (step > kWarmUps) measured.seconds.push_back(whole.seconds());
+    if (step > kWarmUpSteps) measured.seconds.push_back(whole.seconds());
   }
   measured.arena_peak = stream.arena().high_water();
   if (state.kernels) {
     stream.time_kernels();
     stream.reset_costs();
-    const int64_t step = kWarmUps + steps + 1;
+    const int64_t step = kWarmUpSteps + steps + 1;
     engine.step(fresh_batches(config, step, data_rank), step, step - 1);
     measured.kernels = stream.costs();
   }
@@ -83,7 +83,7 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
 }
 
 // In the process that runs rank 0; elsewhere nothing was measured.
-Measured run_ranks(const ResolvedConfig& config, World& world, const Plan& plan, const State& state) {
+Measured run_ranks(const ResolvedConfig& config, World& world, const Plan& plan, const StepArgs& state) {
   Measured measured;
   world.run([&](int rank) {
     Measured mine = run_rank(config, world, rank, plan.ranks[static_cast<size_t>(rank)].arena_bytes, state);
@@ -132,7 +132,7 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
 }
 
 // What all processes of a job must have been told alike.
-Settings settings_of_call(const RunConfig& given, const State& state) {
+Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));
   settings.emplace_back("kernels", state.kernels ? "true" : "false");
@@ -141,7 +141,7 @@ Settings settings_of_call(const RunConfig& given, const State& state) {
 }
 
 // One that is met, and told the same; nothing for the only process.
-std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const State& state, const std::optional<Launch>& launch) {
+std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const StepArgs& state, const std::optional<Launch>& launch) {
   if (!launch) return nullptr;
   const int64_t here = ranks_of_process(given, *launch);
   const double seconds = given.parallel.deadline_seconds();
@@ -153,7 +153,7 @@ std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const State& state, c
 
 // The configuration of a run of so many steps, which reads no text.
 RunConfig without_text(RunConfig given, int64_t steps) {
-  given.train.train_iters = kWarmUps + steps;
+  given.train.train_iters = kWarmUpSteps + steps;
   given.train.sample_tokens = 0;
   return given;
 }
@@ -165,7 +165,8 @@ ResolvedConfig resolve_here(const RunConfig& given, const std::optional<Launched
   return resolve(given, facts);
 }
 
-ExitCode bench_step(Context& context, const RunConfig& given, const State& state, const std::optional<Launch>& launch) {
+ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& state,
+                    const std::optional<Launch>& launch) {
   auto processes = meet(given, state, launch);
   const ResolvedConfig config = resolve_here(given, launched_ranks(processes.get(), launch));
   const int64_t local_ranks = processes ? processes->local_size() : config->parallel.ranks;
@@ -190,7 +191,7 @@ ExitCode bench_step(Context& context, const RunConfig& given, const State& state
 }  // namespace
 
 void add_bench_step(CLI::App& bench, Context& context) {
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<StepArgs>();
   CLI::App* command = add_command(
       bench, context,
       {"step", "Measure whole training steps on random tokens: forward, backward, clipping, optimizer",

@@ -27,7 +27,7 @@ struct Gpu {
   std::optional<kernels::DeviceCeilings> ceilings;  // absent where they could not be measured
 };
 
-struct Findings {
+struct GpuFindings {
   std::vector<std::string> driver_sees;  // names, whether this build can use them or not
   cuda::Software software;
   std::vector<Gpu> gpus;
@@ -74,8 +74,8 @@ std::vector<BenchLine> measure_collectives(int devices) {
   });
 }
 
-Findings examine() {
-  Findings found;
+GpuFindings examine() {
+  GpuFindings found;
   found.driver_sees = read_gpus();
   found.software = cuda::software();
   found.libraries = cuda::libraries();
@@ -121,7 +121,7 @@ std::string rate_of(const cuda::Link& link) {
 }
 
 // One row per GPU that copies, one column per GPU that is copied to.
-void print_links(std::FILE* out, const Findings& found) {
+void print_links(std::FILE* out, const GpuFindings& found) {
   if (found.links.empty()) return;
   const size_t devices = found.gpus.size();
   bool all_direct = true, all_atomic = true;
@@ -160,7 +160,7 @@ void print_collectives(std::FILE* out, const std::vector<BenchLine>& collectives
   }
 }
 
-void print_software(std::FILE* out, const Findings& found) {
+void print_software(std::FILE* out, const GpuFindings& found) {
   const cuda::Software& s = found.software;
   fmt::print(out, "driver        {}\n",
              !s.driver.empty()        ? fmt::format("{}, runs CUDA {} and older", s.driver, s.driver_cuda)
@@ -177,13 +177,13 @@ void print_software(std::FILE* out, const Findings& found) {
   }
 }
 
-std::string verdict(const Findings& found) {
+std::string gpu_verdict(const GpuFindings& found) {
   if (found.gpus.empty()) return "no usable GPU; see above";
   const std::string gpus = found.gpus.size() == 1 ? "one GPU" : fmt::format("{} GPUs", found.gpus.size());
   return fmt::format("{} can be used{}", gpus, found.problems.empty() ? "" : "; see the problems above");
 }
 
-void print_text(std::FILE* out, const Findings& found) {
+void print_gpu_text(std::FILE* out, const GpuFindings& found) {
   if (!found.gpus.empty()) print_gpus(out, found.gpus);
   if (found.gpus.empty())
     fmt::print(out, "GPUs          {}\n",
@@ -193,7 +193,7 @@ void print_text(std::FILE* out, const Findings& found) {
   print_collectives(out, found.collectives);
   print_software(out, found);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
-  fmt::print(out, "\n{}\n", verdict(found));
+  fmt::print(out, "\n{}\n", gpu_verdict(found));
 }
 
 Json measured(double value) {  // 0: it was not
@@ -217,7 +217,7 @@ Json gpu_json(const Gpu& gpu) {
   return json;
 }
 
-void print_json(std::FILE* out, const Findings& found) {
+void print_gpu_json(std::FILE* out, const GpuFindings& found) {
   Json json;
   json["built_with_cuda"] = found.software.built_with;
   json["driver"] = found.software.driver;
@@ -246,8 +246,8 @@ void print_json(std::FILE* out, const Findings& found) {
 }  // namespace
 
 ExitCode doctor_gpu(const Context& context, bool json) {
-  const Findings found = examine();
-  (json ? print_json : print_text)(context.out, found);
+  const GpuFindings found = examine();
+  (json ? print_gpu_json : print_gpu_text)(context.out, found);
   return found.gpus.empty() ? ExitCode::device : ExitCode::done;
 }
 

@@ -33,7 +33,7 @@ constexpr Names kHydra = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALN
 constexpr Names kSlurm = {"SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
                           "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",  "SLURM_JOB_ID",  "SLURM_STEP_ID"};
 
-constexpr int kMostRanks = 1 << 16, kMostPort = 65535, kDefaultPort = 29500;
+constexpr int kMostLaunched = 1 << 16, kMostPort = 65535, kDefaultPort = 29500;
 
 const char* value(const Environment& environment, const char* name) {
   return name == nullptr ? nullptr : environment(name);
@@ -69,8 +69,8 @@ std::optional<Names> launcher(const Environment& environment) {
 }
 
 bool on_several_hosts(const Environment& environment, const Names& names, int size) {
-  return number(environment, names.local_size, 1, kMostRanks).value_or(size) < size ||
-         number(environment, names.nodes, 1, kMostRanks).value_or(1) > 1;
+  return number(environment, names.local_size, 1, kMostLaunched).value_or(size) < size ||
+         number(environment, names.nodes, 1, kMostLaunched).value_or(1) > 1;
 }
 
 // The first name of Slurm's list: "rack[1-2]node[07-12,15],other" begins with rack1node07.
@@ -126,7 +126,7 @@ Endpoint master_of(const Environment& environment, const Names& names, int size)
 std::optional<Launch> find_launch(const Environment& environment) {
   const auto names = launcher(environment);
   if (!names) return std::nullopt;
-  const auto size = number(environment, names->size, 1, kMostRanks);
+  const auto size = number(environment, names->size, 1, kMostLaunched);
   if (size == 1) return std::nullopt;
   require<ConfigError>(size.has_value(), "environment: ", names->rank, " is set, but ", names->size, " is not");
   const auto rank = number(environment, names->rank, 0, *size - 1);
@@ -155,7 +155,7 @@ std::optional<ProcessNumber> find_process(const Environment& environment) {
   if (!names) return std::nullopt;
   const char *size_text = value(environment, names->size), *rank_text = value(environment, names->rank);
   if (size_text == nullptr || rank_text == nullptr) return std::nullopt;
-  const auto size = parse_number(size_text, 2, kMostRanks);
+  const auto size = parse_number(size_text, 2, kMostLaunched);
   const auto rank = parse_number(rank_text, 0, size.value_or(1) - 1);
   if (!size || !rank) return std::nullopt;
   return ProcessNumber{*rank, *size};

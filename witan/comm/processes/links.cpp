@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kLastWordsSeconds = 1, kShutdownSeconds = 2;
+constexpr double kTellSeconds = 1, kShutdownSeconds = 2;
 constexpr double kLeastSilenceSeconds = 2;                                  // a busy machine may let a thread wait
 constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 
@@ -109,7 +109,7 @@ void Links::tell(const ProcessFailure& failure) {
 }
 
 void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
-  const Deadline deadline = deadline_in(kLastWordsSeconds);
+  const Deadline deadline = deadline_in(kTellSeconds);
   for (const auto& one : links_) {
     if (!one->socket.open()) continue;
     if (!one->sending.try_lock_until(deadline)) continue;

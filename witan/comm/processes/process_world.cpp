@@ -12,8 +12,6 @@
 namespace witan {
 namespace {
 
-using Kind = ProcessFailure::Kind;
-
 constexpr double kForEver = 1e8;  // s: years; a clock holds it
 constexpr double kLastWordsSeconds = 5;
 constexpr uint64_t kFirst = 1;  // the channel of first(); those of groups are hashes
@@ -99,7 +97,7 @@ ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& opti
 ProcessWorld::~ProcessWorld() {
   const bool fails = std::uncaught_exceptions() > 0;
   const auto leave = [fails](std::unique_ptr<Links>& links) {
-    if (fails) links->fail({Kind::failed, links->rank(), ""});
+    if (fails) links->fail({ProcessFailure::Kind::failed, links->rank(), ""});
     links.reset();
   };
   side_by_side(links_.size(), [&](size_t index) { leave(links_[index]); });
@@ -127,7 +125,9 @@ void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
   if (suspicion == Suspicion::aborted && !knows)
     links(rank).wait([](Links::View&) { return false; }, [](Links::View&) { return ""; },
                      [&](Links::View&) { return message_of(error); }, kLastWordsSeconds);
-  links(rank).fail({suspicion == Suspicion::own_error ? Kind::failed : Kind::disagreement, rank, message_of(error)});
+  links(rank).fail(
+      {suspicion == Suspicion::own_error ? ProcessFailure::Kind::failed : ProcessFailure::Kind::disagreement, rank,
+       message_of(error)});
   std::rethrow_exception(error);
 }
 
@@ -170,7 +170,7 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
         own.send_control(other, kFirst, Links::Control::answer, std::as_bytes(std::span(told)), deadline_);
     return told;
   } catch (...) {
-    own.fail({Kind::failed, 0, message_of(std::current_exception())});
+    own.fail({ProcessFailure::Kind::failed, 0, message_of(std::current_exception())});
     throw;
   }
 }

@@ -10,19 +10,19 @@ namespace witan {
 namespace {
 
 // What has one owner: an expert of a stack, or parameters that lie side by side.
-struct Unit {
+struct Owned {
   std::vector<size_t> parameters;
   double cost = 0;
 };
 
 // Those that are divided by matrices, in the model's order. One parameter of a run that is takes the others along.
-std::vector<Unit> units_of(const std::vector<Parameter*>& parameters, bool experts, const ShardingPolicy& policy) {
-  std::vector<Unit> units;
+std::vector<Owned> units_of(const std::vector<Parameter*>& parameters, bool experts, const ShardingPolicy& policy) {
+  std::vector<Owned> units;
   const auto spec = [&](size_t i) -> const ParameterSpec& { return parameters[i]->spec(); };
   for (size_t i = 0, end = 0; i < parameters.size(); i = end) {
     end = i + 1;
     while (end < parameters.size() && spec(end).fused_with_previous && spec(end).kind == spec(i).kind) ++end;
-    Unit unit;
+    Owned unit;
     bool by_matrices = false;
     for (size_t member = i; member < end; ++member) {
       by_matrices = by_matrices || policy.by_matrices(spec(member));
@@ -53,12 +53,12 @@ std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& param
                                             const ShardingPolicy& policy) {
   std::vector<std::vector<int>> owners(parameters.size());
   for (const bool experts : {false, true}) {
-    std::vector<Unit> units = units_of(parameters, experts, policy);
-    std::ranges::stable_sort(units, std::greater(), [&](const Unit& unit) {
+    std::vector<Owned> units = units_of(parameters, experts, policy);
+    std::ranges::stable_sort(units, std::greater(), [&](const Owned& unit) {
       return std::pair(parameters[unit.parameters.front()]->spec().tied, unit.cost);
     });
     std::vector<double> loads(static_cast<size_t>(layout.sharding_ranks(experts)));
-    for (const Unit& unit : units) {
+    for (const Owned& unit : units) {
       const auto least = std::ranges::min_element(loads);  // the first of them
       *least += unit.cost;
       for (const size_t i : unit.parameters) owners[i].push_back(static_cast<int>(least - loads.begin()));
