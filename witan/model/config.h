@@ -25,6 +25,7 @@ struct ModelConfig {
   double init_method_std = 0.02;
   std::string dtype = "float32";
   std::string recompute_granularity = "none";
+  std::string recompute_modules;  // of "selective": with commas between them; empty: all of them
 
   AttentionConfig attention;
   MlpConfig mlp;

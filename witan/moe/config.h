@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "witan/base/fields.h"
-#include "witan/kernels/router.h"
+#include "witan/kernels/scores.h"
 
 namespace witan {
 
@@ -15,16 +15,35 @@ struct MoeConfig {
   int64_t moe_router_topk = 2;
   std::string moe_router_score_function = "softmax";
   bool moe_router_pre_softmax = false;
+  std::string moe_router_selection = "topk";
+  int64_t moe_router_num_groups = 0;        // 0: experts are not in groups
+  int64_t moe_router_group_topk = 0;        // groups that a token's experts come from
+  int64_t moe_router_group_score_topk = 0;  // best scores of a group that are its score; 0: topk / group_topk
+  std::string moe_router_norm_topk_prob = "auto";
+  double moe_router_topk_scaling_factor = 1;
+  bool moe_router_add_bias = false;  // to the logits
+  double moe_input_jitter_eps = 0;
+  int64_t moe_router_sinkhorn_iterations = 100;  // at most
+  double moe_router_sinkhorn_tolerance = 1e-4;
+  double moe_router_skew = 0.5;  // of moe_router_selection = "skew"
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
-  std::string moe_router_load_balancing_type = "aux_loss";
+  std::string moe_router_load_balancing_type = "aux_loss";  // one or several, with commas between them
   double moe_aux_loss_coeff = 1e-2;
   double moe_z_loss_coeff = 0;
   double moe_expert_capacity_factor = 0;  // 0: dropless
   std::string moe_token_drop_policy = "probs";
   bool moe_pad_expert_input_to_capacity = false;
   bool moe_grouped_gemm = true;
+  std::string moe_expert_backend = "grouped";
+  bool moe_expert_add_bias = false;
+  int64_t moe_latent_size = 0;  // 0: experts read the residual stream as it is
+  std::string moe_token_dispatcher_type = "alltoall";
+  double moe_pool_factor = 0;                       // 0: room for the worst case
   int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
+  bool moe_shared_expert_gate = false;
+  bool moe_shared_expert_overlap = false;
+  bool moe_per_layer_logging = false;
 
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError

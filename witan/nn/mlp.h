@@ -12,6 +12,10 @@ struct MlpConfig {
   bool swiglu = true;
   bool geglu = false;
   bool gelu_tanh = false;  // the tanh approximation of GELU
+  bool squared_relu = false;
+  double activation_func_clamp_value = 0;  // of SwiGLU's inputs; 0: not clamped
+  double glu_linear_offset = 0;            // added to the linear half of SwiGLU
+  double glu_activation_scale = 1;         // within the sigmoid of SwiGLU
 
   Fields fields();
   void validate() const;  // throws ConfigError

@@ -16,7 +16,29 @@ struct OptimizerSettings {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.95;
   double adam_eps = 1e-8;
+  std::string exp_avg_dtype = "float32";     // of Adam's first moment
+  std::string exp_avg_sq_dtype = "float32";  // of its second
   double sgd_momentum = 0.9;
+  double lion_beta1 = 0.9;
+  double lion_beta2 = 0.99;
+  double ademamix_beta3 = 0.9999;
+  double ademamix_alpha = 5;
+  int64_t ademamix_warmup_iters = 0;  // of alpha and beta3; 0: none
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  int64_t muon_num_ns_steps = 5;
+  std::string muon_coefficient_type = "quintic";
+  std::string muon_scale_mode = "moonlight";
+  double muon_extra_scale_factor = 0.2;
+  double normuon_beta2 = 0.95;
+  int64_t precondition_frequency = 10;  // of Shampoo and SOAP, steps
+  int64_t start_preconditioning_step = 0;
+  int64_t max_preconditioner_dim = 8192;
+  double shampoo_beta = 0.999;
+  double shampoo_eps = 1e-12;
+  double shampoo_exponent = 0;  // of a preconditioner's inverse root; 0: 1 / (2 order)
+  std::string shampoo_root = "eigen";
+  std::string shampoo_grafting = "adam";
 
   void validate() const;  // throws ConfigError
 };
@@ -25,7 +47,19 @@ struct OptimizerConfig : OptimizerSettings {
   std::string lr_decay_style = "cosine";
   int64_t lr_warmup_iters = 20;
   int64_t lr_decay_iters = 0;  // 0: train_iters
+  std::string lr_wsd_decay_style = "exponential";
+  int64_t lr_wsd_decay_iters = 0;
   double clip_grad = 1.0;      // 0: off
+  double skip_step_sigma = 0;  // 0: off
+  int64_t skip_step_window = 128;
+  double loss_scale = 0;  // of float16; 0: dynamic
+  double initial_loss_scale = 4294967296.0;
+  double min_loss_scale = 1;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+  bool qk_clip = false;
+  double qk_clip_threshold = 100;
+  double qk_clip_alpha = 0.5;
   // Parameter groups in order, of which the first that matches a parameter takes it; param_groups.h reads them.
   std::vector<TableKeys> groups;
 

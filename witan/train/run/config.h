@@ -47,6 +47,9 @@ struct TrainConfig {
   std::string sample_prompt = "The ";
   int64_t sample_tokens = 120;
   double sample_temperature = 0.7;
+  std::string record_routes;  // a folder; empty: routes are not recorded
+  std::string replay_routes;  // likewise: what --record-routes wrote
+  std::string upcycle;        // a dense checkpoint that a new run starts from; empty: random weights
 
   Fields fields();
   // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no
