@@ -8,7 +8,7 @@ const OptimizerTraits AdamW::kTraits = {
     .needs = ShardBy::elements,
     .state =
         [](const OptimizerSettings&) {
-          return std::vector<std::string>{"adam.m", "adam.v"};
+          return std::vector<OptimizerStateSpec>{{"adam.m"}, {"adam.v"}};
         },
     .cost = [](const OptimizerSettings&, int64_t rows,
                int64_t columns) { return 28.0 * static_cast<double>(rows) * static_cast<double>(columns); },
@@ -27,7 +27,7 @@ void AdamW::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
   std::vector<kernels::AdamWItem> items;
   items.reserve(shards().size());
   for (const Shard& shard : shards()) {
-    const Tensor &m = shard.state[0].second, &v = shard.state[1].second;
+    const Tensor &m = shard.state[0].tensor, &v = shard.state[1].tensor;
     items.push_back({{shard.value(), shard.remainder, m, v, shard.gradient()}, shard.weight_decay});
   }
   kernels::adamw_all(stream, items, table_.holding(stream, kernels::adamw_table(items)), step, args_);

@@ -7,7 +7,7 @@ namespace witan {
 GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream,
                                std::vector<ParameterShard> parameter_shards)
     : rate_(kernels::step_value::learning_rate_of(static_cast<int64_t>(index))) {
-  const std::vector<std::string> prefixes = optimizer_traits(group.settings.optimizer).state(group.settings);
+  const std::vector<OptimizerStateSpec> kept = optimizer_traits(group.settings.optimizer).state(group.settings);
   for (const ParameterShard& part : parameter_shards) {
     const int64_t held = part.parameter->elements();
     require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
@@ -17,30 +17,37 @@ GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& st
     shard.part = part;
     shard.weight_decay = group.weight_decay(part.parameter->spec());
     const Tensor value = shard.value();
-    const DType dtype = accumulator(value.dtype());
     if (value.dtype() == DType::bf16)  // a master begins as the value that was drawn
       shard.remainder = stream.zeros(value.shape(), kRemainder, MemoryTag::optimizer);
-    for (const std::string& prefix : prefixes)
-      shard.state.emplace_back(prefix, stream.zeros(value.shape(), dtype, MemoryTag::optimizer));
+    for (const OptimizerStateSpec& state : kept) {
+      ShardState place = state_of(state, group.settings, *part.parameter, part.first, part.elements);
+      const int64_t elements = place.elements();
+      Tensor tensor;
+      if (elements > 0) tensor = stream.zeros({elements}, state.dtype_of(part.parameter->spec()), MemoryTag::optimizer);
+      shard.state.push_back({state.prefix, std::move(tensor), std::move(place)});
+    }
   }
 }
 
 void GroupOptimizer::visit(const std::function<void(const OptimizerTensor&)>& visitor) const {
   for (const Shard& shard : shards_) {
     const Parameter& parameter = *shard.part.parameter;
-    const int64_t first = shard.part.first;
-    const auto regions = parameter.region().slice(first, first + shard.part.elements);
-    const auto show = [&](const std::string& prefix, const Tensor& tensor, const Tensor& remainder) {
+    const auto show = [&](const std::string& prefix, const ParameterSpec& global, const std::vector<Region>& regions,
+                          const Tensor& tensor, const Tensor& remainder) {
       int64_t begin = 0;
       for (const Region& region : regions) {
         const auto piece = [&](const Tensor& whole) { return whole.narrow(0, begin, region.elements()); };
-        visitor({prefix + "/" + parameter.name(), piece(tensor), parameter.spec(), region,
+        visitor({prefix + "/" + parameter.name(), piece(tensor), global, region,
                  remainder.defined() ? piece(remainder) : Tensor()});
         begin += region.elements();
       }
     };
-    if (shard.remainder.defined()) show("master", shard.value(), shard.remainder);
-    for (const auto& [prefix, tensor] : shard.state) show(prefix, tensor, {});
+    if (shard.remainder.defined())
+      show("master", parameter.spec(),
+           parameter.region().slice(shard.part.first, shard.part.first + shard.part.elements), shard.value(),
+           shard.remainder);
+    for (const State& state : shard.state)
+      if (state.tensor.defined()) show(state.prefix, state.place.global, state.place.regions, state.tensor, {});
   }
 }
 

@@ -15,11 +15,17 @@ class GroupOptimizer : public Optimizer {
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const final;
 
  protected:
+  // A tensor that the traits describe; undefined where there is nothing to keep.
+  struct State {
+    std::string prefix;  // "adam.m"
+    Tensor tensor;
+    ShardState place;
+  };
   // A shard's tensors, all of them flat.
   struct Shard {
     ParameterShard part;
-    Tensor remainder;                                   // of bfloat16 values: what their float32 masters have beyond
-    std::vector<std::pair<std::string, Tensor>> state;  // prefix ("adam.m") and tensor, in the algorithm's order
+    Tensor remainder;          // of bfloat16 values: what their float32 masters have beyond
+    std::vector<State> state;  // in the order of the traits
     double weight_decay = 0;
 
     Tensor value() const { return part.parameter->value_shard(part.first, part.elements); }
@@ -28,8 +34,8 @@ class GroupOptimizer : public Optimizer {
 
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // The index-th of ParamGroups. State starts as zeros, a tensor per prefix of the optimizer's traits and shard. Throws
-  // ShapeError for elements that a parameter does not have.
+  // The index-th of ParamGroups. State starts as zeros, a tensor for each shard and state of the optimizer's
+  // traits. Throws ShapeError for elements that a parameter does not have, and for matrices that a shard cuts.
   GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:

@@ -8,6 +8,7 @@
 
 #include "witan/nn/parameter.h"
 #include "witan/optim/param_groups.h"
+#include "witan/optim/state_spec.h"
 #include "witan/optim/step_state.h"
 
 namespace witan {
@@ -25,11 +26,11 @@ struct ParameterShard {
   Group* pieces = nullptr;
 };
 
-// A piece of optimizer state as checkpoints see it: a part of a global tensor of the parameter's shape.
+// A piece of optimizer state as checkpoints see it: a part of a global tensor.
 struct OptimizerTensor {
   std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
   Tensor tensor;                   // flat; of a master: the value itself, which is its upper half
-  const ParameterSpec& parameter;  // whose shape is the global one
+  const ParameterSpec& parameter;  // of the global tensor's shape, and held by ranks as it is (ShardState::global)
   Region region;                   // where the elements of the tensor stand in it
   Tensor remainder = {};           // of a master: its lower half (base/split_float.h)
 };
@@ -54,8 +55,8 @@ class Optimizer {
 struct OptimizerTraits {
   const char* name;
   ShardBy needs;
-  // Prefixes of the tensors that it keeps of each parameter, of its shape and accumulator dtype: "adam.m".
-  std::vector<std::string> (*state)(const OptimizerSettings& settings);
+  // The tensors that it keeps of each parameter. State of other shapes than the parameter's needs ShardBy::matrices.
+  std::vector<OptimizerStateSpec> (*state)(const OptimizerSettings& settings);
   // What updating a matrix takes, in bytes that a float32 update reads and writes: owners are balanced by it.
   double (*cost)(const OptimizerSettings& settings, int64_t rows, int64_t columns);
   std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream,

@@ -8,7 +8,8 @@ const OptimizerTraits Sgd::kTraits = {
     .needs = ShardBy::elements,
     .state =
         [](const OptimizerSettings& settings) {
-          return settings.sgd_momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"sgd.momentum"};
+          return settings.sgd_momentum == 0 ? std::vector<OptimizerStateSpec>{}
+                                            : std::vector<OptimizerStateSpec>{{"sgd.momentum"}};
         },
     .cost =
         [](const OptimizerSettings& settings, int64_t rows, int64_t columns) {
@@ -22,7 +23,7 @@ const OptimizerTraits Sgd::kTraits = {
 void Sgd::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
   for (const Shard& shard : shards()) {
     const kernels::SgdArgs args{momentum_, shard.weight_decay, rate};
-    const Tensor momentum = shard.state.empty() ? Tensor() : shard.state[0].second;
+    const Tensor momentum = shard.state.empty() ? Tensor() : shard.state[0].tensor;
     kernels::sgd(stream, {shard.value(), shard.remainder, momentum, shard.gradient()}, step, args);
   }
 }

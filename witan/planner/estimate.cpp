@@ -107,14 +107,19 @@ class Estimator {
   }
 
   // What the optimizer keeps of an element beside its value: its state, and the lower half of a bfloat16 value's
-  // master. Of parameter groups those of the lightest: no rank needs less.
+  // master. Of parameter groups those of the lightest, and of state only what is kept for every element: no rank needs
+  // less.
   double optimizer_bytes() const {
-    size_t tensors = SIZE_MAX;
+    size_t least = SIZE_MAX;
     const ParamGroups groups(config_.optimizer);
-    for (const ParamGroup& group : groups.all())
-      tensors = std::min(tensors, optimizer_traits(group.settings.optimizer).state(group.settings).size());
-    const DType dtype = config_.model.compute_dtype();
-    return static_cast<double>(tensors * static_cast<size_t>(size_of(accumulator(dtype)))) + (value_ == 2 ? 2 : 0);
+    for (const ParamGroup& group : groups.all()) {
+      size_t bytes = 0;
+      for (const OptimizerStateSpec& state : optimizer_traits(group.settings.optimizer).state(group.settings))
+        if (state.shape == OptimizerStateSpec::Shape::elements)
+          bytes += size_of(state.dtype.value_or(accumulator(config_.model.compute_dtype())));
+      least = std::min(least, bytes);
+    }
+    return static_cast<double>(least) + (value_ == 2 ? 2 : 0);
   }
   // That its update of an element reads and writes.
   double update_bytes() const {

@@ -39,7 +39,8 @@ class Held {
   const Key& shapes() const { return shapes_; }
 
   // What owner `dense` of most parameters and `expert` of experts owns. Chunks of the gradient norm begin anew with
-  // each expert. Where nothing but the optimizer is divided, it is all one which of the parameters are owned.
+  // each expert. Where nothing but the optimizer is divided, it is all one which of the parameters are owned, unless
+  // the update is of matrices, whose rows and columns matter then.
   Key owned(int dense, int expert) const {
     Key key;
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
@@ -47,7 +48,7 @@ class Held {
       const ParameterSpec& spec = parameter.spec();
       const auto [first, elements] = shard_plan_.range(i, spec.expert ? expert : dense);
       if (elements == 0) continue;
-      const bool named = names_owned_ || spec.tied;
+      const bool named = names_owned_ || spec.tied || updates_matrices(spec);
       const int64_t piece = spec.expert ? parameter.elements() / parameter.shape()[0] : parameter.elements();
       key.insert(key.end(), {named ? static_cast<int64_t>(i) : -1, elements, spec.expert ? first % piece : 0,
                              static_cast<int64_t>(spec.dtype), spec.copy,
@@ -60,15 +61,22 @@ class Held {
   int64_t owned_elements(int dense, int expert) const {
     int64_t sum = 0;
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
-      const ParameterSpec& spec = shard_plan_.parameters()[i]->spec();
-      const OptimizerSettings& settings = groups_of_parameters_.of(spec).settings;
-      const auto state = static_cast<int64_t>(optimizer_traits(settings.optimizer).state(settings).size());
-      sum += (1 + state) * shard_plan_.range(i, spec.expert ? expert : dense).elements;
+      const Parameter& parameter = *shard_plan_.parameters()[i];
+      const OptimizerSettings& settings = groups_of_parameters_.of(parameter.spec()).settings;
+      const auto [first, elements] = shard_plan_.range(i, parameter.spec().expert ? expert : dense);
+      sum += elements;
+      if (elements == 0) continue;
+      for (const OptimizerStateSpec& state : optimizer_traits(settings.optimizer).state(settings))
+        sum += state_of(state, settings, parameter, first, elements).elements();
     }
     return sum;
   }
 
  private:
+  bool updates_matrices(const ParameterSpec& spec) const {
+    return optimizer_traits(groups_of_parameters_.of(spec).settings.optimizer).needs == ShardBy::matrices;
+  }
+
   ThreadPool pool_;
   Stream stream_;
   const Groups groups_;
