@@ -39,6 +39,14 @@ TEST(OptimizerConfig, RefusesWhatCannotWork) {
   EXPECT_THAT(refusal([](auto& c) { c.sgd_momentum = 1; }), HasSubstr("sgd_momentum = 1"));
   EXPECT_EQ(refusal([](auto& c) { c.lr_decay_iters = 20; }),
             "lr_decay_iters = 20 must be more than lr_warmup_iters = 20, or 0 for train_iters");
+  EXPECT_THAT(refusal([](auto& c) { c.lr_decay_style = "WSD"; }), HasSubstr("WSD needs lr_wsd_decay_iters"));
+  EXPECT_THAT(refusal([](auto& c) {
+                c.lr_decay_style = "WSD";
+                c.lr_decay_iters = 100;
+                c.lr_wsd_decay_iters = 81;
+              }),
+              HasSubstr("lr_wsd_decay_iters = 81 would begin before the end of the warmup: "
+                        "lr_decay_iters - lr_warmup_iters is 80"));
   OptimizerConfig config;
   EXPECT_THROW(set_field(config.fields(), "optimizer", "adamm", "--optimizer"), ConfigError);
   EXPECT_THROW(set_field(config.fields(), "adam_eps", "0", "--adam-eps"), ConfigError);

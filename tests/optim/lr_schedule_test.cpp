@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -52,6 +53,26 @@ TEST(LrSchedule, OtherStyles) {
   config.lr_decay_style = "constant";
   EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 500), 3e-4);
   EXPECT_EQ(learning_rate(config, 40000, 50000), 6e-4);
+}
+
+// tests/golden/optim/make_golden.py wrote what Megatron-Core's OptimizerParamScheduler returns.
+TEST(LrSchedule, EveryStyleIsMegatronCores) {
+  std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/lr_schedule.tsv");
+  std::string header;
+  std::getline(golden, header);
+  OptimizerConfig config;
+  config.lr = 3e-3;
+  config.min_lr = 2e-4;
+  int64_t end = 0, iteration = 0, rows = 0;
+  double rate = 0;
+  while (golden >> config.lr_decay_style >> config.lr_wsd_decay_style >> config.lr_warmup_iters >> end >>
+         config.lr_wsd_decay_iters >> iteration >> rate) {
+    config.lr_decay_iters = rows % 2 ? end : 0;
+    EXPECT_NEAR(learning_rate(config, end, iteration), rate, 1e-15)
+        << config.lr_decay_style << " " << config.lr_wsd_decay_style << " " << iteration;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 413);
 }
 
 TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {

@@ -1,7 +1,7 @@
 #include "witan/optim/config.h"
 
 #include "witan/base/error.h"
-#include "witan/optim/param_groups.h"
+#include "witan/optim/optimizer.h"
 
 namespace witan {
 
@@ -12,13 +12,18 @@ Fields OptimizerConfig::fields() {
   tables.columns = ParamGroupConfig::columns();
   return {
       Field{"optimizer", &optimizer, "Optimizer: SGD, or AdamW (adam) with decoupled weight decay"}.one_of(
-          {"adam", "sgd"}),
+          optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
-          {"constant", "linear", "cosine"}),
+          {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
       Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from 0"}.at_least(0),
       Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
+          .at_least(0),
+      Field{"lr_wsd_decay_style", &lr_wsd_decay_style, "Decay at the end of lr_decay_style = WSD"}.one_of(
+          {"linear", "cosine", "exponential", "minus_sqrt"}),
+      Field{"lr_wsd_decay_iters", &lr_wsd_decay_iters,
+            "Iterations of the decay of lr_decay_style = WSD, which ends with lr_decay_iters"}
           .at_least(0),
       Field{"weight_decay", &weight_decay,
             "Weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
@@ -49,6 +54,15 @@ void OptimizerConfig::validate() const {
   require<ConfigError>(lr_decay_iters == 0 || lr_decay_style == "constant" || lr_decay_iters > lr_warmup_iters,
                        "lr_decay_iters = ", lr_decay_iters, " must be more than lr_warmup_iters = ", lr_warmup_iters,
                        ", or 0 for train_iters");
+  require<ConfigError>(lr_decay_style != "WSD" || lr_wsd_decay_iters > 0,
+                       "lr_decay_style = WSD needs lr_wsd_decay_iters: over how many iterations the learning rate "
+                       "decays at the end, such as a tenth of train_iters");
+  require<ConfigError>(
+      lr_decay_style != "WSD" || lr_decay_iters == 0 || lr_wsd_decay_iters <= lr_decay_iters - lr_warmup_iters,
+      "lr_wsd_decay_iters = ", lr_wsd_decay_iters,
+      " would begin before the end of the warmup: "
+      "lr_decay_iters - lr_warmup_iters is ",
+      lr_decay_iters - lr_warmup_iters);
   const ParamGroups checked(*this);
 }
 

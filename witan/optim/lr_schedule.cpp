@@ -1,18 +1,35 @@
 #include "witan/optim/lr_schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace witan {
+namespace {
+
+// What is left of the way from lr to min_lr when `done` of it, 0 … 1, is behind.
+double left_of(const std::string& style, double done) {
+  if (style == "linear") return 1 - done;
+  if (style == "exponential") return 2 * std::pow(0.5, done) - 1;
+  if (style == "minus_sqrt") return 1 - std::sqrt(done);
+  return 0.5 * (1 + std::cos(std::numbers::pi * done));
+}
+
+}  // namespace
 
 double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t iteration) {
   const auto warmup = static_cast<double>(config.lr_warmup_iters), now = static_cast<double>(iteration);
   if (config.lr_warmup_iters > 0 && now <= warmup) return config.lr * now / warmup;
   if (config.lr_decay_style == "constant") return config.lr;
   const auto end = static_cast<double>(config.lr_decay_iters > 0 ? config.lr_decay_iters : train_iters);
-  if (now >= end) return config.min_lr;
-  const double done = (now - warmup) / (end - warmup);  // 0 … 1; end > now > warmup here
-  const double left = config.lr_decay_style == "linear" ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
+  if (now > end) return config.min_lr;
+  if (config.lr_decay_style == "inverse-square-root")
+    return std::max(config.min_lr, config.lr * std::sqrt(std::max(warmup, 1.0)) / std::sqrt(std::max(now, 1.0)));
+  const bool stable = config.lr_decay_style == "WSD";
+  const double start = stable ? end - static_cast<double>(config.lr_wsd_decay_iters) : warmup;
+  if (now == end) return config.min_lr;
+  const double done = std::max(0.0, (now - start) / (end - start));  // below 1; end > now here
+  const double left = left_of(stable ? config.lr_wsd_decay_style : config.lr_decay_style, done);
   return config.min_lr + left * (config.lr - config.min_lr);
 }
 

@@ -1,5 +1,7 @@
 #include "witan/optim/optimizer.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 
 #include "witan/optim/adamw.h"
@@ -7,6 +9,8 @@
 
 namespace witan {
 namespace {
+
+constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {
@@ -27,10 +31,15 @@ class GroupedOptimizer final : public Optimizer {
 }  // namespace
 
 const OptimizerTraits& optimizer_traits(const std::string& name) {
-  static constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits};
   for (const OptimizerTraits* traits : kAll)
     if (name == traits->name) return *traits;
-  throw ConfigError(cat("optimizer = ", name, ": must be adam or sgd"));
+  throw ConfigError(fmt::format("optimizer = {}: must be {}", name, fmt::join(optimizer_names(), " or ")));
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerTraits* traits : kAll) names.emplace_back(traits->name);
+  return names;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream,

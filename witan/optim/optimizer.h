@@ -63,6 +63,7 @@ struct OptimizerTraits {
                                      std::vector<ParameterShard> parameter_shards);
 };
 const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
+std::vector<std::string> optimizer_names();
 
 // The one that config.optimizer names, or with parameter groups one for each group that owns something here.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream,

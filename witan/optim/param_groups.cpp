@@ -87,7 +87,7 @@ Fields ParamGroupConfig::fields() {
   return {
       Field{"match", &match, "Globs on parameters' names"},
       Field{"kind", &kind, "Kinds of parameters"},
-      Field{"optimizer", &settings.optimizer, "Optimizer"}.one_of({"adam", "sgd"}),
+      Field{"optimizer", &settings.optimizer, "Optimizer"}.one_of(optimizer_names()),
       Field{"lr", &settings.lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &settings.min_lr, "Learning rate at the end of the decay"}.at_least(0),
       Field{"lr_mult", &lr_mult, "Factor of lr and min_lr"}.at_least(0),

@@ -49,7 +49,6 @@ MegatronSection megatron_training_flags() {
 }
 
 MegatronSection megatron_learning_rate_flags() {
-  const std::string wsd = "the schedules are constant, linear and cosine";
   return {"Learning rate",
           {
               same("--lr"),
@@ -65,9 +64,10 @@ MegatronSection megatron_learning_rate_flags() {
                     "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number"),
               refused("--warmup", "Megatron-LM has deprecated it: use `--lr-warmup-fraction`", Takes::one),
               only("--lr-warmup-init", {"0"}, "the learning rate rises from 0"),
-              refused("--lr-wsd-decay-style", wsd, Takes::one),
-              refused("--lr-wsd-decay-iters", wsd, Takes::one),
-              refused("--lr-wsd-decay-samples", wsd, Takes::one),
+              same("--lr-wsd-decay-style"),
+              same("--lr-wsd-decay-iters"),
+              ruled("--lr-wsd-decay-samples", Takes::one, rules::lr_wsd_decay_samples,
+                    "`lr_wsd_decay_iters`: divided by `global_batch_size`; refused with a remainder"),
               ruled("--decoupled-lr", Takes::one, rules::decoupled_lr,
                     "`optimizer_groups`: a group of the token embedding and the head with this `lr`"),
               ruled("--decoupled-min-lr", Takes::one, rules::decoupled_min_lr,

@@ -148,6 +148,10 @@ void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("lr_decay_iters", iterations(given, settings, true), given);
 }
 
+void lr_wsd_decay_samples(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("lr_wsd_decay_iters", iterations(given, settings, true), given);
+}
+
 void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("lr_warmup_iters", iterations(given, settings, true), given);
 }

@@ -55,6 +55,7 @@ void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings);
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings);
 void train_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings);
+void lr_wsd_decay_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings);
 void decoupled_lr(const GivenFlag& given, MegatronSettings& settings);

@@ -16,6 +16,8 @@ void take_schedule(RunConfig& config, const RunConfig& saved) {
   now.lr_decay_style = saved.optimizer.lr_decay_style;
   now.lr_warmup_iters = saved.optimizer.lr_warmup_iters;
   now.lr_decay_iters = saved.optimizer.lr_decay_iters;
+  now.lr_wsd_decay_style = saved.optimizer.lr_wsd_decay_style;
+  now.lr_wsd_decay_iters = saved.optimizer.lr_wsd_decay_iters;
   now.weight_decay = saved.optimizer.weight_decay;
   now.groups = saved.optimizer.groups;  // which have schedules of their own
 }
