@@ -5,6 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "witan/base/error.h"
+#include "witan/cli/presets.h"
+
 namespace witan::cli {
 namespace {
 
@@ -25,6 +28,8 @@ std::string list_of(const std::vector<std::string>& values) {
 }
 
 ConfigArgs::ConfigArgs(CLI::App& command, Fields fields) : fields_(std::move(fields)) {
+  preset_ = command.add_option("--preset", CLI::callback_t(), "Configuration of a known model:" + describe_presets());
+  preset_->type_name("NAME")->group("configuration");
   file_ = command.add_option("--config", CLI::callback_t(), "TOML file with the keys below (num_layers = 4 …)");
   file_->type_name("FILE")->group("configuration");
   for (const Field& field : fields_) add_flag(command, field);
@@ -47,8 +52,18 @@ void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
   flags_.push_back({field, option, negation});
 }
 
+std::string ConfigArgs::preset() const {
+  return preset_->count() > 0 ? preset_->results().front() : "";
+}
+
 std::string ConfigArgs::file() const {
   return file_->count() > 0 ? file_->results().front() : "";
+}
+
+std::set<std::string> ConfigArgs::apply_preset() const {
+  if (preset_->count() == 0) return {};
+  const Preset& chosen = find_preset(preset());
+  return parse_toml(fields_, chosen.toml, cat("preset ", chosen.name));
 }
 
 std::set<std::string> ConfigArgs::apply_file() const {

@@ -27,18 +27,20 @@ std::string list_of(const std::vector<std::string>& values);
 //   state->args.emplace(*command, state->config.fields());
 class ConfigArgs {
  public:
-  // Adds --config FILE.toml and a flag for every field, grouped in the help by the fields' sections, with their types
-  // and their current values as defaults. A boolean field takes --flag, --flag true, --flag false and --no-flag. The
-  // targets of the fields must outlive the command.
+  // Adds --preset NAME (cli/presets.h), --config FILE.toml and a flag for every field, grouped in the help by the
+  // fields' sections, with their types and their current values as defaults. A boolean field takes --flag, --flag true,
+  // --flag false and --no-flag. The targets of the fields must outlive the command.
   ConfigArgs(CLI::App& command, Fields fields);
 
-  // Set the fields from the file and then from the flags, which override it; fields that neither sets keep their
-  // values. May be called again, after the fields were set to something else. Return the keys that were set. Throw
-  // ConfigError.
+  // Set the fields from the preset, then from the file and then from the flags: each overrides those before it. Fields
+  // that none sets keep their values. May be called again, after the fields were set to something else. Return the keys
+  // that were set. Throw ConfigError.
+  std::set<std::string> apply_preset() const;
   std::set<std::string> apply_file() const;
   std::set<std::string> apply_flags() const;
 
-  std::string file() const;  // the value of --config; empty: none
+  std::string preset() const;  // the value of --preset; empty: none
+  std::string file() const;    // that of --config
 
  private:
   struct Flag {
@@ -51,7 +53,7 @@ class ConfigArgs {
 
   Fields fields_;
   std::vector<Flag> flags_;
-  CLI::Option* file_;
+  CLI::Option *preset_, *file_;
 };
 
 }  // namespace witan::cli

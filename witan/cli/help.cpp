@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kColumn = 34;  // where meanings begin
 
-// "  left   meaning", the meaning wrapped at blanks. A left part too wide for its column gets a line of its own.
+// "  left   meaning", each line of the meaning wrapped at blanks. A left part too wide for its column gets a line of its
+// own.
 std::string entry(const std::string& left, const std::string& meaning) {
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn)
@@ -21,8 +22,9 @@ std::string entry(const std::string& left, const std::string& meaning) {
     out.resize(kColumn, ' ');
   size_t column = kColumn;
   for (size_t begin = 0; begin < meaning.size();) {
-    const size_t end = std::min(meaning.find(' ', begin), meaning.size());
-    if (column > kColumn && column + 1 + end - begin > kHelpWidth) {
+    const size_t end = std::min(meaning.find_first_of(" \n", begin), meaning.size());
+    const bool new_line = begin > 0 && meaning[begin - 1] == '\n';
+    if (new_line || (column > kColumn && column + 1 + end - begin > kHelpWidth)) {
       out += '\n' + std::string(kColumn, ' ');
       column = kColumn;
     } else if (column > kColumn) {

@@ -201,6 +201,7 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --device cuda --ranks 8 --global-batch-size 32 --dtype bfloat16 --memory 141GB\n"
        "witan plan --device cuda --ranks 16 --processes --global-batch-size 64 --dtype bfloat16 --memory 80GB\n"
        "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
+       "witan plan --preset mixtral-8x7b --gpus 64 --gpu h100 --mesh replicate=2,shard=32,expert=8\n"
        "witan plan @recipes/megatron/mixtral.args --gpus 1024 --gpu h100 --global-batch-size 1024\n"
        "witan plan @recipes/megatron/mixtral.args --search --gpus 64 --memory 80GB\n"
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"

@@ -71,9 +71,13 @@ void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::
     if (was[i].text() != is[i].text()) given.sources[is[i].name] = Source::megatron_default;
 }
 
-// Sets what the file and the flags say, each with the keys that its mesh stands for.
+// Sets what the preset, the file and the flags say, each with the keys that its mesh stands for.
 void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
-  std::set<std::string> keys = args.apply_file();
+  given.preset = args.preset();
+  std::set<std::string> keys = args.apply_preset();
+  keys.merge(expand_mesh(config.parallel, keys, given.preset));
+  record(given, keys, Source::preset);
+  keys = args.apply_file();
   keys.merge(expand_mesh(config.parallel, keys, args.file()));
   record(given, keys, Source::file);
   keys = args.apply_flags();
@@ -103,17 +107,15 @@ bool names(const std::string& message, const std::string& key, const std::string
   return false;
 }
 
-// Of the values that the message names, those that the run on disk has said and this call may say otherwise; or
-// nothing.
-std::string values_of_run(const GivenConfig& given, const std::string& message) {
-  if (!given.saved) return "";
-  RunConfig saved = *given.saved;
+// Of the values that the message names, those that `source` has said and this call may say otherwise; or nothing.
+// `where` that is.
+std::string values_from(const GivenConfig& given, Source source, const std::string& where, const std::string& message) {
+  RunConfig said = given.config;
   std::vector<std::string> values, flags;
-  const Fields was = saved.fields();
-  for (size_t i = 0; i < was.size(); ++i) {
-    const std::string& key = was[i].name;
-    if (given.source(key) != Source::saved_run || is_identity(was[i])) continue;
-    std::string value = was[i].text();  // texts carry TOML's quotes
+  for (const Field& field : said.fields()) {
+    const std::string& key = field.name;
+    if (given.source(key) != source || (source == Source::saved_run && is_identity(field))) continue;
+    std::string value = field.text();  // texts carry TOML's quotes
     std::erase(value, '"');
     if (!names(message, key, value)) continue;
     values.push_back(key + " = " + value);
@@ -122,8 +124,8 @@ std::string values_of_run(const GivenConfig& given, const std::string& message) 
   }
   if (values.empty()) return "";
   const bool one = values.size() == 1;
-  return fmt::format("{} {} from config.toml of the run {}: give {} to change {}", fmt::join(values, " and "),
-                     one ? "is" : "are", given.run.string(), fmt::join(flags, " and "), one ? "it" : "them");
+  return fmt::format("{} {} from {}: give {} to change {}", fmt::join(values, " and "), one ? "is" : "are", where,
+                     fmt::join(flags, " and "), one ? "it" : "them");
 }
 
 }  // namespace
@@ -182,9 +184,15 @@ ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()
   try {
     return body();
   } catch (const ConfigError& error) {
-    const std::string remembered = values_of_run(given, error.what());
+    std::string remembered;
+    const auto add = [&](Source source, const std::string& where) {
+      const std::string values = values_from(given, source, where, error.what());
+      if (!values.empty()) remembered += ". " + values;
+    };
+    if (given.saved) add(Source::saved_run, "config.toml of the run " + given.run.string());
+    if (!given.preset.empty()) add(Source::preset, "the preset " + given.preset);
     if (remembered.empty()) throw;
-    throw ConfigError(cat(error.what(), ". ", remembered));
+    throw ConfigError(error.what() + remembered);
   }
 }
 

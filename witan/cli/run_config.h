@@ -23,7 +23,7 @@ inline constexpr const char* kListsHelp =
 void add_megatron_flag(CLI::App& command);
 
 // Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults do not apply to a run that is on disk.
-enum class Source : uint8_t { witan_default, megatron_default, saved_run, file, flag };
+enum class Source : uint8_t { witan_default, megatron_default, saved_run, preset, file, flag };
 
 // A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
 struct GivenConfig {
@@ -32,10 +32,11 @@ struct GivenConfig {
   fs::path run;                           // the run's folder
   std::optional<RunConfig> saved;         // the configuration of the run that is there
   std::vector<std::string> changes;       // of what makes it the same run (changed_identity)
+  std::string preset;                     // its name; empty: none was asked for
 
   Source source(const std::string& key) const;
-  // Whether this call says it, by --config, a flag, or the mesh of one of them.
-  bool said(const std::string& key) const { return source(key) >= Source::file; }
+  // Whether this call says it, by --preset, --config, a flag, or the mesh of one of them.
+  bool said(const std::string& key) const { return source(key) >= Source::preset; }
 };
 
 // What to do with the run on disk where this call asks for another one, which `witan train` refuses to resume it as.
@@ -49,8 +50,8 @@ enum class OtherRun : uint8_t {
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);
 
-// Runs `body`. A ConfigError that names values which the run on disk has said, and not this call, says so too, and by
-// which flags this call could say others.
+// Runs `body`. A ConfigError that names values which the run on disk or a preset has said, and neither the call's file
+// nor its flags, says so too, and by which flags this call could say others.
 ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body);
 
 }  // namespace witan::cli

@@ -55,6 +55,7 @@ void add_train(CLI::App& app, Context& context) {
                    "witan train\n"
                    "witan train --data my.txt --run mine\n"
                    "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+                   "witan train --preset gpt2-124m --data my.txt --tokenizer tokenizer.json --run gpt2\n"
                    "witan train --mesh replicate=2,shard=2 --micro-batch-size 2 --deterministic\n"
                    "witan train --mesh tensor=2,replicate=2 --run tensor\n"
                    "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"

@@ -37,6 +37,14 @@ small_model() {
   put --seq-length 16
   put --hidden-size 32
   put --ffn-hidden-size 32
+  if says --preset; then
+    put --num-layers 2
+    put --num-attention-heads 4
+    put --num-query-groups 2
+    put --micro-batch-size 1
+    put --global-batch-size 2
+    default --ranks 1
+  fi
 }
 
 # On one core it measures ceilings of one rank of one thread, and not those of several too.

@@ -201,7 +201,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
            std::string(kListsHelp),
        "witan bench step\n"
        "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
-       "witan bench step --config recipes/reference/moe.toml --kernels\n"
+       "witan bench step --preset megatron-moe-4b --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
        "mpirun -n 2 witan bench step",
        Processes::all},

@@ -1,0 +1,110 @@
+// Presets against the published figures of their models, and their place among the sources of a configuration.
+#include "witan/cli/presets.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/cli_support.h"
+#include "witan/cli/run_config.h"
+#include "witan/model/counts.h"
+
+namespace witan::test {
+namespace {
+
+RunConfig config_of(const std::string& name) {
+  RunConfig config;
+  parse_toml(config.fields(), cli::find_preset(name).toml, name);
+  return config;
+}
+
+TEST(Presets, HaveThePublishedNumbersOfParameters) {
+  struct Figures {
+    std::string name;
+    int64_t all, active;
+  };
+  // GPT-2: transformers' GPT2LMHeadModel. The MoE reference: docs/parity.md. Mixtral: transformers'
+  // MixtralForCausalLM; active: less 6 of 8 experts, 3 x 4096 x 14336 each, in 32 layers.
+  const std::vector<Figures> published = {{"gpt2-124m", 124'439'808, 124'439'808},
+                                          {"megatron-moe-4b", 4'375'732'736, 213'934'592},
+                                          {"mixtral-8x7b", 46'702'792'704, 12'879'925'248}};
+  EXPECT_EQ(published.size(), cli::presets().size());
+  for (const Figures& figures : published) {
+    const ParameterCounts counts = count_parameters(config_of(figures.name).model);
+    EXPECT_EQ(counts.exact, figures.all) << figures.name;
+    EXPECT_EQ(counts.active, figures.active) << figures.name;
+  }
+}
+
+TEST(Presets, AreValidConfigurationsOfOneRank) {
+  for (const cli::Preset& preset : cli::presets()) {
+    RunConfig config = config_of(std::string(preset.name));
+    config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+    config.parallel.expert_tensor_parallel_size = 1;
+    EXPECT_NO_THROW(config.validate()) << preset.name;
+    EXPECT_GT(preset.summary().size(), 20U) << preset.name;
+    EXPECT_NE(preset.summary().front(), '#') << preset.name;
+  }
+}
+
+class PresetFlagTest : public ::testing::Test {
+ protected:
+  cli::GivenConfig given(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--runs-folder", own_ / "runs"};
+    words.insert(words.end(), more.begin(), more.end());
+    cli::Context context;
+    CLI::App app("test", "test");
+    RunConfig flags;
+    const cli::ConfigArgs args(app, flags.fields());
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    return cli::read_given_config(context, flags, args);
+  }
+
+  TempFolder own_;
+};
+
+TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
+  using cli::Source;
+  write_text(own_ / "runs/default/config.toml", "weight_decay = 0.3\nlr_warmup_iters = 7\nclip_grad = 2.0\n");
+  write_text(own_ / "mine.toml", "num_layers = 3\nhidden_size = 24\n");
+  const cli::GivenConfig all = given({"--preset", "gpt2-124m", "--config", own_ / "mine.toml", "--hidden-size", "48"});
+  EXPECT_EQ(all.preset, "gpt2-124m");
+  EXPECT_EQ(all.config.model.num_layers, 3);
+  EXPECT_EQ(all.config.model.hidden_size, 48);
+  EXPECT_EQ(all.config.model.attention.num_attention_heads, 12);
+  EXPECT_EQ(all.config.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(all.config.optimizer.clip_grad, 2.0);
+  EXPECT_EQ(all.source("num_layers"), Source::file);
+  EXPECT_EQ(all.source("hidden_size"), Source::flag);
+  EXPECT_EQ(all.source("num_attention_heads"), Source::preset);
+  EXPECT_EQ(all.source("weight_decay"), Source::preset);
+  EXPECT_EQ(all.source("clip_grad"), Source::saved_run);
+  EXPECT_TRUE(all.said("num_attention_heads"));
+}
+
+TEST_F(PresetFlagTest, AValueThatDoesNotFitIsSaidToBeThePresets) {
+  expect_refusal(
+      {"plan", "--preset", "gpt2-124m", "--hidden-size", "32", "--device", "cpu", "--runs-folder", own_ / "runs"}, 3,
+      {"num_attention_heads = 12",
+       "num_attention_heads = 12 is from the preset gpt2-124m: give "
+       "--num-attention-heads to change it"});
+}
+
+TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
+  for (const char* command : {"plan", "train"})
+    expect_refusal({command, "--preset", "gpt2-142m"}, 3,
+                   {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are gpt2-124m, "
+                    "megatron-moe-4b, mixtral-8x7b"});
+  expect_refusal({"bench", "step", "--preset", "mixtral"}, 3, {"--preset mixtral: there is no such preset"});
+}
+
+TEST_F(PresetFlagTest, TheHelpListsThemWithOneLineEach) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"help", "train"}, {"help", "plan"}, {"bench", "step", "--help"}}) {
+    const std::string help = witan(command).out;
+    EXPECT_TRUE(contains(help, "--preset")) << help;
+    for (const cli::Preset& preset : cli::presets())
+      EXPECT_TRUE(contains(help, " " + std::string(preset.name) + ": " + std::string(preset.summary()) + "\n")) << help;
+  }
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,57 @@
+#include "witan/cli/presets.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+// As in report/assets.cpp: the assembler takes the files in as they are.
+#define WITAN_EMBED(symbol, file)                                            \
+  asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol \
+      "_end:\n.byte 0\n.previous\n"                                          \
+      ".global " #symbol "_begin\n.global " #symbol "_end\n");               \
+  extern "C" const char symbol##_begin[];                                    \
+  extern "C" const char symbol##_end[];
+
+WITAN_EMBED(witan_preset_gpt2_124m, WITAN_RECIPES "presets/gpt2-124m.toml")
+WITAN_EMBED(witan_preset_megatron_moe_4b, WITAN_RECIPES "reference/moe.toml")
+WITAN_EMBED(witan_preset_mixtral_8x7b, WITAN_RECIPES "presets/mixtral-8x7b.toml")
+
+namespace witan::cli {
+
+std::string_view Preset::summary() const {
+  const std::string_view line = toml.substr(0, toml.find('\n'));
+  return line.substr(std::min(line.find_first_not_of("# "), line.size()));
+}
+
+std::span<const Preset> presets() {
+  static const std::array<Preset, 3> all = {{
+      {"gpt2-124m", {witan_preset_gpt2_124m_begin, witan_preset_gpt2_124m_end}},
+      {"megatron-moe-4b", {witan_preset_megatron_moe_4b_begin, witan_preset_megatron_moe_4b_end}},
+      {"mixtral-8x7b", {witan_preset_mixtral_8x7b_begin, witan_preset_mixtral_8x7b_end}},
+  }};
+  return all;
+}
+
+const Preset& find_preset(std::string_view name) {
+  const auto found = std::ranges::find(presets(), name, &Preset::name);
+  if (found != presets().end()) return *found;
+  std::vector<std::string> names;
+  std::string list;
+  for (const Preset& preset : presets()) {
+    names.emplace_back(preset.name);
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  throw ConfigError(
+      cat("--preset ", clipped(name), ": there is no such preset", suggestion(name, names), "; there are ", list));
+}
+
+std::string describe_presets() {
+  std::string text;
+  for (const Preset& preset : presets()) text += cat("\n", preset.name, ": ", preset.summary());
+  return text;
+}
+
+}  // namespace witan::cli

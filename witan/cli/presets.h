@@ -1,0 +1,24 @@
+// Recipes of known models, embedded into the binary when it is built: the files of recipes/ themselves, so that
+// --preset NAME says the same as --config with that file, wherever the binary is.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace witan::cli {
+
+struct Preset {
+  std::string_view name;  // "gpt2-124m"
+  std::string_view toml;  // which begins with a comment of one line: what the model is
+
+  std::string_view summary() const;  // that line
+};
+
+std::span<const Preset> presets();
+// Throws ConfigError with a suggestion for a name that there is none of.
+const Preset& find_preset(std::string_view name);
+// All names with their summaries, a line each, for a command's help.
+std::string describe_presets();
+
+}  // namespace witan::cli
