@@ -104,17 +104,17 @@ TEST(Adjoint, ReductionIntoUnevenPartsAndTheirGatheringAreEachOthers) {
   };
   const Map gather = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
     const std::vector<int64_t> begins = uneven_begins(group.size());
-    std::vector<OwnedPiece> pieces;
+    std::vector<OwnedTensor> pieces;
     for (int owner = 0; owner < group.size(); ++owner) {
       const auto [begin, count] = part_of(begins, owner);
       const Tensor piece = out.narrow(0, begin, count);
       if (owner == group.rank()) rank.stream.copy(piece, in);
       if (count > 0) pieces.push_back({piece, owner});
     }
-    group.gather_pieces(rank.stream, pieces);
+    group.all_gather_uneven(rank.stream, pieces);
   };
   expect_adjoint("reduce_scatter_uneven", reduce, gather, uneven_whole, uneven_part);
-  expect_adjoint("gather_pieces", gather, reduce, uneven_part, uneven_whole);
+  expect_adjoint("all_gather_uneven", gather, reduce, uneven_part, uneven_whole);
 }
 
 // Rank r sends (2 r + 3 p) % 4 rows to rank p: none at times.

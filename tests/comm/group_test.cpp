@@ -156,8 +156,8 @@ std::vector<int64_t> uneven_begins(int ranks, int64_t elements) {
   return begins;
 }
 
-std::vector<OwnedPiece> pieces_of(const Tensor& x, const std::vector<int64_t>& begins) {
-  std::vector<OwnedPiece> pieces;
+std::vector<OwnedTensor> pieces_of(const Tensor& x, const std::vector<int64_t>& begins) {
+  std::vector<OwnedTensor> pieces;
   for (int owner = 0; owner + 1 < static_cast<int>(begins.size()); ++owner) {
     const auto [begin, count] = part_of(begins, owner);
     pieces.push_back({x.reshape({x.elements()}).narrow(0, begin, count), owner});
@@ -176,7 +176,7 @@ TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
         const auto expected = expected_sum<bf16>(rank, {n});
         const auto [begin, count] = part_of(begins, rank.rank);
         ASSERT_TRUE(same_bits(x.data<bf16>() + begin, expected.data() + begin, static_cast<size_t>(count)));
-        group->gather_pieces(rank.stream, pieces_of(x, begins));
+        group->all_gather_uneven(rank.stream, pieces_of(x, begins));
         ASSERT_TRUE(same_bits(x.data<bf16>(), expected.data(), expected.size())) << n;
       }
     });
@@ -190,7 +190,7 @@ TEST(Uneven, MaximumToo) {
     const float r = static_cast<float>(rank.rank);
     const Tensor x = rank.tensor<float>({3}, {r, 5 - r, 7 * r});
     group->reduce_scatter_uneven(rank.stream, x, begins, Reduce::max);
-    group->gather_pieces(rank.stream, pieces_of(x, begins));
+    group->all_gather_uneven(rank.stream, pieces_of(x, begins));
     EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 5, 7}));
   });
 }
@@ -225,15 +225,15 @@ TEST(GatherPieces, ManyOfAnyDtypeAndOwner) {
     const auto r = static_cast<float>(rank.rank);
     const Tensor a = rank.tensor<float>({2}, {r, r + 10}), b = rank.tensor<int32_t>({1}, {rank.rank}),
                  none = rank.stream.empty({0}, DType::f64), c = rank.tensor<double>({1, 1}, {-r});
-    group->gather_pieces(rank.stream, std::vector<OwnedPiece>{{a, 2}, {b, 0}, {none, 1}, {c, 2}});
+    group->all_gather_uneven(rank.stream, std::vector<OwnedTensor>{{a, 2}, {b, 0}, {none, 1}, {c, 2}});
     EXPECT_EQ(a.to_vector<float>(), (std::vector<float>{2, 12}));
     EXPECT_EQ(b.to_vector<int32_t>(), std::vector<int32_t>{0});
     EXPECT_EQ(c.to_vector<double>(), std::vector<double>{-2});
-    group->gather_pieces(rank.stream, {});
+    group->all_gather_uneven(rank.stream, {});
     EXPECT_EQ(test::message_of<ShapeError>([&] {
-                group->gather_pieces(rank.stream, std::vector<OwnedPiece>{{a, 3}});
+                group->all_gather_uneven(rank.stream, std::vector<OwnedTensor>{{a, 3}});
               }),
-              "gather_pieces over axis data: no rank 3 to own a piece among 3");
+              "all_gather_uneven over axis data: no rank 3 to own a piece among 3");
   });
 }
 
@@ -243,10 +243,10 @@ TEST(GatherPieces, OwnersMustBeAgreedOn) {
     world.run([&](int index) {
       Rank rank(1);
       world.group(index, {0, 1}, "data")
-          ->gather_pieces(rank.stream, std::vector<OwnedPiece>{{rank.stream.zeros({4}, DType::f32), index}});
+          ->all_gather_uneven(rank.stream, std::vector<OwnedTensor>{{rank.stream.zeros({4}, DType::f32), index}});
     });
   });
-  EXPECT_NE(message.find("rank 1 calls gather_pieces of pieces that ranks own, expected as on rank 0"),
+  EXPECT_NE(message.find("rank 1 calls all_gather_uneven of pieces that ranks own, expected as on rank 0"),
             std::string::npos)
       << message;
 }
@@ -361,7 +361,7 @@ TEST(Group, OneRankCopiesOrDoesNothing) {
   EXPECT_EQ(out.data<float>()[3], x.data<float>()[3]);
   EXPECT_TRUE(std::isnan(out.data<float>()[4]));
   group.reduce_scatter_uneven(stream, x, std::vector<int64_t>{0, 8});
-  group.gather_pieces(stream, std::vector<OwnedPiece>{{x, 0}});
+  group.all_gather_uneven(stream, std::vector<OwnedTensor>{{x, 0}});
   EXPECT_EQ(values(x), before);
   EXPECT_TRUE(group.sent().empty()) << "nothing is sent to oneself";
 
@@ -466,7 +466,7 @@ TEST(GatherPieces, SizesAndDtypesMustBeAgreedOn) {
     EXPECT_THROW(world.run([&](int index) {
       Rank rank(1);
       const Tensor piece = index == 0 ? rank.stream.zeros({4}, DType::f32) : rank.stream.zeros(shape, dtype);
-      world.group(index, {0, 1}, "data")->gather_pieces(rank.stream, std::vector<OwnedPiece>{{piece, 0}});
+      world.group(index, {0, 1}, "data")->all_gather_uneven(rank.stream, std::vector<OwnedTensor>{{piece, 0}});
     }),
                  CommError)
         << dtype << " " << shape;

@@ -24,7 +24,7 @@ void call_everything(Stream& stream, Group& group) {
   group.all_to_all_equal(stream, tensor(2 * n), tensor(2 * n));
   const std::vector<int64_t> begins = {0, 1, 1, 50, 54};
   group.reduce_scatter_uneven(stream, tensor(9), begins);
-  group.gather_pieces(stream, std::vector<OwnedPiece>{{tensor(4), 1}, {tensor(5), 3}});
+  group.all_gather_uneven(stream, std::vector<OwnedTensor>{{tensor(4), 1}, {tensor(5), 3}});
   group.broadcast(stream, tensor(7), 1);
   if (group.rank() == 0) group.send(stream, tensor(1), 1);
   if (group.rank() == 1) group.recv(stream, tensor(1), 0);
@@ -39,7 +39,7 @@ std::map<std::string, double> expected_bytes(int rank) {
           {"all_to_all", 4 * row * (n - 1) / n},
           {"all_to_all_equal", 2 * row * (n - 1)},
           {"reduce_scatter_uneven", 9 * row * (n - 1) / n},
-          {"gather_pieces", 9 * row * (n - 1) / n},
+          {"all_gather_uneven", 9 * row * (n - 1) / n},
           {"broadcast", 7 * row * (n - 1) / n},
           {rank == 0 ? "send" : "recv", rank == 0 ? row : 0},
           {"barrier", 0}};

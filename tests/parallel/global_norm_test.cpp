@@ -137,7 +137,7 @@ TEST(GlobalNorm, CountsOnMeta) {
   const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
   GlobalNorm global(meta, shard_plan, groups);
   EXPECT_EQ(read_norm(meta, global.compute(meta, GlobalNorm::Of::values)).norm, 0);
-  EXPECT_EQ(groups.of(Axis::expert).sent().at("gather_pieces"),
+  EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather_uneven"),
             3 * 4 * 2 * 8);  // two parameters of two experts, a chunk each
 }
 

@@ -149,7 +149,7 @@ TEST(SentBytes, ReplicasReduceEachGradientOnce) {
 TEST(SentBytes, OwnersScatterGradientsAndGatherValues) {
   const RunConfig config = on_mesh(dense_config(), "shard=4");
   EXPECT_EQ(sent(config, "shard", "reduce_scatter_uneven"), 3.0 / 4 * parameter_bytes(config));
-  expect_about(sent(config, "shard", "gather_pieces"), 3.0 / 4 * parameter_bytes(config));
+  expect_about(sent(config, "shard", "all_gather_uneven"), 3.0 / 4 * parameter_bytes(config));
 }
 
 // Of a rank's micro-batch gradients are scattered, and values gathered: given back after the forward, those of all
@@ -160,9 +160,9 @@ TEST(SentBytes, DividedParametersTravelForEveryPass) {
   const double all = parameter_bytes(config), passes = 12 / 4;
   const double block = (all - kFloat * (2 * kWords * kWidth + kWidth)) / kLayers;
   EXPECT_EQ(sent(config, "shard", "reduce_scatter_uneven"), passes * 3 / 4 * all);
-  expect_about(sent(config, "shard", "gather_pieces"), passes * 3 / 4 * (all + (kLayers - 1) * block));
+  expect_about(sent(config, "shard", "all_gather_uneven"), passes * 3 / 4 * (all + (kLayers - 1) * block));
   config.parallel.reshard_after_forward = false;
-  expect_about(sent(config, "shard", "gather_pieces"), 3.0 / 4 * all);
+  expect_about(sent(config, "shard", "all_gather_uneven"), 3.0 / 4 * all);
 }
 
 // A block has two layers, each of which sums over the tensor axis in its forward and in its backward; so do the

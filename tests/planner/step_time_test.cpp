@@ -114,13 +114,13 @@ TEST_F(ClusterStepTest, ReductionsHideBehindTheLastBackward) {
 
 TEST_F(ClusterStepTest, GathersOfParametersHideBehindAllKernels) {
   config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0, 1e-9);
-  EXPECT_NEAR(waited("shard", "gather_pieces", 0.35), 0.05, 1e-9);
+  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0, 1e-9);
+  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.35), 0.05, 1e-9);
   config_.parallel.overlap_param_gather = false;
-  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0.25, 1e-9);
+  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0.25, 1e-9);
   config_.parallel.data_parallel_sharding_strategy = "optim";  // of updated values, at the end of a step
   config_.parallel.overlap_param_gather = true;
-  EXPECT_NEAR(waited("shard", "gather_pieces", 0.25), 0.25, 1e-9);
+  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0.25, 1e-9);
 }
 
 TEST_F(ClusterStepTest, RowsOfExpertsAreWaitedFor) {

@@ -76,13 +76,13 @@ Plan part_of_host(const Plan& plan, const RunConfig& config, const ProcessWorld*
 }
 
 int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config) {
-  std::vector<int> everyone(static_cast<size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
+  std::vector<int> all_ranks(static_cast<size_t>(world.size()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
   int64_t least = 0;
   world.run([&](int rank) {
     ThreadPool alone(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 20), alone);
-    const auto group = world.group(rank, everyone, "memory");
+    const auto group = world.group(rank, all_ranks, "memory");
     const Tensor all = stream.empty({world.size()}, DType::i64, MemoryTag::communication);
     const Tensor own = all.narrow(0, rank, 1);
     *own.data<int64_t>() = usable_memory_of_gpu(device_of(config, world.local_rank(rank)).index);

@@ -48,10 +48,17 @@ void perform_alone(Stream& stream, const Collective& call, const std::string& na
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "all_reduce",    "reduce_scatter", "all_gather",       "reduce_scatter_uneven",
-      "gather_pieces", "all_to_all",     "all_to_all_equal", "broadcast",
-      "send",          "recv",           "barrier"};
+  static constexpr std::array<std::string_view, 11> kNames = {"all_reduce",
+                                                              "reduce_scatter",
+                                                              "all_gather",
+                                                              "reduce_scatter_uneven",
+                                                              "all_gather_uneven",
+                                                              "all_to_all",
+                                                              "all_to_all_equal",
+                                                              "broadcast",
+                                                              "send",
+                                                              "recv",
+                                                              "barrier"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -139,15 +146,15 @@ void Group::reduce_scatter_uneven(Stream& stream, const Tensor& inout, std::span
   carry_out(stream, call, static_cast<double>(inout.bytes()) * share_sent(size_));
 }
 
-void Group::gather_pieces(Stream& stream, std::span<const OwnedPiece> pieces) {
+void Group::all_gather_uneven(Stream& stream, std::span<const OwnedTensor> pieces) {
   double bytes = 0;
   for (const auto& [tensor, owner] : pieces) {
-    check_tensor(stream, Kind::gather_pieces, "a piece", tensor);
-    require<ShapeError>(owner >= 0 && owner < size_, "gather_pieces over axis ", name_, ": no rank ", owner,
+    check_tensor(stream, Kind::all_gather_uneven, "a piece", tensor);
+    require<ShapeError>(owner >= 0 && owner < size_, "all_gather_uneven over axis ", name_, ": no rank ", owner,
                         " to own a piece among ", size_);
     bytes += static_cast<double>(tensor.bytes());
   }
-  carry_out(stream, {Kind::gather_pieces, {}, {}, {}, {}, Reduce::sum, 0, {}, pieces}, bytes * share_sent(size_));
+  carry_out(stream, {Kind::all_gather_uneven, {}, {}, {}, {}, Reduce::sum, 0, {}, pieces}, bytes * share_sent(size_));
 }
 
 void Group::all_to_all(Stream& stream, const Tensor& out, const Tensor& recv_counts, const Tensor& in,

@@ -14,7 +14,7 @@
 // Bytes sent, per rank, as the ring and pairwise algorithms send them, from shapes alone (B bytes on each rank, n
 // ranks):
 //   all_reduce 2B(n-1)/n   reduce_scatter B(n-1)/n (B of in)   all_gather B(n-1) (B of in)   all_to_all_equal B(n-1)/n
-//   reduce_scatter_uneven B(n-1)/n, gather_pieces B(n-1)/n (B of all pieces): what a rank sends when parts are even
+//   reduce_scatter_uneven B(n-1)/n, all_gather_uneven B(n-1)/n (B of all pieces): what a rank sends when parts are even
 //   broadcast B(n-1)/n: what a rank of a ring sends on average   send B   recv, barrier 0
 //   all_to_all B(n-1)/n with B of the smaller of in and out: the rows of a balanced load, as counts live on the device
 // On a meta stream calls end after counting; a MetaGroup stands for a group whose peers do not exist.
@@ -38,7 +38,7 @@ class PeerMemory;
 enum class Reduce : uint8_t { sum, max };  // the maximum of a NaN and anything is NaN
 
 // A tensor of which one rank of a group has the values, and all want them.
-struct OwnedPiece {
+struct OwnedTensor {
   Tensor tensor;
   int owner;
 };
@@ -50,7 +50,7 @@ struct Collective {
     reduce_scatter,
     all_gather,
     reduce_scatter_uneven,
-    gather_pieces,
+    all_gather_uneven,
     all_to_all,
     all_to_all_equal,
     broadcast,
@@ -64,7 +64,7 @@ struct Collective {
   Reduce reduce = Reduce::sum;                  // of all_reduce and reduce_scatter
   int peer = 0;                                 // of send and recv; the root of broadcast
   std::span<const int64_t> begins = {};         // [n + 1] of reduce_scatter_uneven
-  std::span<const OwnedPiece> pieces = {};      // of gather_pieces
+  std::span<const OwnedTensor> pieces = {};     // of all_gather_uneven
   const TraceContext* trace_context = nullptr;  // where the rank is; null: nobody knows
 };
 std::string_view name_of(Collective::Kind kind);
@@ -105,7 +105,7 @@ class Group {
   void reduce_scatter_uneven(Stream& stream, const Tensor& inout, std::span<const int64_t> begins,
                              Reduce reduce = Reduce::sum);
   // Every piece as its owner has it, on all ranks, in one call. All ranks give the same pieces in the same order.
-  void gather_pieces(Stream& stream, std::span<const OwnedPiece> pieces);
+  void all_gather_uneven(Stream& stream, std::span<const OwnedTensor> pieces);
   // Rows of in [I, ..], grouped by destination rank, go to out [O, ..], grouped by source rank. send_counts and
   // recv_counts are int64 [n] on the device: rows for and from each rank. Both are given (they travel by
   // all_to_all_equal before) and checked against the peers'. Rows of out after the last received one are not written.

@@ -138,14 +138,14 @@ Var gather_columns(Tape& tape, const Var& x, Group& group, std::span<const int64
   const int64_t T = x.size(0), begin = begins[place], own = x.size(1);
   const Tensor y = stream.empty({T, begins.back()}, x.dtype());
   {
-    std::vector<OwnedPiece> pieces;
+    std::vector<OwnedTensor> pieces;
     for (int rank = 0; rank < group.size(); ++rank) {
       const auto at = static_cast<size_t>(rank);
       const Shape shape{T, begins[at + 1] - begins[at]};
       pieces.push_back({rank == group.rank() ? x.value() : stream.empty(shape, x.dtype()), rank});
     }
-    group.gather_pieces(stream, pieces);
-    for (const OwnedPiece& piece : pieces) {
+    group.all_gather_uneven(stream, pieces);
+    for (const OwnedTensor& piece : pieces) {
       const int64_t first = begins[static_cast<size_t>(piece.owner)];
       kernels::copy_columns(stream, y, piece.tensor, {first, 0, piece.tensor.size(1)});
     }

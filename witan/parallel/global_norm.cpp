@@ -122,11 +122,11 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
 // Of the ranks that divide a family of this stage's, then of the stages.
 void GlobalNorm::gather_sums(Stream& stream) const {
   const auto gather = [&](Group& group, const std::vector<int64_t>& begins) {
-    std::vector<OwnedPiece> pieces;
+    std::vector<OwnedTensor> pieces;
     for (int rank = 0; rank < group.size(); ++rank)
       if (const auto [begin, rows] = part_of(begins, rank); rows > 0)
         pieces.push_back({sums_.narrow(0, begin, rows), rank});
-    if (!pieces.empty()) group.gather_pieces(stream, pieces);
+    if (!pieces.empty()) group.all_gather_uneven(stream, pieces);
   };
   for (size_t family = 0; family < kNormFamilies; ++family) gather(families_[family].group, own().begins[family]);
   std::vector<int64_t> begins = {0};

@@ -16,9 +16,9 @@ bool exchanges_rows(const std::string& axis) {
 }
 
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
-  std::vector<int> everyone(static_cast<size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  return world.group(rank, everyone, "host");
+  std::vector<int> all_ranks(static_cast<size_t>(world.size()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  return world.group(rank, all_ranks, "host");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
 
 Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
     : mesh_(sizes_of(config, world, num_experts)),
-      heads_apart_(config.sums_in_tree(num_experts) || config.pipeline_model_parallel_size > 1),
+      separates_head_gradient_(config.sums_in_tree(num_experts) || config.pipeline_model_parallel_size > 1),
       sharding_(config.sharding()) {}
 
 namespace {

@@ -42,7 +42,7 @@ class Layout {
   std::vector<int> embedding_ranks(int rank) const;
   // Whether a tied embedding keeps the head's gradient separate until both are reduced over all micro-batches and
   // ranks: pipeline stages require it, and it makes deterministic sums the same in every layout.
-  bool sums_heads_apart() const { return heads_apart_; }
+  bool separates_head_gradient() const { return separates_head_gradient_; }
   // Every set of axes over which ranks communicate, reduced by Mesh::effective, each once; the empty set is included.
   std::vector<Axes> group_axes() const;
 
@@ -66,7 +66,7 @@ class Layout {
   bool holds_first(const Placements& placements, int rank, const Axes& but) const;
 
   Mesh mesh_;
-  bool heads_apart_;
+  bool separates_head_gradient_;
   Sharding sharding_;
 };
 

@@ -209,7 +209,7 @@ class Estimator {
     auto& operations = sent[describe(layout_.mesh().effective(layout_.sharding_axes(experts)))];
     operations["reduce_scatter_uneven"] += gradient * others * (sharding >= Sharding::gradients ? micro_batches_ : 1);
     const double gathers = sharding < Sharding::parameters || !parallel_.reshard_after_forward ? 1 : 2 * micro_batches_;
-    operations["gather_pieces"] += value_ * held(experts) * others * gathers;
+    operations["all_gather_uneven"] += value_ * held(experts) * others * gathers;
   }
 
   const RunConfig& config_;

@@ -38,7 +38,7 @@ bool is_of_micro_batches(const RunConfig& config, const std::string& part) {
 bool travels_with_micro_batches(const RunConfig& config, const std::string& axis, const std::string& operation) {
   const bool divided = config.parallel.sharding() >= Sharding::gradients;
   const bool of_gradients = axis.find("replicate") != std::string::npos || axis.find("shard") != std::string::npos;
-  const bool kept = !config.parallel.reshard_after_forward && operation == "gather_pieces";
+  const bool kept = !config.parallel.reshard_after_forward && operation == "all_gather_uneven";
   return of_gradients ? divided && !kept : axis != "embedding";
 }
 

@@ -104,7 +104,7 @@ class ClusterClock {
   }
   bool is_gather(const std::string& group, const std::string& operation) const {
     return parallel_.sharding() == Sharding::parameters && parallel_.overlap_param_gather &&
-           operation == "gather_pieces" && group.find("shard") != std::string::npos;
+           operation == "all_gather_uneven" && group.find("shard") != std::string::npos;
   }
 
   const Plan& plan_;

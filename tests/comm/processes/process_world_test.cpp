@@ -80,9 +80,9 @@ std::string results(AnyRank& rank, Group& group, int64_t rows) {
     append(bytes, gathered);
     const Tensor pieced = own_values(rank, {rows, 3}, dtype);
     const Tensor other = own_values(rank, {2 * rows}, DType::f32);
-    group.gather_pieces(stream, std::vector<OwnedPiece>{{pieced.narrow(0, 0, rows / 2), n - 1},
-                                                        {other, 0},
-                                                        {pieced.narrow(0, rows / 2, rows - rows / 2), 1}});
+    group.all_gather_uneven(stream, std::vector<OwnedTensor>{{pieced.narrow(0, 0, rows / 2), n - 1},
+                                                             {other, 0},
+                                                             {pieced.narrow(0, rows / 2, rows - rows / 2), 1}});
     append(bytes, other);
     append(bytes, pieced);
     const Tensor swapped = stream.zeros({rows * n, 3}, dtype);

@@ -88,14 +88,14 @@ TEST_P(NcclGroups, ReduceAsThreadsDo) {
             const auto own = [&](const Tensor& x) { return x.reshape({rows * 3}).narrow(0, begin, count); };
             EXPECT_TRUE(same(own(rank.to_host(uneven_gpu)), own(uneven), rtol));
             const auto pieces = [&](const Tensor& x) {
-              std::vector<OwnedPiece> all;
+              std::vector<OwnedTensor> all;
               for (int r = 0; r < n; ++r)
                 all.push_back(
                     {x.reshape({rows * 3}).narrow(0, begins[static_cast<size_t>(r)], part_of(begins, r).second), r});
               return all;
             };
-            ends.cpu->gather_pieces(rank.stream, pieces(uneven));
-            ends.gpu->gather_pieces(rank.gpu, pieces(uneven_gpu));
+            ends.cpu->all_gather_uneven(rank.stream, pieces(uneven));
+            ends.gpu->all_gather_uneven(rank.gpu, pieces(uneven_gpu));
             EXPECT_TRUE(same(rank.to_host(uneven_gpu), uneven, rtol));
           }
     });

@@ -126,7 +126,7 @@ TEST(FsdpPipeline, WhatIsKeptForAllMicroBatchesIsGatheredOnce) {
   const auto gathered = [](const RunConfig& of) {
     double most = 0;
     for (const RankPlan& rank : make_plan(resolve(of, {})).ranks)
-      most = std::max(most, rank.sent.at("shard").at("gather_pieces"));
+      most = std::max(most, rank.sent.at("shard").at("all_gather_uneven"));
     return most;
   };
   const double each_time = gathered(config);

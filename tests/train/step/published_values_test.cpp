@@ -37,7 +37,7 @@ Seen looked_at(const RunConfig& config) {
     Seen seen;
     const auto sent = [&] {
       const auto& all = groups.over(layout.sharding_axes(false)).sent();
-      return all.contains("gather_pieces") ? all.at("gather_pieces") : 0;
+      return all.contains("all_gather_uneven") ? all.at("all_gather_uneven") : 0;
     };
     for (int64_t step = 0; step < 5; ++step) {
       seen.figures.push_back(engine.step(own_batches(config, layout, rank, step), step + 1, step).loss);

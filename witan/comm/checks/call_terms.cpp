@@ -105,7 +105,7 @@ std::string describe(const CallTerms& terms) {
   if (terms.kind == Kind::broadcast) text += cat(" from root ", terms.peer);
   if (terms.moves) text += cat(" ", terms.dtype, " ", terms.shape);
   if (terms.parts == 0) return text;
-  return text + (terms.kind == Kind::gather_pieces ? " of pieces that ranks own" : " in uneven parts");
+  return text + (terms.kind == Kind::all_gather_uneven ? " of pieces that ranks own" : " in uneven parts");
 }
 
 std::string describe(const Collective& call) {

@@ -139,8 +139,8 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
       return check(nccl_.all_gather(call.in.raw(), call.out.raw(), static_cast<size_t>(call.in.bytes()), ncclInt8,
                                     communicator_, native),
                    "all_gather");
-    case Kind::gather_pieces:
-      return gather_pieces(stream, call);
+    case Kind::all_gather_uneven:
+      return all_gather_uneven(stream, call);
     case Kind::all_to_all_equal:
       return exchange_equal(stream, call);
     case Kind::broadcast:
@@ -249,8 +249,8 @@ void NcclGroup::scatter_in_tree(Stream& stream, const Collective& call) {
 }
 
 // A broadcast of each piece, all at once.
-void NcclGroup::gather_pieces(Stream& stream, const Collective& call) {
-  together("gather_pieces", [&] {
+void NcclGroup::all_gather_uneven(Stream& stream, const Collective& call) {
+  together("all_gather_uneven", [&] {
     for (const auto& [tensor, owner] : call.pieces)
       if (tensor.bytes() > 0)
         check(nccl_.broadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclInt8, owner,

@@ -32,7 +32,7 @@ class NcclGroup : public Group, public Watched {
   void reduce(Stream& stream, const Collective& call);
   void all_reduce_in_tree(Stream& stream, const Collective& call);
   void scatter_in_tree(Stream& stream, const Collective& call);
-  void gather_pieces(Stream& stream, const Collective& call);
+  void all_gather_uneven(Stream& stream, const Collective& call);
   void exchange(Stream& stream, const Collective& call);
   void exchange_equal(Stream& stream, const Collective& call);
   void barrier(Stream& stream);

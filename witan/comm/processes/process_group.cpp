@@ -163,8 +163,8 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
       return reduce(stream, call);
     case Kind::all_gather:
       return gather(call);
-    case Kind::gather_pieces:
-      return gather_pieces(call);
+    case Kind::all_gather_uneven:
+      return all_gather_uneven(call);
     case Kind::broadcast:
       return broadcast(call);
     case Kind::all_to_all:
@@ -272,7 +272,7 @@ void ProcessGroup::gather(const Collective& call) {
   await_data(call, channel_);
 }
 
-void ProcessGroup::gather_pieces(const Collective& call) {
+void ProcessGroup::all_gather_uneven(const Collective& call) {
   std::vector<Part> out, in;
   for_others([&](int peer) {
     for (const auto& [tensor, owner] : call.pieces) {

@@ -47,7 +47,7 @@ class ProcessGroup : public HostGroup {
   void reduce(Stream& stream, const Collective& call);
   void reduce_piece(Stream& stream, const Collective& call, int64_t begin, int64_t slice);
   void gather(const Collective& call);
-  void gather_pieces(const Collective& call);
+  void all_gather_uneven(const Collective& call);
   void broadcast(const Collective& call);
   void exchange(const Collective& call, const int64_t* sends, const int64_t* receives);
 

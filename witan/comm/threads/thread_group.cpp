@@ -81,8 +81,8 @@ void ThreadGroup::move(Stream& stream, const Collective& call) {
     case Kind::all_gather:
     case Kind::broadcast:
       return gather(stream, call);
-    case Kind::gather_pieces:
-      return gather_pieces(stream, call);
+    case Kind::all_gather_uneven:
+      return all_gather_uneven(stream, call);
     case Kind::all_to_all:
       return exchange(stream, call);
     case Kind::all_to_all_equal:
@@ -135,7 +135,7 @@ void ThreadGroup::gather(Stream& stream, const Collective& call) {
     copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw(), bytes);
 }
 
-void ThreadGroup::gather_pieces(Stream& stream, const Collective& call) {
+void ThreadGroup::all_gather_uneven(Stream& stream, const Collective& call) {
   for (size_t i = 0; i < call.pieces.size(); ++i) {
     const auto& [tensor, owner] = call.pieces[i];
     copy_bytes(stream, tensor.raw(), meeting_->call_of(owner).pieces[i].tensor.raw(), tensor.bytes());

@@ -36,7 +36,7 @@ class ThreadGroup : public HostGroup {
   std::pair<int64_t, int64_t> reduced_by(const Collective& call) const;
   void reduce(Stream& stream, const Collective& call);
   void gather(Stream& stream, const Collective& call);
-  void gather_pieces(Stream& stream, const Collective& call);
+  void all_gather_uneven(Stream& stream, const Collective& call);
   void exchange(Stream& stream, const Collective& call);
   void exchange_equal(Stream& stream, const Collective& call);
 

@@ -85,8 +85,8 @@ std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const
   std::vector<Family> families;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters[i]->spec();
-    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk, spec.tied && layout.sums_heads_apart(),
-                       !matrix_owners[i].empty()};
+    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk,
+                       spec.tied && layout.separates_head_gradient(), !matrix_owners[i].empty()};
     auto family = std::ranges::find_if(families, [&](const Family& one) { return one.is_like(alike); });
     if (family == families.end()) family = families.insert(family, alike);
     family->parameters.push_back(i);

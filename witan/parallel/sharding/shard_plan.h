@@ -32,9 +32,9 @@ struct BucketPlan {
   // Indices in the model, in the order of the buffer: the model's order, or, where they are sharded by matrices, by the
   // rank that owns them and then in the model's order.
   std::vector<size_t> parameters;
-  bool experts = false;         // a bucket has only experts or none, all of one pipeline chunk
-  Axes axes = {};               // over which all of its gradients are reduced
-  bool tied = false;            // only the tied embedding, with a separate head gradient (Layout::sums_heads_apart)
+  bool experts = false;  // a bucket has only experts or none, all of one pipeline chunk
+  Axes axes = {};        // over which all of its gradients are reduced
+  bool tied = false;     // only the tied embedding, with a separate head gradient (Layout::separates_head_gradient)
   std::vector<int64_t> begins;  // [ranks + 1]: rank r owns elements [begins[r], begins[r + 1]) of the buffer
   std::vector<int64_t> most;    // the same for a buffer of the largest tensor-parallel shards
 

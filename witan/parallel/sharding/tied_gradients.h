@@ -1,6 +1,6 @@
 // Combines the two gradients of a tied embedding, that of the embedding and that of the head. Where they are separate
-// (Layout::sums_heads_apart) they are added at the end of a step, when each is reduced over micro-batches and ranks:
-// both on one rank, or on two pipeline stages.
+// (Layout::separates_head_gradient) they are added at the end of a step, when each is reduced over micro-batches and
+// ranks: both on one rank, or on two pipeline stages.
 #pragma once
 
 #include "witan/parallel/sharding/grad_bucket.h"

@@ -213,13 +213,13 @@ void UnitStore::gather(Entry& entry, Stream& on) const {
   for (Whole& one : entry.wholes) {
     if (!one.group) continue;
     one.whole = stream_.empty({one.begins.back()}, one.shard.dtype(), MemoryTag::communication);
-    std::vector<OwnedPiece> pieces;
+    std::vector<OwnedTensor> pieces;
     for (int rank = 0; rank < one.group->size(); ++rank)
       if (const auto [begin, count] = part_of(one.begins, rank); count > 0)
         pieces.push_back({one.whole.narrow(0, begin, count), rank});
     const auto [begin, count] = part_of(one.begins, one.group->rank());
     if (count > 0) on.copy(one.whole.narrow(0, begin, count), one.shard);
-    one.group->gather_pieces(on, pieces);
+    one.group->all_gather_uneven(on, pieces);
   }
   entry.gathered = true;
 }
@@ -280,7 +280,7 @@ void UnitStore::catch_up(const Entry& entry) {
 void UnitStore::fetch_published() {
   if (side_ && fetched_ == 0) side_->follow(stream_);  // which updated them, and read the old ones
   for (const Pieces& one : published_[fetched_++]->pieces)
-    one.group->gather_pieces(side_ ? *side_ : stream_, one.pieces);
+    one.group->all_gather_uneven(side_ ? *side_ : stream_, one.pieces);
 }
 
 }  // namespace witan

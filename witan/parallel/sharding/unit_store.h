@@ -80,7 +80,7 @@ class UnitStore final : public UnitAccess {
   // What one group gathers of a unit whose update is sharded.
   struct Pieces {
     Group* group;
-    std::vector<OwnedPiece> pieces;
+    std::vector<OwnedTensor> pieces;
   };
   struct Entry {
     UnitState state;

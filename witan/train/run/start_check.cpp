@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/threads.h"
-#include "witan/train/run/everyone.h"
+#include "witan/train/run/control_group.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
 
@@ -32,8 +32,8 @@ Settings settings_of(RunConfig config) {
 
 void require_same_settings(World& world, int rank, const Settings& settings) {
   if (world.size() == 1) return;
-  Everyone everyone(world, rank, "settings");
-  require_same_settings(everyone.stream(), everyone.group(), settings);
+  ControlGroup control(world, rank, "settings");
+  require_same_settings(control.stream(), control.group(), settings);
 }
 
 CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout, int rank, PeerAccess peers) {
@@ -59,8 +59,8 @@ CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout
 
 void require_same_schedule(World& world, int rank, const CallSchedule& schedule) {
   if (world.size() == 1) return;
-  Everyone everyone(world, rank, "schedule");
-  require_same_schedule(everyone.stream(), everyone.group(), schedule);
+  ControlGroup control(world, rank, "schedule");
+  require_same_schedule(control.stream(), control.group(), schedule);
 }
 
 }  // namespace witan

@@ -39,7 +39,7 @@ void merge_traces(const RunFolder& folder, int ranks) {
 StepTracer::StepTracer(World& world, const RunFolder& folder, const Groups& groups, Stream& stream,
                        const std::optional<StepRange>& range)
     : folder_(folder), groups_(groups), stream_(stream), range_(range) {
-  if (range_) everyone_.emplace(world, groups.rank(), "trace");
+  if (range_) control_group_.emplace(world, groups.rank(), "trace");
 }
 
 StepTracer::~StepTracer() {
@@ -61,7 +61,7 @@ void StepTracer::observe(RankTrace* trace) {
 }
 
 void StepTracer::begin() {
-  const int64_t origin = common_moment_ns(everyone_->stream(), everyone_->group());
+  const int64_t origin = common_moment_ns(control_group_->stream(), control_group_->group());
   fs::create_directories(folder_.traces());
   trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()), origin);
   observe(trace_.get());
@@ -89,7 +89,7 @@ void StepTracer::finish() {
   observe(nullptr);
   write();
   trace_.reset();
-  everyone_->group().barrier(everyone_->stream());  // all have written
+  control_group_->group().barrier(control_group_->stream());  // all have written
   if (groups_.rank() == 0) merge_traces(folder_, groups_.layout().world_size());
 }
 

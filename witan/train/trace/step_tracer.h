@@ -7,7 +7,7 @@
 #include <string>
 
 #include "witan/parallel/groups.h"
-#include "witan/train/run/everyone.h"
+#include "witan/train/run/control_group.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/trace/rank_trace.h"
 #include "witan/train/trace/step_range.h"
@@ -55,8 +55,8 @@ class StepTracer {
   const Groups& groups_;
   Stream& stream_;
   const std::optional<StepRange> range_;
-  std::optional<Everyone> everyone_;  // where there is a range
-  std::unique_ptr<RankTrace> trace_;  // while steps are traced
+  std::optional<ControlGroup> control_group_;  // where there is a range
+  std::unique_ptr<RankTrace> trace_;           // while steps are traced
   int64_t step_begin_ns_ = 0;
   size_t written_ = 0;
 };

@@ -11,9 +11,9 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kFlight = 4;
 
 // How a row of V elements is cut: whole packs from the first aligned address, and what lies before and behind.
 template <class T>
-struct RowCut {
+struct AlignedRow {
   int head, packs, loose;
-  __device__ RowCut(const T* row, int V, bool vectors) {
+  __device__ AlignedRow(const T* row, int V, bool vectors) {
     const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(row) % 16);
     head = vectors ? min((16 - past) % 16 / static_cast<int>(sizeof(T)), V) : V;
     packs = (V - head) / kPack<T>;
@@ -25,7 +25,7 @@ struct RowCut {
 
 // Adds kCount packs, which are in flight together.
 template <int kCount, class T>
-__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, const RowCut<T>& cut, int first) {
+__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, const AlignedRow<T>& cut, int first) {
   constexpr int N = kPack<T>;
   Pack<T, N> packs[kCount];
 #pragma unroll
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     return;
   }
   const T* row = logits + t * V;
-  const RowCut<T> cut(row, words, true);
+  const AlignedRow<T> cut(row, words, true);
   LogSumExp<A> total;
   int pack = threadIdx.x;
   for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <int kCount, class T>
-__device__ __forceinline__ void write_packs(T* out, const T* row, const RowCut<T>& cut, int first,
+__device__ __forceinline__ void write_packs(T* out, const T* row, const AlignedRow<T>& cut, int first,
                                             const Gradient<T>& gradient) {
   constexpr int N = kPack<T>;
   Pack<T, N> packs[kCount];
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const T* row = logits + t * V;
   T* out = dlogits + t * V;
   for (int v = words + threadIdx.x; v < V; v += kThreads) out[v] = convert<T>(0.0f);
-  const RowCut<T> cut(row, words, (reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(out)) % 16 == 0);
+  const AlignedRow<T> cut(row, words, (reinterpret_cast<uintptr_t>(row) - reinterpret_cast<uintptr_t>(out)) % 16 == 0);
   if (weights[t] == A(0)) {
     for (int i = threadIdx.x; i < cut.packs; i += kThreads) store_pack(out + cut.pack(i), Pack<T, kPack<T>>{});
     for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);

@@ -1,4 +1,4 @@
-#include "witan/train/run/everyone.h"
+#include "witan/train/run/control_group.h"
 
 #include <numeric>
 #include <vector>
@@ -16,7 +16,7 @@ std::unique_ptr<Group> all_ranks(World& world, int rank, const std::string& name
 
 }  // namespace
 
-Everyone::Everyone(World& world, int rank, const std::string& name)
+ControlGroup::ControlGroup(World& world, int rank, const std::string& name)
     : pool_(1),
       stream_({Device::Kind::cpu}, Arena::reserve(kArenaBytes), pool_),
       group_(all_ranks(world, rank, name)) {}

@@ -11,10 +11,10 @@
 
 namespace witan {
 
-class Everyone {
+class ControlGroup {
  public:
   // All ranks make it in the same order; `name` is the group's, in errors.
-  Everyone(World& world, int rank, const std::string& name);
+  ControlGroup(World& world, int rank, const std::string& name);
   Group& group() { return *group_; }
   Stream& stream() { return stream_; }
 
