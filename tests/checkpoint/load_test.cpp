@@ -149,6 +149,44 @@ TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
   });
 }
 
+// A run may keep its moments in another dtype than the one that it resumes.
+TEST(Load, WhatOptimizersKeepIsConvertedAndNothingElse) {
+  const TempFolder folder;
+  const auto moment = [&]<class T>(Stream& stream, int rank, int size, T, int salt) {
+    const auto [first, rows] = share(5, rank, size);
+    StateTensor tensor = counted<T>(stream, "adam.m/p", {5, 3}, first, rows, salt);
+    tensor.kind = StateTensor::Kind::optimizer;
+    return tensor;
+  };
+  fs::path saved;
+  const auto save = [&](int ranks, auto like, int64_t step) {
+    on_ranks(ranks, [&](Group& world, Stream& stream) {
+      const fs::path path =
+          save_checkpoint(world, stream, folder.path(),
+                          {step, {moment(stream, world.rank(), world.size(), like, 1000)}, Json::object(), {}});
+      if (world.rank() == 0) saved = path;
+    });
+  };
+  save(3, float(), 1);  // 1000 to 1014, of which bfloat16 has every fourth
+  on_ranks(2, [&](Group& world, Stream& stream) {
+    const StateTensor narrow = moment(stream, world.rank(), 2, bf16(0.0f), 0);
+    load_tensors(world, stream, open_checkpoint(saved), {narrow});
+    EXPECT_EQ(bytes_of(narrow.local), bytes_of(moment(stream, world.rank(), 2, bf16(0.0f), 1000).local));
+    StateTensor value = narrow;
+    value.kind = StateTensor::Kind::value;
+    EXPECT_THAT(message_of<CheckpointError>([&] { load_tensors(open_checkpoint(saved), {value}); }),
+                HasSubstr("the model expects bfloat16"));
+  });
+  save(1, bf16(0.0f), 2);
+  on_ranks(2, [&](Group& world, Stream& stream) {
+    const StateTensor wide = moment(stream, world.rank(), 2, 0.0f, 0);
+    load_tensors(world, stream, open_checkpoint(saved), {wide});
+    const StateTensor expected = moment(stream, world.rank(), 2, bf16(0.0f), 1000);
+    for (int64_t i = 0; i < wide.local.elements(); ++i)
+      EXPECT_EQ(wide.local.data<float>()[i], static_cast<float>(expected.local.data<bf16>()[i]));
+  });
+}
+
 // Of a pipeline's stages, each of which has buffers of its own.
 StateTensor buffer_of(Stream& stream, int rank, int salt) {
   StateTensor buffer = counted<float>(stream, cat("layers.", rank, ".router.bias"), {4}, 0, 4, salt);

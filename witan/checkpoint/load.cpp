@@ -31,6 +31,12 @@ std::vector<std::string> leave_out_lacking(const Checkpoint& checkpoint, std::ve
   return lacking;
 }
 
+// What an optimizer keeps may be saved in float32 and loaded into bfloat16, and the other way round.
+bool converts(DType saved, const StateTensor& state) {
+  const auto fits = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
+  return state.kind == StateTensor::Kind::optimizer && fits(saved) && fits(state.dtype());
+}
+
 // The manifest's entry for a tensor. Throws CheckpointError when there is none, or it is of another kind.
 const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& checkpoint, const StateTensor& state) {
   check_state(state);
@@ -39,10 +45,10 @@ const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& 
                            " holds no tensor \"", clipped(state.name), "\": it belongs to another model or optimizer; ",
                            kSameModel, ", or load only its weights with --no-load-optim");
   const Manifest::Entry& entry = found->second;
-  require<CheckpointError>(entry.dtype == state.dtype() && entry.shape == state.global_shape,
-                           checkpoint.folder.string(), ": \"", clipped(state.name), "\" is ", entry.dtype, " ",
-                           entry.shape, ", the model expects ", state.dtype(), " ", state.global_shape, "; ",
-                           kSameModel);
+  require<CheckpointError>(
+      (entry.dtype == state.dtype() || converts(entry.dtype, state)) && entry.shape == state.global_shape,
+      checkpoint.folder.string(), ": \"", clipped(state.name), "\" is ", entry.dtype, " ", entry.shape,
+      ", the model expects ", state.dtype(), " ", state.global_shape, "; ", kSameModel);
   return *found;
 }
 
@@ -88,6 +94,7 @@ struct Source {
 };
 struct Filling {
   const StateTensor* state;
+  DType saved;  // of the sources
   std::vector<Source> sources;
 };
 
@@ -96,7 +103,7 @@ std::vector<Filling> find_sources(const Checkpoint& checkpoint, const std::vecto
   std::vector<Filling> fillings;
   for (const StateTensor& state : into) {
     const auto& [name, entry] = entry_of(checkpoint, state);
-    Filling& filling = fillings.emplace_back(Filling{&state, {}});
+    Filling& filling = fillings.emplace_back(Filling{&state, entry.dtype, {}});
     for (const Manifest::Part& part : entry.parts)
       if (part.region.first() < state.region.end() && state.region.first() < part.region.end())
         filling.sources.push_back({part.region, shards.bytes_of(name, entry, part)});
@@ -104,12 +111,26 @@ std::vector<Filling> find_sources(const Checkpoint& checkpoint, const std::vecto
   return fillings;
 }
 
-// Elements [first, first + count) of the tensor, from the host.
-void put(const StateTensor& state, int64_t first, const std::byte* from, int64_t count) {
-  if (state.remainder.defined())
-    split_from_host(state.local, state.remainder, first, from, count);
-  else
-    copy_from_host(state.local, first * size_of(state.dtype()), from, count * size_of(state.dtype()));
+template <class To, class From>
+std::vector<std::byte> converted(const std::byte* from, int64_t count) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * sizeof(To));
+  for (int64_t i = 0; i < count; ++i) {
+    From element;  // which files do not align
+    std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
+    const To to(static_cast<float>(element));
+    std::memcpy(bytes.data() + i * static_cast<int64_t>(sizeof(To)), &to, sizeof(To));
+  }
+  return bytes;
+}
+
+// Elements [first, first + count) of the tensor, from the host, where they are of dtype `saved`.
+void put(const StateTensor& state, int64_t first, const std::byte* from, int64_t count, DType saved) {
+  if (state.remainder.defined()) return split_from_host(state.local, state.remainder, first, from, count);
+  const int64_t width = size_of(state.dtype());
+  if (saved == state.dtype()) return copy_from_host(state.local, first * width, from, count * width);
+  const std::vector<std::byte> as_state =
+      saved == DType::f32 ? converted<bf16, float>(from, count) : converted<float, bf16>(from, count);
+  copy_from_host(state.local, first * width, as_state.data(), count * width);
 }
 
 // A stretch of what is being filled, and where its elements are.
@@ -119,7 +140,7 @@ struct Stretch {
 };
 
 std::vector<Stretch> stretches_of(const Filling& filling, int64_t begin, int64_t end) {
-  const int64_t width = size_of(filling.state->dtype());
+  const int64_t width = size_of(filling.saved);
   std::vector<Stretch> stretches;
   int64_t before = 0;  // elements of the pieces before
   for (const Region& piece : filling.state->region.slice(begin, end)) {
@@ -136,20 +157,20 @@ std::vector<Stretch> stretches_of(const Filling& filling, int64_t begin, int64_t
 void fill(const Filling& filling) {
   constexpr int64_t kPieceBytes = int64_t{8} << 20;
   const StateTensor& state = *filling.state;
-  const int64_t width = size_of(state.dtype()), total = state.region.elements();
+  const int64_t width = size_of(filling.saved), total = state.region.elements();
   std::vector<std::byte> staged;
   for (int64_t begin = 0, end; begin < total; begin = end) {
     end = std::min(total, begin + kPieceBytes / width);
     const std::vector<Stretch> stretches = stretches_of(filling, begin, end);
     if (stretches.size() == 1) {
-      put(state, begin, stretches[0].from, end - begin);
+      put(state, begin, stretches[0].from, end - begin, filling.saved);
       release_pages({stretches[0].from, static_cast<size_t>((end - begin) * width)});
       continue;
     }
     staged.resize(static_cast<size_t>((end - begin) * width));
     for (const auto& [at, count, from] : stretches)
       std::memcpy(staged.data() + at * width, from, static_cast<size_t>(count * width));
-    put(state, begin, staged.data(), end - begin);
+    put(state, begin, staged.data(), end - begin, filling.saved);
   }
   for (const Source& source : filling.sources) release_pages(source.bytes);
 }
