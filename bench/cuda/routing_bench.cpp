@@ -156,21 +156,21 @@ void optimizer(Bench& bench, int64_t tensors, int64_t elements, DType gradient) 
   const std::string sizes = cat(" ", tensors, " x ", elements, ", gradients ", gradient);
   if (!bench.wants("adamw" + sizes) && !bench.wants("square sums" + sizes)) return;
   Stream& s = bench.stream();
-  std::vector<kernels::AdamWItem> items;
+  std::vector<kernels::UpdateItem> items;
   std::vector<kernels::SquareSumsItem> sums_items;
   const int64_t chunks = kernels::chunks_of(elements);
   for (int64_t i = 0; i < tensors; ++i) {
     const auto half = [&] { return s.zeros({elements}, DType::bf16); };
     const auto wide = [&] { return s.zeros({elements}, DType::f32); };
-    items.push_back({{half(), half(), wide(), wide(), bench.normal({elements}, gradient, 1)}, 0.1});
+    items.push_back({{half(), half(), {wide(), wide()}, bench.normal({elements}, gradient, 1)}, 0.1});
     sums_items.push_back({items.back().tensors.gradient.reshape({1, elements}), i * chunks});
   }
   const double count = static_cast<double>(tensors * elements), g = static_cast<double>(size_of(gradient));
   const Tensor step = s.empty({kernels::kStepValues}, DType::f64);
   s.write(step, std::vector<double>{1e-3, 1, 5, 0, 5}.data());
-  kernels::DeviceTable table(s, tensors * kernels::kAdamWColumns, MemoryTag::optimizer);
+  kernels::DeviceTable table(s, tensors * kernels::kUpdateColumns, MemoryTag::optimizer);
   bench.run("adamw" + sizes, count * (24 + g), [&] {
-    kernels::adamw_all(s, items, table.holding(s, kernels::adamw_table(items)), step, {0.9, 0.95, 1e-8, 0});
+    kernels::adamw_all(s, items, table.holding(s, kernels::update_table(items)), step, {0.9, 0.95, 1e-8});
   });
   const Tensor sums = s.empty({tensors * chunks, 2}, DType::f64), order = s.empty({tensors * chunks}, DType::i64),
                total = s.empty({2}, DType::f64);

@@ -6,6 +6,7 @@
 
 #include "support/rank.h"
 #include "support/split_weights.h"
+#include "support/updates.h"
 
 namespace witan {
 namespace {
@@ -23,7 +24,7 @@ Tensor zeros(Rank& rank, int64_t n, DType dtype) {
   return rank.stream.zeros({n}, dtype);
 }
 
-constexpr kernels::AdamWArgs kAdam{0.9, 0.95, 1e-8, 0.1};
+constexpr testing::AdamWSettings kAdam{0.9, 0.95, 1e-8, 0.1};
 
 template <class Tensors>
 std::vector<double> weights(const Tensors& t) {
@@ -33,7 +34,7 @@ std::vector<double> weights(const Tensors& t) {
 // Three steps in float64, straight from the formula of the paper.
 struct AdamReference {
   std::vector<double> p, m = std::vector<double>(p.size()), v = m;
-  void update(const std::vector<double>& gradient, double lr, double scale, int t, const kernels::AdamWArgs& a) {
+  void update(const std::vector<double>& gradient, double lr, double scale, int t, const testing::AdamWSettings& a) {
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = scale * gradient[i];
       m[i] = a.beta1 * m[i] + (1 - a.beta1) * g;
@@ -49,13 +50,13 @@ void compare_adamw(DType value_dtype, DType gradient_dtype, double tolerance) {
     Rank rank(2);
     const DType wide = accumulator(value_dtype);
     const Tensor start = rank.normal({n}, value_dtype, "p");
-    kernels::AdamWTensors t{start, {}, zeros(rank, n, wide), zeros(rank, n, wide), {}};
+    testing::AdamWTensors t{start, {}, zeros(rank, n, wide), zeros(rank, n, wide), {}};
     if (value_dtype == DType::bf16)
       t.remainder = testing::split_into(rank.stream, t.value, rank.normal({n}, wide, "p"));
     AdamReference reference{weights(t)};
     for (int update = 1; update <= 3; ++update) {
       t.gradient = rank.normal({n}, gradient_dtype, std::to_string(update), 0.1);
-      kernels::adamw(rank.stream, t, step(rank, 0.02, 0.5, update), kAdam);
+      testing::adamw(rank.stream, t, step(rank, 0.02, 0.5, update), kAdam);
       reference.update(values(t.gradient), 0.02, 0.5, update, kAdam);
     }
     EXPECT_TRUE(close(weights(t), reference.p, tolerance, tolerance)) << n;
@@ -75,7 +76,7 @@ TEST(AdamW, FollowsTheFormula) {
 TEST(AdamW, TheFirstStepIsTheLearningRate) {
   Rank rank;
   const Tensor p = rank.tensor<double>({3}, {1, 2, 3});
-  kernels::adamw(
+  testing::adamw(
       rank.stream,
       {p, {}, zeros(rank, 3, DType::f64), zeros(rank, 3, DType::f64), rank.tensor<double>({3}, {5, -1e-3, 70})},
       step(rank, 0.25, 1, 1), {0.9, 0.999, 1e-12, 0});
@@ -90,19 +91,19 @@ TEST(Updates, ReadTheLearningRateOfTheirGroup) {
   const int64_t rate = kernels::step_value::learning_rate_of(2);
   const Tensor adam = rank.tensor<double>({1}, {1}), sgd = rank.tensor<double>({1}, {1}),
                gradient = rank.tensor<double>({1}, {3});
-  kernels::adamw(rank.stream, {adam, {}, zeros(rank, 1, DType::f64), zeros(rank, 1, DType::f64), gradient}, now,
+  testing::adamw(rank.stream, {adam, {}, zeros(rank, 1, DType::f64), zeros(rank, 1, DType::f64), gradient}, now,
                  {0.9, 0.999, 1e-12, 0, rate});
-  kernels::sgd(rank.stream, {sgd, {}, {}, gradient}, now, {0, 0, rate});
+  testing::sgd(rank.stream, {sgd, {}, {}, gradient}, now, {0, 0, rate});
   EXPECT_TRUE(close(values(adam), {0.75}, 1e-8, 0));
   EXPECT_TRUE(close(values(sgd), {0.25}, 1e-12, 0));
 }
 
 TEST(AdamW, SmallChangesOfABf16ValueAddUpInItsMaster) {
   Rank rank;
-  const kernels::AdamWTensors t{rank.tensor<bf16>({1}, {bf16(1.0f)}), zeros(rank, 1, kRemainder),
+  const testing::AdamWTensors t{rank.tensor<bf16>({1}, {bf16(1.0f)}), zeros(rank, 1, kRemainder),
                                 zeros(rank, 1, DType::f32), zeros(rank, 1, DType::f32), rank.tensor<float>({1}, {1})};
   for (int update = 1; update <= 40; ++update)
-    kernels::adamw(rank.stream, t, step(rank, 1e-3, 1, update), {0.9, 0.95, 1e-8, 0});
+    testing::adamw(rank.stream, t, step(rank, 1e-3, 1, update), {0.9, 0.95, 1e-8, 0});
   EXPECT_NEAR(weights(t)[0], 0.96, 1e-5);  // each step alone is below half of bf16's last place
   EXPECT_EQ(t.value.data<bf16>()[0].bits, bf16(0.96f).bits);
 }
@@ -114,7 +115,7 @@ TEST(AdamW, AStepOfNothingLeavesFiniteMastersAsTheyAre) {
   const int64_t n = whole.elements();
   const Tensor value = zeros(rank, n, DType::bf16), rest = testing::split_into(rank.stream, value, whole);
   const Tensor none = zeros(rank, n, DType::f32);
-  kernels::adamw(rank.stream, {value, rest, none, none, none}, step(rank, 0, 1, 1), {0.9, 0.95, 1e-8, 0});
+  testing::adamw(rank.stream, {value, rest, none, none, none}, step(rank, 0, 1, 1), {0.9, 0.95, 1e-8, 0});
   const auto after = testing::joined(value, rest);
   for (int64_t i = 0; i < n; ++i) {
     const float before = whole.data<float>()[i], now = static_cast<float>(after[static_cast<size_t>(i)]);
@@ -137,8 +138,8 @@ TEST(AdamW, AMasterInHalvesTakesTheStepsOfAFloat32) {
   const Tensor rest = testing::split_into(rank.stream, value, whole);
   for (int update = 1; update <= 3; ++update) {
     const Tensor gradient = rank.normal({n}, DType::bf16, std::to_string(update));
-    kernels::adamw(rank.stream, {whole, {}, m, v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
-    kernels::adamw(rank.stream, {value, rest, split_m, split_v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
+    testing::adamw(rank.stream, {whole, {}, m, v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
+    testing::adamw(rank.stream, {value, rest, split_m, split_v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
   }
   EXPECT_EQ(testing::joined(value, rest), values(whole));
   EXPECT_EQ(values(split_m), values(m));
@@ -146,13 +147,13 @@ TEST(AdamW, AMasterInHalvesTakesTheStepsOfAFloat32) {
 
 TEST(AdamW, ASkippedStepChangesNothing) {
   Rank rank;
-  const kernels::AdamWTensors t{rank.normal({100}, DType::f32, "p"),
+  const testing::AdamWTensors t{rank.normal({100}, DType::f32, "p"),
                                 {},
                                 rank.normal({100}, DType::f32, "m"),
                                 rank.normal({100}, DType::f32, "v"),
                                 rank.poisoned({100}, DType::f32)};
   const auto before = std::vector{values(t.value), values(t.m), values(t.v)};
-  kernels::adamw(rank.stream, t, step(rank, 0.1, 1, 1, 1), kAdam);
+  testing::adamw(rank.stream, t, step(rank, 0.1, 1, 1, 1), kAdam);
   EXPECT_EQ((std::vector{values(t.value), values(t.m), values(t.v)}), before);
 }
 
@@ -161,10 +162,10 @@ TEST(AdamW, ThreadsDoNotChangeABit) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     const int64_t n = 100003;
-    const kernels::AdamWTensors t{rank.normal({n}, DType::bf16, "p"), rank.normal({n}, kRemainder, "rest"),
+    const testing::AdamWTensors t{rank.normal({n}, DType::bf16, "p"), rank.normal({n}, kRemainder, "rest"),
                                   zeros(rank, n, DType::f32), zeros(rank, n, DType::f32),
                                   rank.normal({n}, DType::f32, "g")};
-    kernels::adamw(rank.stream, t, step(rank, 0.1, 0.3, 1), kAdam);
+    testing::adamw(rank.stream, t, step(rank, 0.1, 0.3, 1), kAdam);
     results.push_back(weights(t));
   }
   EXPECT_EQ(results[0], results[1]);
@@ -174,13 +175,13 @@ TEST(Sgd, FollowsTheFormula) {
   for (const double momentum : {0.0, 0.9}) {
     Rank rank;
     const int64_t n = 70;
-    kernels::SgdTensors t{
+    testing::SgdTensors t{
         rank.normal({n}, DType::bf16, "p"), {}, momentum == 0 ? Tensor() : zeros(rank, n, DType::f32), {}};
     t.remainder = testing::split_into(rank.stream, t.value, rank.normal({n}, DType::f32, "p"));
     std::vector<double> p = weights(t), b(n);
     for (int update = 1; update <= 3; ++update) {
       t.gradient = rank.normal({n}, DType::f32, std::to_string(update));
-      kernels::sgd(rank.stream, t, step(rank, 0.1, 0.5, update), {momentum, 0.01});
+      testing::sgd(rank.stream, t, step(rank, 0.1, 0.5, update), {momentum, 0.01});
       const auto g = values(t.gradient);
       for (size_t i = 0; i < p.size(); ++i) {
         b[i] = momentum * b[i] + 0.5 * g[i] + 0.01 * p[i];
@@ -189,8 +190,92 @@ TEST(Sgd, FollowsTheFormula) {
     }
     EXPECT_TRUE(close(weights(t), p, 1e-6, 1e-6));
     const auto before = weights(t);
-    kernels::sgd(rank.stream, t, step(rank, 0.1, 0.5, 4, 1), {momentum, 0.01});
+    testing::sgd(rank.stream, t, step(rank, 0.1, 0.5, 4, 1), {momentum, 0.01});
     EXPECT_EQ(weights(t), before);
+  }
+}
+
+// Tensors of every dtype, and their update in float64: `formula` changes p and the state by g, element by element.
+template <class Kernel, class Args, class Formula>
+void compare_with(const Kernel& kernel, const Args& args, int states, const Formula& formula) {
+  for (const DType value : {DType::bf16, DType::f32, DType::f64})
+    for (const int64_t n : {int64_t{0}, int64_t{33}, int64_t{20000}}) {
+      SCOPED_TRACE(cat(value, " ", n));
+      Rank rank(2);
+      const DType wide = accumulator(value);
+      kernels::UpdateItem item{{rank.normal({n}, value, "p"), {}, {}, {}}, 0.1};
+      kernels::UpdateTensors& t = item.tensors;
+      if (value == DType::bf16) t.remainder = testing::split_into(rank.stream, t.value, rank.normal({n}, wide, "p"));
+      for (int s = 0; s < states; ++s) t.state[static_cast<size_t>(s)] = zeros(rank, n, wide);
+      std::vector<double> p = weights(t);
+      std::vector<std::array<double, 3>> state(p.size());
+      for (int update = 1; update <= 3; ++update) {
+        t.gradient = rank.normal({n}, update == 2 ? DType::bf16 : wide, std::to_string(update));
+        testing::update_with(kernel, rank.stream, {item}, step(rank, 0.02, 0.5, update), args);
+        const auto g = values(t.gradient);
+        for (size_t i = 0; i < p.size(); ++i) formula(update, 0.5 * g[i], p[i], state[i]);
+      }
+      const double tolerance = value == DType::f64 ? 1e-12 : 2e-6;
+      EXPECT_TRUE(close(weights(t), p, tolerance, tolerance));
+      for (size_t s = 0; s < static_cast<size_t>(states); ++s) {
+        std::vector<double> expected;
+        for (const auto& own : state) expected.push_back(own[s]);
+        EXPECT_TRUE(close(values(t.state[s]), expected, tolerance, tolerance)) << s;
+      }
+      const auto before = weights(t);
+      testing::update_with(kernel, rank.stream, {item}, step(rank, 0.02, 0.5, 4, 1), args);
+      EXPECT_EQ(weights(t), before) << "a skipped step changes nothing";
+    }
+}
+
+TEST(Lion, FollowsTheFormula) {
+  compare_with(kernels::lion_all, kernels::LionArgs{0.9, 0.99}, 1, [](int, double g, double& p, auto& m) {
+    const double c = 0.9 * m[0] + 0.1 * g;
+    p -= 0.02 * ((c > 0 ? 1 : c < 0 ? -1 : 0) + 0.1 * p);
+    m[0] = 0.99 * m[0] + 0.01 * g;
+  });
+}
+
+TEST(AdEMAMix, FollowsTheFormula) {
+  compare_with(kernels::ademamix_all, kernels::AdEMAMixArgs{0.9, 0.95, 0.999, 5, 1e-8}, 3,
+               [](int t, double g, double& p, auto& state) {
+                 auto& [m, slow, v] = state;
+                 m = 0.9 * m + 0.1 * g;
+                 slow = 0.999 * slow + 0.001 * g;
+                 v = 0.95 * v + 0.05 * g * g;
+                 const double mean = m / (1 - std::pow(0.9, t)), square = v / (1 - std::pow(0.95, t));
+                 p -= 0.02 * ((mean + 5 * slow) / (std::sqrt(square) + 1e-8) + 0.1 * p);
+               });
+}
+
+// Moments in bfloat16 are those of float32, rounded to the nearest after each update.
+TEST(AdamW, MomentsInBfloat16AreRoundedToTheNearest) {
+  for (const auto& [m_dtype, v_dtype] : std::vector<std::pair<DType, DType>>{
+           {DType::bf16, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}}) {
+    Rank rank;
+    const int64_t n = 5000;
+    kernels::UpdateItem item{
+        {rank.normal({n}, DType::f32, "p"), {}, {zeros(rank, n, m_dtype), zeros(rank, n, v_dtype)}, {}}, 0.1};
+    kernels::UpdateTensors& t = item.tensors;
+    const testing::AdamWTensors wide{
+        rank.normal({n}, DType::f32, "p"), {}, zeros(rank, n, DType::f32), zeros(rank, n, DType::f32), {}};
+    const auto rounded = [](const Tensor& moment, DType dtype) {
+      if (dtype == DType::bf16)
+        for (float& x : moment.span<float>()) x = static_cast<float>(bf16(x));
+    };
+    for (int update = 1; update <= 4; ++update) {
+      t.gradient = rank.normal({n}, DType::f32, std::to_string(update));
+      testing::update_with(kernels::adamw_all, rank.stream, {item}, step(rank, 0.02, 0.5, update),
+                           kernels::AdamWArgs{0.9, 0.95, 1e-8});
+      testing::AdamWTensors now = wide;
+      now.gradient = t.gradient;
+      testing::adamw(rank.stream, now, step(rank, 0.02, 0.5, update), kAdam);
+      rounded(wide.m, m_dtype);
+      rounded(wide.v, v_dtype);
+    }
+    EXPECT_EQ(values(t.value), values(wide.value));
+    EXPECT_EQ(values(t.state[0]), values(wide.m));
+    EXPECT_EQ(values(t.state[1]), values(wide.v));
   }
 }
 
@@ -269,10 +354,10 @@ TEST(OptimizerKernels, MetaOnlyCounts) {
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const auto empty = [&](DType dtype) { return meta.empty({1000}, dtype); };
   const Tensor now = meta.empty({kernels::kStepValues}, DType::f64);
-  kernels::adamw(meta,
+  testing::adamw(meta,
                  {empty(DType::bf16), empty(kRemainder), empty(DType::f32), empty(DType::f32), empty(DType::bf16)}, now,
                  kAdam);
-  EXPECT_EQ(meta.costs().at("other").at("adamw").bytes, 1000 * 26);
+  EXPECT_EQ(meta.costs().at("other").at("adamw_all").bytes, 1000 * 26);
 }
 
 }  // namespace

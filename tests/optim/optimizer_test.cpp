@@ -43,6 +43,21 @@ TEST(Optimizer, StateIsNamedForCheckpoints) {
   EXPECT_TRUE(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 6}})).empty());
 }
 
+TEST(Optimizer, MomentsMayBeKeptInBfloat16) {
+  Rank rank;
+  const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
+  OptimizerConfig config;
+  config.exp_avg_sq_dtype = "bfloat16";
+  EXPECT_EQ(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 6}})),
+            (std::vector<std::string>{"adam.m/wide float32 [6] of [3, 2] at [0, 6)",
+                                      "adam.v/wide bfloat16 [6] of [3, 2] at [0, 6)"}));
+  Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, {{0, 512}, {64, 8}}, 1);
+  config.exp_avg_dtype = "bfloat16";
+  const auto before = rank.stream.arena().live(MemoryTag::optimizer);
+  const auto adam = make_optimizer(config, rank.stream, {{&narrow, 0, 512}});
+  EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer) - before, 64 * 8 * (2 + 2 + 2));
+}
+
 TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
   Rank rank;
   Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, {{0, 512}, {64, 8}}, 1);
@@ -51,8 +66,14 @@ TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
 }
 
 TEST(Optimizer, NormsDecayOnlyWhereTheyAreToldTo) {
-  for (const auto& [name, all] :
-       std::vector<std::pair<const char*, bool>>{{"adam", false}, {"sgd", false}, {"adam", true}, {"sgd", true}}) {
+  for (const auto& [name, all] : std::vector<std::pair<const char*, bool>>{{"adam", false},
+                                                                           {"sgd", false},
+                                                                           {"lion", false},
+                                                                           {"ademamix", false},
+                                                                           {"adam", true},
+                                                                           {"sgd", true},
+                                                                           {"lion", true},
+                                                                           {"ademamix", true}}) {
     Rank rank;
     const auto matrix = parameter_with_gradient(rank, {"matrix", {2, 2}});
     const auto norm = parameter_with_gradient(rank, {.name = "norm", .shape = {2}, .weight_decay = false});
@@ -109,24 +130,35 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
     }
     return values(parameter.value());
   };
-  Rank rank;
-  const auto whole = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
-  const auto straight = make_optimizer({}, rank.stream, {{whole.get(), 0, 40}});
-  const auto expected = run(6, rank, *whole, *straight, 1);
+  const auto check = [&](const OptimizerConfig& config) {
+    Rank rank;
+    const auto whole = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
+    const auto straight = make_optimizer(config, rank.stream, {{whole.get(), 0, 40}});
+    const auto expected = run(6, rank, *whole, *straight, 1);
 
-  const auto part = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
-  const auto first = make_optimizer({}, rank.stream, {{part.get(), 0, 40}});
-  run(3, rank, *part, *first, 1);
-  const auto own = [](const OptimizerTensor& state) {
-    return state.remainder.defined() ? state.remainder : state.tensor;  // the value stays where it is
+    const auto part = parameter_with_gradient(rank, {"p", {40}, DType::bf16});
+    const auto first = make_optimizer(config, rank.stream, {{part.get(), 0, 40}});
+    run(3, rank, *part, *first, 1);
+    const auto own = [](const OptimizerTensor& state) {
+      return state.remainder.defined() ? state.remainder : state.tensor;  // the value stays where it is
+    };
+    std::map<std::string, std::vector<std::byte>> saved;
+    first->visit([&](const OptimizerTensor& state) {
+      saved[state.name].assign(own(state).raw(), own(state).raw() + own(state).bytes());
+    });
+    const auto second = make_optimizer(config, rank.stream, {{part.get(), 0, 40}});
+    second->visit([&](const OptimizerTensor& state) { std::ranges::copy(saved.at(state.name), own(state).raw()); });
+    EXPECT_EQ(run(3, rank, *part, *second, 4), expected);
   };
-  std::map<std::string, std::vector<std::byte>> saved;
-  first->visit([&](const OptimizerTensor& state) {
-    saved[state.name].assign(own(state).raw(), own(state).raw() + own(state).bytes());
-  });
-  const auto second = make_optimizer({}, rank.stream, {{part.get(), 0, 40}});
-  second->visit([&](const OptimizerTensor& state) { std::ranges::copy(saved.at(state.name), own(state).raw()); });
-  EXPECT_EQ(run(3, rank, *part, *second, 4), expected);
+  OptimizerConfig config;
+  for (const char* name : {"adam", "sgd", "lion", "ademamix"}) {
+    SCOPED_TRACE(config.optimizer = name);
+    config.ademamix_warmup_iters = 5;
+    check(config);
+  }
+  config.optimizer = "adam";
+  config.exp_avg_dtype = config.exp_avg_sq_dtype = "bfloat16";
+  check(config);
 }
 
 TEST(Optimizer, RefusesElementsThatAreNotThere) {
@@ -137,9 +169,9 @@ TEST(Optimizer, RefusesElementsThatAreNotThere) {
             }),
             "optimizer: p has no elements [4, 7): this rank holds [3, 2]");
   OptimizerConfig config;
-  config.optimizer = "lion";
-  EXPECT_EQ(test::message_of<ConfigError>([&] { make_optimizer(config, rank.stream, {}); }),
-            "optimizer = lion: must be adam or sgd");
+  config.optimizer = "adagrad";
+  const std::string said = test::message_of<ConfigError>([&] { make_optimizer(config, rank.stream, {}); });
+  EXPECT_TRUE(said.starts_with("optimizer = adagrad: must be adam or sgd or lion or ademamix")) << said;
 }
 
 TEST(Optimizer, RunsOnMeta) {

@@ -103,7 +103,9 @@ void draw_run(Draw& draw, RunConfig& config) {
   train.check_states = draw.rarely(6);
   config.data.seq_length = draw.one_of<int64_t>({8, 16, 24});
   config.data.reset_attention_mask = config.data.reset_position_ids = draw.rarely(4);
-  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd"});
+  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd", "lion", "ademamix"});
+  config.optimizer.exp_avg_dtype = draw.one_of({"float32", "bfloat16"});
+  config.optimizer.exp_avg_sq_dtype = draw.one_of({"float32", "bfloat16"});
   config.optimizer.lr_warmup_iters = 1;
   config.parallel.threads = draw.between(1, 2);
   config.parallel.deterministic = draw.rarely(4);
@@ -120,8 +122,9 @@ void draw_groups(Draw& draw, RunConfig& config) {
   std::string groups;
   for (const char* kind : {"embeddings", "norms", "matrices,experts"}) {
     if (draw.rarely(2)) continue;
-    groups += cat(groups.empty() ? "" : ", ", "{kind = \"", kind, "\", optimizer = \"", draw.one_of({"adam", "sgd"}),
-                  "\", shard_by = \"", draw.one_of({"elements", "matrices", "matrices"}), "\"}");
+    groups +=
+        cat(groups.empty() ? "" : ", ", "{kind = \"", kind, "\", optimizer = \"", draw.one_of({"adam", "sgd", "lion"}),
+            "\", shard_by = \"", draw.one_of({"elements", "matrices", "matrices"}), "\"}");
   }
   if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
 }

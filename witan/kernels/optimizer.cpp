@@ -7,9 +7,16 @@
 namespace witan::kernels {
 namespace {
 
-Cost cost_of(const AdamWTensors& t) {
-  return {16.0 * static_cast<double>(t.value.elements()),
-          bytes_of(t.gradient) + 2 * bytes_of(t.value, t.remainder, t.m, t.v)};
+// `work`: FLOPs of an element.
+Cost cost_of(std::span<const UpdateItem> items, double work) {
+  Cost cost;
+  for (const auto& [t, weight_decay] : items) {
+    double state = 0;
+    for (const Tensor& tensor : t.state) state += bytes_of(tensor);
+    cost += {work * static_cast<double>(t.value.elements()),
+             bytes_of(t.gradient) + 2 * (bytes_of(t.value, t.remainder) + state)};
+  }
+  return cost;
 }
 
 int64_t address_of(const Tensor& tensor) {
@@ -18,26 +25,21 @@ int64_t address_of(const Tensor& tensor) {
 
 }  // namespace
 
-void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const AdamWArgs& args) {
-  WITAN_LAUNCH(stream, adamw, cost_of(t), t, step, args);
-}
-
-std::vector<int64_t> adamw_table(std::span<const AdamWItem> items) {
+std::vector<int64_t> update_table(std::span<const UpdateItem> items) {
   std::vector<int64_t> table;
-  for_adamw_kinds(items, [&](DType value, DType gradient) {
+  for_update_kinds(items, [&](DType value, DType gradient) {
     int64_t chunks = 0;
     for (const auto& [t, weight_decay] : items) {
       if (t.value.dtype() != value || t.gradient.dtype() != gradient) continue;
       const int64_t elements = t.value.elements();
-      const AdamWRow row{address_of(t.value),
-                         address_of(t.remainder),
-                         address_of(t.m),
-                         address_of(t.v),
-                         address_of(t.gradient),
-                         elements,
-                         chunks,
-                         weight_decay};
-      const auto values = std::bit_cast<std::array<int64_t, kAdamWColumns>>(row);
+      const UpdateRow row{address_of(t.value),
+                          address_of(t.remainder),
+                          {address_of(t.state[0]), address_of(t.state[1]), address_of(t.state[2])},
+                          address_of(t.gradient),
+                          elements,
+                          chunks,
+                          weight_decay};
+      const auto values = std::bit_cast<std::array<int64_t, kUpdateColumns>>(row);
       table.insert(table.end(), values.begin(), values.end());
       chunks += update_chunks_of(elements);
     }
@@ -45,17 +47,24 @@ std::vector<int64_t> adamw_table(std::span<const AdamWItem> items) {
   return table;
 }
 
-void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& table, const Tensor& step,
+void adamw_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
                const AdamWArgs& args) {
-  Cost cost;
-  for (const AdamWItem& item : items) cost += cost_of(item.tensors);
-  WITAN_LAUNCH(stream, adamw_all, cost, items, table, step, args);
+  WITAN_LAUNCH(stream, adamw_all, cost_of(items, 16), items, table, step, args);
 }
 
-void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
-  const Cost cost{7.0 * static_cast<double>(t.value.elements()),
-                  bytes_of(t.gradient) + 2 * bytes_of(t.value, t.remainder, t.momentum)};
-  WITAN_LAUNCH(stream, sgd, cost, t, step, args);
+void sgd_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+             const SgdArgs& args) {
+  WITAN_LAUNCH(stream, sgd_all, cost_of(items, 7), items, table, step, args);
+}
+
+void lion_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+              const LionArgs& args) {
+  WITAN_LAUNCH(stream, lion_all, cost_of(items, 12), items, table, step, args);
+}
+
+void ademamix_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+                  const AdEMAMixArgs& args) {
+  WITAN_LAUNCH(stream, ademamix_all, cost_of(items, 21), items, table, step, args);
 }
 
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {

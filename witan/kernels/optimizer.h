@@ -1,8 +1,10 @@
-// Optimizer updates and the sums that gradient clipping needs. Each is one pass over contiguous tensors of equal shape.
+// Elementwise optimizer updates, and the sums that gradient clipping needs. Each is one pass over contiguous tensors of
+// equal shape.
 // What changes from step to step is read from `step`, float64 on the device (step_value.h), the learning rate from its
 // element `rate`.
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -11,48 +13,74 @@
 
 namespace witan::kernels {
 
-// A parameter's tensors. Moments and momentum have the accumulator dtype of value. What is updated is a number p of
-// that dtype: value itself, or where value is bfloat16 the float32 master of which value is the upper half and
-// remainder the lower one (tensor/split.h); undefined elsewhere. gradient is of any floating dtype.
+inline constexpr int kMostStates = 3;
 
-struct AdamWTensors {
-  Tensor value, remainder, m, v;  // written
+// A parameter's tensors. What is updated is a number p of value's accumulator dtype: value itself, or where value is
+// bfloat16 the float32 master of which value is the upper half and remainder the lower one (base/split_float.h);
+// undefined elsewhere. state is the algorithm's own, in the order of its formula, undefined behind its last: of that
+// accumulator dtype, or where said bfloat16, computed in the accumulator dtype and rounded to the nearest, ties to
+// even. gradient is of any floating dtype.
+struct UpdateTensors {
+  Tensor value, remainder;                // written
+  std::array<Tensor, kMostStates> state;  // written
   Tensor gradient;
 };
-struct AdamWArgs {
-  double beta1, beta2, eps, weight_decay;
-  int64_t rate = step_value::learning_rate;
-};
-// AdamW (Loshchilov & Hutter, 2019), as Apex's FusedAdam:  g = scale * gradient
-//   m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
-//   p = p - lr ( (m / (1 - beta1^update)) / (sqrt(v / (1 - beta2^update)) + eps) + weight_decay p )
-void adamw(Stream& stream, const AdamWTensors& tensors, const Tensor& step, const AdamWArgs& args);
-WITAN_KERNEL_TWINS(adamw)
 
-// adamw() of many parameters at once, each with its own weight decay in place of args'. A GPU finds them in a table of
-// addresses, int64 [items, kAdamWColumns], which holds adamw_table(items) and must be written before; undefined on the
-// CPU.
-struct AdamWItem {
-  AdamWTensors tensors;
+// The updates below are of many parameters at once, each with its own weight decay. All have state of the same dtypes,
+// relative to their values'. A GPU finds them in a table of addresses, int64 [items, kUpdateColumns], which holds
+// update_table(items) and must be written before; undefined on the CPU.
+struct UpdateItem {
+  UpdateTensors tensors;
   double weight_decay = 0;
 };
-inline constexpr int64_t kAdamWColumns = 8;
-std::vector<int64_t> adamw_table(std::span<const AdamWItem> items);
-void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor& table, const Tensor& step,
+inline constexpr int64_t kUpdateColumns = 6 + kMostStates;
+std::vector<int64_t> update_table(std::span<const UpdateItem> items);
+
+struct AdamWArgs {
+  double beta1, beta2, eps;
+  int64_t rate = step_value::learning_rate;
+};
+// AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101), as Apex's FusedAdam; state m, v, each of which may be bfloat16:
+//   g = scale * gradient    m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
+//   p = p - lr ( (m / (1 - beta1^update)) / (sqrt(v / (1 - beta2^update)) + eps) + weight_decay p )
+void adamw_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
                const AdamWArgs& args);
 WITAN_KERNEL_TWINS(adamw_all)
 
-struct SgdTensors {
-  Tensor value, remainder, momentum;  // written; momentum may be undefined: args.momentum is 0
-  Tensor gradient;
-};
 struct SgdArgs {
-  double momentum, weight_decay;
+  double momentum;  // where it is 0 there is no state
   int64_t rate = step_value::learning_rate;
 };
-// As torch.optim.SGD:  b = momentum b + scale * gradient + weight_decay p    p = p - lr b
-void sgd(Stream& stream, const SgdTensors& tensors, const Tensor& step, const SgdArgs& args);
-WITAN_KERNEL_TWINS(sgd)
+// As torch.optim.SGD; state b:
+//   b = momentum b + scale * gradient + weight_decay p    p = p - lr b
+void sgd_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+             const SgdArgs& args);
+WITAN_KERNEL_TWINS(sgd_all)
+
+struct LionArgs {
+  double beta1, beta2;
+  int64_t rate = step_value::learning_rate;
+};
+// Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2); state m:
+//   g = scale * gradient    p = p - lr ( sign(beta1 m + (1 - beta1) g) + weight_decay p )    m = beta2 m + (1 - beta2)
+//   g
+void lion_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+              const LionArgs& args);
+WITAN_KERNEL_TWINS(lion_all)
+
+struct AdEMAMixArgs {
+  double beta1, beta2, beta3, alpha, eps;
+  double warmup = 0;  // updates in which alpha rises from 0, and beta3 from beta1
+  int64_t rate = step_value::learning_rate;
+};
+// AdEMAMix (Pagliardini et al., 2024, arXiv:2409.03137), as github.com/apple/ml-ademamix; state m, slow, v: m and v as
+// AdamW's,
+//   slow = beta3 slow + (1 - beta3) g
+//   p = p - lr ( (m / (1 - beta1^update) + alpha slow) / (sqrt(v / (1 - beta2^update)) + eps) + weight_decay p )
+// In the warmup alpha grows in proportion to the update, and beta3 so that its half-life does.
+void ademamix_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
+                  const AdEMAMixArgs& args);
+WITAN_KERNEL_TWINS(ademamix_all)
 
 // Sums of squares are formed in float64 within chunks of so many elements, which are cut from the start of a piece: the
 // sums of a piece do not depend on what else a rank holds, nor on threads.

@@ -15,13 +15,13 @@ constexpr int64_t update_chunks_of(int64_t elements) {
 }
 
 // Rows are grouped by the dtypes of value and gradient, for each of which there is a kernel.
-struct AdamWRow {
-  int64_t value, remainder, m, v, gradient;  // addresses; remainder 0 where there is none
+struct UpdateRow {
+  int64_t value, remainder, state[kMostStates], gradient;  // addresses; 0 of what there is not
   int64_t elements;
   int64_t first_chunk;  // within the group
   double weight_decay;
 };
-static_assert(sizeof(AdamWRow) == kAdamWColumns * sizeof(int64_t));
+static_assert(sizeof(UpdateRow) == kUpdateColumns * sizeof(int64_t));
 
 struct SquareSumsRow {
   int64_t x;                 // address
@@ -34,10 +34,10 @@ static_assert(sizeof(SquareSumsRow) == kSquareSumsColumns * sizeof(int64_t));
 
 // body(value's dtype, gradient's dtype) for each pair among the items, in the order of the table's groups.
 template <class Body>
-void for_adamw_kinds(std::span<const AdamWItem> items, const Body& body) {
+void for_update_kinds(std::span<const UpdateItem> items, const Body& body) {
   for (const DType value : {DType::bf16, DType::f32, DType::f64})
     for (const DType gradient : {DType::bf16, DType::f32, DType::f64})
-      if (std::ranges::any_of(items, [&](const AdamWItem& item) {
+      if (std::ranges::any_of(items, [&](const UpdateItem& item) {
             return item.tensors.value.dtype() == value && item.tensors.gradient.dtype() == gradient;
           }))
         body(value, gradient);

@@ -11,8 +11,7 @@ Fields OptimizerConfig::fields() {
                "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
   tables.columns = ParamGroupConfig::columns();
   return {
-      Field{"optimizer", &optimizer, "Optimizer: SGD, or AdamW (adam) with decoupled weight decay"}.one_of(
-          optimizer_names()),
+      Field{"optimizer", &optimizer, "Optimizer: AdamW (adam), SGD, Lion or AdEMAMix"}.one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
@@ -32,7 +31,20 @@ Fields OptimizerConfig::fields() {
       Field{"adam_beta1", &adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
       Field{"adam_beta2", &adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
       Field{"adam_eps", &adam_eps, "Epsilon added to Adam's denominator"}.above(0),
+      Field{"exp_avg_dtype", &exp_avg_dtype, "Dtype in which Adam's first moment is kept"}.one_of(
+          {"float32", "bfloat16"}),
+      Field{"exp_avg_sq_dtype", &exp_avg_sq_dtype, "Dtype in which Adam's second moment is kept"}.one_of(
+          {"float32", "bfloat16"}),
       Field{"sgd_momentum", &sgd_momentum, "Momentum of SGD"}.between(0, 1),
+      Field{"lion_beta1", &lion_beta1, "Lion's share of the momentum in the sign"}.between(0, 1),
+      Field{"lion_beta2", &lion_beta2, "Lion's decay rate of the momentum"}.between(0, 1),
+      Field{"ademamix_beta3", &ademamix_beta3,
+            "AdEMAMix's decay rate of the slow average; its other rates and epsilon are Adam's"}
+          .between(0, 1),
+      Field{"ademamix_alpha", &ademamix_alpha, "AdEMAMix's factor of the slow average"}.at_least(0),
+      Field{"ademamix_warmup_iters", &ademamix_warmup_iters,
+            "Updates in which AdEMAMix's alpha rises from 0, and beta3 from beta1 (0: none)"}
+          .at_least(0),
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       std::move(tables),
   };
@@ -47,6 +59,9 @@ void OptimizerSettings::validate() const {
   below_one("adam_beta1", adam_beta1);
   below_one("adam_beta2", adam_beta2);
   below_one("sgd_momentum", sgd_momentum);
+  below_one("lion_beta1", lion_beta1);
+  below_one("lion_beta2", lion_beta2);
+  below_one("ademamix_beta3", ademamix_beta3);
 }
 
 void OptimizerConfig::validate() const {

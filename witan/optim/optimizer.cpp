@@ -5,12 +5,14 @@
 #include <array>
 
 #include "witan/optim/adamw.h"
+#include "witan/optim/ademamix.h"
+#include "witan/optim/lion.h"
 #include "witan/optim/sgd.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits};
+constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits, &Lion::kTraits, &AdEMAMix::kTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {

@@ -96,7 +96,16 @@ Fields ParamGroupConfig::fields() {
       Field{"adam_beta1", &settings.adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
       Field{"adam_beta2", &settings.adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
       Field{"adam_eps", &settings.adam_eps, "Epsilon added to Adam's denominator"}.above(0),
+      Field{"exp_avg_dtype", &settings.exp_avg_dtype, "Dtype of Adam's first moment"}.one_of({"float32", "bfloat16"}),
+      Field{"exp_avg_sq_dtype", &settings.exp_avg_sq_dtype, "Dtype of Adam's second moment"}.one_of(
+          {"float32", "bfloat16"}),
       Field{"sgd_momentum", &settings.sgd_momentum, "Momentum of SGD"}.between(0, 1),
+      Field{"lion_beta1", &settings.lion_beta1, "Lion's share of the momentum in the sign"}.between(0, 1),
+      Field{"lion_beta2", &settings.lion_beta2, "Lion's decay rate of the momentum"}.between(0, 1),
+      Field{"ademamix_beta3", &settings.ademamix_beta3, "AdEMAMix's decay rate of the slow average"}.between(0, 1),
+      Field{"ademamix_alpha", &settings.ademamix_alpha, "AdEMAMix's factor of the slow average"}.at_least(0),
+      Field{"ademamix_warmup_iters", &settings.ademamix_warmup_iters, "Updates in which alpha and beta3 rise"}.at_least(
+          0),
       Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
           {"elements", "matrices"}),
   };

@@ -20,12 +20,13 @@ const OptimizerTraits Sgd::kTraits = {
       return std::make_unique<Sgd>(group, index, stream, std::move(parameter_shards));
     }};
 
-void Sgd::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
-  for (const Shard& shard : shards()) {
-    const kernels::SgdArgs args{momentum_, shard.weight_decay, rate};
-    const Tensor momentum = shard.state.empty() ? Tensor() : shard.state[0].tensor;
-    kernels::sgd(stream, {shard.value(), shard.remainder, momentum, shard.gradient()}, step, args);
-  }
+Sgd::Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
+    : ElementwiseOptimizer(group, index, stream, std::move(parameter_shards)), args_{group.settings.sgd_momentum} {}
+
+void Sgd::update_items(Stream& stream, std::span<const kernels::UpdateItem> items, const Tensor& table,
+                       const Tensor& step, int64_t rate) {
+  args_.rate = rate;
+  kernels::sgd_all(stream, items, table, step, args_);
 }
 
 }  // namespace witan

@@ -1,21 +1,21 @@
 // Stochastic gradient descent with momentum. The formula is in kernels/optimizer.h.
 #pragma once
 
-#include "witan/optim/group_optimizer.h"
+#include "witan/optim/elementwise.h"
 
 namespace witan {
 
-class Sgd final : public GroupOptimizer {
+class Sgd final : public ElementwiseOptimizer {
  public:
   static const OptimizerTraits kTraits;
 
-  Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
-      : GroupOptimizer(group, index, stream, std::move(parameter_shards)), momentum_(group.settings.sgd_momentum) {}
+  Sgd(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
-  void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
+  void update_items(Stream& stream, std::span<const kernels::UpdateItem> items, const Tensor& table, const Tensor& step,
+                    int64_t rate) override;
 
-  double momentum_;
+  kernels::SgdArgs args_;
 };
 
 }  // namespace witan

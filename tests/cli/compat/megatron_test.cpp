@@ -277,6 +277,12 @@ TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
   EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "fp32"}).parallel.gradient_dtype, "float32");
   EXPECT_EQ(config_of({"--bf16", "--accumulate-allreduce-grads-in-fp32"}).parallel.gradient_dtype, "float32");
   EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "fp16"}), "gradients are fp32 or bf16"));
+  const OptimizerConfig moments =
+      config_of({"--bf16", "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "fp32"})
+          .optimizer;
+  EXPECT_EQ(moments.exp_avg_dtype, "bfloat16");
+  EXPECT_EQ(moments.exp_avg_sq_dtype, "float32");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--exp-avg-dtype", "fp8"}), "Adam's moments are fp32 or bf16"));
   EXPECT_TRUE(contains(config_refused({"--bf16", "--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"}),
                        "contradicts --grad-reduce-in-bf16"));
   EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "bf16", "--accumulate-allreduce-grads-in-fp32"}),

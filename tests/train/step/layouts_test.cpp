@@ -144,6 +144,14 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.model.mlp.geglu = true;
        }},
       {"SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; }},
+      {"Lion", [](RunConfig& c) { c.optimizer.optimizer = "lion"; }},
+      {"AdEMAMix",
+       [](RunConfig& c) {
+         c.optimizer.optimizer = "ademamix";
+         c.optimizer.ademamix_warmup_iters = 4;
+       }},
+      {"moments in bfloat16",
+       [](RunConfig& c) { c.optimizer.exp_avg_dtype = c.optimizer.exp_avg_sq_dtype = "bfloat16"; }},
       {"dropout", drop},
       {"learned positions, biases, dropout, dense",
        [](RunConfig& c) {

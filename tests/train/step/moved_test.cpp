@@ -187,5 +187,14 @@ TEST(Moved, ParameterGroupsToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
+TEST(Moved, StateOfElementwiseOptimizersToo) {
+  RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
+  set_field(config.fields(), "optimizer_groups",
+            R"([{kind = "experts", optimizer = "lion"}, {kind = "norms,embeddings", optimizer = "ademamix"}])", "test");
+  config.optimizer.exp_avg_sq_dtype = "bfloat16";
+  const std::vector<LaidOut> layouts = {{}, {"shard=2"}, {"shard=4,expert=2", "optim_grads_params"}};
+  for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
+}
+
 }  // namespace
 }  // namespace witan

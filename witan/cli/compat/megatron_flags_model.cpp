@@ -128,7 +128,6 @@ MegatronSection megatron_moe_flags() {
 
 MegatronSection megatron_regularization_flags() {
   const std::string constant = "weight decay is constant: `--weight-decay`";
-  const std::string states = "the optimizer's state and masters are float32";
   return {"Regularization and optimizer",
           {
               same("--attention-dropout"),
@@ -144,9 +143,9 @@ MegatronSection megatron_regularization_flags() {
               same("--adam-eps"),
               same("--sgd-momentum"),
               harmless("--use-precision-aware-optimizer", "dtypes have separate flags"),
-              only("--exp-avg-dtype", {"fp32"}, states),
-              only("--exp-avg-sq-dtype", {"fp32"}, states),
-              only("--main-params-dtype", {"fp32"}, states),
+              ruled("--exp-avg-dtype", Takes::one, rules::exp_avg_dtype, "`exp_avg_dtype`: fp32 or bf16"),
+              ruled("--exp-avg-sq-dtype", Takes::one, rules::exp_avg_sq_dtype, "`exp_avg_sq_dtype`: fp32 or bf16"),
+              only("--main-params-dtype", {"fp32"}, "the optimizer's masters are float32"),
               ruled("--main-grads-dtype", Takes::one, rules::main_grads_dtype, "`gradient_dtype`: fp32 or bf16"),
               harmless("--optimizer-cpu-offload", "there is no offloading"),
               harmless("--optimizer-offload-fraction", "there is no offloading", Takes::one),

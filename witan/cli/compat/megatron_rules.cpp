@@ -40,6 +40,11 @@ std::string iterations(const GivenFlag& given, const MegatronSettings& settings,
   return std::to_string(samples / batch);
 }
 
+std::string moment_dtype(const GivenFlag& given) {
+  if (given.value() != "fp32" && given.value() != "bf16") given.refuse("Adam's moments are fp32 or bf16");
+  return given.value() == "bf16" ? "bfloat16" : "float32";
+}
+
 }  // namespace
 
 void GivenFlag::refuse(const std::string& why) const {
@@ -90,6 +95,14 @@ void accumulate_in_fp32(const GivenFlag& given, MegatronSettings& settings) {
 void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings) {
   if (given.value() != "fp32" && given.value() != "bf16") given.refuse("gradients are fp32 or bf16");
   settings.set("gradient_dtype", given.value() == "bf16" ? "bfloat16" : "float32", given);
+}
+
+void exp_avg_dtype(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("exp_avg_dtype", moment_dtype(given), given);
+}
+
+void exp_avg_sq_dtype(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("exp_avg_sq_dtype", moment_dtype(given), given);
 }
 
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {

@@ -6,6 +6,7 @@
 
 #include "witan/base/split_float.h"
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/update_rules.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -33,100 +34,93 @@ template <class T>
 }
 
 template <class T>
-bf16* remainder_of(const Tensor& value, const Tensor& remainder) {
-  assert(remainder.defined() == kIsSplit<T> && (!kIsSplit<T> || remainder.shape() == value.shape()));
-  return kIsSplit<T> ? remainder.data<bf16>() : nullptr;
+bf16* remainder_of(const UpdateTensors& t) {
+  assert(t.remainder.defined() == kIsSplit<T> && (!kIsSplit<T> || t.remainder.shape() == t.value.shape()));
+  return kIsSplit<T> ? t.remainder.data<bf16>() : nullptr;
 }
 
-// body.operator()<T, G>() with the types of value and gradient.
-template <class Body>
-void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& body) {
-  dispatch_floating(value.dtype(), [&]<class T>() {
-    dispatch_floating(gradient.dtype(), [&]<class G>() { body.template operator()<T, G>(); });
+// Element i. A function of its own, so that the loop around it has no arrays and is vectorised.
+template <class Rule, class T, class G, class... S>
+[[gnu::always_inline]] inline void update_element(int64_t i, const Rule& rule, const G* gradient, T* value,
+                                                  bf16* remainder, S*... state) {
+  using A = Accumulator<T>;
+  A p = weight(value, remainder, i), own[sizeof...(S) + 1] = {A(state[i])...};
+  rule(A(gradient[i]), p, own);
+  store_weight(value, remainder, i, p);
+  [[maybe_unused]] int n = 0;
+  ((state[i] = S(own[n++])), ...);
+}
+
+// S: the types of the state.
+template <class Rule, class T, class G, class... S>
+void update_range(int64_t begin, int64_t end, const Rule rule, const G* __restrict gradient, T* __restrict value,
+                  bf16* __restrict remainder, S* __restrict... state) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) update_element(i, rule, gradient, value, remainder, state...);
+}
+
+// Calls body(pointer to the first state, …), each of type A or bfloat16.
+template <class A, int kLeft, class Body, class... Before>
+void with_state(const UpdateTensors& t, const Body& body, Before... before) {
+  constexpr size_t kAt = sizeof...(Before);
+  if constexpr (kLeft == 0) {
+    body(before...);
+  } else {
+    const Tensor& state = t.state[kAt];
+    if (state.dtype() == DType::bf16)
+      with_state<A, kLeft - 1>(t, body, before..., state.data<bf16>());
+    else
+      with_state<A, kLeft - 1>(t, body, before..., state.data<A>());
+  }
+}
+
+template <template <class> class Rule, class Args>
+void update(Stream& stream, const UpdateItem& item, const double* step, const Args& args) {
+  const UpdateTensors& t = item.tensors;
+  dispatch_floating(t.value.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    Rule<A> rule = Rule<A>::make(step, args);
+    rule.decay = A(item.weight_decay);
+    dispatch_floating(t.gradient.dtype(), [&]<class G>() {
+      with_state<A, Rule<A>::kStates>(t, [&](auto*... state) {
+        stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+          update_range<Rule<A>>(begin, end, rule, static_cast<const G*>(t.gradient.data<G>()), t.value.data<T>(),
+                                remainder_of<T>(t), state...);
+        });
+      });
+    });
   });
 }
 
-template <class A>
-struct AdamWScalars {
-  A scale, beta1, beta2, to_m, to_v, unbias_m, unbias_v, eps, lr, decay;
-  AdamWScalars(const double* step, const AdamWArgs& args)
-      : scale(A(step[step_value::gradient_scale])),
-        beta1(A(args.beta1)),
-        beta2(A(args.beta2)),
-        to_m(A(1 - args.beta1)),
-        to_v(A(1 - args.beta2)),
-        unbias_m(A(1 / (1 - std::pow(args.beta1, step[step_value::update])))),
-        unbias_v(A(1 / (1 - std::pow(args.beta2, step[step_value::update])))),
-        eps(A(args.eps)),
-        lr(A(step[args.rate])),
-        decay(A(args.weight_decay)) {}
-};
-
-template <class T, class G, class A>
-void adamw_range(int64_t begin, int64_t end, const AdamWScalars<A> s, const G* __restrict gradient, T* __restrict value,
-                 bf16* __restrict remainder, A* __restrict m, A* __restrict v) {
-#pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    const A g = s.scale * A(gradient[i]);
-    m[i] = s.beta1 * m[i] + s.to_m * g;
-    v[i] = s.beta2 * v[i] + s.to_v * g * g;
-    const A p = weight(value, remainder, i);
-    const A change = m[i] * s.unbias_m / (std::sqrt(v[i] * s.unbias_v) + s.eps) + s.decay * p;
-    store_weight(value, remainder, i, p - s.lr * change);
-  }
-}
-
-template <class A>
-struct SgdScalars {
-  A scale, momentum, lr, decay;
-};
-
-template <bool kMomentum, class T, class G, class A>
-void sgd_range(int64_t begin, int64_t end, const SgdScalars<A> s, const G* __restrict gradient, T* __restrict value,
-               bf16* __restrict remainder, A* __restrict momentum) {
-#pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    const A p = weight(value, remainder, i);
-    A b = s.scale * A(gradient[i]) + s.decay * p;
-    if constexpr (kMomentum) momentum[i] = b += s.momentum * momentum[i];
-    store_weight(value, remainder, i, p - s.lr * b);
-  }
+template <template <class> class Rule, class Args>
+void update_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& step, const Args& args) {
+  if (step.data<double>()[step_value::skip] != 0) return;
+  for (const UpdateItem& item : items) update<Rule>(stream, item, step.data<double>(), args);
 }
 
 }  // namespace
 
-void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const AdamWArgs& args) {
-  const double* now = step.data<double>();
-  if (now[step_value::skip] != 0) return;
-  dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
-    using A = Accumulator<T>;
-    const AdamWScalars<A> scalars(now, args);
-    stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
-      adamw_range<T, G, A>(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(),
-                           remainder_of<T>(t.value, t.remainder), t.m.data<A>(), t.v.data<A>());
-    });
-  });
-}
-
-void adamw_all(Stream& stream, std::span<const AdamWItem> items, const Tensor&, const Tensor& step,
+void adamw_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&, const Tensor& step,
                const AdamWArgs& args) {
-  for (const AdamWItem& item : items)
-    cpu::adamw(stream, item.tensors, step, {args.beta1, args.beta2, args.eps, item.weight_decay, args.rate});
+  update_all<AdamWRule>(stream, items, step, args);
 }
 
-void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
-  const double* now = step.data<double>();
-  if (now[step_value::skip] != 0) return;
-  dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
-    using A = Accumulator<T>;
-    const SgdScalars<A> scalars{A(now[step_value::gradient_scale]), A(args.momentum), A(now[args.rate]),
-                                A(args.weight_decay)};
-    stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
-      const auto update = t.momentum.defined() ? &sgd_range<true, T, G, A> : &sgd_range<false, T, G, A>;
-      update(begin, end, scalars, t.gradient.data<G>(), t.value.data<T>(), remainder_of<T>(t.value, t.remainder),
-             t.momentum.defined() ? t.momentum.data<A>() : nullptr);
-    });
-  });
+void sgd_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&, const Tensor& step,
+             const SgdArgs& args) {
+  if (args.momentum == 0)
+    update_all<DescentRule>(stream, items, step, args);
+  else
+    update_all<MomentumRule>(stream, items, step, args);
+}
+
+void lion_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&, const Tensor& step,
+              const LionArgs& args) {
+  update_all<LionRule>(stream, items, step, args);
+}
+
+void ademamix_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&, const Tensor& step,
+                  const AdEMAMixArgs& args) {
+  update_all<AdEMAMixRule>(stream, items, step, args);
 }
 
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {

@@ -1,55 +1,10 @@
-// Momentum, and the sums and scalars of a step; adamw.cu has Adam.
-#include <type_traits>
-
+// The sums and scalars of a step.
 #include "witan/kernels/cuda/common/table.cuh"
-#include "witan/kernels/cuda/optimizer/update.cuh"
 #include "witan/kernels/optimizer.h"
 #include "witan/kernels/optimizer_table.h"
 
 namespace witan::kernels::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-
-template <class T, class G>
-struct SgdOperands {
-  using A = Acc<T>;
-  Weights<T> weights;
-  A* momentum;  // may be null
-  const G* gradient;
-
-  template <int N>
-  __device__ __forceinline__ void update(int64_t i, A scale, A beta, A lr, A decay) const {
-    A g[N], p[N], b[N] = {};
-    take(g, gradient + i);
-    weights.load(p, i);
-    if (momentum) take(b, momentum + i);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-      b[n] = scale * g[n] + decay * p[n] + beta * b[n];
-      p[n] -= lr * b[n];
-    }
-    if (momentum) put(momentum + i, b);
-    weights.store(p, i);
-  }
-};
-
-template <class T, class G>
-__global__ void __launch_bounds__(kThreads)
-    sgd_kernel(SgdOperands<T, G> operands, int64_t elements, const double* step, SgdArgs args) {
-  using A = Acc<T>;
-  constexpr int N = kUnit<A>;
-  if (step[step_value::skip] != 0) return;
-  const A scale = A(step[step_value::gradient_scale]), lr = A(step[args.rate]);
-  const A beta = A(args.momentum), decay = A(args.weight_decay);
-  const bool aligned =
-      operands.weights.aligned() && unit_aligned<A>(operands.momentum) && unit_aligned<A>(operands.gradient);
-  const int64_t units = aligned ? elements / N : 0, stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (int64_t u = thread; u < units; u += stride) operands.template update<N>(u * N, scale, beta, lr, decay);
-  for (int64_t i = units * N + thread; i < elements; i += stride)
-    operands.template update<1>(i, scale, beta, lr, decay);
-}
 
 constexpr int kSumThreads = 512, kSumPack = 8;
 
@@ -134,21 +89,6 @@ __global__ void clip_kernel(double* step, const double* total, double max_norm) 
 }
 
 }  // namespace
-
-void sgd(Stream& stream, const SgdTensors& t, const Tensor& step, const SgdArgs& args) {
-  const int64_t elements = t.value.elements();
-  if (elements == 0) return;
-  dispatch_device(t.value.dtype(), [&]<class T>() {
-    dispatch_device(t.gradient.dtype(), [&]<class G>() {
-      using A = Acc<T>;
-      const SgdOperands<T, G> operands{
-          {ptr<T>(t.value), ptr<uint16_t>(t.remainder)}, ptr<A>(t.momentum), ptr<G>(t.gradient)};
-      const int64_t per_block = kThreads * kUnit<A>;
-      sgd_kernel<<<blocks_for(stream, (elements + per_block - 1) / per_block), kThreads, 0, native(stream)>>>(
-          operands, elements, ptr<double>(step), args);
-    });
-  });
-}
 
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
   const SquareSumsItem item{x, 0};
