@@ -25,6 +25,7 @@ constexpr double kWorthTrying = 2e9;     // FLOPs of a product whose algorithms 
 constexpr float kNearlyFull = 0.8f;      // of the multiprocessors
 constexpr int kCalls = 4, kSamples = 3;  // of a timing
 constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
+constexpr int64_t kTypicalBatch = 32;    // for which algorithms of batches are chosen, whatever their size
 
 struct Api {
   const witan::cuda::Library& library = witan::cuda::cublaslt();
@@ -39,6 +40,7 @@ struct Api {
   WITAN_CUBLASLT(cublasLtMatmulPreferenceInit_internal);
   WITAN_CUBLASLT(cublasLtMatmulPreferenceSetAttribute);
   WITAN_CUBLASLT(cublasLtMatrixLayoutInit_internal);
+  WITAN_CUBLASLT(cublasLtMatrixLayoutSetAttribute);
 #undef WITAN_CUBLASLT
 
   void check(cublasStatus_t status, const char* what) const {
@@ -66,6 +68,7 @@ struct Problem {
   int64_t M, N, K;
   int64_t a_stride, b_stride, c_stride;      // elements between rows
   uint32_t a_aligned, b_aligned, c_aligned;  // bytes
+  int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -80,8 +83,8 @@ struct Plan {
 
 // The greatest power of two, 16 at most, that divides the address: no kernel asks for more, and the choice depends on
 // little of where a tensor happens to lie.
-uint32_t alignment(const Tensor& tensor) {
-  const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | 16;
+uint32_t alignment(const Tensor& tensor, int64_t bytes_apart = 0) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | static_cast<uintptr_t>(bytes_apart) | 16;
   return static_cast<uint32_t>(address & -address);
 }
 
@@ -101,6 +104,25 @@ Problem problem_of(Stream& stream, const Tensor& c, const Tensor& a, Transpose t
           .a_aligned = alignment(a),
           .b_aligned = alignment(b),
           .c_aligned = alignment(c)};
+}
+
+Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
+  const auto aligned = [](const Tensor& batch) { return alignment(batch, batch.bytes() / batch.size(0)); };
+  return {.device = stream.device().index,
+          .in = d.dtype(),
+          .out = d.dtype(),
+          .transpose_a = p.transpose_a,
+          .transpose_b = p.transpose_b,
+          .M = d.size(1),
+          .N = d.size(2),
+          .K = p.a.size(p.transpose_a == Transpose::yes ? 1 : 2),
+          .a_stride = p.a.size(2),
+          .b_stride = p.b.size(2),
+          .c_stride = d.size(2),
+          .a_aligned = aligned(p.a),
+          .b_aligned = aligned(p.b),
+          .c_aligned = p.c.defined() ? std::min(aligned(p.c), aligned(d)) : aligned(d),
+          .batch = d.size(0)};
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -124,6 +146,14 @@ void describe(const Api& api, const Problem& p, Plan& plan) {
     api.check(api.cublasLtMatrixLayoutInit_internal(&to, sizeof to, type_of(dtype), static_cast<uint64_t>(columns),
                                                     static_cast<uint64_t>(rows), stride),
               "describing a matrix");
+    if (p.batch == 0) return;
+    const auto count = static_cast<int32_t>(p.batch);
+    const int64_t apart = rows * stride;
+    api.check(api.cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+              "describing a batch");
+    api.check(
+        api.cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart),
+        "describing a batch");
   };
   const bool ta = p.transpose_a == Transpose::yes, tb = p.transpose_b == Transpose::yes;
   layout(plan.a, p.in, ta ? p.K : p.M, ta ? p.M : p.K, p.a_stride);
@@ -190,8 +220,11 @@ class Knowledge {
     if (!known) {
       auto plan = std::make_shared<Plan>();
       plan->handle = handle(problem.device);
-      describe(api_, problem, *plan);
-      choose(api_, problem, *plan);
+      Problem typical = problem;
+      if (problem.batch > 0) typical.batch = kTypicalBatch;
+      describe(api_, typical, *plan);
+      choose(api_, typical, *plan);
+      if (problem.batch > 0) describe(api_, problem, *plan);
       known = std::move(plan);
     }
     return known;
@@ -252,33 +285,58 @@ cublasLtMatmulAlgo_t fastest(Stream& stream, const Plan& plan, const Tensor& c, 
   return best;
 }
 
+// Null where the library is missing.
+Knowledge* find_knowledge() {
+  static const std::unique_ptr<Knowledge> knowledge =
+      find_api() != nullptr ? std::make_unique<Knowledge>(*find_api()) : nullptr;
+  return knowledge.get();
+}
+
+// d = alpha op(a) op(b) + beta c, where c may be d.
+struct Operands {
+  const Tensor &d, &a, &b, &c;
+  double alpha, beta;
+};
+
+bool multiply(Stream& stream, const Problem& problem, const Operands& operands) {
+  Knowledge* knowledge = find_knowledge();
+  if (knowledge == nullptr) return false;
+  const Api& api = *find_api();
+  const std::shared_ptr<Plan> plan = knowledge->plan(problem);
+  if (plan->algorithms.empty()) return false;
+  const auto multiply_by = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const auto call = [&]<class Scale>(Scale of_product, Scale of_c) {
+      api.check(
+          api.cublasLtMatmul(plan->handle, &plan->product, &of_product, operands.b.raw(), &plan->b, operands.a.raw(),
+                             &plan->a, &of_c, operands.c.raw(), &plan->c, operands.d.raw(), &plan->c, &algorithm,
+                             stream.scratch(kWorkspace), kWorkspace, witan::cuda::native(stream)),
+          "multiplying");
+    };
+    if (operands.a.dtype() == DType::f64)
+      call(operands.alpha, operands.beta);
+    else
+      call(static_cast<float>(operands.alpha), static_cast<float>(operands.beta));
+  };
+  const bool again = operands.beta == 0 || operands.c.raw() != operands.d.raw();  // a second call writes the same
+  const double flops = 2.0 * static_cast<double>(problem.M) * static_cast<double>(problem.N) *
+                       static_cast<double>(problem.K) * static_cast<double>(std::max<int64_t>(problem.batch, 1));
+  if (plan->algorithms.size() == 1 || !again || flops < kWorthTrying || is_captured(stream))
+    multiply_by(plan->algorithms[0]);
+  else
+    knowledge->settle(problem, fastest(stream, *plan, operands.d, multiply_by));
+  return true;
+}
+
 }  // namespace
 
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b) {
-  const Api* api = find_api();
-  if (!api) return false;
-  static Knowledge knowledge(*api);
-  const Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
-  const std::shared_ptr<Plan> plan = knowledge.plan(problem);
-  if (plan->algorithms.empty()) return false;
-  const bool add = write == Write::accumulate;
-  const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    const auto call = [&]<class Scale>(Scale one, Scale beta) {
-      api->check(api->cublasLtMatmul(plan->handle, &plan->product, &one, b.raw(), &plan->b, a.raw(), &plan->a, &beta,
-                                     c.raw(), &plan->c, c.raw(), &plan->c, &algorithm, stream.scratch(kWorkspace),
-                                     kWorkspace, witan::cuda::native(stream)),
-                 "multiplying");
-    };
-    a.dtype() == DType::f64 ? call(1.0, add ? 1.0 : 0.0) : call(1.0f, add ? 1.0f : 0.0f);
-  };
-  const double flops =
-      2.0 * static_cast<double>(problem.M) * static_cast<double>(problem.N) * static_cast<double>(problem.K);
-  if (plan->algorithms.size() == 1 || add || flops < kWorthTrying || is_captured(stream))
-    multiply(plan->algorithms[0]);
-  else
-    knowledge.settle(problem, fastest(stream, *plan, c, multiply));
-  return true;
+  return multiply(stream, problem_of(stream, c, a, transpose_a, b, transpose_b),
+                  {c, a, b, c, 1, write == Write::accumulate ? 1.0 : 0.0});
+}
+
+bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& p) {
+  return multiply(stream, problem_of(stream, d, p), {d, p.a, p.b, p.c.defined() ? p.c : d, p.alpha, p.beta});
 }
 
 }  // namespace witan::kernels::cuda

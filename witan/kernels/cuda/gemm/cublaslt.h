@@ -1,6 +1,7 @@
 // Dense products by cuBLASLt, which is loaded when the first is asked for: the program neither links it nor needs it.
 #pragma once
 
+#include "witan/kernels/batched_gemm.h"
 #include "witan/kernels/gemm.h"
 
 namespace witan::kernels::cuda {
@@ -15,5 +16,9 @@ namespace witan::kernels::cuda {
 // so that c is rounded once.
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
+
+// The same for batched_gemm(), M, N, K and the batch > 0. The algorithm is chosen for a batch of fixed size, so that
+// the bits of a matrix do not depend on how many came with it.
+bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& product);
 
 }  // namespace witan::kernels::cuda

@@ -1,0 +1,10 @@
+// The CPU twin of kernels/batched_gemm.h, with scratch from its caller as in cpu/gemm.h.
+#pragma once
+
+#include "witan/kernels/batched_gemm.h"
+
+namespace witan::kernels::cpu {
+
+void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& product, const Tensor& workspace);
+
+}  // namespace witan::kernels::cpu
