@@ -11,7 +11,10 @@ Fields OptimizerConfig::fields() {
                "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
   tables.columns = ParamGroupConfig::columns();
   return {
-      Field{"optimizer", &optimizer, "Optimizer: AdamW (adam), SGD, Lion or AdEMAMix"}.one_of(optimizer_names()),
+      Field{"optimizer", &optimizer,
+            "Optimizer: adam is AdamW; those of whole matrices (muon, normuon) update the model's inner matrices and "
+            "experts, and leave all else to adam"}
+          .one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
@@ -45,6 +48,17 @@ Fields OptimizerConfig::fields() {
       Field{"ademamix_warmup_iters", &ademamix_warmup_iters,
             "Updates in which AdEMAMix's alpha rises from 0, and beta3 from beta1 (0: none)"}
           .at_least(0),
+      Field{"muon_momentum", &muon_momentum, "Momentum of Muon and NorMuon"}.between(0, 1),
+      Field{"muon_nesterov", &muon_nesterov, "Use Nesterov momentum in Muon"},
+      Field{"muon_num_ns_steps", &muon_num_ns_steps, "Newton-Schulz iterations of Muon"}.between(1, 100),
+      Field{"muon_coefficient_type", &muon_coefficient_type, "Coefficients of Muon's Newton-Schulz iterations"}.one_of(
+          {"quintic", "polar_express", "cubic", "deepseek"}),
+      Field{"muon_scale_mode", &muon_scale_mode,
+            "Scale of Muon's updates of a matrix [m, n]: moonlight, muon_extra_scale_factor * sqrt(max(m, n)); "
+            "shape_scaling, sqrt(max(1, m/n)); unit_rms_norm, sqrt(m/n); none, 1"}
+          .one_of({"moonlight", "shape_scaling", "unit_rms_norm", "none"}),
+      Field{"muon_extra_scale_factor", &muon_extra_scale_factor, "Factor of muon_scale_mode = moonlight"}.above(0),
+      Field{"normuon_beta2", &normuon_beta2, "NorMuon's decay rate of the second moment of rows"}.between(0, 1),
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       std::move(tables),
   };
@@ -62,6 +76,8 @@ void OptimizerSettings::validate() const {
   below_one("lion_beta1", lion_beta1);
   below_one("lion_beta2", lion_beta2);
   below_one("ademamix_beta3", ademamix_beta3);
+  below_one("muon_momentum", muon_momentum);
+  below_one("normuon_beta2", normuon_beta2);
 }
 
 void OptimizerConfig::validate() const {

@@ -7,12 +7,14 @@
 #include "witan/optim/adamw.h"
 #include "witan/optim/ademamix.h"
 #include "witan/optim/lion.h"
+#include "witan/optim/muon.h"
 #include "witan/optim/sgd.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits, &Lion::kTraits, &AdEMAMix::kTraits};
+constexpr std::array kAll = {&AdamW::kTraits,    &Sgd::kTraits,  &Lion::kTraits,
+                             &AdEMAMix::kTraits, &Muon::kTraits, &Muon::kNorMuonTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {

@@ -61,6 +61,9 @@ struct OptimizerTraits {
   double (*cost)(const OptimizerSettings& settings, int64_t rows, int64_t columns);
   std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream,
                                      std::vector<ParameterShard> parameter_shards);
+  // It is meant for matrices and experts alone. Named in [optimizer] it leaves all other kinds of parameters to AdamW
+  // (param_groups.h).
+  bool of_inner_matrices = false;
 };
 const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
 std::vector<std::string> optimizer_names();

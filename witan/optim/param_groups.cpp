@@ -58,7 +58,24 @@ ShardBy shard_by_of(const std::string& optimizer, const std::string& asked) {
   return asked == "matrices" ? ShardBy::matrices : needed;
 }
 
-ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, const std::string& where) {
+// Kinds whose matrices are inside of the model; a vector is of none of them.
+bool is_inner(ParameterKind kind) {
+  return kind == ParameterKind::matrices || kind == ParameterKind::experts;
+}
+
+// Those of `kinds` (none: any) that are inner, or that are not.
+std::vector<ParameterKind> kinds_that(const std::vector<ParameterKind>& kinds, bool inner) {
+  std::vector<ParameterKind> chosen;
+  for (int i = 0; i < kParameterKinds; ++i) {
+    const auto kind = static_cast<ParameterKind>(i);
+    if (is_inner(kind) == inner && (kinds.empty() || std::ranges::find(kinds, kind) != kinds.end()))
+      chosen.push_back(kind);
+  }
+  return chosen;
+}
+
+ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, size_t table) {
+  const std::string where = cat("[[optimizer.groups]] ", table);
   ParamGroupConfig read;
   read.settings = config;
   const Fields fields = read.fields();
@@ -68,12 +85,25 @@ ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, cons
   read.settings.lr *= read.lr_mult;
   read.settings.min_lr *= read.lr_mult;
   ParamGroup group{label_of(read), words_of(read.match), kinds_of(read.kind, where), read.settings};
+  group.table = table;
   try {
     read.settings.validate();
     group.shard_by = shard_by_of(read.settings.optimizer, read.shard_by);
   } catch (const ConfigError& error) {
     throw ConfigError(cat(where, " (", group.label, "): ", error.what()));
   }
+  return group;
+}
+
+// What a group leaves to AdamW that inherits an optimizer of inner matrices.
+ParamGroup left_to_adam(ParamGroup group) {
+  group.kinds = kinds_that(group.kinds, false);
+  std::vector<std::string_view> names;
+  for (const ParameterKind kind : group.kinds) names.push_back(name_of(kind));
+  group.label = fmt::format("kind = {}", fmt::join(names, ","));
+  if (!group.match.empty()) group.label += fmt::format(", match = {}", fmt::join(group.match, ","));
+  group.settings.optimizer = "adam";
+  group.shard_by = ShardBy::elements;
   return group;
 }
 
@@ -106,6 +136,16 @@ Fields ParamGroupConfig::fields() {
       Field{"ademamix_alpha", &settings.ademamix_alpha, "AdEMAMix's factor of the slow average"}.at_least(0),
       Field{"ademamix_warmup_iters", &settings.ademamix_warmup_iters, "Updates in which alpha and beta3 rise"}.at_least(
           0),
+      Field{"muon_momentum", &settings.muon_momentum, "Momentum of Muon and NorMuon"}.between(0, 1),
+      Field{"muon_nesterov", &settings.muon_nesterov, "Use Nesterov momentum in Muon"},
+      Field{"muon_num_ns_steps", &settings.muon_num_ns_steps, "Newton-Schulz iterations of Muon"}.between(1, 100),
+      Field{"muon_coefficient_type", &settings.muon_coefficient_type, "Coefficients of Muon's iterations"}.one_of(
+          {"quintic", "polar_express", "cubic", "deepseek"}),
+      Field{"muon_scale_mode", &settings.muon_scale_mode, "Scale of Muon's updates"}.one_of(
+          {"moonlight", "shape_scaling", "unit_rms_norm", "none"}),
+      Field{"muon_extra_scale_factor", &settings.muon_extra_scale_factor, "Factor of muon_scale_mode = moonlight"}
+          .above(0),
+      Field{"normuon_beta2", &settings.normuon_beta2, "NorMuon's decay rate of the second moment"}.between(0, 1),
       Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
           {"elements", "matrices"}),
   };
@@ -124,8 +164,24 @@ bool ParamGroup::takes(const ParameterSpec& spec) const {
 
 ParamGroups::ParamGroups(const OptimizerConfig& config) : config_(config) {
   groups_.push_back({"all others", {}, {}, config, optimizer_traits(config.optimizer).needs});
-  for (size_t i = 0; i < config.groups.size(); ++i)
-    groups_.push_back(read_group(config, config.groups[i], cat("[[optimizer.groups]] ", i + 1)));
+  const bool inner = optimizer_traits(config.optimizer).of_inner_matrices;
+  for (size_t table = 1; table <= config.groups.size(); ++table) {
+    const TableKeys& keys = config.groups[table - 1];
+    ParamGroup group = read_group(config, keys, table);
+    const bool inherits = std::ranges::none_of(keys, [](const auto& key) { return key.first == "optimizer"; });
+    if (inner && inherits) {
+      if (ParamGroup left = left_to_adam(group); !left.kinds.empty()) {
+        left.shard_by = std::ranges::any_of(keys, [](const auto& key) { return key.first == "shard_by"; })
+                            ? group.shard_by
+                            : ShardBy::elements;
+        groups_.push_back(std::move(left));
+      }
+      group.kinds = kinds_that(group.kinds, true);
+      if (group.kinds.empty()) continue;
+    }
+    groups_.push_back(std::move(group));
+  }
+  if (inner) groups_.push_back(left_to_adam(groups_.front()));
 }
 
 size_t ParamGroups::index_of(const ParameterSpec& spec) const {

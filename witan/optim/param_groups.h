@@ -2,6 +2,10 @@
 //
 // [optimizer] updates all parameters. Tables [[optimizer.groups]] select parameters by name or kind and override
 // settings for them; what a table does not set it inherits from [optimizer].
+//
+// An optimizer of inner matrices (OptimizerTraits::of_inner_matrices) that [optimizer] names, for itself or for tables
+// that inherit it, updates matrices and experts; AdamW updates the other kinds, with the same settings, as a group of
+// its own. A table that names such an optimizer itself gives it all that it selects.
 #pragma once
 
 #include <string>
@@ -38,6 +42,7 @@ struct ParamGroup {
   std::vector<ParameterKind> kinds;  // none: any
   OptimizerSettings settings;        // with what it inherits
   ShardBy shard_by = ShardBy::elements;
+  size_t table = 0;  // of [[optimizer.groups]], from 1 on; 0: of [optimizer]
 
   bool takes(const ParameterSpec& spec) const;
   double weight_decay(const ParameterSpec& spec) const {
@@ -50,7 +55,8 @@ class ParamGroups {
   // Throws ConfigError, which names the group, for settings that do not go together.
   explicit ParamGroups(const OptimizerConfig& config);
 
-  // The first is [optimizer] itself, which takes what no other does; then the groups in their order.
+  // The first is [optimizer] itself, which takes what no other does; then the groups in their order, last of them what
+  // [optimizer] leaves to AdamW.
   const std::vector<ParamGroup>& all() const { return groups_; }
   size_t size() const { return groups_.size(); }
   // The index of the group that takes the parameter.

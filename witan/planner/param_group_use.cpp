@@ -72,8 +72,8 @@ std::string what_there_is(const std::vector<ParameterSpec>& specs) {
 }  // namespace
 
 std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
-  if (config.optimizer.groups.empty()) return {};
   const ParamGroups groups(config.optimizer);
+  if (groups.size() == 1) return {};
   const std::vector<ParameterSpec> specs = all_parameters(config);
   std::vector<ParamGroupUse> uses;
   for (const ParamGroup& group : groups.all())
@@ -85,9 +85,12 @@ std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
     ++use.tensors;
     use.parameters += spec.shape.elements();
   }
-  for (size_t i = 1; i < uses.size(); ++i)
-    if (uses[i].tensors == 0) refuse(i, groups.all()[i], specs);
+  std::vector<int64_t> taken(config.optimizer.groups.size() + 1);  // by each table, which may be two groups
+  for (size_t i = 0; i < uses.size(); ++i) taken[groups.all()[i].table] += uses[i].tensors;
+  for (const ParamGroup& group : groups.all())
+    if (group.table > 0 && taken[group.table] == 0) refuse(group.table, group, specs);
   std::ranges::rotate(uses, uses.begin() + 1);
+  std::erase_if(uses, [](const ParamGroupUse& use) { return use.tensors == 0 && use.label != "all others"; });
   return uses;
 }
 

@@ -196,5 +196,19 @@ TEST(Moved, StateOfElementwiseOptimizersToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
+// Momentum of every element and moments of rows, of matrices that have owners and that ranks divide.
+TEST(Moved, StateOfNorMuonToo) {
+  constexpr const char* kFsdp = "optim_grads_params";
+  RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
+  config.model.num_layers = 2;
+  config.optimizer.optimizer = "normuon";
+  const std::vector<LaidOut> layouts = {{},
+                                        {"shard=4,expert=2", kFsdp},
+                                        {"shard=2,pipeline=2", kFsdp},
+                                        {"shard=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
+                                        {"tensor=2,expert_tensor=2"}};
+  for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
+}
+
 }  // namespace
 }  // namespace witan

@@ -1,0 +1,251 @@
+#include "witan/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/comm/group.h"
+#include "witan/kernels/blocks.h"
+
+namespace witan {
+namespace {
+
+// Elements of the matrices that are worked on at a time: enough to fill a GPU, few on a CPU, whose caches they fit.
+constexpr int64_t kGpuBatch = int64_t{1} << 25, kCpuBatch = int64_t{1} << 20;
+constexpr double kFlopsPerByte = 150;  // that a GPU computes in the time in which it moves a byte
+
+std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
+  return {{"muon.momentum"}};
+}
+
+double cost_of(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
+  const NewtonSchulz iteration = NewtonSchulz::of(settings.muon_coefficient_type, settings.muon_num_ns_steps);
+  return 36.0 * static_cast<double>(rows) * static_cast<double>(columns) +
+         iteration.flops(rows, columns) / kFlopsPerByte;
+}
+
+// Matrices [n, ..] that each rank has pieces of, n divisible by the ranks, and this rank's share of them as whole ones.
+class Exchange {
+ public:
+  Exchange(Stream& stream, Group& group, const MatrixSize& piece, bool columns_divided)
+      : stream_(stream), group_(group), piece_(piece), columns_divided_(columns_divided) {}
+
+  // [n, rows, columns] of pieces -> [n / ranks, rows, columns] of whole matrices
+  Tensor to_whole(const Tensor& pieces) const {
+    const Tensor received = empty({pieces.elements()}, pieces.dtype());
+    group_.all_to_all_equal(stream_, received, pieces.reshape({pieces.elements()}));
+    const int64_t T = group_.size(), matrices = pieces.size(0) / T;
+    const auto [outer, inner] = cut(matrices);
+    const Tensor whole = empty({outer, T, inner}, pieces.dtype());
+    kernels::swap_blocks(stream_, whole, received.reshape({T, outer, inner}));
+    return columns_divided_ ? whole.reshape({matrices, piece_.rows, T * piece_.columns})
+                            : whole.reshape({matrices, T * piece_.rows, piece_.columns});
+  }
+  // Its inverse.
+  Tensor to_pieces(const Tensor& whole) const {
+    const int64_t T = group_.size(), matrices = whole.size(0);
+    const auto [outer, inner] = cut(matrices);
+    const Tensor sent = empty({T, outer, inner}, whole.dtype());
+    kernels::swap_blocks(stream_, sent, whole.reshape({outer, T, inner}));
+    const Tensor pieces = empty({whole.elements()}, whole.dtype());
+    group_.all_to_all_equal(stream_, pieces, sent.reshape({sent.elements()}));
+    return pieces.reshape({T * matrices, piece_.rows, piece_.columns});
+  }
+
+ private:
+  Tensor empty(const Shape& shape, DType dtype) const { return stream_.empty(shape, dtype, MemoryTag::workspace); }
+  // What lies side by side in a rank's pieces of so many matrices: stretches, and elements of each.
+  std::pair<int64_t, int64_t> cut(int64_t matrices) const {
+    return columns_divided_ ? std::pair(matrices * piece_.rows, piece_.columns)
+                            : std::pair(matrices, piece_.elements());
+  }
+
+  Stream& stream_;
+  Group& group_;
+  MatrixSize piece_;
+  bool columns_divided_;
+};
+
+}  // namespace
+
+const OptimizerTraits Muon::kTraits = {
+    .name = "muon",
+    .needs = ShardBy::matrices,
+    .state = momentum_state,
+    .cost = cost_of,
+    .make = [](const ParamGroup& group, size_t index, Stream& stream,
+               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<Muon>(Kind::muon, group, index, stream, std::move(parameter_shards));
+    },
+    .of_inner_matrices = true};
+
+const OptimizerTraits Muon::kNorMuonTraits = {
+    .name = "normuon",
+    .needs = ShardBy::matrices,
+    .state =
+        [](const OptimizerSettings& settings) {
+          std::vector<OptimizerStateSpec> state = momentum_state(settings);
+          state.push_back({.prefix = "normuon.v", .shape = OptimizerStateSpec::Shape::rows});
+          return state;
+        },
+    .cost = cost_of,
+    .make = [](const ParamGroup& group, size_t index, Stream& stream,
+               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
+      return std::make_unique<Muon>(Kind::normuon, group, index, stream, std::move(parameter_shards));
+    },
+    .of_inner_matrices = true};
+
+double muon_scale(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
+  const auto out = static_cast<double>(rows), in = static_cast<double>(columns);
+  if (settings.muon_scale_mode == "moonlight") return settings.muon_extra_scale_factor * std::sqrt(std::max(out, in));
+  if (settings.muon_scale_mode == "shape_scaling") return std::sqrt(std::max(1.0, out / in));
+  if (settings.muon_scale_mode == "unit_rms_norm") return std::sqrt(out / in);
+  return 1;
+}
+
+bool Muon::Form::operator==(const Form& other) const {
+  const auto all = [](const Form& form) {
+    return std::tuple(form.whole.rows, form.whole.columns, form.piece.rows, form.piece.columns, form.columns_divided,
+                      form.dtype, form.pieces);
+  };
+  return all(*this) == all(other);
+}
+
+int64_t Muon::Form::ranks() const {
+  return pieces == nullptr ? 1 : pieces->size();
+}
+
+Muon::Muon(Kind kind, const ParamGroup& group, size_t index, Stream& stream,
+           std::vector<ParameterShard> parameter_shards)
+    : GroupOptimizer(group, index, stream, std::move(parameter_shards)),
+      kind_(kind),
+      settings_(group.settings),
+      iteration_(NewtonSchulz::of(settings_.muon_coefficient_type, settings_.muon_num_ns_steps)) {
+  plan_batches(stream);
+}
+
+Muon::Form Muon::form_of(Stream& stream, const ParameterShard& part) const {
+  const ParameterSpec& spec = part.parameter->spec();
+  const int stack = spec.expert ? 1 : 0;
+  require<ConfigError>(spec.shape.dims() == stack + 2, "optimizer = ", settings_.optimizer, ": ", spec.name, " ",
+                       spec.shape, " is no matrix; give its parameter group optimizer = \"adam\"");
+  Form form;
+  form.whole = matrix_size(spec);
+  form.piece = matrices_of(*part.parameter, part.first, part.elements).piece;
+  form.dtype = stream.plans_for_cuda() ? spec.dtype : accumulator(spec.dtype);
+  form.pieces = part.pieces;
+  form.columns_divided = spec.tensor_split.dim == stack + 1;
+  if (spec.tensor_split.dim == stack) {
+    form.whole.rows /= spec.tensor_split.blocks;
+    form.piece.rows /= spec.tensor_split.blocks;
+  }
+  require<ConfigError>(form.columns_divided || form.whole.rows % form.ranks() == 0, "optimizer = ", settings_.optimizer,
+                       ": the ", form.whole.rows, " rows of ", spec.name, " are divided unevenly over ", form.ranks(),
+                       " tensor-parallel ranks; give its parameter group optimizer = \"adam\", or choose a size that "
+                       "tensor_model_parallel_size divides");
+  return form;
+}
+
+// In the order of the model, on all ranks that have pieces of the same matrices.
+void Muon::plan_batches(Stream& stream) {
+  const int64_t elements = stream.plans_for_cuda() ? kGpuBatch : kCpuBatch;
+  for (size_t i = 0; i < shards().size(); ++i) {
+    const ParameterShard& part = shards()[i].part;
+    const Form form = form_of(stream, part);
+    const int64_t most = std::max<int64_t>(elements / form.whole.elements(), 1) * form.ranks();
+    const int64_t all = part.elements / form.piece.elements();
+    for (int64_t first = 0; first < all;) {
+      auto batch =
+          std::ranges::find_if(batches_, [&](const auto& one) { return one.form == form && one.matrices < most; });
+      if (batch == batches_.end()) batch = batches_.insert(batch, {form, {}, 0, {}, {}});
+      const int64_t fits = std::min(all - first, most - batch->matrices);
+      batch->runs.push_back({i, first, fits});
+      batch->matrices += fits;
+      first += fits;
+    }
+  }
+  for (Batch& batch : batches_)
+    for (auto* table : {&batch.momentum_table, &batch.update_table})
+      table->emplace(stream, static_cast<int64_t>(batch.runs.size()) * kernels::kMuonColumns, MemoryTag::optimizer);
+}
+
+std::vector<kernels::MuonItem> Muon::items_of(const Batch& batch, const Tensor& direction,
+                                              const Tensor& orthogonal) const {
+  std::vector<kernels::MuonItem> items;
+  const auto& [whole, piece, columns_divided, dtype, pieces] = batch.form;
+  int64_t at = 0;  // of the batch
+  for (const Run& run : batch.runs) {
+    const Shard& shard = shards()[run.shard];
+    const int64_t elements = run.matrices * piece.elements();
+    const auto of_shard = [&](const Tensor& flat) {
+      return flat.defined() ? flat.narrow(0, run.first * piece.elements(), elements) : flat;
+    };
+    const auto of_batch = [&](const Tensor& tensor) {
+      return tensor.defined() ? tensor.narrow(0, at, run.matrices).reshape({elements}) : tensor;
+    };
+    items.push_back({.value = of_shard(shard.value()),
+                     .remainder = of_shard(shard.remainder),
+                     .momentum = of_shard(shard.state[0].tensor),
+                     .gradient = of_shard(shard.gradient()),
+                     .direction = of_batch(direction),
+                     .orthogonal = of_batch(orthogonal),
+                     .weight_decay = shard.weight_decay,
+                     .scale = muon_scale(settings_, whole.rows, whole.columns)});
+    at += run.matrices;
+  }
+  return items;
+}
+
+void Muon::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
+  for (Batch& batch : batches_) update_batch(stream, batch, step, rate);
+}
+
+void Muon::update_batch(Stream& stream, Batch& batch, const Tensor& step, int64_t rate) {
+  const Form& form = batch.form;
+  const int64_t ranks = form.ranks(), padded = (batch.matrices + ranks - 1) / ranks * ranks;
+  const kernels::MuonArgs args{settings_.muon_momentum, settings_.muon_nesterov, rate};
+  Tensor x = stream.empty({padded, form.piece.rows, form.piece.columns}, form.dtype, MemoryTag::workspace);
+  if (padded > batch.matrices) stream.zero(x.narrow(0, batch.matrices, padded - batch.matrices));
+  {
+    const auto items = items_of(batch, x, {});
+    kernels::muon_momentum(stream, items, batch.momentum_table->holding(stream, kernels::muon_table(items)), step,
+                           args);
+  }
+  if (ranks == 1) {
+    x = orthogonalize(stream, std::move(x), iteration_);
+  } else {
+    const Exchange exchange(stream, *form.pieces, form.piece, form.columns_divided);
+    x = exchange.to_whole(x);
+    x = orthogonalize(stream, std::move(x), iteration_);
+    x = exchange.to_pieces(x);
+  }
+  if (kind_ == Kind::normuon) normalize_rows(stream, batch, x, step);
+  const auto items = items_of(batch, {}, x);
+  kernels::muon_update(stream, items, batch.update_table->holding(stream, kernels::muon_table(items)), step, args);
+}
+
+// Every rank has the second moments of the rows that it has pieces of; sums over what others have of them come from
+// there.
+void Muon::normalize_rows(Stream& stream, const Batch& batch, const Tensor& orthogonal, const Tensor& step) const {
+  const auto& [whole, piece, columns_divided, dtype, pieces] = batch.form;
+  const Tensor x = orthogonal.narrow(0, 0, batch.matrices);
+  const auto empty = [&](const Shape& shape) { return stream.empty(shape, DType::f64, MemoryTag::workspace); };
+  const Tensor squares = empty({batch.matrices, piece.rows}), factors = empty(squares.shape());
+  const Tensor totals = empty({batch.matrices, 2});
+  kernels::row_squares(stream, squares.reshape({squares.elements()}), x.reshape({squares.elements(), piece.columns}));
+  if (pieces != nullptr && columns_divided) pieces->all_reduce(stream, squares);
+  int64_t at = 0;
+  for (const Run& run : batch.runs) {
+    const auto of = [&](const Tensor& tensor) { return tensor.narrow(0, at, run.matrices); };
+    const Tensor v = shards()[run.shard].state[1].tensor.narrow(0, run.first * piece.rows, run.matrices * piece.rows);
+    kernels::normuon_moments(stream, {v.reshape({run.matrices, piece.rows}), of(factors), of(totals), of(squares)},
+                             step, {settings_.normuon_beta2, whole.columns});
+    at += run.matrices;
+  }
+  if (pieces != nullptr && !columns_divided) pieces->all_reduce(stream, totals);
+  kernels::scale_rows(stream, x, factors, totals);
+}
+
+}  // namespace witan

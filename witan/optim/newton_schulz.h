@@ -1,0 +1,39 @@
+// Newton-Schulz iterations: for a matrix X = U S V^T, with products alone, about U V^T, the nearest matrix with
+// orthonormal rows or columns. Each step makes of every singular value s the value a s + b s^3 + c s^5:
+//   A = X X^T,  X <- a X + (b A + c A A) X        with X^T X, on the other side, where X has more rows than columns
+// (Jordan et al., Muon, 2024; Amsel et al., The Polar Express, arXiv 2505.16932).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "witan/tensor/tensor.h"
+
+namespace witan {
+
+struct NewtonSchulzStep {
+  double a, b, c;
+};
+
+struct NewtonSchulz {
+  std::vector<NewtonSchulzStep> steps;
+  // X begins as X / (margin ||X||_F + eps): no singular value above 1 / margin.
+  double margin = 1, eps = 1e-7;
+
+  // quintic: Muon's triple (3.4445, -4.7750, 2.0315), which takes singular values to [0.7, 1.2]
+  // polar_express: triples of which each is the best for where the one before it leads; the last one is repeated
+  // cubic: (1.5, -0.5, 0), the classical iteration, which converges to 1 but slowly
+  // deepseek: eight times Muon's triple, then (2, -1.5, 0.5), which ends at 1
+  // Throws ConfigError for another name.
+  static NewtonSchulz of(const std::string& coefficient_type, int64_t steps);
+
+  // FLOPs for a matrix.
+  double flops(int64_t rows, int64_t columns) const;
+};
+
+// X after all steps, for each matrix of x [n, rows, columns], contiguous; x is overwritten, and returned or not. Takes
+// as much memory again, and twice that of the smaller Gram matrices. On a GPU products of bfloat16 are rounded to
+// bfloat16, as in the original.
+Tensor orthogonalize(Stream& stream, Tensor x, const NewtonSchulz& iteration);
+
+}  // namespace witan
