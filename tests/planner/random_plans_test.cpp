@@ -103,10 +103,12 @@ void draw_run(Draw& draw, RunConfig& config) {
   train.check_states = draw.rarely(6);
   config.data.seq_length = draw.one_of<int64_t>({8, 16, 24});
   config.data.reset_attention_mask = config.data.reset_position_ids = draw.rarely(4);
-  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd", "lion", "ademamix", "muon", "normuon"});
+  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd", "lion", "ademamix", "muon", "normuon", "shampoo"});
   config.optimizer.exp_avg_dtype = draw.one_of({"float32", "bfloat16"});
   config.optimizer.exp_avg_sq_dtype = draw.one_of({"float32", "bfloat16"});
   config.optimizer.muon_coefficient_type = draw.one_of({"quintic", "cubic"});
+  config.optimizer.shampoo_root = draw.one_of({"eigen", "newton"});
+  config.optimizer.max_preconditioner_dim = draw.one_of<int64_t>({16, 8192});
   config.optimizer.lr_warmup_iters = 1;
   config.parallel.threads = draw.between(1, 2);
   config.parallel.deterministic = draw.rarely(4);

@@ -1,5 +1,7 @@
 #include "witan/optim/config.h"
 
+#include <cmath>
+
 #include "witan/base/error.h"
 #include "witan/optim/optimizer.h"
 
@@ -13,7 +15,7 @@ Fields OptimizerConfig::fields() {
   return {
       Field{"optimizer", &optimizer,
             "Optimizer: adam is AdamW; those of whole matrices (muon, normuon) update the model's inner matrices and "
-            "experts, and leave all else to adam"}
+            "experts, and leave all else to adam; shampoo preconditions matrices by their blocks"}
           .one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
@@ -59,10 +61,42 @@ Fields OptimizerConfig::fields() {
           .one_of({"moonlight", "shape_scaling", "unit_rms_norm", "none"}),
       Field{"muon_extra_scale_factor", &muon_extra_scale_factor, "Factor of muon_scale_mode = moonlight"}.above(0),
       Field{"normuon_beta2", &normuon_beta2, "NorMuon's decay rate of the second moment of rows"}.between(0, 1),
+      Field{"precondition_frequency", &precondition_frequency,
+            "Updates from one making of Shampoo's preconditioners to the next"}
+          .at_least(1),
+      Field{"start_preconditioning_step", &start_preconditioning_step,
+            "Update at which Shampoo makes preconditioners first (0: precondition_frequency)"}
+          .at_least(0),
+      Field{"max_preconditioner_dim", &max_preconditioner_dim, "Most rows and columns of a block of Shampoo"}.at_least(
+          1),
+      Field{"shampoo_beta", &shampoo_beta, "Decay rate of Shampoo's factors (1: their sum)"}.between(0, 1),
+      Field{"shampoo_eps", &shampoo_eps, "Epsilon added to Shampoo's factors before their roots"}.above(0),
+      Field{"shampoo_exponent", &shampoo_exponent,
+            "Shampoo's factors are raised to minus this (0: 1/4 of a matrix, 1/2 of a vector)"}
+          .at_least(0),
+      Field{"shampoo_root", &shampoo_root, "How Shampoo finds roots: eigen on the CPU, or newton"}.one_of(
+          {"eigen", "newton"}),
+      Field{"shampoo_grafting", &shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
+          {"adam", "sgd", "none"}),
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       std::move(tables),
   };
 }
+
+namespace {
+
+void validate_shampoo(const OptimizerSettings& of) {
+  const int64_t start = of.start_preconditioning_step;
+  require<ConfigError>(start == 0 || start >= of.precondition_frequency, "start_preconditioning_step = ", start,
+                       " is below precondition_frequency = ", of.precondition_frequency,
+                       "; raise it, or set 0 for the frequency");
+  const double root = of.shampoo_exponent > 0 ? 1 / of.shampoo_exponent : 4;
+  require<ConfigError>(of.shampoo_root != "newton" || std::abs(root - std::round(root)) < 1e-9,
+                       "shampoo_exponent = ", of.shampoo_exponent,
+                       " is not 1 over a whole number, which Newton's iteration needs; set shampoo_root = eigen");
+}
+
+}  // namespace
 
 void OptimizerSettings::validate() const {
   require<ConfigError>(min_lr <= lr, "min_lr = ", min_lr, " is above lr = ", lr, "; lower min_lr");
@@ -78,6 +112,7 @@ void OptimizerSettings::validate() const {
   below_one("ademamix_beta3", ademamix_beta3);
   below_one("muon_momentum", muon_momentum);
   below_one("normuon_beta2", normuon_beta2);
+  if (optimizer == "shampoo") validate_shampoo(*this);
 }
 
 void OptimizerConfig::validate() const {

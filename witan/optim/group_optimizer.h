@@ -11,7 +11,10 @@ namespace witan {
 
 class GroupOptimizer : public Optimizer {
  public:
-  void update(Stream& stream, const StepState& step) final { update_shards(stream, step.tensor(), rate_); }
+  void update(Stream& stream, const StepState& step) final {
+    update_number_ = step.update();
+    update_shards(stream, step.tensor(), rate_);
+  }
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const final;
 
  protected:
@@ -33,6 +36,9 @@ class GroupOptimizer : public Optimizer {
   };
 
   const std::vector<Shard>& shards() const { return shards_; }
+  // Of this update, from 1, as the host knows it: an optimizer that asks makes a step that no graph can replay
+  // (OptimizerTraits::eager).
+  int64_t update_number() const { return update_number_; }
 
   // The index-th of ParamGroups. State starts as zeros, a tensor for each shard and state of the optimizer's
   // traits. Throws ShapeError for elements that a parameter does not have, and for matrices that a shard cuts.
@@ -43,7 +49,7 @@ class GroupOptimizer : public Optimizer {
   virtual void update_shards(Stream& stream, const Tensor& step, int64_t rate) = 0;
 
   std::vector<Shard> shards_;
-  int64_t rate_;
+  int64_t rate_, update_number_ = 0;
 };
 
 }  // namespace witan

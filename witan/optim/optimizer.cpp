@@ -9,12 +9,13 @@
 #include "witan/optim/lion.h"
 #include "witan/optim/muon.h"
 #include "witan/optim/sgd.h"
+#include "witan/optim/shampoo.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits,    &Sgd::kTraits,  &Lion::kTraits,
-                             &AdEMAMix::kTraits, &Muon::kTraits, &Muon::kNorMuonTraits};
+constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits,         &Lion::kTraits,   &AdEMAMix::kTraits,
+                             &Muon::kTraits,  &Muon::kNorMuonTraits, &Shampoo::kTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {

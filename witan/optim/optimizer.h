@@ -64,6 +64,8 @@ struct OptimizerTraits {
   // It is meant for matrices and experts alone. Named in [optimizer] it leaves all other kinds of parameters to AdamW
   // (param_groups.h).
   bool of_inner_matrices = false;
+  // Its calls differ from step to step, as the host decides: steps are not recorded in a CUDA graph.
+  bool eager = false;
 };
 const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
 std::vector<std::string> optimizer_names();

@@ -22,6 +22,7 @@ void StepState::set(const std::vector<double>& learning_rates, int64_t iteration
   values[kernels::step_value::skip] = 0;
   values[kernels::step_value::iteration] = static_cast<double>(iteration);
   stream_.write(values_, values.data());
+  update_ = update;
 }
 
 double StepState::read(int64_t index) const {

@@ -18,6 +18,7 @@ class StepState {
   // until clip() says so.
   void set(const std::vector<double>& learning_rates, int64_t iteration, int64_t update);
 
+  int64_t update() const { return update_; }  // as it was last set
   double learning_rate() const { return read(kernels::step_value::learning_rate); }
   double gradient_scale() const { return read(kernels::step_value::gradient_scale); }
   bool skipped() const { return read(kernels::step_value::skip) != 0; }  // false on the meta device
@@ -31,6 +32,7 @@ class StepState {
 
   Stream& stream_;
   Tensor values_, common_;
+  int64_t update_ = 0;
 };
 
 }  // namespace witan

@@ -210,5 +210,16 @@ TEST(Moved, StateOfNorMuonToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
+// State of whole matrices, which tensor-parallel ranks hold alike and owners of matrices alone.
+TEST(Moved, FactorsOfPreconditionersToo) {
+  RunConfig config = of_one_layer(small_config());
+  config.optimizer.optimizer = "shampoo";
+  config.optimizer.max_preconditioner_dim = 20;
+  config.optimizer.precondition_frequency = 2;
+  const std::vector<LaidOut> layouts = {
+      {}, {"shard=2"}, {"shard=4,expert=2", "optim_grads_params"}, {"shard=2,tensor=2,expert=2,expert_tensor=1"}};
+  for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
+}
+
 }  // namespace
 }  // namespace witan

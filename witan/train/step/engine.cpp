@@ -152,6 +152,9 @@ std::string Engine::why_eager() const {
     return "moe_grouped_gemm = false reads the row count of each expert on the host";
   if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
     return "experts' rows are exchanged over NCCL, which needs their counts on the host";
+  for (const ParamGroup& group : param_groups_.all())
+    if (optimizer_traits(group.settings.optimizer).eager)
+      return cat("optimizer = ", group.settings.optimizer, " makes preconditioners in some steps alone");
   return "";
 }
 

@@ -1,0 +1,75 @@
+// Optimizers that precondition whole matrices: no layout changes the result, though ranks own, divide and gather them.
+#include <gtest/gtest.h>
+
+#include "support/long_form.h"
+#include "train/run/run_support.h"
+#include "train/step/laid_out.h"
+
+namespace witan {
+namespace {
+
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+const int64_t kSteps = testing::steps_of(5, 20);
+constexpr const char* kFsdp = "optim_grads_params";
+
+RunConfig recipe(const char* root) {
+  RunConfig config;
+  config.model.dtype = "float64";
+  config.model.num_layers = 2;
+  config.model.hidden_size = 16;
+  config.model.vocab_size = 66;
+  config.model.untie_embeddings_and_output_weights = true;
+  config.model.mlp.ffn_hidden_size = 24;
+  config.model.attention.num_attention_heads = 4;
+  config.model.attention.num_query_groups = 2;
+  config.data.seq_length = 16;
+  config.train.train_iters = 30;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.train.sample_tokens = 0;
+  config.optimizer.lr_warmup_iters = 3;
+  config.optimizer.clip_grad = 0.1;
+  config.optimizer.optimizer = "shampoo";
+  config.optimizer.shampoo_root = root;
+  config.optimizer.precondition_frequency = 2;
+  config.optimizer.max_preconditioner_dim = 20;
+  config.optimizer.shampoo_eps = 1e-8;
+  return laid_out(config, {});
+}
+
+const std::vector<LaidOut> kLayouts = {
+    {"replicate=2"},
+    {"shard=4", "optim_grads"},
+    {"shard=4,expert=2", kFsdp},
+    {"shard=2,context=2"},
+    {"shard=2,tensor=2,expert_tensor=1"},
+    {"shard=2,tensor=2,expert_tensor=2", kFsdp},
+    {"shard=2,pipeline=2", "auto", 1},
+    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+};
+
+class PreconditionedLayouts : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Roots, PreconditionedLayouts, ::testing::Values("eigen", "newton"));
+
+TEST_P(PreconditionedLayouts, EqualOneRankInFloat64) {
+  const RunConfig config = recipe(GetParam());
+  const Trajectory one = run_engine(config, kSteps);
+  for (const LaidOut& layout : kLayouts)
+    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
+  RunConfig grafted = config;
+  grafted.optimizer.precondition_frequency = 1000;
+  EXPECT_NE(run_engine(grafted, kSteps).weights, one.weights) << "preconditioners change nothing";
+}
+
+TEST(PreconditionedLayouts, RepeatToTheBit) {
+  RunConfig config = recipe("eigen");
+  config.model.dtype = "float32";
+  testing::expect_repeats(laid_out(config, {"shard=2,tensor=2,expert_tensor=1"}), kSteps);
+}
+
+}  // namespace
+}  // namespace witan
