@@ -152,6 +152,76 @@ TEST(Geglu, AgreesWithTheFormulaAndItsSlope) {
     });
 }
 
+// gpt-oss' experts, as its formula says, and others; inputs lie on either side of every bound.
+TEST(ClampedSwiglu, AgreesWithTheFormulaAndItsSlope) {
+  Rank rank;
+  for (const SwigluForm& form : {SwigluForm{7, 1.702, 1}, SwigluForm{0.5, 1, 0}, SwigluForm{0, 1.702, -0.25}})
+    sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+      const Tensor h = rank.normal({T, 2 * F}, dtype, "h", 5), dy = rank.normal({T, F}, dtype, "dy");
+      const Tensor y = rank.poisoned({T, F}, dtype), dh = rank.poisoned({T, 2 * F}, dtype);
+      const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+      kernels::clamped_swiglu_forward(rank.stream, y, h, s, {}, form);
+      kernels::clamped_swiglu_backward(rank.stream, dh, ds, dy, h, s, {}, form);
+      const double most = form.clamp > 0 ? form.clamp : 1e30;
+      const auto in = values(h), g = values(dy);
+      std::vector<double> expected, slope(in.size()), expected_ds(static_cast<size_t>(T));
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t f = 0; f < F; ++f) {
+          const auto at_gate = static_cast<size_t>(t * 2 * F + f), at_up = at_gate + static_cast<size_t>(F);
+          const double gate = std::min(in[at_gate], most), up = std::clamp(in[at_up], -most, most);
+          const double p = sigmoid(form.scale * gate), d = g[static_cast<size_t>(t * F + f)] * weight_of(s, t);
+          expected.push_back(gate * p * (up + form.offset) * weight_of(s, t));
+          slope[at_gate] = in[at_gate] > most ? 0 : d * (up + form.offset) * (p + form.scale * gate * p * (1 - p));
+          slope[at_up] = std::abs(in[at_up]) > most ? 0 : d * gate * p;
+          expected_ds[static_cast<size_t>(t)] += g[static_cast<size_t>(t * F + f)] * gate * p * (up + form.offset);
+        }
+      EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+      EXPECT_TRUE(close(values(dh), slope, tolerance(dtype), tolerance(dtype)));
+      if (ds.defined()) {
+        EXPECT_TRUE(close(values(ds), expected_ds, tolerance(s.dtype()) * 100, tolerance(s.dtype())));
+      }
+    });
+}
+
+// As torch.clamp: the bound itself has a slope.
+TEST(ClampedSwiglu, OnTheBoundTheSlopeIsThatOfTheInside) {
+  Rank rank;
+  const Tensor h = rank.tensor<float>({1, 6}, {2, 2, 2.5F, 2, -2, -2.5F}), dh = rank.poisoned({1, 6}, DType::f32);
+  kernels::clamped_swiglu_backward(rank.stream, dh, {}, rank.tensor<float>({1, 3}, {1, 1, 1}), h, {}, {}, {2, 1, 0});
+  const auto slope = values(dh);
+  EXPECT_NE(slope[0], 0);
+  EXPECT_NE(slope[1], 0);
+  EXPECT_EQ(slope[2], 0) << "beyond the gate's";
+  EXPECT_NE(slope[3], 0);
+  EXPECT_NE(slope[4], 0);
+  EXPECT_EQ(slope[5], 0) << "beyond the linear half's";
+}
+
+TEST(SquaredRelu, AgreesWithTheFormulaAndItsSlope) {
+  Rank rank;
+  sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+    const Tensor h = rank.normal({T, F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
+    const Tensor y = rank.poisoned({T, F}, dtype), dh = rank.poisoned({T, F}, dtype);
+    const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+    kernels::squared_relu_forward(rank.stream, y, h, s, {});
+    kernels::squared_relu_backward(rank.stream, dh, ds, dy, h, s, {});
+    const auto in = values(h), g = values(dy);
+    std::vector<double> expected, slope, expected_ds(static_cast<size_t>(T));
+    for (size_t i = 0; i < in.size(); ++i) {
+      const auto t = static_cast<int64_t>(i) / F;
+      const double positive = std::max(in[i], 0.0);
+      expected.push_back(positive * positive * weight_of(s, t));
+      slope.push_back(2 * g[i] * weight_of(s, t) * positive);
+      expected_ds[static_cast<size_t>(t)] += g[i] * positive * positive;
+    }
+    EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+    EXPECT_TRUE(close(values(dh), slope, tolerance(dtype), tolerance(dtype)));
+    if (ds.defined()) {
+      EXPECT_TRUE(close(values(ds), expected_ds, tolerance(s.dtype()) * 100, tolerance(s.dtype())));
+    }
+  });
+}
+
 // Groups out of order, one of them empty, with rows between them that hold NaN.
 struct Pool {
   explicit Pool(Rank& rank)

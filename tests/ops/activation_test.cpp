@@ -34,6 +34,29 @@ TEST(SwiGlu, GradientsMatchDifferences) {
   }
 }
 
+TEST(ClampedSwiglu, GradientsMatchDifferences) {
+  Rank rank;
+  for (const SwigluForm& form : {SwigluForm{7, 1.702, 1}, SwigluForm{0.75, 1, 0}, SwigluForm{0, 1.702, 0.5}}) {
+    const Tensor h = rank.normal({3, 10}, DType::f64, "h"), s = rank.normal({3}, DType::f64, "s");
+    gradcheck(rank, "clamped_swiglu",
+              [form](Tape& tape, const std::vector<Var>& in) {
+                return std::vector{ops::clamped_swiglu(tape, in[0], in[1], nullptr, form)};
+              },
+              {h, s});
+  }
+}
+
+TEST(SquaredRelu, GradientsMatchDifferences) {
+  Rank rank;
+  const Tensor h = rank.normal({3, 7}, DType::f64, "h"), s = rank.normal({3}, DType::f64, "s");
+  gradcheck(rank, "squared_relu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::squared_relu(tape, in[0], in[1])}; },
+            {h, s});
+  gradcheck(rank, "squared_relu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::squared_relu(tape, in[0], {})}; },
+            {h});
+}
+
 TEST(Gelu, GradientsMatchDifferences) {
   Rank rank;
   for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
@@ -122,6 +145,11 @@ TEST(Activation, GradientsWithinGroupsMatchDifferences) {
   gradcheck(rank, "geglu", within(geglu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_tanh), {h, s});
+  gradcheck(rank, "squared_relu", within(ops::squared_relu), {h, s});
+  gradcheck(rank, "clamped_swiglu", within([](Tape& tape, const Var& of, const Var& by, const RowGroups* which) {
+              return ops::clamped_swiglu(tape, of, by, which, {0.75, 1.702, 1});
+            }),
+            {h, s});
 }
 
 TEST(Activation, WrongShapesAreNamed) {

@@ -23,6 +23,27 @@ void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const T
   WITAN_LAUNCH(stream, swiglu_backward, cost_of(24, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups);
 }
 
+void clamped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                            const SwigluForm& form) {
+  WITAN_LAUNCH(stream, clamped_swiglu_forward, cost_of(19, y, groups, bytes_of(y, h, s)), y, h, s, groups, form);
+}
+
+void clamped_swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                             const Tensor& s, const RowGroups& groups, const SwigluForm& form) {
+  WITAN_LAUNCH(stream, clamped_swiglu_backward, cost_of(30, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s,
+               groups, form);
+}
+
+void squared_relu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, squared_relu_forward, cost_of(3, y, groups, bytes_of(y, h, s)), y, h, s, groups);
+}
+
+void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                           const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, squared_relu_backward, cost_of(7, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s,
+               groups);
+}
+
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                   GeluKind kind) {
   WITAN_LAUNCH(stream, gelu_forward, cost_of(16, y, groups, bytes_of(y, h, s)), y, h, s, groups, kind);

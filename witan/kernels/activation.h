@@ -1,7 +1,7 @@
 // Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
-// h [T, 2F] for SwiGLU and GEGLU, [T, F] for GELU   y, dy [T, F]   dh of h's shape   s, ds [T] accumulator dtype;
-// undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others are neither read nor
-// written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
+// h [T, 2F] for SwiGLU and GEGLU, [T, F] for GELU and squared ReLU   y, dy [T, F]   dh of h's shape   s, ds [T]
+// accumulator dtype; undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others
+// are neither read nor written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
 #pragma once
 
 #include "witan/kernels/launch.h"
@@ -10,6 +10,16 @@
 namespace witan {
 
 enum class GeluKind : uint8_t { exact, tanh };
+
+// How SwiGLU differs from Shazeer's; as it is, not at all. gpt-oss (OpenAI, 2025) has a clamp of 7, a scale of 1.702
+// and an offset of 1.
+struct SwigluForm {
+  double clamp = 0;   // c: the gate is at most c, the linear half within [-c, c]; 0: neither is clamped
+  double scale = 1;   // of the gate within the sigmoid
+  double offset = 0;  // added to the linear half, after the clamp
+
+  bool plain() const { return clamp == 0 && scale == 1 && offset == 0; }
+};
 
 }  // namespace witan
 
@@ -25,6 +35,26 @@ WITAN_KERNEL_TWINS(swiglu_forward)
 void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                      const Tensor& s, const RowGroups& groups);
 WITAN_KERNEL_TWINS(swiglu_backward)
+
+// With g = min(gate, c) and u = min(max(up, -c), c):  y[t,f] = g sigmoid(scale g) (u + offset) s[t]
+void clamped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                            const SwigluForm& form);
+WITAN_KERNEL_TWINS(clamped_swiglu_forward)
+
+// Its derivatives, which are 0 where an input lies beyond the clamp, and not where it lies on it, as torch.clamp's.
+// ds undefined: not wanted
+void clamped_swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                             const Tensor& s, const RowGroups& groups, const SwigluForm& form);
+WITAN_KERNEL_TWINS(clamped_swiglu_backward)
+
+// Squared ReLU (So et al., "Primer", 2021):  y[t,f] = max(h[t,f], 0)^2 s[t]
+void squared_relu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(squared_relu_forward)
+
+// dh = 2 dy s max(h, 0)   ds[t] = sum_f dy max(h, 0)^2;  ds undefined: not wanted
+void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                           const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(squared_relu_backward)
 
 // GELU (Hendrycks & Gimpel, 2016):  y[t,f] = gelu(h[t,f]) * s[t]
 // exact: gelu(x) = x/2 (1 + erf(x / sqrt 2))   tanh: gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))

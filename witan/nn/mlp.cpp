@@ -15,11 +15,30 @@ Fields MlpConfig::fields() {
       Field{"swiglu", &swiglu, "Use SwiGLU instead of GELU"},
       Field{"geglu", &geglu, "Use GEGLU, a GELU gate, instead of GELU; needs swiglu = false"},
       Field{"gelu_tanh", &gelu_tanh, "Use the tanh approximation of GELU"},
+      Field{"squared_relu", &squared_relu, "Use squared ReLU instead of GELU; needs swiglu = false"},
+      Field{"activation_func_clamp_value", &activation_func_clamp_value,
+            "Clamp SwiGLU's inputs: the gate from above, the linear half on both sides; 0: no clamp"}
+          .at_least(0),
+      Field{"glu_linear_offset", &glu_linear_offset, "Added to the linear half of SwiGLU, after the clamp"},
+      Field{"glu_activation_scale", &glu_activation_scale,
+            "Scale of the gate within SwiGLU's sigmoid: 1.702 is quick GELU's"}
+          .above(0),
   };
 }
 
 void MlpConfig::validate() const {
   require<ConfigError>(!swiglu || !geglu, "geglu = true and swiglu = true are two activations; set swiglu = false");
+  require<ConfigError>(!squared_relu || !gated(), "squared_relu = true and ", swiglu ? "swiglu" : "geglu",
+                       " = true are two activations; set ", swiglu ? "swiglu" : "geglu", " = false");
+  require<ConfigError>(!squared_relu || !gelu_tanh,
+                       "squared_relu = true and gelu_tanh = true are two activations; set gelu_tanh = false");
+  const auto of_swiglu = [&](const char* key, double value, double none) {
+    require<ConfigError>(swiglu || value == none, key, " = ", value, " is a form of SwiGLU: set swiglu = true, or ",
+                         key, " = ", none);
+  };
+  of_swiglu("activation_func_clamp_value", activation_func_clamp_value, 0);
+  of_swiglu("glu_linear_offset", glu_linear_offset, 0);
+  of_swiglu("glu_activation_scale", glu_activation_scale, 1);
 }
 
 Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
@@ -29,7 +48,12 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
                                                                                         const std::vector<Var>& in) {
     const Var weight = in.size() > 1 ? in[1] : Var();
     const RowGroups* within = rows ? &*rows : nullptr;
-    if (config.swiglu) return ops::swiglu(on, in[0], weight, within);
+    if (config.swiglu) {
+      const SwigluForm form{config.activation_func_clamp_value, config.glu_activation_scale, config.glu_linear_offset};
+      return form.plain() ? ops::swiglu(on, in[0], weight, within)
+                          : ops::clamped_swiglu(on, in[0], weight, within, form);
+    }
+    if (config.squared_relu) return ops::squared_relu(on, in[0], weight, within);
     const GeluKind kind = config.gelu_tanh ? GeluKind::tanh : GeluKind::exact;
     return config.geglu ? ops::geglu(on, in[0], weight, within, kind) : ops::gelu(on, in[0], weight, within, kind);
   };

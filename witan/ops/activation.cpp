@@ -76,11 +76,30 @@ Var swiglu_computed_by(const std::function<void(const Tensor& y)>& forward, Tape
                      backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
 }
 
+Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, const SwigluForm& form) {
+  check("clamped_swiglu", h, row_weight, groups);
+  const Tensor y = empty_half("clamped_swiglu", tape.stream(), h);
+  kernels::clamped_swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight),
+                                  groups ? *groups : RowGroups{}, form);
+  return tape.record("clamped_swiglu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), [form](Stream& stream, const auto&... rest) {
+                       kernels::clamped_swiglu_backward(stream, rest..., form);
+                     }));
+}
+
 Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   const auto forward = [&](const Tensor& y) {
     kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
   };
   return swiglu_computed_by(forward, tape, h, row_weight, groups);
+}
+
+Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  check("squared_relu", h, row_weight, groups);
+  const Tensor y = tape.stream().empty_like(h.value());
+  kernels::squared_relu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  return tape.record("squared_relu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), kernels::squared_relu_backward));
 }
 
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {

@@ -18,6 +18,12 @@ Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* gro
 Var swiglu_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& h,
                        const Var& row_weight, const RowGroups* groups);
 
+// SwiGLU in another form;  the rest as for swiglu
+Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, const SwigluForm& form);
+
+// h [.., F] -> [.., F];  the rest as for swiglu
+Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
+
 // h [.., F] -> [.., F];  the rest as for swiglu
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
          GeluKind kind = GeluKind::exact);

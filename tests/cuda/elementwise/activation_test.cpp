@@ -86,6 +86,17 @@ TEST_F(Activations, GeluAndGeGluOfEitherKind) {
   }
 }
 
+TEST_F(Activations, ClampedSwiglu) {
+  for (const SwigluForm& form : {SwigluForm{7, 1.702, 1}, SwigluForm{0.5, 1, 0}})
+    check(
+        2, [&](Stream& stream, auto&&... in) { kernels::clamped_swiglu_forward(stream, in..., form); },
+        [&](Stream& stream, auto&&... in) { kernels::clamped_swiglu_backward(stream, in..., form); });
+}
+
+TEST_F(Activations, SquaredRelu) {
+  check(1, kernels::squared_relu_forward, kernels::squared_relu_backward);
+}
+
 // Far from zero nothing becomes NaN.
 TEST_F(Activations, LargeInputsSaturate) {
   const std::vector<float> gates = {-1e4f, -100, -89, -88, 88, 89, 100, 1e4f};

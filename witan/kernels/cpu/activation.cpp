@@ -1,6 +1,7 @@
 // A row is one task's business. Backward reads an element's inputs before it writes over them, so dh may be h.
 #include "witan/kernels/activation.h"
 
+#include <limits>
 #include <numbers>
 
 #include "witan/kernels/cpu/math.h"
@@ -16,8 +17,16 @@ struct ValueAndSlope {
   A value, slope;
 };
 
+// A gate's other half as it is.
+struct PlainUp {
+  template <class A>
+  [[gnu::always_inline]] static ValueAndSlope<A> up(A x) {
+    return {x, A(1)};
+  }
+};
+
 // silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
-struct Silu {
+struct Silu : PlainUp {
   template <class A>
   [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
     const A sigmoid = fast_sigmoid(x);
@@ -26,7 +35,7 @@ struct Silu {
 };
 
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2:  gelu = x Phi,  gelu' = Phi + x phi
-struct ExactGelu {
+struct ExactGelu : PlainUp {
   template <class A>
   [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
     const A cumulative = A(0.5) * (A(1) + fast_erf(x * A(1 / std::numbers::sqrt2)));
@@ -36,7 +45,7 @@ struct ExactGelu {
 };
 
 // (1 + tanh(u)) / 2 = sigmoid(2u):  gelu = x sigmoid(2u),  gelu' = sigmoid + x sigmoid (1 - sigmoid) 2u'
-struct TanhGelu {
+struct TanhGelu : PlainUp {
   template <class A>
   [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
     constexpr A c = A(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), k = A(0.044715);
@@ -45,8 +54,38 @@ struct TanhGelu {
   }
 };
 
-template <class Gelu>
-void gelu_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+// SwiGLU's halves in another form; where an input is clamped its slope is 0. Comparisons let a NaN through.
+struct ClampedSilu {
+  explicit ClampedSilu(const SwigluForm& form)
+      : most(form.clamp > 0 ? form.clamp : std::numeric_limits<double>::infinity()),
+        scale(form.scale),
+        offset(form.offset) {}
+
+  template <class A>
+  [[gnu::always_inline]] ValueAndSlope<A> at(A x) const {
+    const A gate = x > A(most) ? A(most) : x, sigmoid = fast_sigmoid(A(scale) * gate);
+    const A slope = sigmoid * (A(1) + A(scale) * gate * (A(1) - sigmoid));
+    return {gate * sigmoid, x > A(most) ? A(0) : slope};
+  }
+  template <class A>
+  [[gnu::always_inline]] ValueAndSlope<A> up(A x) const {
+    const A clamped = x > A(most) ? A(most) : x < A(-most) ? A(-most) : x;
+    return {clamped + A(offset), clamped == x ? A(1) : A(0)};
+  }
+
+  double most, scale, offset;
+};
+
+struct SquaredRelu {
+  template <class A>
+  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
+    const A positive = x < A(0) ? A(0) : x;
+    return {positive * positive, A(2) * positive};
+  }
+};
+
+template <class Function>
+void plain_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = h.shape().last()](int64_t t) {
@@ -54,14 +93,14 @@ void gelu_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const T
       T* out = y.data<T>() + t * F;
       const A weight = s.defined() ? s.data<A>()[t] : A(1);
 #pragma omp simd
-      for (int64_t f = 0; f < F; ++f) store(out[f], Gelu::at(A(in[f])).value * weight);
+      for (int64_t f = 0; f < F; ++f) store(out[f], Function::at(A(in[f])).value * weight);
     });
   });
 }
 
-template <class Gelu>
-void gelu_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
-                        const Tensor& s, const RowGroups& groups) {
+template <class Function>
+void plain_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                         const Tensor& s, const RowGroups& groups) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = h.shape().last()](int64_t t) {
@@ -71,9 +110,9 @@ void gelu_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, cons
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
       for (int64_t f = 0; f < F; ++f) {
-        const ValueAndSlope<A> gelu = Gelu::at(A(in[f]));
-        dot += A(g[f]) * gelu.value;
-        store(out[f], A(g[f]) * weight * gelu.slope);
+        const ValueAndSlope<A> of = Function::at(A(in[f]));
+        dot += A(g[f]) * of.value;
+        store(out[f], A(g[f]) * weight * of.slope);
       }
       if (ds.defined()) ds.data<A>()[t] = dot;
     });
@@ -82,7 +121,8 @@ void gelu_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, cons
 
 // h = [gate | up]
 template <class Gate>
-void gated_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+void gated_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                        Gate of = {}) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = y.shape().last()](int64_t t) {
@@ -90,14 +130,14 @@ void gated_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const 
       T* out = y.data<T>() + t * F;
       const A weight = s.defined() ? s.data<A>()[t] : A(1);
 #pragma omp simd
-      for (int64_t f = 0; f < F; ++f) store(out[f], Gate::at(A(gate[f])).value * A(up[f]) * weight);
+      for (int64_t f = 0; f < F; ++f) store(out[f], of.at(A(gate[f])).value * of.up(A(up[f])).value * weight);
     });
   });
 }
 
 template <class Gate>
 void gated_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
-                         const Tensor& s, const RowGroups& groups) {
+                         const Tensor& s, const RowGroups& groups, Gate of = {}) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_group_rows(stream, h, groups, [&, F = dy.shape().last()](int64_t t) {
@@ -107,11 +147,11 @@ void gated_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, con
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
       for (int64_t f = 0; f < F; ++f) {
-        const ValueAndSlope<A> open = Gate::at(A(gate[f]));
-        const A u = A(up[f]), d = A(dout[f]) * weight;
-        dot += A(dout[f]) * open.value * u;
-        store(dgate[f], d * u * open.slope);
-        store(dup[f], d * open.value);
+        const ValueAndSlope<A> open = of.at(A(gate[f])), linear = of.up(A(up[f]));
+        const A d = A(dout[f]) * weight;
+        dot += A(dout[f]) * open.value * linear.value;
+        store(dgate[f], d * linear.value * open.slope);
+        store(dup[f], d * open.value * linear.slope);
       }
       if (ds.defined()) ds.data<A>()[t] = dot;
     });
@@ -129,16 +169,35 @@ void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const T
   gated_rows_backward<Silu>(stream, dh, ds, dy, h, s, groups);
 }
 
+void clamped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                            const SwigluForm& form) {
+  gated_rows_forward(stream, y, h, s, groups, ClampedSilu(form));
+}
+
+void clamped_swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                             const Tensor& s, const RowGroups& groups, const SwigluForm& form) {
+  gated_rows_backward(stream, dh, ds, dy, h, s, groups, ClampedSilu(form));
+}
+
+void squared_relu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  plain_rows_forward<SquaredRelu>(stream, y, h, s, groups);
+}
+
+void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                           const Tensor& s, const RowGroups& groups) {
+  plain_rows_backward<SquaredRelu>(stream, dh, ds, dy, h, s, groups);
+}
+
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                   GeluKind kind) {
-  if (kind == GeluKind::exact) return gelu_rows_forward<ExactGelu>(stream, y, h, s, groups);
-  gelu_rows_forward<TanhGelu>(stream, y, h, s, groups);
+  if (kind == GeluKind::exact) return plain_rows_forward<ExactGelu>(stream, y, h, s, groups);
+  plain_rows_forward<TanhGelu>(stream, y, h, s, groups);
 }
 
 void gelu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                    const Tensor& s, const RowGroups& groups, GeluKind kind) {
-  if (kind == GeluKind::exact) return gelu_rows_backward<ExactGelu>(stream, dh, ds, dy, h, s, groups);
-  gelu_rows_backward<TanhGelu>(stream, dh, ds, dy, h, s, groups);
+  if (kind == GeluKind::exact) return plain_rows_backward<ExactGelu>(stream, dh, ds, dy, h, s, groups);
+  plain_rows_backward<TanhGelu>(stream, dh, ds, dy, h, s, groups);
 }
 
 void geglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,

@@ -1,7 +1,8 @@
 // Activations row by row: a warp has a row of its own, so that the sum over the row, a weight's gradient, needs no
 // barrier, and a row outside the groups costs one look.
 //
-// A Function's at(x) is {value, slope}; the one that a caller does not use is optimised away.
+// A Function's at(x) is {value, slope}, and a gate's up(x) that of its other half; what a caller does not use is
+// optimised away.
 #pragma once
 
 #include "witan/kernels/activation.h"
@@ -22,8 +23,16 @@ __device__ __forceinline__ double sigmoid(double x) {
   return 1 / (1 + exp(-x));
 }
 
+// A gate's other half as it is.
+struct PlainUp {
+  template <class A>
+  __device__ __forceinline__ static ValueAndSlope<A> up(A x) {
+    return {x, A(1)};
+  }
+};
+
 // silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
-struct Silu {
+struct Silu : PlainUp {
   template <class A>
   __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
     const A open = sigmoid(x);
@@ -56,10 +65,11 @@ struct LanePacks {
   }
 };
 
-// y = f(gate) up s, or f(h) s without kGated;  h [T, 2F] or [T, F]
+// y = f(gate) up(up) s, or f(h) s without kGated;  h [T, 2F] or [T, F]
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
-    activation_forward_kernel(T* y, const T* h, const Acc<T>* s, DeviceRowGroups groups, int64_t rows, int64_t F) {
+    activation_forward_kernel(Function of, T* y, const T* h, const Acc<T>* s, DeviceRowGroups groups, int64_t rows,
+                              int64_t F) {
   using A = Acc<T>;
   constexpr int P = 4;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kActivationRows + threadIdx.x / 32;
@@ -75,8 +85,8 @@ __global__ void __launch_bounds__(kActivationThreads)
     for (int p = 0; p < P; ++p)
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        A value = Function::at(convert<A>(gate.at[p].at[j])).value * weight;
-        if constexpr (kGated) value *= convert<A>(up.at[p].at[j]);
+        A value = of.at(convert<A>(gate.at[p].at[j])).value * weight;
+        if constexpr (kGated) value *= of.up(convert<A>(up.at[p].at[j])).value;
         gate.at[p].at[j] = convert<T>(value);
       }
     gate.store(y + t * F, first, packs);
@@ -87,8 +97,8 @@ __global__ void __launch_bounds__(kActivationThreads)
 // dy f(h). dh may be h: a lane reads its elements before it writes them.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
-    activation_backward_kernel(T* dh, Acc<T>* ds, const T* dy, const T* h, const Acc<T>* s, DeviceRowGroups groups,
-                               int64_t rows, int64_t F) {
+    activation_backward_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, const T* h, const Acc<T>* s,
+                               DeviceRowGroups groups, int64_t rows, int64_t F) {
   using A = Acc<T>;
   constexpr int P = 2;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kActivationRows + threadIdx.x / 32;
@@ -105,13 +115,13 @@ __global__ void __launch_bounds__(kActivationThreads)
     for (int p = 0; p < P; ++p)
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const auto [value, slope] = Function::at(convert<A>(gate.at[p].at[j]));
+        const auto [value, slope] = of.at(convert<A>(gate.at[p].at[j]));
         const A dout = convert<A>(g.at[p].at[j]);
         if constexpr (kGated) {
-          const A u = convert<A>(up.at[p].at[j]);
+          const auto [u, du] = of.up(convert<A>(up.at[p].at[j]));
           dot += dout * value * u;
           gate.at[p].at[j] = convert<T>(dout * weight * u * slope);
-          up.at[p].at[j] = convert<T>(dout * weight * value);
+          up.at[p].at[j] = convert<T>(dout * weight * value * du);
         } else {
           dot += dout * value;
           gate.at[p].at[j] = convert<T>(dout * weight * slope);
@@ -138,26 +148,27 @@ void with_activation_packs(DType dtype, int64_t rows, int64_t F, const Body& bod
 }
 
 template <class Function, bool kGated>
-void activation_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+void activation_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
+                        Function of = {}) {
   const int64_t rows = y.shape().as_rows().first, F = y.shape().last();
   with_activation_packs(
       y.dtype(), rows, F,
       [&]<class T, int N>(unsigned blocks) {
         activation_forward_kernel<Function, kGated, N><<<blocks, kActivationThreads, 0, native(stream)>>>(
-            ptr<T>(y), ptr<const T>(h), ptr<const Acc<T>>(s), DeviceRowGroups(groups), rows, F);
+            of, ptr<T>(y), ptr<const T>(h), ptr<const Acc<T>>(s), DeviceRowGroups(groups), rows, F);
       },
       y, h);
 }
 
 template <class Function, bool kGated>
 void activation_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
-                         const Tensor& s, const RowGroups& groups) {
+                         const Tensor& s, const RowGroups& groups, Function of = {}) {
   const int64_t rows = dy.shape().as_rows().first, F = dy.shape().last();
   with_activation_packs(
       dy.dtype(), rows, F,
       [&]<class T, int N>(unsigned blocks) {
         activation_backward_kernel<Function, kGated, N><<<blocks, kActivationThreads, 0, native(stream)>>>(
-            ptr<T>(dh), ptr<Acc<T>>(ds), ptr<const T>(dy), ptr<const T>(h), ptr<const Acc<T>>(s),
+            of, ptr<T>(dh), ptr<Acc<T>>(ds), ptr<const T>(dy), ptr<const T>(h), ptr<const Acc<T>>(s),
             DeviceRowGroups(groups), rows, F);
       },
       dh, dy, h);

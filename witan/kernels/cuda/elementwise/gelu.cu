@@ -20,7 +20,7 @@ __device__ __forceinline__ double exponential(double x) {
 }
 
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2:  gelu = x Phi,  gelu' = Phi + x phi
-struct ExactGelu {
+struct ExactGelu : PlainUp {
   template <class A>
   __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
     const A cumulative = A(0.5) * (A(1) + error_function(x * A(1 / std::numbers::sqrt2)));
@@ -30,7 +30,7 @@ struct ExactGelu {
 };
 
 // (1 + tanh(u)) / 2 = sigmoid(2u):  gelu = x sigmoid(2u),  gelu' = sigmoid + x sigmoid (1 - sigmoid) 2u'
-struct TanhGelu {
+struct TanhGelu : PlainUp {
   template <class A>
   __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
     constexpr A c = A(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), k = A(0.044715);
