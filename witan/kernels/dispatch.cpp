@@ -20,6 +20,14 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
                recv_counts, place, received);
 }
 
+void gathered_groups(Stream& stream, const RowGroups& groups, const Tensor& received) {
+  WITAN_LAUNCH(stream, gathered_groups, (Cost{0, 3 * bytes_of(received)}), groups, received);
+}
+
+void local_choices(Stream& stream, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts) {
+  WITAN_LAUNCH(stream, local_choices, (Cost{0, bytes_of(local, ids)}), local, ids, first, experts);
+}
+
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) {
   WITAN_LAUNCH(stream, count_assignments, (Cost{0, bytes_of(counts, ids)}), counts, ids);
 }

@@ -32,6 +32,15 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
                    const Tensor& received);
 WITAN_KERNEL_TWINS(receive_order)
 
+// received [R, E_local] int64: rows that each of R ranks has for each of this rank's experts. Fills groups, by source
+// too, as receive_order does.
+void gathered_groups(Stream& stream, const RowGroups& groups, const Tensor& received);
+WITAN_KERNEL_TWINS(gathered_groups)
+
+// local[i] = ids[i] - first where that lies in [0, experts), else -1;  ids, local [T, K] int32
+void local_choices(Stream& stream, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts);
+WITAN_KERNEL_TWINS(local_choices)
+
 // ids [T, K] int32 in [0, E), or -1 -> counts [E] int64: the histogram of those that are not -1. Counts [B, E] are
 // those of each T / B tokens, one after the other.
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids);

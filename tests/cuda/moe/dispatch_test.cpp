@@ -55,6 +55,31 @@ TEST_F(DispatchOnGpu, TheSendOrderIsTheCpus) {
     }
 }
 
+TEST_F(DispatchOnGpu, WhatIsGatheredIsSortedAsOnTheCpu) {
+  for (const auto& [T, K, R, local] : std::vector<std::array<int64_t, 4>>{
+           {0, 2, 2, 4}, {1, 1, 1, 1}, {40, 1, 3, 1}, {129, 3, 2, 7}, {5000, 6, 8, 64}}) {
+    SCOPED_TRACE(cat("T=", T, " K=", K, " of ", R, " ranks with ", local, " experts"));
+    const Tensor ids = random_ids(T, K, R * local, 20), own = host.stream.empty_like(ids),
+                 own_gpu = gpu().empty({T, K}, DType::i32);
+    kernels::local_choices(host.stream, own, ids, (R - 1) * local, local);
+    kernels::local_choices(gpu(), own_gpu, to_gpu(ids), (R - 1) * local, local);
+    EXPECT_EQ(to_host(own_gpu).to_vector<int32_t>(), own.to_vector<int32_t>());
+
+    Integers rows;
+    for (int64_t i = 0; i < R * local; ++i) rows.push_back(i * i % 11);
+    const Tensor received = host.tensor<int64_t>({R, local}, rows);
+    const auto make = [&](Stream& stream) {
+      const auto of = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
+      return RowGroups{of({local}), of({local}), of({R, local}), of({R, local})};
+    };
+    const RowGroups groups = make(host.stream), groups_gpu = make(gpu());
+    kernels::gathered_groups(host.stream, groups, received);
+    kernels::gathered_groups(gpu(), groups_gpu, to_gpu(received));
+    for (const auto field : {&RowGroups::begin, &RowGroups::count, &RowGroups::source_begin, &RowGroups::source_count})
+      EXPECT_EQ(from_gpu(groups_gpu.*field), (groups.*field).to_vector<int64_t>());
+  }
+}
+
 TEST_F(DispatchOnGpu, GroupsAndRankCountsAreTheCpus) {
   for (const int64_t E : {1, 6, 64, 96, 1000}) {
     Integers some;

@@ -28,6 +28,25 @@ int64_t row_bytes(const Tensor& rows) {
   return rows.shape().last() * size_of(rows.dtype());
 }
 
+// Fills the groups of rows that are ordered by expert, then source rank; returns how many there are.
+int64_t group_by_source(const RowGroups& groups, const Tensor& received) {
+  const int64_t R = received.size(0), E = received.size(1);
+  const int64_t* rows = received.data<int64_t>();
+  int64_t *begin = groups.begin.data<int64_t>(), *count = groups.count.data<int64_t>();
+  int64_t* start = groups.source_begin.data<int64_t>();  // [R, E]
+  std::copy_n(rows, R * E, groups.source_count.data<int64_t>());
+  int64_t total = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    begin[e] = total;
+    for (int64_t r = 0; r < R; ++r) {
+      start[r * E + e] = total;
+      total += rows[r * E + e];
+    }
+    count[e] = total - begin[e];
+  }
+  return total;
+}
+
 }  // namespace
 
 void send_order(Stream&, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts) {
@@ -62,22 +81,23 @@ void rank_counts(Stream&, const Tensor& send_counts, const Tensor& counts) {
   }
 }
 
+void gathered_groups(Stream&, const RowGroups& groups, const Tensor& received) {
+  group_by_source(groups, received);
+}
+
+void local_choices(Stream&, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts) {
+  const auto choose = [&](int32_t id) {
+    const int64_t at = id - first;
+    return id >= 0 && at >= 0 && at < experts ? static_cast<int32_t>(at) : -1;
+  };
+  std::ranges::transform(ids.span<int32_t>(), local.data<int32_t>(), choose);
+}
+
 void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
                    const Tensor& received) {
   const int64_t R = received.size(0), E = received.size(1);
-  const int64_t* rows = received.data<int64_t>();
-  int64_t *begin = groups.begin.data<int64_t>(), *count = groups.count.data<int64_t>();
-  int64_t* start = groups.source_begin.data<int64_t>();  // [R, E]
-  std::copy_n(rows, R * E, groups.source_count.data<int64_t>());
-  int64_t total = 0;
-  for (int64_t e = 0; e < E; ++e) {
-    begin[e] = total;
-    for (int64_t r = 0; r < R; ++r) {
-      start[r * E + e] = total;
-      total += rows[r * E + e];
-    }
-    count[e] = total - begin[e];
-  }
+  const int64_t *rows = received.data<int64_t>(), *start = groups.source_begin.data<int64_t>();  // [R, E]
+  const int64_t total = group_by_source(groups, received);
   require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a pool of ",
                       place.elements(), ": all expert-parallel ranks must have the same number of tokens");
   int64_t row = 0;

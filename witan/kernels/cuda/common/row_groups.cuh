@@ -27,6 +27,16 @@ struct DeviceRowGroups {
     }
     return __any_sync(0xffffffffu, found);
   }
+
+  // The group that row t lies in, or -1. Asked by a whole warp for one row; there must be groups.
+  __device__ __forceinline__ int of(int64_t t) const {
+    int found = -1;
+    for (int64_t e = threadIdx.x % 32; e < groups; e += 32) {
+      const int64_t first = begin[e], rows = count[e];
+      if (first <= t & t < first + rows) found = static_cast<int>(e);
+    }
+    return warp_max(found);
+  }
 };
 
 }  // namespace witan::kernels::cuda

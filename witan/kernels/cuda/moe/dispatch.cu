@@ -22,6 +22,11 @@ __global__ void rank_counts_kernel(int64_t* send_counts, const int64_t* counts, 
   if (threadIdx.x == 0) send_counts[blockIdx.x] = sum;
 }
 
+struct DeviceGroups {
+  int64_t *begin, *count;                // [E]
+  int64_t *source_begin, *source_count;  // [R, E]
+};
+
 struct Arrivals {
   const int64_t* received;               // [R, E]
   int64_t *begin, *count;                // [E]
@@ -69,6 +74,30 @@ __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
   }
   for (int r = threadIdx.x; r < R; r += kThreads)
     a.recv_counts[r] = (r + 1 < R ? arrives[(r + 1) * E] : total) - arrives[r * E];
+}
+
+// A warp scans the runs by expert, then rank.
+__global__ void gathered_groups_kernel(DeviceGroups groups, const int64_t* received, int ranks, int experts) {
+  const int runs = ranks * experts;
+  const auto run = [&](int i) { return i % ranks * experts + i / ranks; };
+  const int64_t total = warp_exclusive_scan(
+      runs, [&](int i) { return groups.source_count[run(i)] = received[run(i)]; },
+      [&](int i, int64_t row) { groups.source_begin[run(i)] = row; });
+  __syncwarp();
+  for (int e = threadIdx.x; e < experts; e += 32) {
+    const int64_t first = groups.source_begin[e];
+    groups.begin[e] = first;
+    groups.count[e] = (e + 1 < experts ? groups.source_begin[e + 1] : total) - first;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    local_choices_kernel(int32_t* local, const int32_t* ids, int64_t assignments, int64_t first, int64_t experts) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < assignments; i += stride) {
+    const int64_t id = ids[i], at = id - first;
+    local[i] = id >= 0 && at >= 0 && at < experts ? static_cast<int32_t>(at) : -1;
+  }
 }
 
 // A block for each run of so many assignments, with a count of each expert in shared memory.
@@ -128,6 +157,20 @@ void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const 
 void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts) {
   local_groups_kernel<<<1, 32, 0, native(stream)>>>(ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count),
                                                     ptr<int64_t>(counts), static_cast<int>(counts.elements()));
+}
+
+void gathered_groups(Stream& stream, const RowGroups& groups, const Tensor& received) {
+  const DeviceGroups to{ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count), ptr<int64_t>(groups.source_begin),
+                        ptr<int64_t>(groups.source_count)};
+  gathered_groups_kernel<<<1, 32, 0, native(stream)>>>(to, ptr<int64_t>(received), static_cast<int>(received.size(0)),
+                                                       static_cast<int>(received.size(1)));
+}
+
+void local_choices(Stream& stream, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts) {
+  const int64_t assignments = ids.elements();
+  if (assignments == 0) return;
+  local_choices_kernel<<<blocks_for(stream, (assignments + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+      ptr<int32_t>(local), ptr<int32_t>(ids), assignments, first, experts);
 }
 
 void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts) {
