@@ -62,7 +62,20 @@ TEST(ModelConfig, ValidatesItsParts) {
             "attention_dropout = 1.5 drops everything; use a probability below 1, such as 0.1");
   EXPECT_EQ(refused([](ModelConfig& c) { c.add_bias_linear = true; }),
             "add_bias_linear = true: experts have no biases (num_experts = 8); set add_bias_linear = false "
-            "(Megatron-LM: --disable-bias-linear)");
+            "(Megatron-LM: --disable-bias-linear), or moe_expert_add_bias = true");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.mlp.squared_relu = true; }),
+            "squared_relu = true and swiglu = true are two activations; set swiglu = false");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.mlp.swiglu = false;
+              c.mlp.glu_linear_offset = 1;
+            }),
+            "glu_linear_offset = 1 is a form of SwiGLU: set swiglu = true, or glu_linear_offset = 0");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.moe.moe_shared_expert_gate = true; }),
+            "moe_shared_expert_gate = true needs a shared expert to gate: set moe_shared_expert_intermediate_size");
+  ModelConfig biased;
+  biased.vocab_size = 8;
+  biased.add_bias_linear = biased.moe.moe_expert_add_bias = true;
+  EXPECT_NO_THROW(biased.validate());
   EXPECT_EQ(refused([](ModelConfig& c) { c.attention.position_embedding_type = "learned_absolute"; }),
             "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   EXPECT_NE(refused([](ModelConfig& c) { c.moe.moe_layer_freq = "[1]"; }).find("each of the 4 layers"),

@@ -84,6 +84,13 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.back().moe.moe_shared_expert_intermediate_size = 10;
   configs.push_back(other_config(4));
   configs.back().moe.moe_shared_expert_intermediate_size = 7;
+  configs.back().moe.moe_shared_expert_gate = true;
+  configs.push_back(tiny_config(4));
+  configs.back().moe.moe_layer_freq = "[1,0]";
+  configs.back().moe.moe_expert_add_bias = true;
+  configs.back().moe.moe_latent_size = 6;
+  configs.push_back(tiny_config(4));
+  configs.back().moe.moe_expert_add_bias = configs.back().add_bias_linear = true;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

@@ -63,6 +63,7 @@ struct Results {
 struct Settings {
   DType dtype = DType::f64;
   bool grouped = true, swiglu = true, rematerialise = false;
+  bool biases = false;
   int64_t tokens = 37;
   double weight = 0;  // of every row; 0: random ones
 };
@@ -74,6 +75,7 @@ Results run(const Settings& with) {
   MoeConfig moe;
   moe.num_experts = kExperts;
   moe.moe_grouped_gemm = with.grouped;
+  moe.moe_expert_add_bias = with.biases;
   MlpConfig mlp;
   mlp.ffn_hidden_size = 24;
   mlp.swiglu = with.swiglu;
@@ -107,15 +109,26 @@ void expect_close(const Results& a, const Results& b, double tolerance) {
 
 TEST(Experts, SequentialEqualsGrouped) {
   for (const bool swiglu : {true, false})
-    for (const int64_t tokens : {0, 1, 37}) {
-      for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 2e-5}}) {
-        SCOPED_TRACE(cat(dtype, " ", tokens, " tokens", swiglu ? " swiglu" : " gelu"));
-        Settings settings{.dtype = dtype, .swiglu = swiglu, .tokens = tokens};
-        const Results grouped = run(settings);
-        settings.grouped = false;
-        expect_close(grouped, run(settings), tolerance);
+    for (const bool biases : {false, true})
+      for (const int64_t tokens : {0, 1, 37}) {
+        for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 2e-5}}) {
+          SCOPED_TRACE(cat(dtype, " ", tokens, " tokens", swiglu ? " swiglu" : " gelu", biases ? " with biases" : ""));
+          Settings settings{.dtype = dtype, .swiglu = swiglu, .biases = biases, .tokens = tokens};
+          const Results grouped = run(settings);
+          settings.grouped = false;
+          expect_close(grouped, run(settings), tolerance);
+        }
       }
-    }
+}
+
+TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {
+  MoeConfig config;
+  EXPECT_EQ(expert_backend(config), ExpertBackend::grouped);
+  config.moe_expert_backend = "sequential";
+  EXPECT_EQ(expert_backend(config), ExpertBackend::sequential);
+  config = {};
+  config.moe_grouped_gemm = false;
+  EXPECT_EQ(expert_backend(config), ExpertBackend::sequential);
 }
 
 TEST(Experts, AnExpertWithoutTokensGetsAGradientOfZeros) {
@@ -131,12 +144,13 @@ TEST(Experts, AnExpertWithoutTokensGetsAGradientOfZeros) {
 TEST(Experts, RematerialisingChangesNoBit) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const bool grouped : {true, false})
-      for (const bool swiglu : {true, false}) {
-        Settings settings{.dtype = dtype, .grouped = grouped, .swiglu = swiglu};
-        const Results kept = run(settings);
-        settings.rematerialise = true;
-        EXPECT_EQ(kept, run(settings));
-      }
+      for (const bool swiglu : {true, false})
+        for (const bool biases : {false, true}) {
+          Settings settings{.dtype = dtype, .grouped = grouped, .swiglu = swiglu, .biases = biases};
+          const Results kept = run(settings);
+          settings.rematerialise = true;
+          EXPECT_EQ(kept, run(settings));
+        }
 }
 
 // y = sum_k w_k f_k(x): twice the weights give twice the output and dx; <w, dw> = <y, dy>.
@@ -154,6 +168,66 @@ TEST(Experts, RowWeightsScaleTheOutputAndHaveAGradient) {
   const auto dy = values(rank.normal({37, kWidth}, DType::f64, "dy"));
   EXPECT_NEAR(std::accumulate(once.dweights.begin(), once.dweights.end(), 0.0),
               std::inner_product(once.y.begin(), once.y.end(), dy.begin(), 0.0), 1e-10);
+}
+
+// What ranks of an expert tensor axis compute from their shares adds up to what one rank computes: each bias counts
+// once.
+TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
+  constexpr int64_t kRows = 6, kFeatures = 8;
+  constexpr int kRanks = 2;
+  Rank rank;
+  MoeConfig moe;
+  moe.num_experts = 2;
+  moe.moe_expert_add_bias = true;
+  MlpConfig mlp;
+  mlp.ffn_hidden_size = kFeatures;
+  const RowGroups groups = groups_of(rank, {4, 2});
+  const auto result = [&](int ranks, int which) {
+    const Builder builder{.stream = rank.stream,
+                          .dtype = DType::f64,
+                          .init_std = 0.3,
+                          .output_init_std = 0.3,
+                          .expert_tensor_ranks = ranks,
+                          .expert_tensor_rank = which,
+                          .path = "experts"};
+    Experts experts(builder, moe, mlp, kWidth);
+    for (Parameter* parameter : experts.parameters()) {  // biases begin as zeros, which would hide them
+      const auto whole = values(rank.normal(parameter->global_shape(), DType::f64, parameter->name()));
+      for (int64_t i = 0; i < parameter->elements(); ++i)
+        parameter->value().data<double>()[i] = whole[static_cast<size_t>(parameter->region().global(i))];
+    }
+    Tape off(rank.stream, Tape::Mode::off);
+    const Dispatched in{off.constant(rank.normal({kRows, kWidth}, DType::f64, "rows")),
+                        off.constant(rank.normal({kRows}, DType::f64, "weights"))};
+    return values(experts.forward(off, in, groups, false).value());
+  };
+  auto sum = result(kRanks, 0);
+  const auto second = result(kRanks, 1);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
+  EXPECT_TRUE(close(sum, result(1, 0), 1e-12, 1e-12));
+}
+
+TEST(Experts, BiasesAreStacksThatDoNotDecay) {
+  Rank rank;
+  MoeConfig moe;
+  moe.moe_expert_add_bias = true;
+  MlpConfig mlp;
+  mlp.ffn_hidden_size = 6;
+  const Builder builder{.stream = rank.stream, .expert_ranks = 4, .expert_rank = 2, .path = "moe.experts"};
+  Experts experts(builder, moe, mlp, 10);
+  const auto parameters = experts.parameters();
+  ASSERT_EQ(parameters.size(), 4U);
+  EXPECT_EQ(parameters[2]->name(), "moe.experts.gate_up_proj_bias");
+  EXPECT_EQ(parameters[2]->global_shape(), Shape({8, 12}));
+  EXPECT_EQ(parameters[2]->value().shape(), Shape({2, 12}));
+  EXPECT_EQ(parameters[3]->name(), "moe.experts.down_proj_bias");
+  EXPECT_EQ(parameters[3]->global_shape(), Shape({8, 10}));
+  for (const size_t i : {2U, 3U}) {
+    EXPECT_TRUE(parameters[i]->spec().expert);
+    EXPECT_FALSE(parameters[i]->spec().weight_decay);
+    EXPECT_EQ(parameters[i]->spec().kind, ParameterKind::biases);
+    EXPECT_EQ(values(parameters[i]->value()), std::vector<double>(static_cast<size_t>(parameters[i]->elements()), 0));
+  }
 }
 
 TEST(Experts, ShapesAndShares) {

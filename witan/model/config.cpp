@@ -52,9 +52,10 @@ void ModelConfig::validate() const {
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
                        " drops everything; use a probability below 1, such as 0.1");
-  require<ConfigError>(!add_bias_linear || moe.num_experts == 0,
+  require<ConfigError>(!add_bias_linear || moe.num_experts == 0 || moe.moe_expert_add_bias,
                        "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
-                       "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear)");
+                       "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear), or moe_expert_add_bias = "
+                       "true");
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;
   require<ConfigError>(init_method != "torch" || rows * hidden_size >= TorchRandom::kLeastNormals,

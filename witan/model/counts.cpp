@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 
 namespace witan {
@@ -34,14 +35,19 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   counts.megatron_layers = 2 * D;
   counts.megatron_embeddings = tables * D * V;
   for (const LayerSpec& layer : config.layers()) {
-    const Matrices attention = attention_of(layer.attention, D), mlp = mlp_of(layer.mlp, D);
+    const int64_t latent = layer.moe ? config.moe.moe_latent_size : 0;
+    const Matrices attention = attention_of(layer.attention, D),
+                   mlp = mlp_of(layer.mlp, layer.moe ? expert_width(config.moe, D) : D);
+    const int64_t each = mlp.weights + (layer.moe && config.moe.moe_expert_add_bias ? mlp.biases : 0);
     const int64_t biases = config.add_bias_linear ? attention.biases + (layer.moe ? 0 : mlp.biases) : 0;
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
-    const int64_t always = attention.weights + biases + 2 * norm + (layer.moe ? E * D + shared : 0);
-    counts.exact += always + (layer.moe ? E : 1) * mlp.weights;
-    counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * mlp.weights;
-    counts.experts += layer.moe ? E * mlp.weights : 0;
-    counts.megatron_layers += attention.weights + shared + (layer.moe ? E : 1) * mlp.weights + 4 * D;
+    const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
+    const int64_t always =
+        attention.weights + biases + 2 * norm + (layer.moe ? E * D + shared + gate + 2 * D * latent : 0);
+    counts.exact += always + (layer.moe ? E : 1) * each;
+    counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;
+    counts.experts += layer.moe ? E * each : 0;
+    counts.megatron_layers += attention.weights + shared + 2 * D * latent + (layer.moe ? E : 1) * mlp.weights + 4 * D;
   }
   return counts;
 }

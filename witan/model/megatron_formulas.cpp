@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/model/counts.h"
+#include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 
 namespace witan {
@@ -24,9 +25,12 @@ double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, i
                channels = static_cast<double>(layer.attention.qk_head_dim + layer.attention.v_head_dim),
                features = static_cast<double>(layer.mlp.first_rows() + layer.mlp.ffn_hidden_size);
     const double experts = layer.moe ? static_cast<double>(config.moe.moe_router_topk) : 1;
+    const double latent = layer.moe ? static_cast<double>(config.moe.moe_latent_size) : 0,
+                 width = layer.moe ? static_cast<double>(expert_width(config.moe, config.hidden_size)) : H;
     const MlpConfig shared = shared_experts_mlp(config.moe, layer.mlp);
     const auto shared_features = layer.moe ? static_cast<double>(shared.first_rows() + shared.ffn_hidden_size) : 0.0;
-    weights += H * (A + G) * channels + S * A * channels + H * (experts * features + shared_features);
+    weights +=
+        H * (A + G) * channels + S * A * channels + width * experts * features + H * (shared_features + 2 * latent);
   }
   return 6 * static_cast<double>(global_batch_size) * S * weights;
 }

@@ -41,10 +41,24 @@ Fields MoeConfig::fields() {
       Field{"moe_pad_expert_input_to_capacity", &moe_pad_expert_input_to_capacity,
             "Accepted for Megatron-LM's flag; has no effect, since experts' inputs are not padded"},
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
-            "Compute all experts in one grouped GEMM; false: one after the other"},
+            "Compute all experts in one grouped GEMM; false: one after the other, as moe_expert_backend = sequential"},
+      Field{"moe_expert_backend", &moe_expert_backend,
+            "How products of experts are computed: in one kernel for all, or one expert after the other"}
+          .one_of({"grouped", "sequential"}),
+      Field{"moe_expert_add_bias", &moe_expert_add_bias, "Give both linear layers of each expert a bias"},
+      Field{
+          "moe_latent_size", &moe_latent_size,
+          "Width that tokens are projected down to before dispatch, and up from after combine (0: hidden_size, without "
+          "projections)"}
+          .between(0, 1 << 20),
+      Field{"moe_token_dispatcher_type", &moe_token_dispatcher_type,
+            "How tokens get to the ranks of their experts: each to its own, or all to all ranks"}
+          .one_of({"alltoall", "allgather"}),
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
             "FFN hidden size of the shared expert, which every token passes besides its routed experts (0: none)"}
           .at_least(0),
+      Field{"moe_shared_expert_gate", &moe_shared_expert_gate,
+            "Multiply the shared expert's output by a sigmoid of a projection of each token"},
   };
 }
 
@@ -64,6 +78,9 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");
+  require<ConfigError>(!moe_shared_expert_gate || has_shared_experts(),
+                       "moe_shared_expert_gate = true needs a shared expert to gate: set "
+                       "moe_shared_expert_intermediate_size");
   const std::vector<bool> layers = moe_layers(num_layers);
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,

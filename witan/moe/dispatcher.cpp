@@ -1,38 +1,67 @@
 #include "witan/moe/dispatcher.h"
 
 #include "witan/moe/expert_tensor.h"
+#include "witan/moe/gathered_tokens.h"
 
 namespace witan {
 namespace {
 
-// Rows go to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory.
-class RowDispatcher : public TokenDispatcher {
+// Experts of which ranks of the expert tensor axis may have a share of the features each.
+class ExpertRunner {
  public:
-  explicit RowDispatcher(const ModelAxes& axes)
-      : expert_(*axes.expert), expert_tensor_(ModelAxes::size(axes.expert_tensor) > 1 ? axes.expert_tensor : nullptr) {}
+  explicit ExpertRunner(const ModelAxes& axes)
+      : expert_tensor_(ModelAxes::size(axes.expert_tensor) > 1 ? axes.expert_tensor : nullptr) {}
 
-  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
-    const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    const Dispatched in = dispatch(tape, tokens, routing.weights, map);
-    return combine(tape, through_experts(tape, in, map, experts), map);
-  }
-
- private:
   // The pool's rows, [capacity, D].
-  Var through_experts(Tape& tape, const Dispatched& in, const DispatchMap& map, const RunExperts& experts) {
+  Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const TokenDispatcher::RunExperts& experts) const {
     if (!expert_tensor_) return experts(tape, in, map.groups);
     const MergedPools merged = merge_pools(tape.stream(), map, *expert_tensor_);
     const Dispatched all = gather_pools(tape, in, merged);
     return scatter_sums(tape, experts(tape, all, merged.groups), merged);
   }
 
-  Group& expert_;
+ private:
   Group* expert_tensor_;  // null: experts' matrices are whole
+};
+
+// Rows go to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory.
+class RowDispatcher : public TokenDispatcher {
+ public:
+  explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
+
+  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
+    const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
+    const Dispatched in = dispatch(tape, tokens, routing.weights, map);
+    return combine(tape, runner_.run(tape, in, map, experts), map);
+  }
+
+ private:
+  Group& expert_;
+  const ExpertRunner runner_;
+};
+
+// Every rank gets all tokens, of which its experts take theirs; what they make of them is summed over the ranks.
+class AllGatherDispatcher : public TokenDispatcher {
+ public:
+  explicit AllGatherDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
+
+  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
+    const DispatchMap map = make_gathered_map(tape.stream(), routing, expert_);
+    const Dispatched in =
+        dispatch(tape, gather_tokens(tape, tokens, expert_), gather_tokens(tape, routing.weights, expert_), map);
+    return scatter_token_sums(tape, combine(tape, runner_.run(tape, in, map, experts), map), expert_);
+  }
+
+ private:
+  Group& expert_;
+  const ExpertRunner runner_;
 };
 
 }  // namespace
 
-std::unique_ptr<TokenDispatcher> make_dispatcher(const ModelAxes& axes) {
+std::unique_ptr<TokenDispatcher> make_dispatcher(const MoeConfig& config, const ModelAxes& axes) {
+  if (config.moe_token_dispatcher_type == "allgather" && axes.expert->size() > 1)
+    return std::make_unique<AllGatherDispatcher>(axes);
   return std::make_unique<RowDispatcher>(axes);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "witan/moe/config.h"
 #include "witan/moe/dispatch.h"
 #include "witan/nn/axes.h"
 
@@ -19,6 +20,6 @@ class TokenDispatcher {
   virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) = 0;
 };
 
-std::unique_ptr<TokenDispatcher> make_dispatcher(const ModelAxes& axes);
+std::unique_ptr<TokenDispatcher> make_dispatcher(const MoeConfig& config, const ModelAxes& axes);
 
 }  // namespace witan

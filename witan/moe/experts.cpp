@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "witan/kernels/gemm.h"
+#include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
 
@@ -72,32 +73,50 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
 
 }  // namespace ops
 
+ExpertBackend expert_backend(const MoeConfig& config) {
+  const bool sequential = config.moe_expert_backend == "sequential" || !config.moe_grouped_gemm;
+  return sequential ? ExpertBackend::sequential : ExpertBackend::grouped;
+}
+
 Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width)
     : Module(builder.path),
-      moe_(moe),
       mlp_(mlp),
+      backend_(expert_backend(moe)),
+      fuses_activation_(backend_ == ExpertBackend::grouped && mlp.swiglu && mlp.activation_func_clamp_value == 0 &&
+                        mlp.glu_activation_scale == 1 && mlp.glu_linear_offset == 0 && !moe.moe_expert_add_bias),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
                                   {moe.num_experts, mlp.first_rows(), width},
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
+  if (!moe.moe_expert_add_bias) return;
+  const Builder of_bias = builder.of_kind(ParameterKind::biases);
+  first_bias_ = &add_expert_parameter(of_bias, mlp.gated() ? "gate_up_proj_bias" : "up_proj_bias",
+                                      {moe.num_experts, mlp.first_rows()}, builder.bias_init(width),
+                                      TensorSplit{1, mlp.first_blocks()});
+  second_bias_ = &add_expert_parameter(of_bias, "down_proj_bias", {moe.num_experts, width},
+                                       builder.bias_init(mlp.ffn_hidden_size), TensorSplit{1});
+  bias_begin_ = width / builder.expert_tensor_ranks * builder.expert_tensor_rank;
 }
 
 Var Experts::product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight) {
-  const auto op = moe_.moe_grouped_gemm ? ops::grouped_linear : ops::sequential_linear;
+  const auto op = backend_ == ExpertBackend::grouped ? ops::grouped_linear : ops::sequential_linear;
   return op(tape, rows, groups, tape.parameter(weight));
 }
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  return product(tape, activated(tape, in, groups, rematerialise), groups, second_);
+  Var y = product(tape, activated(tape, in, groups, rematerialise), groups, second_);
+  if (!second_bias_) return y;
+  return ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
 }
 
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
-  if (mlp_.swiglu && moe_.moe_grouped_gemm && !rematerialise)
+  if (fuses_activation_ && !rematerialise)
     return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
-  const Var h = product(tape, in.rows, groups, first_);  // [capacity, 2F]
+  Var h = product(tape, in.rows, groups, first_);  // [capacity, 2F]
+  if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }
 

@@ -7,10 +7,23 @@
 
 namespace witan {
 
+// How products of experts are computed; results agree but for the order of sums.
+enum class ExpertBackend : uint8_t {
+  grouped,     // one kernel for all experts
+  sequential,  // a matrix product after the other, whose sizes the host reads
+};
+ExpertBackend expert_backend(const MoeConfig& config);
+
+// The width of what experts read and write.
+inline int64_t expert_width(const MoeConfig& config, int64_t width) {
+  return config.moe_latent_size > 0 ? config.moe_latent_size : width;
+}
+
 class Experts : public Module {
  public:
-  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]. Ranks of the expert tensor axis
-  // have a share of the F each.
+  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]; with moe_expert_add_bias also
+  // gate_up_proj_bias [E, 2F] and down_proj_bias [E, D]. Ranks of the expert tensor axis have a share of the F each,
+  // and of the D of the last: each adds its share of that bias, so that their sum has it once.
   Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
 
   // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
@@ -21,9 +34,12 @@ class Experts : public Module {
   Var product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight);
   Var activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
 
-  MoeConfig moe_;
   MlpConfig mlp_;
+  ExpertBackend backend_;
+  bool fuses_activation_;  // with the first product, unless it is rematerialised
   Parameter &first_, &second_;
+  Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
+  int64_t bias_begin_ = 0;  // the first column of D that second_bias_ is of
 };
 
 namespace ops {

@@ -9,23 +9,30 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
     : Module(builder.path),
       names_(RouterRecord::named(router_statistics(moe))),
       router_(make_router(builder / "router", moe, width, axes.context)),
-      dispatcher_(make_dispatcher(axes)),
-      experts_(builder / "experts", moe, mlp, width) {
+      dispatcher_(make_dispatcher(moe, axes)),
+      experts_(builder / "experts", moe, mlp, expert_width(moe, width)) {
   add_child(*router_);
+  if (const int64_t latent = moe.moe_latent_size; latent > 0) {
+    add_child(to_latent_.emplace(builder / "fc1_latent_proj", width, latent, builder.init_std));
+    add_child(from_latent_.emplace(builder / "fc2_latent_proj", latent, width, builder.output_init_std));
+  }
   add_child(experts_);
   if (moe.has_shared_experts()) add_child(shared_.emplace(builder / "shared_experts", moe, mlp, width));
 }
 
-MoeOutput Moe::forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping) {
+MoeOutput Moe::forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   Routing routing = router_->forward(tape, x, dropping);
   const auto run = [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
-    return experts_.forward(on, in, groups, rematerialise);
+    return experts_.forward(on, in, groups, rematerialise.experts);
   };
-  Var y = ops::reshape(tape, dispatcher_->forward(tape, tokens, routing, run), x.shape());
-  if (shared_) y = ops::add(tape, y, shared_->forward(tape, x, rematerialise));
+  const Var dispatched = to_latent_ ? to_latent_->forward(tape, tokens) : tokens;
+  Var y = dispatcher_->forward(tape, dispatched, routing, run);
+  if (from_latent_) y = from_latent_->forward(tape, y);
+  y = ops::reshape(tape, y, x.shape());
+  if (shared_) y = ops::add(tape, y, shared_->forward(tape, x, rematerialise.shared_experts));
   return {std::move(y), std::move(routing.record)};
 }
 

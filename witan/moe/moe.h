@@ -1,4 +1,7 @@
 // A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatcher, experts and, beside them, shared experts.
+// Latent experts work at a smaller width L than the residual stream's D: all experts of the layer share a map [L, D],
+// through which tokens go before they are dispatched, and one [D, L] for the sums of what comes back, so that rows of L
+// travel (Megatron-LM's fc1_latent_proj and fc2_latent_proj). Router and shared experts read the residual stream.
 #pragma once
 
 #include <memory>
@@ -18,12 +21,21 @@ struct MoeOutput {
   RouterRecord record;
 };
 
+// Whose activations are rematerialised.
+struct MoeActivations {
+  bool experts = false, shared_experts = false;
+};
+
 class Moe : public Module {
  public:
   Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
 
   // x [B, S, D] of the residual stream, or [T, D]
-  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity);
+  MoeOutput forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping = Dropping::by_capacity);
+  // The same for both or neither.
+  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity) {
+    return forward(tape, x, MoeActivations{rematerialise, rematerialise}, dropping);
+  }
   // The names of what forward() records.
   const RouterRecord& names() const { return names_; }
 
@@ -31,6 +43,7 @@ class Moe : public Module {
   RouterRecord names_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
+  std::optional<Linear> to_latent_, from_latent_;  // around dispatch, experts and combine
   Experts experts_;
   std::optional<SharedExperts> shared_;
 };

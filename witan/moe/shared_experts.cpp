@@ -1,5 +1,8 @@
 #include "witan/moe/shared_experts.h"
 
+#include "witan/ops/linear.h"
+#include "witan/ops/row_gate.h"
+
 namespace witan {
 
 MlpConfig shared_experts_mlp(const MoeConfig& moe, MlpConfig expert) {
@@ -8,6 +11,15 @@ MlpConfig shared_experts_mlp(const MoeConfig& moe, MlpConfig expert) {
 }
 
 SharedExperts::SharedExperts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width)
-    : Mlp(builder, shared_experts_mlp(moe, mlp), width) {}
+    : Mlp(builder, shared_experts_mlp(moe, mlp), width) {
+  if (!moe.moe_shared_expert_gate) return;
+  gate_ = &add_parameter((builder / "gate").of_kind(ParameterKind::routers), "weight", {1, width},
+                         builder.linear_init(builder.init_std, width));
+}
+
+Var SharedExperts::forward(Tape& tape, const Var& x, bool rematerialise) {
+  const Var y = Mlp::forward(tape, x, rematerialise);
+  return gate_ ? ops::row_gate(tape, y, ops::linear(tape, x, tape.parameter(*gate_), {})) : y;
+}
 
 }  // namespace witan

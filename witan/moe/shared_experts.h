@@ -14,7 +14,15 @@ class SharedExperts : public Mlp {
  public:
   // Several shared experts are one MLP of their inner sizes' sum, moe_shared_expert_intermediate_size. `mlp`: of a
   // routed expert, whose activation it has. No biases, as Megatron-LM's.
+  // With moe_shared_expert_gate also gate.weight [1, D].
   SharedExperts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
+
+  // x [.., D] of the residual stream -> the same: y = mlp(x), times sigmoid(gate x) of each token where there is a gate
+  // (Qwen2-MoE, arXiv:2407.10671).
+  Var forward(Tape& tape, const Var& x, bool rematerialise);
+
+ private:
+  Parameter* gate_ = nullptr;
 };
 
 }  // namespace witan

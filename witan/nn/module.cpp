@@ -48,10 +48,11 @@ Parameter& Module::add_parameter(const Builder& builder, const std::string& name
 
 Parameter& Module::add_expert_parameter(const Builder& builder, const std::string& name, const Shape& shape,
                                         Initialization init, TensorSplit tensor_split) {
-  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, true, true, tensor_split};
+  const bool biases = builder.kind == ParameterKind::biases;  // which do not decay
+  ParameterSpec spec{(builder / name).path, shape, builder.dtype, init, !biases, true, tensor_split};
   spec.unit = builder.unit;
   spec.chunk = builder.chunk;
-  spec.kind = ParameterKind::experts;
+  spec.kind = biases ? ParameterKind::biases : ParameterKind::experts;
   const auto part =
       spec.part(builder.expert_ranks, builder.expert_rank, builder.expert_tensor_ranks, builder.expert_tensor_rank);
   return add(builder, std::move(spec), part, false);

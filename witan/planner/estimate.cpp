@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/model/counts.h"
+#include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/schedule.h"
@@ -90,6 +91,8 @@ class Estimator {
   double shared_features(const LayerSpec& layer) const {
     return layer.moe ? static_cast<double>(shared_experts_mlp(model_.moe, layer.mlp).ffn_hidden_size) : 0;
   }
+  // Of the rows that are dispatched.
+  double row_width() const { return static_cast<double>(expert_width(model_.moe, model_.hidden_size)); }
   // Channels of queries and of keys, with those of the results and of values.
   static double query_width(const LayerSpec& layer) {
     const AttentionSpec& of = layer.attention;
@@ -170,7 +173,7 @@ class Estimator {
     const double here = tokens_ / tensor_;
     if (!layer.moe) return value_ * here * (stream + attention + inner);
     const double gathered = size(Axis::expert_tensor);
-    return value_ * (here * (stream + attention + shared) + pool_rows() * (width_ + gathered * width_ + inner));
+    return value_ * (here * (stream + attention + shared) + pool_rows() * ((1 + gathered) * row_width() + inner));
   }
 
   void add_model_exchanges(SentBytes& sent) const {
@@ -188,9 +191,15 @@ class Estimator {
     if (moe_passes == 0) return;
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     const double experts = size(Axis::expert), cut = size(Axis::expert_tensor);
-    add(Axis::expert, "all_to_all", 4 * moe_passes * chosen * stream / tensor_ * (experts - 1) / experts);
-    add(Axis::expert_tensor, "all_gather", 2 * moe_passes * pool_rows() * width_ * value_ * (cut - 1));
-    add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * width_ * value_ * (cut - 1));
+    const double rows = tokens_ / tensor_ * row_width() * value_;
+    if (model_.moe.moe_token_dispatcher_type == "allgather") {
+      add(Axis::expert, "all_gather", 2 * moe_passes * rows * (experts - 1));
+      add(Axis::expert, "reduce_scatter", 2 * moe_passes * rows * (experts - 1));
+    } else {
+      add(Axis::expert, "all_to_all", 4 * moe_passes * chosen * rows * (experts - 1) / experts);
+    }
+    add(Axis::expert_tensor, "all_gather", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
+    add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
   }
 
   void add_state_exchanges(SentBytes& sent, bool experts) const {

@@ -66,7 +66,7 @@ class BenchLayer {
         moe_{.num_experts = s.experts, .moe_router_topk = s.topk},
         mlp_{.ffn_hidden_size = s.ffn},
         router_(make_router(builder_ / "router", moe_, s.hidden)),
-        dispatcher_(make_dispatcher(alone_)),
+        dispatcher_(make_dispatcher({}, alone_)),
         experts_(builder_ / "experts", moe_, mlp_, s.hidden),
         x_(bench.normal({s.tokens, s.hidden}, dtype)),
         dy_(bench.normal({s.tokens, s.hidden}, dtype)) {

@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/kernels/router_limits.h"
+#include "witan/moe/experts.h"
 
 namespace witan {
 
@@ -176,7 +177,11 @@ void validate_tensor(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t ranks = parallel.tensor_model_parallel_size,
                 of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
-  validate_division("expert_tensor_parallel_size", of_experts, ffn_sizes(model, true));
+  Sizes of_expert = ffn_sizes(model, true);
+  if (model.moe.num_experts > 0 && model.moe.moe_expert_add_bias)  // the second product's, of which each adds a share
+    of_expert.emplace_back(model.moe.moe_latent_size > 0 ? "moe_latent_size" : "hidden_size",
+                           expert_width(model.moe, model.hidden_size));
+  validate_division("expert_tensor_parallel_size", of_experts, of_expert);
   if (ranks == 1) return;
   Sizes divided = ffn_sizes(model, false);
   divided.insert(divided.begin(), {"num_attention_heads", model.attention.num_attention_heads});

@@ -10,6 +10,7 @@
 #include "witan/base/threads.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
+#include "witan/moe/experts.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
@@ -148,9 +149,11 @@ std::string Engine::why_eager() const {
   const auto& moe = config_->model.moe;
   if (!config_->parallel.cuda_graph) return "cuda_graph = false";
   if (config_->train.check_states) return "check_states = true compares ranks on the host during the step";
-  if (moe.num_experts > 0 && !moe.moe_grouped_gemm)
-    return "moe_grouped_gemm = false reads the row count of each expert on the host";
-  if (groups_.of(Axis::expert).size() > 1 && groups_.of(Axis::expert).peers() == nullptr)
+  if (moe.num_experts > 0 && expert_backend(moe) == ExpertBackend::sequential)
+    return cat(moe.moe_grouped_gemm ? "moe_expert_backend = sequential" : "moe_grouped_gemm = false",
+               " reads the row count of each expert on the host");
+  if (moe.moe_token_dispatcher_type == "alltoall" && groups_.of(Axis::expert).size() > 1 &&
+      groups_.of(Axis::expert).peers() == nullptr)
     return "experts' rows are exchanged over NCCL, which needs their counts on the host";
   for (const ParamGroup& group : param_groups_.all())
     if (optimizer_traits(group.settings.optimizer).eager)
