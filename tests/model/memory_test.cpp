@@ -86,6 +86,13 @@ std::vector<ModelConfig> models() {
   all.back().moe.moe_grouped_gemm = false;
   all.push_back(testing::gpt_config());
   all.push_back(testing::dropping_config(4));
+  all.push_back(tiny_config(4));
+  all.back().moe.moe_expert_add_bias = true;
+  all.back().mlp.activation_func_clamp_value = 7;
+  all.push_back(tiny_config(4));
+  all.back().moe.moe_latent_size = 6;
+  all.back().moe.moe_shared_expert_intermediate_size = 5;
+  all.back().moe.moe_shared_expert_gate = true;
   return all;
 }
 
@@ -116,6 +123,23 @@ TEST(Recompute, LowersThePeak) {
   }
 }
 
+// Each module by itself keeps less than nothing recomputed does, and a whole MoE layer less than its activation.
+TEST(Recompute, EachModuleLowersWhatIsKept) {
+  ModelConfig model = tiny_config(4);
+  model.num_layers = 6;
+  model.moe.moe_layer_freq = "2";
+  const auto kept = [&](const std::string& granularity, const std::string& modules) {
+    model.recompute_modules = modules;
+    return on_cpu(with(model, "float32", granularity)).memory.peaks[static_cast<size_t>(MemoryTag::activations)];
+  };
+  const auto none = kept("none", "");
+  for (const char* module : {"layernorm", "mlp_act", "moe_act", "mlp", "moe"})
+    EXPECT_LT(kept("selective", module), none) << module;
+  EXPECT_LT(kept("selective", "moe"), kept("selective", "moe_act"));
+  EXPECT_LT(kept("selective", "mlp"), kept("selective", "mlp_act"));
+  EXPECT_EQ(kept("selective", ""), kept("selective", "layernorm,mlp_act,moe_act"));
+}
+
 TEST(Memory, ReturnsWhenTheStepIsOver) {
   Rank rank;
   Alone alone;
@@ -133,6 +157,11 @@ TEST(Memory, OnTheMetaDeviceIsExactlyThatOfTheCpu) {
         EXPECT_EQ(on_meta(config), on_cpu(config).memory)
             << dtype << " " << recompute << " " << model.moe.num_experts << " experts";
       }
+  for (const char* modules : {"layernorm", "mlp_act", "moe_act", "mlp", "moe", "moe,mlp,layernorm"}) {
+    ModelConfig config = with(models()[3], "float32", "selective");
+    config.recompute_modules = modules;
+    EXPECT_EQ(on_meta(config), on_cpu(config).memory) << modules;
+  }
 }
 
 TEST(Memory, OnTheMetaDeviceIsThatOfEveryRankWhereExpertsAreDivided) {

@@ -43,6 +43,13 @@ void draw_model(Draw& draw, ModelConfig& model) {
   model.init_method = draw.one_of({"normal", "normal", "torch"});
   model.mlp.ffn_hidden_size = draw.one_of<int64_t>({8, 24, 52, 1100});
   model.mlp.swiglu = !draw.rarely();
+  if (draw.rarely(4)) {
+    if (model.mlp.swiglu)
+      model.mlp.activation_func_clamp_value = 7;
+    else
+      model.mlp.squared_relu = true;
+  }
+  if (draw.rarely(2)) model.recompute_modules = draw.one_of({"layernorm", "moe_act,mlp", "moe", "mlp_act,moe"});
   model.attention.num_attention_heads = draw.one_of<int64_t>({2, 4, 8});
   model.attention.num_query_groups = draw.one_of<int64_t>({1, 2, model.attention.num_attention_heads});
   if (draw.rarely(2)) {
@@ -78,6 +85,11 @@ void draw_model(Draw& draw, ModelConfig& model) {
         draw.one_of({std::string("2"), cat("([0]*1+[1]*", std::max<int64_t>(model.num_layers - 1, 1), ")")});
   if (draw.rarely()) moe.moe_ffn_hidden_size = draw.one_of<int64_t>({4, 12, 640});
   moe.moe_shared_expert_intermediate_size = draw.one_of<int64_t>({0, 0, 12, 40});
+  moe.moe_expert_add_bias = draw.rarely();
+  model.add_bias_linear = moe.moe_expert_add_bias && draw.rarely();
+  if (draw.rarely()) moe.moe_latent_size = draw.one_of<int64_t>({4, 12, 20});
+  moe.moe_shared_expert_gate = moe.has_shared_experts() && draw.rarely(2);
+  moe.moe_token_dispatcher_type = draw.one_of({"alltoall", "alltoall", "allgather"});
 }
 
 testing::LaidOut draw_layout(Draw& draw) {

@@ -12,7 +12,8 @@ namespace witan {
 
 Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
-      recompute_(config.recompute()),
+      recompute_all_(config.recompute() == Recompute::full),
+      recompute_(read_recompute_modules(config)),
       unit_(builder.unit),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
       attention_(make_attention(builder / "attention", layer.attention, config.hidden_size, config.linear_bias(),
@@ -36,7 +37,7 @@ Var Residual::sum(Tape& tape) const {
 // A block that is computed again keeps one tensor, its input: sums are formed at once.
 BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness,
                            Dropping dropping) {
-  if (recompute_ != Recompute::full) return compute(tape, std::move(x), where, randomness, dropping);
+  if (!recompute_all_) return compute(tape, std::move(x), where, randomness, dropping);
   const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
   const auto again = [this, where, randomness, dropping, names](Tape& on, const std::vector<Var>& in) {
     const BlockOutput block = compute(on, {in[0], {}}, where, randomness, dropping);
@@ -52,19 +53,40 @@ BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, cons
                            Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_ == Recompute::selective);
+  const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_.layernorm);
   in = {};
   const Var mixed = attention_dropout_.forward(tape, attention_->forward(tape, normed, where, randomness), randomness);
   return feed_forward(tape, x, mixed, randomness, dropping);
 }
 
+Var Block::mlp_forward(Tape& tape, const Var& x) {
+  if (!recompute_.mlp) return mlp_->forward(tape, x, recompute_.mlp_act);
+  const auto again = [this](Tape& on, const std::vector<Var>& in) {
+    return std::vector{mlp_->forward(on, in[0], recompute_.mlp_act)};
+  };
+  return recomputed(tape, {x}, again)[0];
+}
+
+MoeOutput Block::moe_forward(Tape& tape, const Var& x, Dropping dropping) {
+  const MoeActivations remade{.experts = recompute_.moe_act, .shared_experts = recompute_.mlp_act};
+  if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping);
+  const RouterRecord names = moe_->names();
+  const auto again = [this, remade, dropping, names](Tape& on, const std::vector<Var>& in) {
+    const MoeOutput moe = moe_->forward(on, in[0], remade, dropping);
+    std::vector<Var> out = {moe.y};
+    std::ranges::copy(moe.record.values(on, names), std::back_inserter(out));
+    return out;
+  };
+  const auto out = recomputed(tape, {x}, again);
+  return {out[0], names.with(std::span(out).subspan(1))};
+}
+
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
                                 Dropping dropping) {
-  const bool rematerialise = recompute_ == Recompute::selective;
-  const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, rematerialise);
+  const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, recompute_.layernorm);
   const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, randomness); };
-  if (mlp_) return {{sum, added(mlp_->forward(tape, normed, rematerialise))}, {}};
-  MoeOutput moe = moe_->forward(tape, normed, rematerialise, dropping);
+  if (mlp_) return {{sum, added(mlp_forward(tape, normed))}, {}};
+  MoeOutput moe = moe_forward(tape, normed, dropping);
   return {{sum, added(moe.y)}, std::move(moe.record)};
 }
 

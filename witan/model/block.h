@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "witan/model/config.h"
+#include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
 #include "witan/moe/moe.h"
 #include "witan/nn/attention/attention.h"
@@ -37,10 +38,13 @@ class Block : public Module {
 
  private:
   BlockOutput compute(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
+  MoeOutput moe_forward(Tape& tape, const Var& x, Dropping dropping);
+  Var mlp_forward(Tape& tape, const Var& x);
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness, Dropping dropping);
 
-  Recompute recompute_;
+  bool recompute_all_;
+  RecomputeModules recompute_;
   UnitAccess* units_ = nullptr;
   int unit_;
   Norm attention_norm_;

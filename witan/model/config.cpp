@@ -4,6 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/torch_random.h"
+#include "witan/model/recompute_modules.h"
 
 namespace witan {
 
@@ -34,6 +35,9 @@ Fields ModelConfig::fields() {
       Field{"recompute_granularity", &recompute_granularity,
             "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),
+      Field{"recompute_modules", &recompute_modules,
+            "What selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of dense MLPs "
+            "with shared experts, and of experts), mlp, moe (whole ones); empty: the first three"},
   };
   return join({{"model", std::move(own)},
                {"model", attention.fields()},
@@ -56,6 +60,7 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
                        "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear), or moe_expert_add_bias = "
                        "true");
+  read_recompute_modules(*this);
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;
   require<ConfigError>(init_method != "torch" || rows * hidden_size >= TorchRandom::kLeastNormals,

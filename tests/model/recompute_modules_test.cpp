@@ -1,0 +1,40 @@
+#include "witan/model/recompute_modules.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+RecomputeModules of(const std::string& granularity, const std::string& modules) {
+  ModelConfig config;
+  config.recompute_granularity = granularity;
+  config.recompute_modules = modules;
+  return read_recompute_modules(config);
+}
+
+TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
+  const RecomputeModules usual = of("selective", "");
+  EXPECT_TRUE(usual.layernorm && usual.mlp_act && usual.moe_act);
+  EXPECT_FALSE(usual.mlp || usual.moe);
+  const RecomputeModules listed = of("selective", "moe, layernorm,core_attn");
+  EXPECT_TRUE(listed.moe && listed.layernorm);
+  EXPECT_FALSE(listed.mlp_act || listed.moe_act || listed.mlp);
+  for (const char* granularity : {"none", "full"}) {
+    const RecomputeModules none = of(granularity, "moe,mlp");
+    EXPECT_FALSE(none.layernorm || none.mlp_act || none.moe_act || none.mlp || none.moe);
+  }
+  const RecomputeModules only_attention = of("selective", "core_attn");
+  EXPECT_FALSE(only_attention.layernorm || only_attention.moe_act);
+}
+
+TEST(RecomputeModules, OthersAreNamed) {
+  EXPECT_EQ(test::message_of<ConfigError>([] { of("none", "moe,router"); }),
+            "recompute_modules: \"router\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, "
+            "mlp, moe and core_attn, or recompute_granularity = full");
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,42 @@
+#include "witan/model/recompute_modules.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+void add(RecomputeModules& all, const std::string& name) {
+  constexpr std::array<std::pair<const char*, bool RecomputeModules::*>, 5> kModules = {
+      {{"layernorm", &RecomputeModules::layernorm},
+       {"mlp_act", &RecomputeModules::mlp_act},
+       {"moe_act", &RecomputeModules::moe_act},
+       {"mlp", &RecomputeModules::mlp},
+       {"moe", &RecomputeModules::moe}}};
+  if (name == "core_attn") return;
+  const auto found = std::ranges::find(kModules, name, [](const auto& module) { return module.first; });
+  require<ConfigError>(found != kModules.end(), "recompute_modules: \"", name,
+                       "\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, mlp, moe and "
+                       "core_attn, or recompute_granularity = full");
+  all.*found->second = true;
+}
+
+}  // namespace
+
+RecomputeModules read_recompute_modules(const ModelConfig& config) {
+  RecomputeModules all;
+  std::istringstream names(config.recompute_modules);
+  for (std::string name; std::getline(names, name, ',');) {
+    std::erase(name, ' ');
+    add(all, name);
+  }
+  if (config.recompute() != Recompute::selective) return {};
+  if (config.recompute_modules.empty()) all.layernorm = all.mlp_act = all.moe_act = true;
+  return all;
+}
+
+}  // namespace witan
