@@ -259,6 +259,36 @@ TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
   EXPECT_EQ(format_plan(severe, 0, std::nullopt).find("worst case"), std::string::npos);
 }
 
+// Qwen3-30B's shapes, of which a GPU of eight would hold 108 GiB of activations, most of them in pools for the worst
+// case.
+TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
+  RunConfig config;
+  config.model.num_layers = 48;
+  config.model.hidden_size = 2048;
+  config.model.vocab_size = 151936;
+  config.model.dtype = "bfloat16";
+  config.model.attention.num_attention_heads = 32;
+  config.model.attention.num_query_groups = 4;
+  config.model.attention.kv_channels = 128;
+  config.model.moe.num_experts = 128;
+  config.model.moe.moe_router_topk = 8;
+  config.model.moe.moe_ffn_hidden_size = 768;
+  config.data.seq_length = 4096;
+  config.train.micro_batch_size = 1;
+  config.train.sample_tokens = 0;
+  const auto activations = [&](int ranks, double factor) {
+    config.parallel = {.ranks = ranks, .expert_model_parallel_size = ranks, .threads = 1, .device = "cuda"};
+    config.train.global_batch_size = ranks;
+    config.model.moe.moe_pool_factor = factor;
+    const Plan plan = make_plan(resolve(config, {}), {.ranks = PlanOptions::Ranks::by_class, .most_classes = 1});
+    return static_cast<double>(plan.ranks.front().tags.at("activations"));
+  };
+  const double whole = activations(1, 0), worst = activations(8, 0), bounded = activations(8, 1.5);
+  EXPECT_GT(worst, 5 * whole);
+  EXPECT_LE(bounded, 1.3 * whole) << bounded / whole;
+  RecordProperty("bounded_over_whole", std::to_string(bounded / whole));
+}
+
 TEST(Plan, RecomputingTakesLessMemory) {
   RunConfig config = small_config();
   config.model.num_layers = 6;

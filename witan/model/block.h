@@ -33,6 +33,10 @@ class Block : public Module {
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
+  // Of its MoE layer, if it has one (moe/expert_pools.h).
+  void use_pools(const ExpertPools* pools) {
+    if (moe_) moe_->use_pools(pools);
+  }
   Attention& attention() { return *attention_; }
   bool is_moe() const { return moe_.has_value(); }
 

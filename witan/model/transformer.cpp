@@ -111,6 +111,11 @@ void Transformer::use_units(UnitAccess* units) {
     for (const auto& block : chunk) block->use_units(units);
 }
 
+void Transformer::use_pools(const ExpertPools* pools) {
+  for (const Chunk& chunk : chunks_)
+    for (const auto& block : chunk) block->use_pools(pools);
+}
+
 // A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
 template <class Part, class... Args>
 std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, const Args&... args) {

@@ -53,6 +53,8 @@ class Transformer : public Module {
   std::vector<Unit> units();
   // Which makes the values of units available from now on; null: they always are. It must outlive its use.
   void use_units(UnitAccess* units);
+  // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
+  void use_pools(const ExpertPools* pools);
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;

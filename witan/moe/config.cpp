@@ -54,6 +54,10 @@ Fields MoeConfig::fields() {
       Field{"moe_token_dispatcher_type", &moe_token_dispatcher_type,
             "How tokens get to the ranks of their experts: each to its own, or all to all ranks"}
           .one_of({"alltoall", "allgather"}),
+      Field{"moe_pool_factor", &moe_pool_factor,
+            "Rows that a rank's experts have room for, relative to an even load; more make a step run again in waves "
+            "(0: room for the worst case)"}
+          .at_least(0),
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
             "FFN hidden size of the shared expert, which every token passes besides its routed experts (0: none)"}
           .at_least(0),
@@ -81,6 +85,11 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(!moe_shared_expert_gate || has_shared_experts(),
                        "moe_shared_expert_gate = true needs a shared expert to gate: set "
                        "moe_shared_expert_intermediate_size");
+  require<ConfigError>(moe_pool_factor == 0 || moe_pool_factor >= 1, "moe_pool_factor = ", moe_pool_factor,
+                       " has no room for an even load: set 1 or more, as 1.5, or 0 for the worst case");
+  require<ConfigError>(moe_pool_factor == 0 || moe_token_dispatcher_type == "alltoall",
+                       "moe_pool_factor bounds what other ranks send to a rank, but moe_token_dispatcher_type = \"",
+                       moe_token_dispatcher_type, "\" gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
   const std::vector<bool> layers = moe_layers(num_layers);
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,

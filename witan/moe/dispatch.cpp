@@ -144,6 +144,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   }
   // A token visits an expert at most once, and an expert keeps its capacity: no rank gets more than this from another.
   map.capacity = R * std::min(map.tokens * std::min(map.topk, local), local * routing.capacity);
+  if (routing.pool_rows > 0) map.capacity = std::min(map.capacity, routing.pool_rows);
   map.groups.source_begin = integers({R, local});
   map.groups.source_count = integers({R, local});
   if (PeerMemory* peers = group.peers(); peers && E <= PeerMemory::kMostExperts) {

@@ -1,5 +1,6 @@
 #include "witan/moe/dispatcher.h"
 
+#include "witan/moe/expert_pools.h"
 #include "witan/moe/expert_tensor.h"
 #include "witan/moe/gathered_tokens.h"
 
@@ -30,12 +31,18 @@ class RowDispatcher : public TokenDispatcher {
   explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
 
   Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
+    const auto pass = [this, experts](Tape& on, const Var& x, const Routing& of) { return once(on, x, of, experts); };
+    if (routing.pools && expert_.size() > 1) return pass_within_pools(tape, tokens, routing, expert_, pass);
+    return pass(tape, tokens, routing);
+  }
+
+ private:
+  Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
     const Dispatched in = dispatch(tape, tokens, routing.weights, map);
     return combine(tape, runner_.run(tape, in, map, experts), map);
   }
 
- private:
   Group& expert_;
   const ExpertRunner runner_;
 };

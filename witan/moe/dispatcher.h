@@ -16,7 +16,8 @@ class TokenDispatcher {
   using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const RowGroups& groups)>;
 
   virtual ~TokenDispatcher() = default;
-  // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it.
+  // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it. `experts` is kept for the backward
+  // where routing.pools makes it run them again.
   virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) = 0;
 };
 

@@ -25,8 +25,11 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeActivations rematerialise, D
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   Routing routing = router_->forward(tape, x, dropping);
-  const auto run = [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
-    return experts_.forward(on, in, groups, rematerialise.experts);
+  if (dropping == Dropping::by_capacity) routing.pools = pools_;
+  // What is bounded is to be small: the activation, which costs little, is not kept either.
+  const auto run = [this, again = rematerialise.experts || routing.pools != nullptr](Tape& on, const Dispatched& in,
+                                                                                     const RowGroups& groups) {
+    return experts_.forward(on, in, groups, again);
   };
   const Var dispatched = to_latent_ ? to_latent_->forward(tape, tokens) : tokens;
   Var y = dispatcher_->forward(tape, dispatched, routing, run);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "witan/moe/dispatcher.h"
+#include "witan/moe/expert_pools.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
 #include "witan/moe/shared_experts.h"
@@ -36,11 +37,14 @@ class Moe : public Module {
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity) {
     return forward(tape, x, MoeActivations{rematerialise, rematerialise}, dropping);
   }
+  // Which bound the rows that come to a rank in training; null: nothing does. It must outlive its use.
+  void use_pools(const ExpertPools* pools) { pools_ = pools; }
   // The names of what forward() records.
   const RouterRecord& names() const { return names_; }
 
  private:
   RouterRecord names_;
+  const ExpertPools* pools_ = nullptr;
   std::unique_ptr<Router> router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::optional<Linear> to_latent_, from_latent_;  // around dispatch, experts and combine

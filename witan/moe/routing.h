@@ -5,14 +5,18 @@
 
 namespace witan {
 
+class ExpertPools;
+
 // The immutable result of routing T tokens: shared by dispatch, experts, combine and the report.
 struct Routing {
-  Var weights;           // [T, K] accumulator dtype
-  Tensor ids;            // [T, K] int32; -1: dropped, beyond the capacity of its expert
-  Tensor counts;         // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
-  Tensor kept;           // [E] int64: of these T tokens, those that are not dropped
-  int64_t capacity = 0;  // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
-  RouterRecord record;   // of all of a micro-batch's tokens
+  Var weights;            // [T, K] accumulator dtype
+  Tensor ids;             // [T, K] int32; -1: dropped, beyond the capacity of its expert
+  Tensor counts;          // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
+  Tensor kept;            // [E] int64: of these T tokens, those that are not dropped
+  int64_t capacity = 0;   // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
+  RouterRecord record;    // of all of a micro-batch's tokens
+  int64_t pool_rows = 0;  // most that come to a rank together; 0: all that ranks may send
+  const ExpertPools* pools = nullptr;  // which bound those rows (expert_pools.h); null: nothing does
 };
 
 // Training drops what is beyond an expert's capacity. Evaluation and generation never do: what a model makes of a text

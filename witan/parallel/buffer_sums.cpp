@@ -4,7 +4,7 @@
 
 namespace witan {
 
-BufferSums::BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups) {
+BufferSums::BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups, Undo undo) {
   for (Buffer* buffer : buffers) {
     const BufferSpec& spec = buffer->spec();
     if (spec.rule != BufferSpec::Rule::summed) continue;
@@ -18,6 +18,7 @@ BufferSums::BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, cons
     int64_t elements = 0, begin = 0;
     for (const Buffer* buffer : shares.buffers) elements += buffer->value().elements();
     shares.flat = stream.empty({elements}, shares.dtype, MemoryTag::communication);
+    if (undo == Undo::possible) shares.before = stream.empty({elements}, shares.dtype, MemoryTag::communication);
     for (Buffer* buffer : shares.buffers) {
       const Tensor& value = buffer->value();
       buffer->bind_share(shares.flat.narrow(0, begin, value.elements()).reshape(value.shape()));
@@ -31,7 +32,21 @@ BufferSums::~BufferSums() {
     for (Buffer* buffer : shares.buffers) buffer->bind_share({});
 }
 
+template <class Copy>
+void BufferSums::for_kept(const Copy& copy) const {
+  for (const Shares& shares : all_) {
+    if (!shares.before.defined()) continue;
+    int64_t begin = 0;
+    for (const Buffer* buffer : shares.buffers) {
+      const Tensor& value = buffer->value();
+      copy(value, shares.before.narrow(0, begin, value.elements()).reshape(value.shape()));
+      begin += value.elements();
+    }
+  }
+}
+
 void BufferSums::begin_step(Stream& stream) const {
+  for_kept([&](const Tensor& value, const Tensor& before) { stream.copy(before, value); });
   for (const Shares& shares : all_) stream.zero(shares.flat);
 }
 
@@ -40,6 +55,10 @@ void BufferSums::finish_step(Stream& stream) const {
     shares.group->all_reduce(stream, shares.flat);
     for (const Buffer* buffer : shares.buffers) stream.copy(buffer->value(), buffer->share());
   }
+}
+
+void BufferSums::undo_step(Stream& stream) const {
+  for_kept([&](const Tensor& value, const Tensor& before) { stream.copy(value, before); });
 }
 
 }  // namespace witan

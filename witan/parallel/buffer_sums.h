@@ -10,9 +10,12 @@ namespace witan {
 
 class BufferSums {
  public:
+  // Whether a step may be taken back.
+  enum class Undo : uint8_t { never, possible };
+
   // Allocates the shares and binds them to the summed ones of these buffers until it is destroyed. Buffers and groups
   // must outlive it.
-  BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups);
+  BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups, Undo undo = Undo::never);
   ~BufferSums();
   BufferSums(const BufferSums&) = delete;
   BufferSums& operator=(const BufferSums&) = delete;
@@ -21,14 +24,21 @@ class BufferSums {
   void begin_step(Stream& stream) const;
   // After its last backward, a call of all ranks: the buffers' values are the sums of all ranks' shares.
   void finish_step(Stream& stream) const;
+  // The values are those of before begin_step() again, if that may be.
+  void undo_step(Stream& stream) const;
 
  private:
   struct Shares {
     Group* group;
     DType dtype;
     std::vector<Buffer*> buffers = {};
-    Tensor flat = {};  // their shares, one after the other
+    Tensor flat = {};    // their shares, one after the other
+    Tensor before = {};  // their values before the step, likewise; undefined: nobody will ask
   };
+  // copy(value, its part of `before`) for every buffer whose value is kept.
+  template <class Copy>
+  void for_kept(const Copy& copy) const;
+
   std::vector<Shares> all_;
 };
 

@@ -129,8 +129,8 @@ std::string pools_note(const Plan& plan) {
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return fmt::format(
       "  activations are planned for the worst case of dropless routing, {}:\n  with balanced experts they would take "
-      "{} of {}. --moe-expert-capacity-factor bounds them, and\n  --recompute-granularity full stores those of one "
-      "layer at a time\n",
+      "{} of {}. --moe-expert-capacity-factor bounds them, as does\n  --moe-pool-factor, which drops no token, and "
+      "--recompute-granularity full stores those of one layer at a\n  time\n",
       plan.on_gpu ? "which a GPU always reserves" : "of which a CPU only touches what is used",
       bytes(*plan.balanced_activations), bytes(plan.ranks.front().tags.at("activations")));
 }

@@ -55,6 +55,11 @@ void MetaRank::step(int64_t micro_batches, int64_t iteration) {
   engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
 }
 
+void MetaRank::overflow(int64_t micro_batches, int64_t iteration) {
+  for (const int64_t waves : engine_.wave_counts())
+    engine_.step_again(batches_of(config_, micro_batches), iteration, iteration - 1, waves);
+}
+
 int64_t MetaRank::evaluate() {
   const int64_t together = engine_.evaluated_together();
   engine_.evaluate(batches_of(config_, together));

@@ -33,6 +33,9 @@ class MetaRank {
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank);
 
   void step(int64_t micro_batches, int64_t iteration);
+  // The step again, as it is made where a rank's experts get more rows than they have room for, in every number of
+  // waves that it may take.
+  void overflow(int64_t micro_batches, int64_t iteration);
   // What Engine::evaluate() runs over and over: micro-batches, of which it returns the number.
   int64_t evaluate();
   void log();  // the collectives of logging, which are not part of every step

@@ -34,6 +34,7 @@ RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
   plan.step = meta.costs();
   plan.sent = meta.sent();
 
+  meta.overflow(micro_batches_of_a_rank(config), 2);
   meta.gather_values();
   meta.log();
   // A run also evaluates and writes a sample. Each begins with what a step leaves in the arena and leaves the same, so
@@ -100,7 +101,9 @@ double flops_of(const KernelCosts& costs) {
 // What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1.
 // Nothing where pools are no bound on what other ranks may send.
 std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout) {
-  if (layout.mesh().size(Axis::expert) == 1 || config->model.moe.moe_expert_capacity_factor > 0) return std::nullopt;
+  const MoeConfig& moe = config->model.moe;
+  const bool bounded = moe.moe_expert_capacity_factor > 0 || moe.moe_pool_factor > 0;
+  if (layout.mesh().size(Axis::expert) == 1 || bounded) return std::nullopt;
   const ResolvedConfig balanced =
       config.with([](RunConfig& values) { values.model.moe.moe_expert_capacity_factor = 1; });
   MetaRank meta(balanced, layout, 0);

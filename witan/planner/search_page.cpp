@@ -112,7 +112,8 @@ std::string ways_out(const SearchResult& result, const SearchOptions& options) {
                    format_bytes(static_cast<double>(one.plan.needed_bytes() - options.memory)),
                    format_bytes(static_cast<double>(one.plan.needed_bytes())),
                    one.config->model.moe.num_experts > 0 && one.config->model.moe.moe_expert_capacity_factor == 0
-                       ? "--moe-expert-capacity-factor, which bounds the tokens of an expert, or "
+                       ? "--moe-expert-capacity-factor, which bounds the tokens of an expert, or --moe-pool-factor, "
+                         "which drops none, or "
                        : "");
 }
 

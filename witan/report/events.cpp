@@ -51,6 +51,7 @@ void visit(Archive& a, StepEvent& e) {
   a("step_s", e.step_s);
   a("load_max_over_mean", e.load_max_over_mean);
   a("dropped_share", e.dropped_share);
+  a("pool_overflows", e.pool_overflows);
   a("router", e.router);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);

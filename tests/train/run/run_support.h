@@ -51,6 +51,7 @@ struct Trajectory {
   std::vector<double> balances, zs;      // the router's losses
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;  // the global parameters and floating buffers at the end, by name
+  std::vector<int64_t> waves;                // in which each step ran again; 1: it did not
   int64_t arena_high_water = 0;              // of the rank that needed most
 };
 
@@ -139,6 +140,7 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       layers_of(kRouterEntropy, result.entropies);
       layers_of(kLoadMaxOverMean, result.loads);
       result.losses.push_back(out.loss);
+      result.waves.push_back(out.waves);
       result.norms.push_back(out.gradient_norm);
       result.dropped.push_back(out.router.model("dropped_share").value_or(0));
       result.balances.push_back(out.router.model("load_balancing_loss").value_or(0));

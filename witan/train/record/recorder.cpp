@@ -105,12 +105,21 @@ void Recorder::raise_ceiling(double gflops) {
   log_.info(note);
 }
 
+void Recorder::note_overflow(int64_t step, int64_t waves) {
+  ++overflows_;
+  const std::string note = fmt::format("pool overflow: step {} ran again in {} waves ({} of {} steps so far)", step,
+                                       waves, overflows_, step - first_step_ + 1);
+  progress_.note("note: " + note);
+  log_.info(note);
+}
+
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;
   rate_.update(progress_.now(), static_cast<double>(state.step));
   raise_ceiling(gflops_of(step_s));
+  if (result.waves > 1) note_overflow(state.step, result.waves);
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
@@ -154,6 +163,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.gflops = gflops_of(step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
+  if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
   event.elapsed_s = state.elapsed_s;
   for (const StepStatistics::Value& value : result.router.values())
     if (value.model) set_router_statistic(event, value.declared.name, *value.model);

@@ -64,6 +64,7 @@ class Recorder {
   TrainStatus status_of(const TrainState& state, const StepEvent& event) const;
   // No share of the ceiling is above 1: what a step reaches the machine can do.
   void raise_ceiling(double gflops);
+  void note_overflow(int64_t step, int64_t waves);
   double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
@@ -76,6 +77,7 @@ class Recorder {
   Progress& progress_;
   RateEstimator rate_;
   int64_t first_step_ = 1;    // of this call
+  int64_t overflows_ = 0;     // steps of this call that ran again in waves
   double interval_loss_ = 0;  // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;

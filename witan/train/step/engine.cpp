@@ -8,6 +8,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
+#include "witan/kernels/expert_pool.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/moe/experts.h"
@@ -55,6 +56,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       policy_(config->optimizer),
       shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
+      pools_(make_pools()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config->gradient_dtype(),
                   .summation = config->parallel.sums_in_tree(config->model.moe.num_experts) ? Summation::tree
@@ -62,7 +64,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
                   .micro_batches = config->micro_batches() / groups.layout().data_ranks(),
                   .overlap = config->parallel.overlap_grad_reduce,
                   .policy = policy_}),
-      buffer_sums_(stream, buffers_, groups),
+      buffer_sums_(stream, buffers_, groups, pools_ ? BufferSums::Undo::possible : BufferSums::Undo::never),
       norm_(stream, shard_plan_, groups, rows_of_stages(config, stages_, groups, policy_)),
       step_state_(stream, param_groups_.size()),
       optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
@@ -71,6 +73,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       passes_(stream, *config_, groups, model_, gradients_, step_state_) {
   units_->gather_on(gradients_.side(), config->parallel.overlap_param_gather);
   model_.use_units(units_.get());
+  model_.use_pools(pools_.get());
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
@@ -95,14 +98,20 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
   return make();
 }
 
+std::unique_ptr<ExpertPools> Engine::make_pools() const {
+  const double factor = config_->model.moe.moe_pool_factor;
+  if (config_->model.moe.num_experts == 0 || factor == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
+  return std::make_unique<ExpertPools>(stream_, factor);
+}
+
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                         const std::function<bool()>& stop) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
-  step_state_.set(param_groups_.learning_rates(config_->train.train_iters, iteration), iteration, updates + 1);
-  inputs_->upload(stream_, own);
+  const Count count{iteration, updates};
+  begin(own, count);
   times_ = {};
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
@@ -112,10 +121,59 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     replay();
     const StepReport::Result read = report_->read(stream_);
     times_.forward_backward = whole.seconds();
-    return result_of(read);
+    return within_pools(own, count, read);
   }
   compute(Mode::eager, stop);
-  return result_of(report_->read(stream_));
+  return within_pools(own, count, report_->read(stream_));
+}
+
+// What the step reads, on the device.
+void Engine::begin(const std::vector<Batch>& own, Count count) {
+  step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
+                  count.updates + 1);
+  inputs_->upload(stream_, own);
+}
+
+// A step that left out rows of experts has updated nothing: it is made again, in more waves until each has room, as
+// one of a single expert always has.
+StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read) {
+  int64_t waves = 1;
+  for (const int64_t more : wave_counts()) {
+    const double fill = read.step[kernels::step_value::skip];  // of what was computed last
+    if (fill <= 1) break;
+    if (static_cast<double>(more) < fill && more < wave_counts().back()) continue;  // too few, whatever they divide
+    waves = more;
+    read = compute_again(own, count, waves);
+  }
+  if (read.step[kernels::step_value::skip] > 1)
+    throw Error(ExitCode::internal, cat("a step in ", waves, " waves left out rows of experts"));
+  StepResult result = result_of(read);
+  result.waves = waves;
+  return result;
+}
+
+std::vector<int64_t> Engine::wave_counts() const {
+  std::vector<int64_t> counts;
+  if (!pools_) return counts;
+  const int64_t experts = config_->model.moe.num_experts / groups_.of(Axis::expert).size();
+  for (int64_t waves = 2; waves < experts; waves *= 2) counts.push_back(waves);
+  if (experts > 1) counts.push_back(experts);
+  return counts;
+}
+
+StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count count, int64_t waves) {
+  buffer_sums_.undo_step(stream_);
+  begin(own, count);
+  pools_->divide(waves);
+  compute(Mode::again, {});
+  pools_->divide(1);
+  return report_->read(stream_);
+}
+
+void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  compute_again(own_part(micro_batches), {iteration, updates}, waves);
 }
 
 const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
@@ -179,6 +237,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
   tokens().all_reduce(stream_, inputs_->target_count());
   buffer_sums_.begin_step(stream_);
+  if (pools_) pools_->begin_step();
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
@@ -211,6 +270,10 @@ Tensor Engine::update() {
   buffer_sums_.finish_step(stream_);
   const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
   clip(stream_, step_state_, total, config_->optimizer.clip_grad);
+  if (pools_) {
+    groups_.world().all_reduce(stream_, pools_->fill(), Reduce::max);
+    kernels::skip_overflow(stream_, step_state_.tensor(), pools_->fill());
+  }
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
   model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });

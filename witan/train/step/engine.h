@@ -38,6 +38,7 @@ struct StepResult {
   double zero_gradients = 0;          // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;  // after the update, where it was asked for
   bool skipped = false;               // gradients were not finite: nothing was updated
+  int64_t waves = 1;                  // in which it ran again; 1: all rows had room (moe/expert_pools.h)
   StepStatistics router;              // of all micro-batches; empty in a dense model
   bool stop = false;                  // some rank asked to stop after this step
   StepTimes times;                    // of this rank
@@ -55,6 +56,12 @@ class Engine {
   // sizes. Ids must be the model's: a GPU is not waited for to say so.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<bool()>& stop = {});
+
+  // The numbers of waves in which a step may run again, each at least twice the one before; none where experts have
+  // room for whatever comes.
+  std::vector<int64_t> wave_counts() const;
+  // Collective. The step that was made last, again in so many waves: for plans, which otherwise do not come to it.
+  void step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves);
 
   // Called in every step just before what state() lists changes: whoever still reads it there makes the step wait. What
   // it throws ends the step with everything as it was.
@@ -93,14 +100,23 @@ class Engine {
   Stream& stream() { return stream_; }
 
  private:
-  // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it.
-  enum class Mode : uint8_t { eager, recorded };
+  // Recorded: what the host does in the step (hooks, the answer to `stop`) is done outside of it. Again: it was done
+  // when the step was first made.
+  enum class Mode : uint8_t { eager, recorded, again };
+  // What counts the step, in words of step().
+  struct Count {
+    int64_t iteration, updates;
+  };
 
   std::unique_ptr<UnitStore> make_unit_store();
+  std::unique_ptr<ExpertPools> make_pools() const;
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
   void replay();
+  void begin(const std::vector<Batch>& own, Count count);
+  StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
+  StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
   void compute(Mode mode, const std::function<bool()>& stop);
   void finish_gradients();
   Tensor update();
@@ -120,6 +136,7 @@ class Engine {
   ShardingPolicy policy_;
   ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
+  std::unique_ptr<ExpertPools> pools_;  // null: experts have room for whatever comes
   GradientBuckets gradients_;
   BufferSums buffer_sums_;
   GlobalNorm norm_;

@@ -1,0 +1,60 @@
+#include "witan/kernels/expert_pool.h"
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+using Integers = std::vector<int64_t>;
+
+class ExpertPoolOnGpu : public testing::CudaTest {};
+
+TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
+  for (const auto& [R, E, n] :
+       std::vector<std::array<int64_t, 3>>{{2, 4, 40}, {8, 128, 5000}, {4, 12, 0}, {64, 512, 3000}})
+    for (const int64_t waves : {1, 2, 3}) {
+      SCOPED_TRACE(cat(R, " ranks, ", E, " experts, ", n, " assignments, ", waves, " waves"));
+      const Philox rng(5, static_cast<uint64_t>(E));
+      Integers all(static_cast<size_t>(R * E), 7);
+      std::vector<int32_t> ids;
+      for (int64_t e = 0; e < E; ++e) all[static_cast<size_t>(E + e)] = 0;  // of rank 1, as its ids say
+      for (uint64_t i = 0; i < static_cast<uint64_t>(n); ++i) {
+        const auto id = static_cast<int32_t>(rng.below(static_cast<uint64_t>(E + 1), i)) - 1;
+        ids.push_back(id);
+        if (id >= 0) ++all[static_cast<size_t>(E + id)];
+      }
+      const Tensor counts = host.tensor<int64_t>({R, E}, all), own = host.tensor<int32_t>({n}, ids);
+      for (const int64_t rows : {1000000, 20, 1})
+        for (int64_t wave = 0; wave < waves; ++wave) {
+          const kernels::PoolWave part{.rows = rows, .rank = 1, .wave = wave, .waves = waves};
+          const Tensor kept = host.stream.empty({n}, DType::i32), sums = host.stream.empty({E}, DType::i64);
+          const Tensor fill = host.tensor<double>({1}, {0.5}), gpu_fill = to_gpu(fill);
+          kernels::limit_to_pool(host.stream, {kept, sums}, fill, own, counts, part);
+          const Tensor gpu_kept = poisoned({n}, DType::i32), gpu_sums = poisoned({E}, DType::i64);
+          kernels::limit_to_pool(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), part);
+          EXPECT_EQ(to_host(gpu_kept).to_vector<int32_t>(), kept.to_vector<int32_t>());
+          EXPECT_EQ(to_host(gpu_sums).to_vector<int64_t>(), sums.to_vector<int64_t>());
+          EXPECT_EQ(values(to_host(gpu_fill)), values(fill));
+        }
+    }
+}
+
+TEST_F(ExpertPoolOnGpu, NumbersRowsAndSkipsAsTheCpuDoes) {
+  for (const int64_t n : {0, 1, 5000}) {
+    const Tensor index = host.stream.empty({n}, DType::i64), gpu_index = poisoned({n}, DType::i64);
+    kernels::number_rows(host.stream, index);
+    kernels::number_rows(gpu(), gpu_index);
+    EXPECT_EQ(to_host(gpu_index).to_vector<int64_t>(), index.to_vector<int64_t>());
+  }
+  for (const double found : {0.0, 1.0, 1.25}) {
+    const Tensor step = host.stream.zeros({kernels::kStepValues}, DType::f64), gpu_step = to_gpu(step);
+    const Tensor fill = host.tensor<double>({1}, {found});
+    kernels::skip_overflow(host.stream, step, fill);
+    kernels::skip_overflow(gpu(), gpu_step, to_gpu(fill));
+    EXPECT_EQ(values(to_host(gpu_step)), values(step));
+  }
+}
+
+}  // namespace
+}  // namespace witan

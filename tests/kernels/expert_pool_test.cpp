@@ -1,0 +1,73 @@
+#include "witan/kernels/expert_pool.h"
+
+#include "support/rank.h"
+
+namespace witan {
+namespace {
+
+using testing::Rank;
+using Integers = std::vector<int64_t>;
+
+// Two ranks, two experts of each: what rank 0 and rank 1 have for experts 0 … 3.
+const Integers kCounts = {3, 0, 1, 2, 1, 2, 0, 1};
+const std::vector<int32_t> kIds = {0, 3, -1, 2, 0, 3, 0};  // of rank 0, one of them dropped
+
+struct Limited {
+  Integers counts;
+  std::vector<int32_t> ids;
+  double fill;
+};
+
+Limited limit(Rank& rank, const kernels::PoolWave& wave, double fill = 0) {
+  const Tensor ids = rank.stream.empty({7}, DType::i32), counts = rank.stream.empty({4}, DType::i64);
+  const Tensor found = rank.tensor<double>({1}, {fill});
+  kernels::limit_to_pool(rank.stream, {ids, counts}, found, rank.tensor<int32_t>({7}, kIds),
+                         rank.tensor<int64_t>({2, 4}, kCounts), wave);
+  return {counts.to_vector<int64_t>(), ids.to_vector<int32_t>(), found.data<double>()[0]};
+}
+
+TEST(LimitToPool, SendsAllThatHasRoomAndNothingElse) {
+  Rank rank;
+  const Limited fits = limit(rank, {.rows = 6, .rank = 0});  // rank 0 gets 6 rows, rank 1 four
+  EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
+  EXPECT_EQ(fits.ids, kIds);
+  EXPECT_EQ(fits.fill, 1);
+  const Limited not_all = limit(rank, {.rows = 5, .rank = 0});
+  EXPECT_EQ(not_all.counts, Integers(4, 0)) << "no rank is sent anything, whichever has no room";
+  EXPECT_EQ(not_all.ids, std::vector<int32_t>(7, -1));
+  EXPECT_EQ(not_all.fill, 1.2);
+  EXPECT_EQ(limit(rank, {.rows = 5, .rank = 1}).counts, Integers(4, 0)) << "ranks decide alike";
+}
+
+TEST(LimitToPool, AWaveIsSomeOfEachRanksExperts) {
+  Rank rank;
+  const Limited first = limit(rank, {.rows = 4, .rank = 0, .wave = 0, .waves = 2});
+  EXPECT_EQ(first.counts, (Integers{3, 0, 1, 0}));
+  EXPECT_EQ(first.ids, (std::vector<int32_t>{0, -1, -1, 2, 0, -1, 0}));
+  EXPECT_EQ(first.fill, 1);
+  const Limited second = limit(rank, {.rows = 4, .rank = 1, .wave = 1, .waves = 2});
+  EXPECT_EQ(second.counts, (Integers{0, 2, 0, 1}));
+  EXPECT_EQ(second.fill, 0.75);
+  EXPECT_EQ(limit(rank, {.rows = 4, .rank = 1, .wave = 1, .waves = 2}, 3).fill, 3) << "the largest of all layers";
+}
+
+TEST(SkipOverflow, SkipsWhatLeftRowsOut) {
+  Rank rank;
+  for (const double found : {0.0, 1.0, 1.25})
+    for (const double skip : {0.0, 1.0}) {
+      const Tensor step = rank.stream.zeros({kernels::kStepValues}, DType::f64);
+      step.data<double>()[kernels::step_value::skip] = skip;
+      kernels::skip_overflow(rank.stream, step, rank.tensor<double>({1}, {found}));
+      EXPECT_EQ(step.data<double>()[kernels::step_value::skip], found > 1 ? found : skip);
+    }
+}
+
+TEST(NumberRows, CountsThem) {
+  Rank rank;
+  const Tensor index = rank.stream.empty({4}, DType::i64);
+  kernels::number_rows(rank.stream, index);
+  EXPECT_EQ(index.to_vector<int64_t>(), (Integers{0, 1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,51 @@
+// Bounded pools: room for a multiple of the even load, where experts are divided among ranks, in place of all that the
+// other ranks could send.
+//
+// A layer whose rows do not fit sends none of them, and says so: the step's updates are then skipped on all ranks, and
+// it is run again in waves. A wave is some of each rank's experts, all rows of which are in the pool together, so that
+// every expert multiplies the rows that it would have had, in their order. Each assignment has its expert in one wave,
+// and a token sums its experts' rows after the last: the result is that of an unbounded pool to the bit. A wave keeps
+// nothing for the backward, which computes it again.
+#pragma once
+
+#include <functional>
+
+#include "witan/comm/group.h"
+#include "witan/moe/routing.h"
+
+namespace witan {
+
+// Of all layers of a rank's model.
+class ExpertPools {
+ public:
+  // Pools of `factor` >= 1 times the even load. The stream must outlive it.
+  ExpertPools(Stream& stream, double factor);
+
+  // Rows of a pool where each of `ranks` ranks has T tokens of K assignments, of which an expert keeps at most
+  // `capacity`: never fewer than one expert may be sent, whose rows no wave could divide.
+  int64_t rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const;
+
+  // Into how many waves layers divide their experts from now on; 1: none do.
+  void divide(int64_t waves) { waves_ = waves; }
+  int64_t waves() const { return waves_; }
+
+  // Before a step's first forward.
+  void begin_step() const;
+  // [1] float64: what the fullest pool of the step would have to hold, over what it can. Above 1: something was left
+  // out.
+  const Tensor& fill() const { return fill_; }
+
+ private:
+  Stream& stream_;
+  double factor_;
+  int64_t waves_ = 1;
+  Tensor fill_;
+};
+
+// tokens [T, D] -> [T, D], as pass() computes it of the routing, within pools that routing.pools bounds. pass must keep
+// to the routing that it is given, whose tokens may be assignments, and use only its arguments and what outlives the
+// tape. `group` is the expert axis; a collective of it.
+using ExpertPass = std::function<Var(Tape& tape, const Var& tokens, const Routing& routing)>;
+Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertPass& pass);
+
+}  // namespace witan
