@@ -74,6 +74,19 @@ TEST(MoeConfig, PaddingNeedsACapacity) {
   config.validate(1);
 }
 
+TEST(MoeConfig, PoolsHoldAnEvenLoad) {
+  MoeConfig config;
+  config.moe_pool_factor = 0.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_pool_factor = 0.5 has no room for an even load: set 1 or more, as 1.5, or 0 for the worst case");
+  config.moe_pool_factor = 1;
+  config.validate(1);
+  config.moe_token_dispatcher_type = "allgather";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_pool_factor bounds what other ranks send to a rank, but moe_token_dispatcher_type = \"allgather\" "
+            "gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
+}
+
 // Megatron-LM's get_capacity(tokens * topk, experts, factor).
 TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
   MoeConfig config;  // 8 experts, top-2
@@ -112,6 +125,7 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_aux_loss_coeff", "-0.1"},
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},
+                                                        {"moe_pool_factor", "-1"},
                                                         {"moe_token_drop_policy", "random"},
                                                         {"moe_router_load_balancing_type", "sinkhorn"},
                                                         {"moe_router_load_balancing_type", "global_aux_loss"}})

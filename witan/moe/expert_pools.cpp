@@ -91,8 +91,8 @@ ExpertPools::ExpertPools(Stream& stream, double factor)
     : stream_(stream), factor_(factor), fill_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {}
 
 int64_t ExpertPools::rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const {
-  const auto even = static_cast<int64_t>(std::ceil(factor_ * static_cast<double>(T * K)));
-  return std::max({even, ranks * std::min(T, capacity), int64_t{1}});
+  const double all = static_cast<double>(ranks * T * K), even = factor_ * static_cast<double>(T * K);
+  return std::max({static_cast<int64_t>(std::min(all, std::ceil(even))), ranks * std::min(T, capacity), int64_t{1}});
 }
 
 void ExpertPools::begin_step() const {

@@ -137,6 +137,29 @@ TEST_F(Trainer, ResumesToTheBit) {
   expect_same_steps("whole", "parts");
 }
 
+// Pools of the even load overflow in every step, the last before a save, and the first after it, among them. A run may
+// go on with others, or none.
+TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
+  RunConfig whole = config("whole"), first = config("parts");
+  whole.parallel.deterministic = first.parallel.deterministic = true;
+  RunConfig second = first;
+  run(whole);
+  first.model.moe.moe_pool_factor = 1;
+  first.train.train_iters = 7;
+  run(first);
+  second.model.moe.moe_pool_factor = 1.01;
+  EXPECT_EQ(run(second).resumed_from, 7);
+  EXPECT_EQ(weights("whole", 4), weights("parts", 4)) << "saved while a step ran twice";
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+  const std::string log = read_file(folder_ / "parts" / "train.log");
+  for (const int step : {5, 7, 8, 12})
+    EXPECT_NE(log.find(cat("pool overflow: step ", step, " ran again in ")), std::string::npos) << step;
+  EXPECT_EQ(steps("parts")[6].pool_overflows, 7) << "all steps of the call";
+  EXPECT_EQ(steps("parts")[11].pool_overflows, 5);
+  EXPECT_FALSE(steps("whole")[6].pool_overflows);
+}
+
 // Two optimizers, sharded by elements and by matrices: the groups are in the run's configuration, and a resumed run has
 // them though its call does not say so; layouts and what ranks divide change no bit.
 TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {

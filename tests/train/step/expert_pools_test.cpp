@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "planner/real_run.h"
 #include "support/long_form.h"
+#include "support/processes.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 using testing::laid_out;
 using testing::LaidOut;
+using testing::own_batches;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
@@ -59,11 +62,13 @@ TEST_P(BoundedPools, GiveTheBitsOfUnboundedOnes) {
                                                {{"replicate=2,expert=2"}, 1.25},
                                                {{"replicate=4,expert=2"}, 1.0},
                                                {{"replicate=4,expert=4"}, 1.0},
-                                               {{"replicate=2,expert=2", "optim_grads_params"}, 1.0},
+                                               {{"shard=2,expert=2", "optim_grads_params"}, 1.0},
                                                {{"shard=4,expert=2", "optim_grads_params"}, 1.0},
-                                               {{"pipeline=2,replicate=2,expert=2"}, 1.0}}) {
+                                               {{"replicate=2,pipeline=2,expert=2"}, 1.0}}) {
     SCOPED_TRACE(cat(described(layout), ", pools of ", factor));
-    expect_the_bits_of_unbounded_pools(laid_out(skewed(GetParam()), layout), factor);
+    RunConfig config = laid_out(skewed(GetParam()), layout);
+    if (layout.mesh.ends_with("expert=4")) config.model.moe.moe_router_topk = 4;  // one expert fits the even load
+    expect_the_bits_of_unbounded_pools(config, factor);
   }
 }
 
@@ -98,6 +103,37 @@ TEST(ExpertPools, OfMatricesThatAreDividedGiveTheBitsOfUnboundedOnes) {
   expect_the_bits_of_unbounded_pools(config, 1);
 }
 
+// What a process's steps come to, in the bits of numbers: losses and norms, which every weight has a part in.
+std::string steps_of_process(const RunConfig& config, testing::ProcessRank& process) {
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 28), pool);
+  const Groups groups = make_groups(process.world, layout, process.rank);
+  Engine engine(stream, groups, resolve(config, {}));
+  std::string said;
+  int64_t waves = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const StepResult result = engine.step(own_batches(config, layout, process.rank, step), step + 1, step);
+    said += cat(std::bit_cast<uint64_t>(result.loss), " ", std::bit_cast<uint64_t>(result.gradient_norm), "\n");
+    waves = std::max(waves, result.waves);
+  }
+  EXPECT_EQ(waves > 1, config.model.moe.moe_pool_factor > 0);
+  return said;
+}
+
+TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
+  RunConfig config = laid_out(skewed("float32"), {"replicate=2,expert=2"});
+  config.parallel.ranks_per_process = 1;
+  const auto run = [&](double factor) {
+    config.model.moe.moe_pool_factor = factor;
+    return testing::on_processes(2, [&](testing::ProcessRank& rank) { return steps_of_process(config, rank); });
+  };
+  const auto unbounded = run(0), bounded = run(1);
+  testing::expect_whole(unbounded);
+  testing::expect_whole(bounded);
+  for (const size_t rank : {0, 1}) EXPECT_EQ(bounded[rank].said, unbounded[rank].said);
+}
+
 // Where all tokens of all ranks go to one expert, its rows are in the pool together.
 TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   ThreadPool pool(1);
@@ -107,19 +143,26 @@ TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   EXPECT_EQ(pools.rows(24, 2, 8, 24), 8 * 24);
   EXPECT_EQ(pools.rows(24, 2, 8, 3), 2 * 24) << "an expert takes no more than its capacity";
   EXPECT_EQ(ExpertPools(stream, 1.25).rows(5, 2, 2, 5), 13) << "rounded up";
+  EXPECT_EQ(ExpertPools(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "no more can come";
 }
 
-// Planned are the bytes of a step that overflows.
+// Planned are the bytes of steps that overflow, in whatever number of waves.
 TEST(ExpertPools, TakeWhatIsPlanned) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{
-             {"replicate=2,expert=2"}, {"replicate=4,expert=2"}, {"replicate=2,expert=2", "optim_grads_params"}}) {
+             {"replicate=2,expert=2"}, {"replicate=4,expert=2"}, {"shard=2,expert=2", "optim_grads_params"}}) {
       RunConfig config = laid_out(skewed("float32"), layout);
       config.model.recompute_granularity = granularity;
       config.model.moe.moe_pool_factor = 1;
       config.train.sample_tokens = 0;
       SCOPED_TRACE(cat(described(layout), ", recompute ", granularity));
-      testing::expect_kept(config, {.prompt_tokens = 0});
+      const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
+      const auto real = testing::count_real_run(config, plan, {.prompt_tokens = 0});
+      for (const RankPlan& rank : plan.ranks) {
+        const testing::RankCounts& found = real[static_cast<size_t>(rank.rank)];
+        EXPECT_EQ(found.arena_bytes, rank.arena_bytes) << "rank " << rank.rank;
+        EXPECT_EQ(found.tags, rank.tags) << "rank " << rank.rank;
+      }
     }
 }
 
