@@ -75,11 +75,21 @@ void draw_model(Draw& draw, ModelConfig& model) {
     return;
   }
   moe.moe_router_topk = draw.between(1, 3);
+  moe.moe_router_score_function = draw.one_of({"softmax", "softmax", "sigmoid", "sqrtsoftplus"});
+  moe.moe_router_pre_softmax = moe.moe_router_topk == 1 || draw.rarely(3);
+  moe.moe_router_selection =
+      draw.one_of({"topk", "topk", "topk", "uniform", "skew", "hash", "sinkhorn", "expert_choice"});
+  if (moe.moe_router_selection == "topk" && draw.rarely(3)) {
+    moe.moe_router_num_groups = 2;
+    moe.moe_router_group_topk = moe.moe_router_group_score_topk = 2;
+  }
+  moe.moe_router_add_bias = draw.rarely(4);
+  if (draw.rarely(4)) moe.moe_input_jitter_eps = 0.1;
   moe.moe_grouped_gemm = !draw.rarely(6);
   moe.moe_z_loss_coeff = draw.one_of({0.0, 1e-3});
   moe.moe_router_load_balancing_type = draw.one_of({"aux_loss", "seq_aux_loss"});
   moe.moe_expert_capacity_factor = draw.one_of({0.0, 0.0, 0.5, 1.25});
-  moe.moe_token_drop_policy = draw.one_of({"probs", "position"});
+  moe.moe_token_drop_policy = moe.experts_choose() ? "probs" : draw.one_of({"probs", "position"});
   if (draw.rarely(3))
     moe.moe_layer_freq =
         draw.one_of({std::string("2"), cat("([0]*1+[1]*", std::max<int64_t>(model.num_layers - 1, 1), ")")});

@@ -2,18 +2,11 @@
 
 namespace witan::kernels {
 
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const auto elements = static_cast<double>(logits.elements());
   const Cost cost{elements * static_cast<double>(7 + out.ids.size(1)),
                   bytes_of(logits, out.ids, out.weights, out.probs, out.lse, out.counts)};
-  WITAN_LAUNCH(stream, router_forward, cost, out, logits, scores);
-}
-
-void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
-                      const Tensor& bias) {
-  const Cost cost{static_cast<double>(logits.elements()) * static_cast<double>(5 + ids.size(1)),
-                  bytes_of(ids, weights, logits, bias)};
-  WITAN_LAUNCH(stream, choose_with_bias, cost, ids, weights, logits, bias);
+  WITAN_LAUNCH(stream, router_forward, cost, out, logits, scoring);
 }
 
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
@@ -34,11 +27,11 @@ void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals&
 }
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     Scores scores, int parts) {
+                     const Scoring& scoring, int parts) {
   const Cost cost{
       6.0 * static_cast<double>(dlogits.elements()),
       bytes_of(dlogits, gradients.weights, out.ids, out.weights, out.probs, out.logits, out.lse, out.counts)};
-  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, scores, parts);
+  WITAN_LAUNCH(stream, router_backward, cost, dlogits, gradients, out, scoring, parts);
 }
 
 }  // namespace witan::kernels

@@ -8,7 +8,7 @@
 
 namespace witan::kernels {
 
-inline constexpr double kNoScores = 1e-20;  // added to sums of sigmoids that divide
+inline constexpr double kNoScores = 1e-20;  // added to sums that divide, of sigmoids and of sqrtsoftplus
 
 struct RouterOutputs {
   Tensor ids;      // [T, K] int32, best first; of equal scores the lower expert wins
@@ -22,19 +22,13 @@ struct RouterOutputs {
   Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
   Tensor entropy;  // [1]    mean_t -sum_e probs[t,e] ln probs[t,e], nats: 0 when certain, ln E when undecided
   Tensor logits =
-      {};  // [T, E] those that came in, not written: the backward of Scores::sigmoid needs no probs but them
+      {};  // [T, E] those that came in, not written: the backward needs no probs but them where scores_each_alone()
 };
 
-// p = scores of logits[t];  ids = the K largest;  weights as the scores say. The balance is that of all T tokens
-// together.
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores);
+// p = scores of logits[t];  ids = the K largest;  weights as the scoring says. The balance is that of all T tokens
+// together. Other choices: kernels/selection.h.
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
 WITAN_KERNEL_TWINS(router_forward)
-
-// Writes ids and weights as router_forward() does with Scores::sigmoid, but of the K experts with the largest s[t,e] +
-// bias[e], best first: the bias decides who is chosen and nothing else (equation 16 of DeepSeek-V3). bias [E] float32.
-void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
-                      const Tensor& bias);
-WITAN_KERNEL_TWINS(choose_with_bias)
 
 // bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/step_value.h): who gets too many
 // tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load [E] int64.
@@ -69,13 +63,13 @@ WITAN_KERNEL_TWINS(router_losses)
 
 // counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
 // for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for Scores::softmax_of_chosen
-// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). For Scores::sigmoid, with ds[e] the gradient by s[e] of both,
-// dlogits = ds s (1 - s) + dz 2 lse softmax(logits) / T.
+// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). Where scores_each_alone(), with ds[e] the gradient by s[e] of
+// both, dlogits = ds s' + dz 2 lse softmax(logits) / T. w and dw are those of the weights before they are scaled.
 // Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is T parts there, and
 // out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B tokens here each:
 // g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b.
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     Scores scores, int parts = 1);
+                     const Scoring& scoring, int parts = 1);
 WITAN_KERNEL_TWINS(router_backward)
 
 }  // namespace witan::kernels

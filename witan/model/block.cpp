@@ -35,12 +35,12 @@ Var Residual::sum(Tape& tape) const {
 }
 
 // A block that is computed again keeps one tensor, its input: sums are formed at once.
-BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness,
+BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const TokenSource& source,
                            Dropping dropping) {
-  if (!recompute_all_) return compute(tape, std::move(x), where, randomness, dropping);
+  if (!recompute_all_) return compute(tape, std::move(x), where, source, dropping);
   const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
-  const auto again = [this, where, randomness, dropping, names](Tape& on, const std::vector<Var>& in) {
-    const BlockOutput block = compute(on, {in[0], {}}, where, randomness, dropping);
+  const auto again = [this, where, source, dropping, names](Tape& on, const std::vector<Var>& in) {
+    const BlockOutput block = compute(on, {in[0], {}}, where, source, dropping);
     std::vector<Var> out = {block.x.sum(on)};
     std::ranges::copy(block.router.values(on, names), std::back_inserter(out));
     return out;
@@ -49,14 +49,15 @@ BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const
   return {{out[0], {}}, names.with(std::span(out).subspan(1))};
 }
 
-BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const Randomness& randomness,
+BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const TokenSource& source,
                            Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_.layernorm);
   in = {};
-  const Var mixed = attention_dropout_.forward(tape, attention_->forward(tape, normed, where, randomness), randomness);
-  return feed_forward(tape, x, mixed, randomness, dropping);
+  const Var mixed =
+      attention_dropout_.forward(tape, attention_->forward(tape, normed, where, source.randomness), source.randomness);
+  return feed_forward(tape, x, mixed, source, dropping);
 }
 
 Var Block::mlp_forward(Tape& tape, const Var& x) {
@@ -67,12 +68,12 @@ Var Block::mlp_forward(Tape& tape, const Var& x) {
   return recomputed(tape, {x}, again)[0];
 }
 
-MoeOutput Block::moe_forward(Tape& tape, const Var& x, Dropping dropping) {
+MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping) {
   const MoeActivations remade{.experts = recompute_.moe_act, .shared_experts = recompute_.mlp_act};
-  if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping);
+  if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping, source);
   const RouterRecord names = moe_->names();
-  const auto again = [this, remade, dropping, names](Tape& on, const std::vector<Var>& in) {
-    const MoeOutput moe = moe_->forward(on, in[0], remade, dropping);
+  const auto again = [this, remade, dropping, source, names](Tape& on, const std::vector<Var>& in) {
+    const MoeOutput moe = moe_->forward(on, in[0], remade, dropping, source);
     std::vector<Var> out = {moe.y};
     std::ranges::copy(moe.record.values(on, names), std::back_inserter(out));
     return out;
@@ -81,20 +82,20 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, Dropping dropping) {
   return {out[0], names.with(std::span(out).subspan(1))};
 }
 
-BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness,
+BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
                                 Dropping dropping) {
   const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, recompute_.layernorm);
-  const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, randomness); };
+  const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, source.randomness); };
   if (mlp_) return {{sum, added(mlp_forward(tape, normed))}, {}};
-  MoeOutput moe = moe_forward(tape, normed, dropping);
+  MoeOutput moe = moe_forward(tape, normed, source, dropping);
   return {{sum, added(moe.y)}, std::move(moe.record)};
 }
 
-Var Block::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+Var Block::decode(Tape& tape, const Var& x, const Tensor& tokens, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   const Var mixed = attention_->decode(tape, attention_norm_.forward(tape, x, false), where, cache);
-  return feed_forward(tape, x, mixed, {}, Dropping::never).x.sum(tape);
+  return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x.sum(tape);
 }
 
 }  // namespace witan

@@ -28,9 +28,10 @@ class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
 
-  // x [B, S, D]
-  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
-  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache);
+  // x [B, S, D] of the tokens of `source`
+  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const TokenSource& source, Dropping dropping);
+  // tokens [B, S] int32
+  Var decode(Tape& tape, const Var& x, const Tensor& tokens, const Positions& where, KvCache& cache);
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
   // Of its MoE layer, if it has one (moe/expert_pools.h).
@@ -41,11 +42,11 @@ class Block : public Module {
   bool is_moe() const { return moe_.has_value(); }
 
  private:
-  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const Randomness& randomness, Dropping dropping);
-  MoeOutput moe_forward(Tape& tape, const Var& x, Dropping dropping);
+  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const TokenSource& source, Dropping dropping);
+  MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x);
   // Of x + mixed, where `mixed` is what attention adds.
-  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const Randomness& randomness, Dropping dropping);
+  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
   bool recompute_all_;
   RecomputeModules recompute_;

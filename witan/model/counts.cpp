@@ -42,8 +42,9 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t biases = config.add_bias_linear ? attention.biases + (layer.moe ? 0 : mlp.biases) : 0;
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
-    const int64_t always =
-        attention.weights + biases + 2 * norm + (layer.moe ? E * D + shared + gate + 2 * D * latent : 0);
+    const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
+    const int64_t always = attention.weights + biases + 2 * norm +
+                           (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;
     counts.experts += layer.moe ? E * each : 0;

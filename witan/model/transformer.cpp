@@ -148,7 +148,8 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   if (!x.defined()) x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);
   Residual residual = {std::move(x), {}};  // [B, S, D]
   for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
-    BlockOutput next = block->forward(tape, std::move(residual), where, input.randomness, input.dropping);
+    BlockOutput next =
+        block->forward(tape, std::move(residual), where, {input.tokens, input.randomness}, input.dropping);
     residual = std::move(next.x);
     if (block->is_moe()) out.routers.push_back(std::move(next.router));
   }
@@ -209,7 +210,7 @@ Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<
   Tape tape(stream, Tape::Mode::off);
   Var x = embed(tape, input);  // [B, S, D]
   auto cache = caches.begin();
-  for (const auto& block : whole()) x = block->decode(tape, x, input.where, *cache++);
+  for (const auto& block : whole()) x = block->decode(tape, x, input.tokens, input.where, *cache++);
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
   const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);

@@ -17,7 +17,7 @@ namespace witan {
 struct ModelInput {
   Tensor tokens;  // [B, S] int32
   Positions where;
-  Randomness randomness = {};  // of dropout
+  Randomness randomness = {};  // of dropout and of routers that draw
   Dropping dropping = Dropping::by_capacity;
 };
 

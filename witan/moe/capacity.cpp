@@ -12,7 +12,7 @@
 namespace witan {
 
 std::vector<RouterStatistic> declare_capacity_statistics(const MoeConfig& config) {
-  if (config.moe_expert_capacity_factor == 0) return {};
+  if (config.moe_expert_capacity_factor == 0 || config.experts_choose()) return {};
   const auto dropped = [config](std::span<const double> counts) {
     const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
     const auto tokens = static_cast<int64_t>(all) / config.moe_router_topk;

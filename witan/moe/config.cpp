@@ -21,10 +21,41 @@ Fields MoeConfig::fields() {
       Field{"moe_router_topk", &moe_router_topk, "Number of experts per token"}.at_least(1),
       Field{"moe_router_score_function", &moe_router_score_function,
             "How logits of the router become scores of experts"}
-          .one_of({"softmax", "sigmoid"}),
+          .one_of({"softmax", "sigmoid", "sqrtsoftplus"}),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "Apply the softmax over all experts before top-k"},
+      Field{"moe_router_norm_topk_prob", &moe_router_norm_topk_prob,
+            "Divide the weights of a token's experts by their sum; auto: but for softmax scores before top-k"}
+          .one_of({"auto", "true", "false"}),
+      Field{"moe_router_topk_scaling_factor", &moe_router_topk_scaling_factor,
+            "What multiplies the weights of a token's experts"},
+      Field{"moe_router_add_bias", &moe_router_add_bias, "Add a learned bias to the logits of the router"},
+      Field{"moe_input_jitter_eps", &moe_input_jitter_eps,
+            "Multiply what the router reads by noise from 1 - eps to 1 + eps in training (0: none)"}
+          .at_least(0),
+      Field{"moe_router_selection", &moe_router_selection,
+            "How experts are chosen: by the highest scores, forced (evenly at random, or askew), by the token's id, "
+            "after "
+            "Sinkhorn's normalisation, or by the experts"}
+          .one_of({"topk", "uniform", "skew", "hash", "sinkhorn", "expert_choice"}),
+      Field{"moe_router_skew", &moe_router_skew,
+            "Share of tokens that moe_router_selection = skew sends to the first experts"}
+          .at_least(0),
+      Field{"moe_router_sinkhorn_iterations", &moe_router_sinkhorn_iterations,
+            "Most iterations of Sinkhorn's algorithm"}
+          .between(1, 10000),
+      Field{"moe_router_sinkhorn_tolerance", &moe_router_sinkhorn_tolerance,
+            "Mean change of the experts' factors at which Sinkhorn's algorithm ends"}
+          .at_least(0),
+      Field{"moe_router_num_groups", &moe_router_num_groups,
+            "Groups of neighbouring experts, of which a token's experts come from a few (0: no groups)"}
+          .at_least(0),
+      Field{"moe_router_group_topk", &moe_router_group_topk, "Groups that a token's experts come from"}.at_least(0),
+      Field{"moe_router_group_score_topk", &moe_router_group_score_topk,
+            "Best scores of a group whose sum is the group's (0: moe_router_topk / moe_router_group_topk)"}
+          .at_least(0),
       Field{"moe_router_enable_expert_bias", &moe_router_enable_expert_bias,
-            "Choose experts by score plus a bias, which each step moves towards an even load; needs sigmoid scores"},
+            "Choose experts by score plus a bias, which each step moves towards an even load; needs sigmoid or "
+            "sqrtsoftplus scores"},
       Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves a bias of an expert"}
           .at_least(0),
       Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
@@ -66,19 +97,75 @@ Fields MoeConfig::fields() {
   };
 }
 
+namespace {
+
+void validate_weights(const MoeConfig& moe) {
+  const bool softmax = moe.moe_router_score_function == "softmax", hashed = moe.moe_router_selection == "hash";
+  require<ConfigError>(
+      moe.moe_router_topk > 1 || moe.moe_router_pre_softmax || !softmax || hashed || moe.experts_choose(),
+      "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
+      "the router would not learn");
+  require<ConfigError>(moe.moe_router_norm_topk_prob != "true" || moe.moe_router_topk > 1 || hashed,
+                       "moe_router_norm_topk_prob = \"true\" needs moe_router_topk of at least 2: one weight divided "
+                       "by itself is always 1, and the router would not learn");
+  require<ConfigError>(moe.moe_router_norm_topk_prob != "false" || !softmax || moe.moe_router_pre_softmax,
+                       "moe_router_norm_topk_prob = \"false\" needs moe_router_pre_softmax = true: a softmax over the "
+                       "chosen sums to 1 by itself");
+  require<ConfigError>(std::isfinite(moe.moe_router_topk_scaling_factor) && moe.moe_router_topk_scaling_factor > 0,
+                       "moe_router_topk_scaling_factor = ", moe.moe_router_topk_scaling_factor,
+                       " must be above 0: experts of weight 0 would not be heard, nor learn");
+  require<ConfigError>(moe.moe_input_jitter_eps < 1, "moe_input_jitter_eps = ", moe.moe_input_jitter_eps,
+                       " must be below 1: noise must not turn an input around");
+}
+
+void validate_groups(const MoeConfig& moe) {
+  const int64_t groups = moe.moe_router_num_groups, chosen = moe.moe_router_group_topk;
+  require<ConfigError>((groups > 0) == (chosen > 0), "moe_router_num_groups = ", groups,
+                       " and moe_router_group_topk = ", chosen, ": set both, or neither");
+  if (groups == 0) return;
+  require<ConfigError>(moe.num_experts % groups == 0, "num_experts = ", moe.num_experts,
+                       " is not divisible by moe_router_num_groups = ", groups);
+  const int64_t size = moe.num_experts / groups, best = moe.group_score_topk();
+  require<ConfigError>(chosen <= groups, "moe_router_group_topk = ", chosen,
+                       " is more than moe_router_num_groups = ", groups);
+  require<ConfigError>(moe.moe_router_topk <= chosen * size, "moe_router_topk = ", moe.moe_router_topk,
+                       " is more than the experts of moe_router_group_topk = ", chosen, " groups of ", size);
+  require<ConfigError>(best > 0, "moe_router_topk = ", moe.moe_router_topk,
+                       " is less than moe_router_group_topk = ", chosen,
+                       ", so that no score of a group would count: set moe_router_group_score_topk, as 1");
+  require<ConfigError>(best <= size, "moe_router_group_score_topk = ", best,
+                       " (0: moe_router_topk / "
+                       "moe_router_group_topk) is more than the ",
+                       size, " experts of a group");
+}
+
+void validate_selection(const MoeConfig& moe) {
+  const std::string& selection = moe.moe_router_selection;
+  require<ConfigError>(moe.moe_router_skew <= 1, "moe_router_skew = ", moe.moe_router_skew, " is a share: at most 1");
+  if (selection == "topk") return;
+  require<ConfigError>(!moe.moe_router_enable_expert_bias && moe.moe_router_num_groups == 0,
+                       "moe_router_selection = \"", selection,
+                       "\" does not choose by a token's scores alone, which moe_router_enable_expert_bias and "
+                       "moe_router_num_groups change: leave them out, or set moe_router_selection = \"topk\"");
+  require<ConfigError>(!moe.experts_choose() || moe.moe_token_drop_policy == "probs",
+                       "moe_router_selection = \"expert_choice\" needs moe_token_drop_policy = \"probs\": experts "
+                       "choose by scores, not by position");
+}
+
+}  // namespace
+
 void MoeConfig::validate(int64_t num_layers) const {
   if (num_experts == 0) return;
   require<ConfigError>(moe_router_topk <= num_experts, "moe_router_topk = ", moe_router_topk,
                        " is more than num_experts = ", num_experts);
+  validate_weights(*this);
   require<ConfigError>(
-      moe_router_topk > 1 || moe_router_pre_softmax || moe_router_score_function == "sigmoid",
-      "moe_router_topk = 1 needs moe_router_pre_softmax = true: a softmax over one score is always 1, and "
-      "the router would not learn");
-  require<ConfigError>(
-      !moe_router_enable_expert_bias || moe_router_score_function == "sigmoid",
-      "moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\": softmax "
+      !moe_router_enable_expert_bias || moe_router_score_function != "softmax",
+      "moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\" or \"sqrtsoftplus\": softmax "
       "scores have no scale of their own that a bias could be added to. Set it, or balance the load by "
       "a loss (moe_aux_loss_coeff)");
+  validate_groups(*this);
+  validate_selection(*this);
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");
@@ -96,10 +183,26 @@ void MoeConfig::validate(int64_t num_layers) const {
                        " makes no layer an MoE layer: set num_experts = 0 for a dense model");
 }
 
+kernels::Scoring MoeConfig::scoring() const {
+  using kernels::Scores;
+  const double scaling = moe_router_topk_scaling_factor;
+  const bool normalised = moe_router_norm_topk_prob != "false";
+  if (moe_router_score_function == "sigmoid") return {Scores::sigmoid, normalised, scaling};
+  if (moe_router_score_function == "sqrtsoftplus") return {Scores::sqrtsoftplus, normalised, scaling};
+  // Probabilities of all experts, divided by the sum of the chosen ones', are a softmax over the chosen logits.
+  const bool before = moe_router_pre_softmax && moe_router_norm_topk_prob != "true";
+  return {before ? Scores::softmax : Scores::softmax_of_chosen, true, scaling};
+}
+
+int64_t MoeConfig::group_score_topk() const {
+  return moe_router_group_score_topk > 0 ? moe_router_group_score_topk : moe_router_topk / moe_router_group_topk;
+}
+
 int64_t MoeConfig::expert_capacity(int64_t tokens) const {
-  if (moe_expert_capacity_factor == 0) return tokens;
+  if (moe_expert_capacity_factor == 0 && !experts_choose()) return tokens;
+  const double factor = moe_expert_capacity_factor == 0 ? 1 : moe_expert_capacity_factor;
   const double even = static_cast<double>(tokens * moe_router_topk) / static_cast<double>(num_experts);
-  return static_cast<int64_t>(std::min(static_cast<double>(tokens), std::ceil(even * moe_expert_capacity_factor)));
+  return static_cast<int64_t>(std::min(static_cast<double>(tokens), std::ceil(even * factor)));
 }
 
 std::vector<bool> MoeConfig::moe_layers(int64_t num_layers) const {

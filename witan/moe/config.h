@@ -49,14 +49,16 @@ struct MoeConfig {
   void validate(int64_t num_layers) const;  // throws ConfigError
   // Which of `num_layers` layers are MoE layers. Throws ConfigError.
   std::vector<bool> moe_layers(int64_t num_layers) const;
-  // How the router scores experts.
-  kernels::Scores scores() const {
-    if (moe_router_score_function == "sigmoid") return kernels::Scores::sigmoid;
-    return moe_router_pre_softmax ? kernels::Scores::softmax : kernels::Scores::softmax_of_chosen;
-  }
+  // How the router scores experts and weighs the chosen.
+  kernels::Scoring scoring() const;
+  // Best scores of a group of experts that are its score, where there are groups.
+  int64_t group_score_topk() const;
+  // Whether experts choose tokens.
+  bool experts_choose() const { return moe_router_selection == "expert_choice"; }
   bool has_shared_experts() const { return num_experts > 0 && moe_shared_expert_intermediate_size > 0; }
   // Assignments that an expert takes of a micro-batch of so many tokens, as Megatron-LM's get_capacity():
-  // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor.
+  // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor. Experts
+  // that choose tokens take as many, with a factor of 1 where there is none.
   int64_t expert_capacity(int64_t tokens) const;
   // Weight of the load-balancing loss: 0 when there is none.
   double balance_weight() const { return moe_router_load_balancing_type == "none" ? 0 : moe_aux_loss_coeff; }

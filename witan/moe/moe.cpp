@@ -20,11 +20,12 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
   if (moe.has_shared_experts()) add_child(shared_.emplace(builder / "shared_experts", moe, mlp, width));
 }
 
-MoeOutput Moe::forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping) {
+MoeOutput Moe::forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping,
+                       const TokenSource& source) {
   const ModuleScope scope(tape, *this);
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
-  Routing routing = router_->forward(tape, x, dropping);
+  Routing routing = router_->forward(tape, x, dropping, source);
   if (dropping == Dropping::by_capacity) routing.pools = pools_;
   // What is bounded is to be small: the activation, which costs little, is not kept either.
   const auto run = [this, again = rematerialise.experts || routing.pools != nullptr](Tape& on, const Dispatched& in,

@@ -32,10 +32,12 @@ class Moe : public Module {
   Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
 
   // x [B, S, D] of the residual stream, or [T, D]
-  MoeOutput forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping = Dropping::by_capacity);
+  MoeOutput forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping = Dropping::by_capacity,
+                    const TokenSource& source = {});
   // The same for both or neither.
-  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity) {
-    return forward(tape, x, MoeActivations{rematerialise, rematerialise}, dropping);
+  MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity,
+                    const TokenSource& source = {}) {
+    return forward(tape, x, MoeActivations{rematerialise, rematerialise}, dropping, source);
   }
   // Which bound the rows that come to a rank in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools) { pools_ = pools; }

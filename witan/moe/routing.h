@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/moe/statistics.h"
+#include "witan/nn/dropout.h"
 
 namespace witan {
 
@@ -23,5 +24,12 @@ struct Routing {
 // must not depend on the texts, and on how many tokens, are read together with it. Their losses of the router, which
 // nobody asks for, are those of the tokens at hand.
 enum class Dropping : uint8_t { by_capacity, never };
+
+// What routers may go by besides the tokens' values: who they are, and what random numbers are drawn from. Without
+// either, routers that draw choose by scores, and none can go by ids.
+struct TokenSource {
+  Tensor ids = {};             // [B, S] int32: those of all ranks of the tensor axis
+  Randomness randomness = {};  // nothing is drawn without a step: evaluation, generation
+};
 
 }  // namespace witan

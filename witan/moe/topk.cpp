@@ -8,6 +8,8 @@
 #include "witan/kernels/dispatch.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/capacity.h"
+#include "witan/moe/selection.h"
+#include "witan/ops/jitter.h"
 #include "witan/ops/linear.h"
 #include "witan/ops/redistribute.h"
 #include "witan/ops/view.h"
@@ -68,9 +70,9 @@ Tensor sum_of(Stream& s, const Tensor& counts, Group& parts) {
   return all;
 }
 
-// As route(), with the choice by scores + bias [E] where the bias is defined.
-Routing route_with_bias(Tape& tape, const Var& logits, const TopkSelection& selection, const Tensor& bias, Group* parts,
-                        int64_t sequences) {
+}  // namespace
+
+Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {
   const int64_t topk = selection.topk;
   require<ShapeError>(logits.shape().dims() == 2 && topk >= 1 && topk <= logits.size(1),
                       "route: logits must be [T, E] with E >= ", topk, ", got ", logits.shape());
@@ -86,38 +88,31 @@ Routing route_with_bias(Tape& tape, const Var& logits, const TopkSelection& sele
   kernels::RouterOutputs out{
       s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
       s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A),    s.empty({1}, A)};
-  kernels::router_forward(s, out, logits.value(), selection.scores);
+  kernels::router_forward(s, out, logits.value(), selection.scoring);
   Tensor own_counts = out.counts;
-  // Losses are of the choice without a bias, as in DeepSeek-V3 (equation 18) and Megatron-Core.
   const Tensor balanced = parts || sequences > 1 ? join_parts(s, out, sequences, parts) : out.counts;
-  if (bias.defined()) {
-    kernels::choose_with_bias(s, out.ids, out.weights, logits.value(), bias);
+  if (selection.choice) {
+    kernels::select_experts(s, out, logits.value(), selection.scoring, *selection.choice);
     own_counts = s.empty({E}, DType::i64);
     kernels::count_assignments(s, own_counts, out.ids);
     out.counts = parts ? sum_of(s, own_counts, *parts) : own_counts;
   }
 
-  const bool from_logits = selection.scores == kernels::Scores::sigmoid;
-  auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, scores = selection.scores, ranks,
+  const bool from_logits = kernels::scores_each_alone(selection.scoring.scores);
+  auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, scoring = selection.scoring, ranks,
                    ids = tape.save(out.ids), weights = tape.save(out.weights),
                    saved_scores = tape.save(from_logits ? logits.value() : out.probs), lse = tape.save(out.lse),
                    counts = tape.save(balanced)](Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
     kernels::RouterOutputs saved{b.value(ids), b.value(weights), {}, b.value(lse), b.value(counts), {}, {}, {}};
-    (scores == kernels::Scores::sigmoid ? saved.logits : saved.probs) = b.value(saved_scores);
-    kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, scores, ranks);
+    (kernels::scores_each_alone(scoring.scores) ? saved.logits : saved.probs) = b.value(saved_scores);
+    kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, scoring, ranks);
     b.add(logits, dlogits);
   };
   const auto vars = tape.record("router", std::vector{out.weights, out.balance, out.z}, {logits}, std::move(backward));
   RouterRecord record{{{kBalanceLoss, vars[1]}, {kZLoss, vars[2]}},
                       {{kRouterEntropy, out.entropy}, {kExpertCounts, out.counts}}};
   return {vars[0], out.ids, out.counts, own_counts, T, std::move(record)};
-}
-
-}  // namespace
-
-Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {
-  return route_with_bias(tape, logits, selection, {}, parts, sequences);
 }
 
 }  // namespace ops
@@ -128,28 +123,46 @@ class TopkRouter : public Router {
  public:
   TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context);
 
-  Routing forward(Tape& tape, const Var& x, Dropping dropping) override;
+  Routing forward(Tape& tape, const Var& x, Dropping dropping, const TokenSource& source) override;
   void after_update(Stream& stream, const Tensor& step) override;
 
  private:
-  Routing route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const;
-  Routing route_gathered(Tape& tape, const Var& logits, const Shape& x, Dropping dropping) const;
+  // What the tokens of x are routed as: they come with their source.
+  struct How {
+    Dropping dropping;
+    const TokenSource& source;
+  };
+  Var logits_of(Tape& tape, const Var& x, const TokenSource& source) const;
+  Routing route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const;
+  Routing route_gathered(Tape& tape, const Var& logits, const Shape& x, const How& how) const;
+  void count_chosen(Stream& stream, Routing& routing, Group* parts) const;
 
   MoeConfig config_;
+  ExpertSelection selection_;
   std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
   Group* context_;                  // null: sequences are whole
   Parameter& weight_;
-  Buffer* bias_ = nullptr;  // [E] float32; null: experts are chosen by their scores alone
-  Buffer* load_ = nullptr;  // [E] int64: assignments of a step's tokens, dropped ones included
+  Parameter* logit_bias_ = nullptr;  // [E]; null: none is learned
+  Buffer* bias_ = nullptr;           // [E] float32; null: experts are chosen by their scores alone
+  Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
 };
 
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
-    : Router(builder.path), config_(config), context_(context), weight_([&]() -> Parameter& {
+    : Router(builder.path),
+      config_(config),
+      selection_(config, builder.path),
+      context_(context),
+      weight_([&]() -> Parameter& {
         Builder wide = builder.of_kind(ParameterKind::routers);
         wide.dtype = accumulator(builder.dtype);
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
       }()) {
   if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard) axis_.emplace(*builder.tensor);
+  if (config.moe_router_add_bias) {
+    Builder wide = builder.of_kind(ParameterKind::biases);
+    wide.dtype = accumulator(builder.dtype);
+    logit_bias_ = &add_parameter(wide, "bias", {config.num_experts}, builder.bias_init(width), false);
+  }
   if (!config.moe_router_enable_expert_bias) return;
   const Shape experts = {config.num_experts};
   bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
@@ -157,24 +170,45 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
   load_ = &add_buffer(builder, "tokens_per_expert", experts, DType::i64, 0, BufferSpec::Rule::summed);
 }
 
-Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping) {
+Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
+  const Var logits = logits_of(tape, x, source);
+  if (axis_) return route_gathered(tape, logits, x.shape(), {dropping, source});
+  return route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
+}
+
+// [T, E]
+Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) const {
   const auto [T, D] = x.shape().as_rows();
-  const Var logits = ops::wide_linear(tape, ops::reshape(tape, x, {T, D}), tape.parameter(weight_));
-  if (axis_) return route_gathered(tape, logits, x.shape(), dropping);
-  return route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, dropping);
+  Var rows = ops::reshape(tape, x, {T, D});
+  const kernels::Dropout noise = selection_.jitter(source, x.shape(), axis_ ? &*axis_ : nullptr);
+  if (noise.step.defined()) rows = ops::jitter(tape, rows, noise, config_.moe_input_jitter_eps);
+  const Var logits = ops::wide_linear(tape, rows, tape.parameter(weight_));
+  return logit_bias_ ? ops::add_bias(tape, logits, tape.parameter(*logit_bias_)) : logits;
 }
 
 // logits [T, E], of so many sequences
-Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, Dropping dropping) const {
-  Group* const parts = dropping == Dropping::never ? nullptr : context_;  // what it decides needs no others
-  const int64_t runs = dropping == Dropping::never ? 1 : balanced_runs(config_, sequences);
-  Routing routing = ops::route_with_bias(tape, logits, {config_.moe_router_topk, config_.scores()},
-                                         bias_ ? bias_->value() : Tensor(), parts, runs);
+Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const {
+  const bool never = how.dropping == Dropping::never;
+  Group* const parts = never ? nullptr : context_;  // what it decides needs no others
+  const int64_t runs = never ? 1 : balanced_runs(config_, sequences);
+  Stream& stream = tape.stream();
+  const auto choice = selection_.choice(stream, {logits.value(), sequences, how.source, how.dropping, parts},
+                                        bias_ ? bias_->value() : Tensor());
+  Routing routing =
+      ops::route(tape, logits, {selection_.per_token(how.dropping), config_.scoring(), choice}, parts, runs);
   if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet
-  if (dropping == Dropping::never) return routing;
+  if (never) return routing;
   const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);
-  return ops::limit_to_capacity(tape.stream(), std::move(routing), capacity_of(config_, tokens), parts, sequences);
+  routing = ops::limit_to_capacity(stream, std::move(routing), capacity_of(config_, tokens), parts, sequences);
+  if (config_.experts_choose()) count_chosen(stream, routing, parts);
+  return routing;
+}
+
+// What experts did not choose was never assigned to them.
+void TopkRouter::count_chosen(Stream& stream, Routing& routing, Group* parts) const {
+  routing.counts = parts && parts->size() > 1 ? ops::sum_of(stream, routing.kept, *parts) : routing.kept;
+  std::ranges::find(routing.record.others, kExpertCounts, &RouterRecord::Other::name)->value = routing.counts;
 }
 
 void TopkRouter::after_update(Stream& stream, const Tensor& step) {
@@ -183,13 +217,14 @@ void TopkRouter::after_update(Stream& stream, const Tensor& step) {
 }
 
 // logits [B S/n, E] of x [B, S/n, D]
-Routing TopkRouter::route_gathered(Tape& tape, const Var& logits, const Shape& x, Dropping dropping) const {
-  const int64_t B = x[0], n = axis_->group.size(), own = x[1], E = logits.size(1), K = config_.moe_router_topk;
+Routing TopkRouter::route_gathered(Tape& tape, const Var& logits, const Shape& x, const How& how) const {
+  const int64_t B = x[0], n = axis_->group.size(), own = x[1], E = logits.size(1);
+  const int64_t K = selection_.per_token(how.dropping);
   const auto shared = [&](const Var& part, const Placement& from, const Placement& to) {
     return ops::redistribute(tape, part, axis_->group, from, to);
   };
   const Var all = shared(ops::reshape(tape, logits, {B, own, E}), Placement::shard(1), Placement::replicate());
-  Routing routing = route(tape, ops::reshape(tape, all, {B * n * own, E}), B, dropping);
+  Routing routing = route(tape, ops::reshape(tape, all, {B * n * own, E}), B, how);
   const Var weights =
       shared(ops::reshape(tape, routing.weights, {B, n * own, K}), Placement::replicate(), Placement::shard(1));
   routing.weights = ops::reshape(tape, weights, {B * own, K});

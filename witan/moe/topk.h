@@ -2,7 +2,9 @@
 // made of.
 #pragma once
 
-#include "witan/kernels/router.h"
+#include <optional>
+
+#include "witan/kernels/selection.h"
 #include "witan/moe/router.h"
 
 namespace witan {
@@ -14,15 +16,16 @@ inline constexpr const char* kLoadMaxOverMean = "load_max_over_mean";  // the bu
 
 std::vector<RouterStatistic> declare_topk_statistics();
 
-// weight [E, D]. It computes in float32 (float64 models: float64). Arguments as of make_router().
+// weight [E, D], and bias [E] where asked for. It computes in float32 (float64 models: float64). Arguments as of
+// make_router().
 std::unique_ptr<Router> make_topk_router(const Builder& builder, const MoeConfig& config, int64_t width,
                                          Group* context);
 
-// How experts are chosen. A choice by more than the scores (a bias of each expert, groups of experts) belongs here: the
-// weights of the chosen come from the scores alone.
+// How experts are chosen, and the chosen weighed: the weights come from the scores alone, whatever decides the choice.
 struct TopkSelection {
   int64_t topk = 1;
-  kernels::Scores scores = kernels::Scores::softmax_of_chosen;
+  kernels::Scoring scoring = kernels::Scores::softmax_of_chosen;
+  std::optional<kernels::Selection> choice = {};  // none: the highest scores
 };
 
 namespace ops {
@@ -30,7 +33,8 @@ namespace ops {
 // are a micro-batch's tokens on one of them, which all have as many; losses, counts and statistics are of all its
 // tokens, the same on every rank, and a loss's gradient on each is that of its own logits. A collective then.
 // The load is balanced within each of `sequences` runs of T / sequences tokens, of which other ranks may hold more;
-// with 1 over all tokens together. Throws ShapeError.
+// with 1 over all tokens together. Losses are those of the choice of the highest scores, whatever the choice: as in
+// DeepSeek-V3 (equation 18) and Megatron-Core. Throws ShapeError.
 Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts = nullptr,
               int64_t sequences = 1);
 }  // namespace ops

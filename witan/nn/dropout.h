@@ -17,6 +17,12 @@ struct Randomness {
   int64_t sequence_length = 0;
 };
 
+// Which part of a tensor [B, S, ..] of the residual stream is here, of so many elements a token: of all positions of
+// its B sequences, some of which other context-parallel ranks may hold and, where there is an axis that divides tokens,
+// its ranks.
+kernels::DroppedPart part_of(const Randomness& randomness, int64_t positions, int64_t token_elements,
+                             const TensorAxis* divides_tokens);
+
 // One place that drops. Its name sets it apart from all others, as a parameter's does.
 class Dropout {
  public:

@@ -13,7 +13,7 @@ namespace {
 using kernels::Scores;
 using testing::values;
 
-constexpr Scores kAllScores[] = {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid};
+constexpr Scores kAllScores[] = {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid, Scores::sqrtsoftplus};
 
 class RouterOnGpu : public testing::CudaTest {
  protected:
@@ -160,25 +160,29 @@ TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
         }
 }
 
-TEST_F(RouterOnGpu, ABiasChoosesAsOnTheCpu) {
+// Weights that are scaled, and scores that are not normalised.
+TEST_F(RouterOnGpu, WeightsAndTheirGradientsAreScaledAsOnTheCpu) {
+  const int64_t T = 203, E = 64, K = 6;
   for (const DType dtype : {DType::f32, DType::f64})
-    for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
-             {0, 8, 2}, {1, 1, 1}, {33, 8, 1}, {301, 64, 8}, {77, 200, 6}, {40, 257, 33}, {19, 1000, 64}}) {
-      SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
-      const Tensor logits = host.normal({T, E}, dtype, "logits", 2), bias = host.normal({E}, DType::f32, "bias", 0.3);
-      const Tensor ids = host.stream.empty({T, K}, DType::i32), weights = host.poisoned({T, K}, dtype);
-      const Tensor gpu_ids = poisoned({T, K}, DType::i32), gpu_weights = poisoned({T, K}, dtype);
-      kernels::choose_with_bias(host.stream, ids, weights, logits, bias);
-      kernels::choose_with_bias(gpu(), gpu_ids, gpu_weights, to_gpu(logits), to_gpu(bias));
-      // Sums that round differently may choose another: of these logits none in float64, and in float32 few.
-      const auto on_gpu = to_host(gpu_ids).to_vector<int32_t>(), on_cpu = ids.to_vector<int32_t>();
-      int64_t others = 0;
-      for (size_t i = 0; i < on_cpu.size(); ++i) others += on_gpu[i] != on_cpu[i];
-      EXPECT_LE(others, dtype == DType::f64 ? 0 : T * K / 50);
-      if (others == 0) {
-        EXPECT_TRUE(agree(gpu_weights, weights, 0, tolerance(dtype)));
+    for (const Scores scores : kAllScores)
+      for (const bool normalised : {false, true}) {
+        const kernels::Scoring scoring(scores, normalised, 2.5);
+        SCOPED_TRACE(cat(dtype, " scores ", static_cast<int>(scores), normalised ? " normalised" : ""));
+        const Tensor logits = host.normal({T, E}, dtype, "logits", 2),
+                     dweights = host.normal({T, K}, dtype, "dweights");
+        const auto make = [&](const Shape& shape, DType of) { return host.stream.empty(shape, of); };
+        auto expected = outputs(T, E, K, dtype, make);
+        auto out = outputs(T, E, K, dtype, [&](const Shape& shape, DType of) { return poisoned(shape, of); });
+        expected.logits = logits;
+        out.logits = to_gpu(logits);
+        kernels::router_forward(host.stream, expected, logits, scoring);
+        kernels::router_forward(gpu(), out, out.logits, scoring);
+        EXPECT_TRUE(agree(out.weights, expected.weights, tolerance(dtype) / 10, tolerance(dtype)));
+        const Tensor gradient = host.poisoned({T, E}, dtype), on_gpu = poisoned({T, E}, dtype);
+        kernels::router_backward(host.stream, gradient, {dweights, Tensor(), Tensor()}, expected, scoring);
+        kernels::router_backward(gpu(), on_gpu, {to_gpu(dweights), Tensor(), Tensor()}, out, scoring);
+        EXPECT_TRUE(agree(on_gpu, gradient, tolerance(dtype), tolerance(dtype)));
       }
-    }
 }
 
 TEST_F(RouterOnGpu, BiasesMoveAsOnTheCpu) {

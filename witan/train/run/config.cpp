@@ -136,6 +136,9 @@ void validate_for_gpu(const MoeConfig& moe) {
   require<ConfigError>(moe.num_experts == 0 || moe.moe_router_topk <= kMostChosenOnGpu,
                        "moe_router_topk = ", moe.moe_router_topk, ": the GPU router supports at most ",
                        kMostChosenOnGpu, "; set moe_router_topk to that, or --device cpu");
+  require<ConfigError>(!moe.experts_choose() || moe.num_experts <= kMostChosenOnGpu, "num_experts = ", moe.num_experts,
+                       ": with moe_router_selection = \"expert_choice\" the GPU router supports at most ",
+                       kMostChosenOnGpu, "; set num_experts to that, or --device cpu");
 }
 
 using Sizes = std::vector<std::pair<const char*, int64_t>>;  // by key

@@ -5,16 +5,12 @@
 #include <type_traits>
 
 #include "witan/kernels/cuda/moe/choice.cuh"
+#include "witan/kernels/cuda/moe/scores.cuh"
 #include "witan/kernels/router.h"
 #include "witan/kernels/step_value.h"
 
 namespace witan::kernels::cuda {
 namespace {
-
-template <class A>
-__device__ __forceinline__ A sigmoid(A logit) {
-  return 1 / (1 + exp(-logit));
-}
 
 template <class A>
 struct Route {
@@ -24,6 +20,8 @@ struct Route {
   int64_t tokens, per_block;
   int experts, chosen;
   Scores scores;
+  bool divides;  // Scoring's
+  A scaling;
 };
 
 // Of each block's tokens. With blocks cut by shapes alone, their sums in order are reproducible.
@@ -42,39 +40,31 @@ inline constexpr int kRouteWarps = kPer <= 4   ? 16
                                    : kPer <= 8 ? 8
                                                : 4;  // whose masses fit 32 KiB of shared memory
 
-// What the sigmoids of a token's chosen logits, of which lane l holds l, l + 32, are multiplied with to be weights.
-template <class A, int kSlots>
-__device__ __forceinline__ A sigmoid_scale(const A (&chosen)[kSlots], int K) {
-  A total = 0;
-#pragma unroll
-  for (int s = 0; s < kSlots; ++s) total += static_cast<int>(threadIdx.x) % 32 + 32 * s < K ? sigmoid(chosen[s]) : A(0);
-  return K > 1 ? 1 / (warp_sum(total) + A(kNoScores)) : A(1);
-}
-
 // Writes a token's outputs, adds its probs to `mass` and the lane's part of its entropy to `entropy`; returns its lse.
-template <class A, int kPer, bool kSigmoid>
+template <class A, int kPer, Scores kScores>
 __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A (&mass)[kPer], double& entropy,
                                          int32_t* counts) {
+  constexpr bool kEach = scores_each_alone(kScores);
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
   A scores[kPer];
 #pragma unroll
   for (int j = 0; j < kPer; ++j)
     scores[j] = lane + 32 * j < E ? route.logits[token * E + lane + 32 * j] : -std::numeric_limits<A>::infinity();
-  A sigmoid_sum = 0;
-  if constexpr (kSigmoid) {
+  A score_sum = 0;
+  if constexpr (kEach) {
 #pragma unroll
-    for (int j = 0; j < kPer; ++j) sigmoid_sum += lane + 32 * j < E ? sigmoid(scores[j]) : A(0);
-    sigmoid_sum = warp_sum(sigmoid_sum) + A(kNoScores);
+    for (int j = 0; j < kPer; ++j) score_sum += lane + 32 * j < E ? score_each<kScores>(scores[j]) : A(0);
+    score_sum = warp_sum(score_sum) + A(kNoScores);
   }
   Candidates<A, kPer> candidates(scores, E);
   const A most = score_of(candidates.largest());
   A sum = 0, logarithms = 0;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
-    const A shifted = scores[j] - most, p = kSigmoid ? sigmoid(scores[j]) / sigmoid_sum : A(0);
+    const A shifted = scores[j] - most, p = kEach ? score_each<kScores>(scores[j]) / score_sum : A(0);
     scores[j] = lane + 32 * j < E ? exp(shifted) : A(0);
     sum += scores[j];
-    if constexpr (kSigmoid) {
+    if constexpr (kEach) {
       scores[j] = lane + 32 * j < E ? p : A(0);
       if (scores[j] != 0) logarithms += p * log(p);
     } else if (scores[j] != 0) {
@@ -85,7 +75,7 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
   const A inverse = 1 / sum;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
-    const A p = kSigmoid ? scores[j] : scores[j] * inverse;
+    const A p = kEach ? scores[j] : scores[j] * inverse;
     mass[j] += p;
     if (lane + 32 * j < E) route.probs[token * E + lane + 32 * j] = p;
   }
@@ -113,23 +103,24 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) total += lane + 32 * s < K ? exp(chosen[s] - shift) : A(0);
     scale = 1 / warp_sum(total);
-  } else if constexpr (kSigmoid) {
-    scale = sigmoid_scale(chosen, K);
+  } else if constexpr (kEach) {
+    scale = each_scale<kScores>(chosen, K, route.divides);
   }
+  scale *= route.scaling;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int k = lane + 32 * s;
     if (k >= K) continue;
     route.ids[token * K + k] = ids[s];
-    route.weights[token * K + k] = (kSigmoid ? sigmoid(chosen[s]) : exp(chosen[s] - shift)) * scale;
+    route.weights[token * K + k] = (kEach ? score_each<kScores>(chosen[s]) : exp(chosen[s] - shift)) * scale;
   }
   const A log_sum = log(sum), lse = most + log_sum;
-  entropy += static_cast<double>(kSigmoid ? -logarithms : (lane == 0 ? log_sum : A(0)) - logarithms * inverse);
+  entropy += static_cast<double>(kEach ? -logarithms : (lane == 0 ? log_sum : A(0)) - logarithms * inverse);
   if (lane == 0) route.lse[token] = lse;
   return lse;
 }
 
-template <class A, int kPer, bool kSigmoid>
+template <class A, int kPer, Scores kScores>
 __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> route, Partial<A> partial) {
   constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
   __shared__ A masses[kWarps][kPer * 32];
@@ -143,7 +134,7 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
   double square = 0, entropy = 0;
   const int64_t first = blockIdx.x * route.per_block, end = min(first + route.per_block, route.tokens);
   for (int64_t token = first + warp; token < end; token += kWarps) {
-    const auto lse = static_cast<double>(route_token<A, kPer, kSigmoid>(route, token, mass, entropy, counts));
+    const auto lse = static_cast<double>(route_token<A, kPer, kScores>(route, token, mass, entropy, counts));
     square += lse * lse;
   }
 #pragma unroll
@@ -224,7 +215,7 @@ __global__ void __launch_bounds__(kFinishWarps * 32)
   *entropy = static_cast<A>(entropies / count_of_tokens);
 }
 
-template <class A, int kPer, bool kSigmoid>
+template <class A, int kPer, Scores kScores>
 void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   constexpr int64_t kMostBlocks = 512, kWarps = kRouteWarps<kPer>;
   route.per_block = std::max<int64_t>((route.tokens + kMostBlocks * kWarps - 1) / (kMostBlocks * kWarps), 1) * kWarps;
@@ -239,49 +230,10 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   partial.done = reinterpret_cast<unsigned*>(partial.balance + finishers);
   partial.mass = reinterpret_cast<A*>(partial.balance + finishers + 1);
   partial.counts = reinterpret_cast<int32_t*>(partial.mass + sums);
-  route_kernel<A, kPer, kSigmoid><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
+  route_kernel<A, kPer, kScores><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
   finish_kernel<A><<<static_cast<unsigned>(finishers), kFinishWarps * 32, 0, native(stream)>>>(
       ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), partial,
       static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
-}
-
-constexpr int kChooseThreads = 256, kChooseWarps = kChooseThreads / 32;
-
-// A warp for each token.
-template <class A, int kPer>
-__global__ void __launch_bounds__(kChooseThreads)
-    choose_with_bias_kernel(int32_t* ids, A* weights, const A* logits, const float* bias, int64_t tokens, int E,
-                            int K) {
-  constexpr int kSlots = kMostChosen / 32;
-  const int64_t token = static_cast<int64_t>(blockIdx.x) * kChooseWarps + threadIdx.x / 32;
-  if (token >= tokens) return;
-  const int lane = threadIdx.x % 32;
-  A biased[kPer];
-#pragma unroll
-  for (int j = 0; j < kPer; ++j) {
-    const int e = lane + 32 * j;
-    biased[j] = e < E ? sigmoid(logits[token * E + e]) + A(bias[e]) : -std::numeric_limits<A>::infinity();
-  }
-  Candidates<A, kPer> candidates(biased, E);
-  int32_t experts[kSlots] = {};
-  for (int k = 0; k < K; ++k) {
-    A score;
-    const int expert = candidates.take(score);
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s)
-      if (k == lane + 32 * s) experts[s] = expert;
-  }
-  A chosen[kSlots];
-#pragma unroll
-  for (int s = 0; s < kSlots; ++s) chosen[s] = lane + 32 * s < K ? logits[token * E + experts[s]] : A(0);
-  const A scale = sigmoid_scale(chosen, K);
-#pragma unroll
-  for (int s = 0; s < kSlots; ++s) {
-    const int k = lane + 32 * s;
-    if (k >= K) continue;
-    ids[token * K + k] = experts[s];
-    weights[token * K + k] = sigmoid(chosen[s]) * scale;
-  }
 }
 
 constexpr int kBiasThreads = 256;
@@ -317,6 +269,8 @@ struct RouteBackward {
   uint32_t length;                    // of the part's tokens, of each of the B sequences
   int experts, chosen;
   Scores scores;
+  bool divides;  // Scoring's
+  A scaling;
 };
 
 // Adds the value of each choice, of which lane l holds l, l + 32, to its expert's.
@@ -362,17 +316,17 @@ __device__ __forceinline__ void softmax_backward(const RouteBackward<A>& route, 
     if (lane + 32 * j < E) route.dlogits[token * E + lane + 32 * j] = d[j];
 }
 
-template <class A, int kPer, int kSlots>
-__device__ __forceinline__ void sigmoid_backward(const RouteBackward<A>& route, int64_t token, A (&d)[kPer],
-                                                 const int32_t (&ids)[kSlots], const A (&weights)[kSlots],
-                                                 A (&dweights)[kSlots], A z_scale) {
+template <Scores kScores, class A, int kPer, int kSlots>
+__device__ __forceinline__ void each_backward(const RouteBackward<A>& route, int64_t token, A (&d)[kPer],
+                                              const int32_t (&ids)[kSlots], const A (&weights)[kSlots],
+                                              A (&dweights)[kSlots], A z_scale) {
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
   A logits[kPer], s[kPer], sum = 0, mean = 0;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     const int e = lane + 32 * j;
     logits[j] = e < E ? route.logits[token * E + e] : -std::numeric_limits<A>::infinity();
-    sum += s[j] = e < E ? sigmoid(logits[j]) : A(0);
+    sum += s[j] = e < E ? score_each<kScores>(logits[j]) : A(0);
   }
   sum = warp_sum(sum) + A(kNoScores);
 #pragma unroll
@@ -380,7 +334,7 @@ __device__ __forceinline__ void sigmoid_backward(const RouteBackward<A>& route, 
   mean = warp_sum(mean);
 #pragma unroll
   for (int j = 0; j < kPer; ++j) d[j] = (d[j] - mean) / sum;
-  if (K > 1 && route.dweights) {
+  if (route.divides && route.dweights) {
     A mean_chosen = 0, chosen[kSlots];
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
@@ -388,7 +342,7 @@ __device__ __forceinline__ void sigmoid_backward(const RouteBackward<A>& route, 
       chosen[i] = ids[i] >= 0 ? route.logits[token * E + ids[i]] : A(0);
     }
     mean_chosen = warp_sum(mean_chosen);
-    const A scale = sigmoid_scale(chosen, K);
+    const A scale = each_scale<kScores>(chosen, K, true);
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) dweights[i] = (dweights[i] - mean_chosen) * scale;
   }
@@ -396,11 +350,13 @@ __device__ __forceinline__ void sigmoid_backward(const RouteBackward<A>& route, 
 #pragma unroll
   for (int j = 0; j < kPer; ++j)
     if (lane + 32 * j < E)
-      route.dlogits[token * E + lane + 32 * j] = d[j] * s[j] * (1 - s[j]) + z_scale * exp(logits[j] - route.lse[token]);
+      route.dlogits[token * E + lane + 32 * j] =
+          d[j] * slope_each<kScores>(logits[j], s[j]) + z_scale * exp(logits[j] - route.lse[token]);
 }
 
-template <class A, int kPer, bool kSigmoid>
+template <class A, int kPer, Scores kScores>
 __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteBackward<A> route) {
+  constexpr bool kEach = scores_each_alone(kScores);
   constexpr int kSlots = kMostChosen / 32;
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kBackwardWarps + threadIdx.x / 32;
   if (token >= route.tokens) return;
@@ -414,7 +370,7 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     const int e = lane + 32 * j;
-    if constexpr (!kSigmoid) p[j] = e < E ? route.probs[token * E + e] : A(0);
+    if constexpr (!kEach) p[j] = e < E ? route.probs[token * E + e] : A(0);
     d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
   }
   int32_t ids[kSlots];
@@ -424,18 +380,18 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
     const int64_t at = token * K + lane + 32 * s;
     const bool real = lane + 32 * s < K && route.dweights;
     ids[s] = real ? route.ids[at] : -1;
-    weights[s] = real ? route.weights[at] : A(0);
-    dweights[s] = real ? route.dweights[at] : A(0);
+    weights[s] = real ? route.weights[at] / route.scaling : A(0);
+    dweights[s] = real ? route.dweights[at] * route.scaling : A(0);
   }
-  if constexpr (kSigmoid)
-    sigmoid_backward(route, token, d, ids, weights, dweights, z_scale);
+  if constexpr (kEach)
+    each_backward<kScores>(route, token, d, ids, weights, dweights, z_scale);
   else
     softmax_backward(route, token, p, d, ids, weights, dweights, z_scale);
 }
 
 }  // namespace
 
-void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, Scores scores) {
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t E = logits.size(1), K = out.ids.size(1);
   dispatch_device(logits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>)
@@ -449,26 +405,10 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
                                  .per_block = 0,
                                  .experts = static_cast<int>(E),
                                  .chosen = static_cast<int>(K),
-                                 .scores = scores};
-        if (scores == Scores::sigmoid)
-          route<A, kPer, true>(stream, out, of_tokens);
-        else
-          route<A, kPer, false>(stream, out, of_tokens);
-      });
-  });
-}
-
-void choose_with_bias(Stream& stream, const Tensor& ids, const Tensor& weights, const Tensor& logits,
-                      const Tensor& bias) {
-  const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
-  if (T == 0) return;
-  const auto blocks = static_cast<unsigned>((T + kChooseWarps - 1) / kChooseWarps);
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      dispatch_experts(E, K, [&]<int kPer>() {
-        choose_with_bias_kernel<A, kPer><<<blocks, kChooseThreads, 0, native(stream)>>>(
-            ptr<int32_t>(ids), ptr<A>(weights), ptr<const A>(logits), ptr<const float>(bias), T, static_cast<int>(E),
-            static_cast<int>(K));
+                                 .scores = scoring.scores,
+                                 .divides = scoring.divides(K),
+                                 .scaling = static_cast<A>(scoring.scaling)};
+        dispatch_scores(scoring.scores, [&]<Scores kScores>() { route<A, kPer, kScores>(stream, out, of_tokens); });
       });
   });
 }
@@ -480,7 +420,7 @@ void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, 
 }
 
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
-                     Scores scores, int parts) {
+                     const Scoring& scoring, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1);
   if (T == 0) return;
   assert(T <= std::numeric_limits<uint32_t>::max());
@@ -504,11 +444,13 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .length = static_cast<uint32_t>(T / (loads / E)),
                                    .experts = static_cast<int>(E),
                                    .chosen = static_cast<int>(K),
-                                   .scores = scores};
+                                   .scores = scoring.scores,
+                                   .divides = scoring.divides(K),
+                                   .scaling = static_cast<A>(scoring.scaling)};
       dispatch_experts(E, K, [&]<int kPer>() {
-        auto* const kernel =
-            scores == Scores::sigmoid ? route_backward_kernel<A, kPer, true> : route_backward_kernel<A, kPer, false>;
-        kernel<<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
+        dispatch_scores(scoring.scores, [&]<Scores kScores>() {
+          route_backward_kernel<A, kPer, kScores><<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
+        });
       });
     }
   });
