@@ -81,7 +81,7 @@ double train(Stream& stream, int64_t steps) {
     Tape tape(stream);
     const auto [logits, balance] = model.forward(tape, pairs);
     const Var entropy = ops::cross_entropy(tape, logits, sums, weights).loss;
-    tape.backward({{ops::weighted_sum(tape, {{entropy, 1}, {balance, moe.moe_aux_loss_coeff}}), {}}});
+    tape.backward({{ops::weighted_sum(tape, {{entropy, 1}, {balance, moe.balance_losses().front().coefficient}}), {}}});
     gradients.finish_step();
     state.set({learning_rate(config, steps, step)}, step, step);
     optimizer->update(stream, state);

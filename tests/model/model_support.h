@@ -23,7 +23,7 @@ inline ModelConfig tiny_config(int64_t experts) {
   config.dtype = "float64";
   config.mlp.ffn_hidden_size = 12;
   config.moe.num_experts = experts;
-  config.moe.moe_aux_loss_coeff = 0.1;
+  config.moe.moe_aux_loss_coeff = "0.1";
   config.moe.moe_z_loss_coeff = 0.01;
   return config;
 }
@@ -123,7 +123,8 @@ inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
   const ModelOutput out = model.forward(tape, batch.input);
   const MoeConfig& moe = model.config().moe;
   std::vector<std::pair<Var, double>> terms = {{model.loss(tape, out.logits, batch.targets, batch.weights).loss, 1}};
-  for (const RouterRecord& router : out.routers) terms.emplace_back(router.loss(kBalanceLoss), moe.moe_aux_loss_coeff);
+  for (const RouterRecord& router : out.routers)
+    terms.emplace_back(router.loss(kBalanceLoss), moe.balance_losses().front().coefficient);
   for (const RouterRecord& router : out.routers) terms.emplace_back(router.loss(kZLoss), moe.moe_z_loss_coeff);
   return ops::weighted_sum(tape, terms);
 }

@@ -105,14 +105,48 @@ TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
 
 TEST(MoeConfig, TheLoadBalancingLossHasAWeightAndANameByItsType) {
   MoeConfig config;
-  config.moe_aux_loss_coeff = 0.25;
-  EXPECT_EQ(config.balance_weight(), 0.25);
-  EXPECT_STREQ(config.balance_loss_name(), "load_balancing_loss");
+  config.moe_aux_loss_coeff = "0.25";
+  EXPECT_EQ(config.balance_losses().at(0).coefficient, 0.25);
+  EXPECT_STREQ(config.balance_losses().at(0).tag(), "load_balancing_loss");
   set_field(config.fields(), "moe_router_load_balancing_type", "seq_aux_loss", "test");
-  EXPECT_EQ(config.balance_weight(), 0.25);
-  EXPECT_STREQ(config.balance_loss_name(), "seq_load_balancing_loss");
-  set_field(config.fields(), "moe_router_load_balancing_type", "none", "test");
-  EXPECT_EQ(config.balance_weight(), 0.0);
+  EXPECT_EQ(config.balance_losses().at(0).coefficient, 0.25);
+  EXPECT_STREQ(config.balance_losses().at(0).tag(), "seq_load_balancing_loss");
+  for (const char* without : {"none", "quantile_balancing"}) {
+    set_field(config.fields(), "moe_router_load_balancing_type", without, "test");
+    EXPECT_TRUE(config.balance_losses().empty());
+  }
+}
+
+TEST(MoeConfig, SeveralLossesHaveACoefficientEach) {
+  using Over = BalanceLoss::Over;
+  MoeConfig config;
+  set_field(config.fields(), "moe_router_load_balancing_type", "seq_aux_loss,aux_loss", "test");
+  set_field(config.fields(), "moe_aux_loss_coeff", "0.001, 0.25", "test");
+  const auto losses = config.balance_losses();
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0].over, Over::micro_batch);
+  EXPECT_EQ(losses[0].coefficient, 0.25);
+  EXPECT_EQ(losses[1].over, Over::sequence);
+  EXPECT_EQ(losses[1].coefficient, 0.001);
+  for (const char* text : {"0.01", "1,2,3", "1,", "", "x,1", "-0.1,1", "nan,1", "1 1"}) {
+    config.moe_aux_loss_coeff = text;
+    EXPECT_THROW(config.validate(4), ConfigError) << text;
+  }
+  config = {};
+  parse_toml(config.fields(), "moe_router_load_balancing_type = \"aux_loss\"\nmoe_aux_loss_coeff = 0.125", "old.toml");
+  EXPECT_EQ(config.balance_losses().at(0).coefficient, 0.125) << "older files have a number";
+}
+
+TEST(MoeConfig, QuantileBalancingHasConditions) {
+  MoeConfig config;
+  config.moe_router_load_balancing_type = "quantile_balancing";
+  EXPECT_NO_THROW(config.validate(4));
+  config.moe_router_score_function = "sigmoid";
+  config.moe_router_enable_expert_bias = true;
+  EXPECT_THROW(config.validate(4), ConfigError) << "two biases";
+  config.moe_router_enable_expert_bias = false;
+  config.moe_router_topk = config.num_experts;
+  EXPECT_THROW(config.validate(4), ConfigError) << "nothing to choose";
 }
 
 TEST(MoeConfig, FieldsHaveBounds) {
@@ -122,7 +156,6 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"num_experts", "65537"},
                                                         {"moe_router_topk", "0"},
                                                         {"moe_ffn_hidden_size", "-1"},
-                                                        {"moe_aux_loss_coeff", "-0.1"},
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},
                                                         {"moe_pool_factor", "-1"},
@@ -130,6 +163,8 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_router_load_balancing_type", "sinkhorn"},
                                                         {"moe_router_load_balancing_type", "global_aux_loss"}})
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
+  config.moe_aux_loss_coeff = "-0.1";
+  EXPECT_THROW(config.validate(4), ConfigError);
   set_field(config.fields(), "num_experts", "0", "test");
   EXPECT_EQ(config.num_experts, 0);
 }

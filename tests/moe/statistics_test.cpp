@@ -87,10 +87,11 @@ TEST(RouterStatistics, EveryConfigsRouterRecordsWhatItDeclares) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.constant(rank.normal({2, 6, 16}, DType::f64, "x"));
-  for (const char* balance : {"aux_loss", "seq_aux_loss", "none"})
+  for (const char* balance : {"aux_loss", "seq_aux_loss", "aux_loss,seq_aux_loss", "quantile_balancing", "none"})
     for (const double factor : {0.0, 0.5}) {
       MoeConfig config;
       config.moe_router_load_balancing_type = balance;
+      if (std::string_view(balance) == "aux_loss,seq_aux_loss") config.moe_aux_loss_coeff = "0.01,0.001";
       config.moe_expert_capacity_factor = factor;
       const auto router = make_router({.stream = rank.stream, .dtype = DType::f64, .path = "router"}, config, 16);
       const StatisticsLayout layout(router_statistics(config), config.num_experts);

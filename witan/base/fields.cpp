@@ -103,6 +103,16 @@ std::optional<std::string> text_of(const toml::array& array) {
   return "[" + text + "]";
 }
 
+// Whether the text is of numbers, with commas between them: such a field takes a number that is not quoted, too.
+bool holds_numbers(const std::string& text) {
+  double value = 0;
+  for (size_t begin = 0, end = 0; end != text.npos; begin = end + 1) {
+    end = text.find(',', begin);
+    if (!parse_number(std::string_view(text).substr(begin, end - begin), value)) return false;
+  }
+  return true;
+}
+
 // What a field is set from; the node's type must be the field's.
 std::string text_of(const toml::node& node, const Field& field, const std::string& origin) {
   const bool is_text = std::holds_alternative<std::string*>(field.value);
@@ -112,7 +122,10 @@ std::string text_of(const toml::node& node, const Field& field, const std::strin
     return *text;
   }
   const auto* value = node.as_string();
-  if ((value != nullptr) == is_text && !std::holds_alternative<std::vector<TableKeys>*>(field.value)) {
+  const std::string* before = is_text ? std::get<std::string*>(field.value) : nullptr;
+  const bool takes_number = before && node.is_number() && holds_numbers(*before);
+  if (((value != nullptr) == is_text || takes_number) &&
+      !std::holds_alternative<std::vector<TableKeys>*>(field.value)) {
     if (value) return value->get();
     if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
     if (const auto* integer = node.as_integer()) return std::to_string(integer->get());

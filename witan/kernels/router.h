@@ -36,9 +36,10 @@ void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, 
 WITAN_KERNEL_TWINS(update_expert_bias)
 
 struct RouterGradients {
-  Tensor weights;  // [T, K], or undefined
-  Tensor balance;  // [1], or undefined
-  Tensor z;        // [1], or undefined
+  Tensor weights;     // [T, K], or undefined
+  Tensor balance;     // [1], or undefined
+  Tensor z;           // [1], or undefined
+  Tensor probs = {};  // [E], or undefined: by each token's probs, of more losses of balance (kernels/balance.h)
 };
 
 // Where the tokens of a micro-batch are sharded, or its sequences balanced by themselves, losses and entropy are formed
@@ -61,13 +62,13 @@ struct RouterTotals {
 void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals);
 WITAN_KERNEL_TWINS(router_losses)
 
-// counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K), plus dweights at the chosen experts
-// for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for Scores::softmax_of_chosen
-// dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). Where scores_each_alone(), with ds[e] the gradient by s[e] of
-// both, dlogits = ds s' + dz 2 lse softmax(logits) / T. w and dw are those of the weights before they are scaled.
-// Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is T parts there, and
-// out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B tokens here each:
-// g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b.
+// counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K) + dprobs[e], plus dweights at the
+// chosen experts for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for
+// Scores::softmax_of_chosen dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). Where scores_each_alone(), with ds[e]
+// the gradient by s[e] of both, dlogits = ds s' + dz 2 lse softmax(logits) / T. w and dw are those of the weights
+// before they are scaled. Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is
+// T parts there, and out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B
+// tokens here each: g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b.
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
                      const Scoring& scoring, int parts = 1);
 WITAN_KERNEL_TWINS(router_backward)

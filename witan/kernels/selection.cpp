@@ -10,6 +10,11 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   WITAN_LAUNCH(stream, select_experts, cost, out, logits, scoring, selection);
 }
 
+void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
+  const Cost cost{5.0 * static_cast<double>(out.ids.elements()), 2 * bytes_of(out.ids, out.weights)};
+  WITAN_LAUNCH(stream, weigh_chosen, cost, out, logits, scoring);
+}
+
 // Costs are those of one iteration: how many there are is not known here.
 void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
   const Cost cost{6.0 * static_cast<double>(logits.elements()), bytes_of(bias, logits)};

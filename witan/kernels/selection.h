@@ -39,6 +39,11 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
                     const Selection& selection);
 WITAN_KERNEL_TWINS(select_experts)
 
+// Writes the weights of out.ids, whoever chose them, as router_forward() weighs its own choice: from out.probs, which
+// it wrote, and logits [T, E]. The same ids get the same bits.
+void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
+WITAN_KERNEL_TWINS(weigh_chosen)
+
 // Sinkhorn's algorithm for S-BASE (Clark et al., "Unified Scaling Laws for Routed Language Models",
 // arXiv:2202.01169; Megatron-Core's sinkhorn()): factors u[t] of tokens and v[e] of experts for which each row of
 // u c v, c = exp(logits), sums to 1 / T and each column to 1 / E. From v = 1 on,

@@ -1,13 +1,58 @@
 #include "witan/moe/config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
+#include "witan/base/text.h"
 
 namespace witan {
+namespace {
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts(1);
+  for (const char c : list)
+    if (c == ',')
+      parts.emplace_back();
+    else if (c != ' ')
+      parts.back() += c;
+  return parts;
+}
+
+double coefficient_of(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require<ConfigError>(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value >= 0,
+                       "moe_aux_loss_coeff takes numbers from 0 on, with commas between them, not ", clipped(text));
+  return value;
+}
+
+}  // namespace
+
+const char* BalanceLoss::tag() const {
+  return over == Over::sequence ? "seq_load_balancing_loss" : "load_balancing_loss";
+}
+
+std::vector<BalanceLoss> MoeConfig::balance_losses() const {
+  const std::vector<std::string> coefficients = split(moe_aux_loss_coeff);
+  std::vector<double> values;
+  for (const std::string& text : coefficients) values.push_back(coefficient_of(text));
+  if (moe_router_load_balancing_type == "none" || balances_by_quantiles()) return {};
+  const std::vector<std::string> types = split(moe_router_load_balancing_type);
+  std::vector<BalanceLoss> losses;
+  require<ConfigError>(values.size() == types.size(), "moe_aux_loss_coeff = ", moe_aux_loss_coeff, " has ",
+                       values.size(),
+                       " coefficients, and moe_router_load_balancing_type = ", moe_router_load_balancing_type, " has ",
+                       types.size(), " losses: give each loss one");
+  for (size_t i = 0; i < types.size(); ++i)
+    losses.push_back(
+        {types[i] == "seq_aux_loss" ? BalanceLoss::Over::sequence : BalanceLoss::Over::micro_batch, values[i]});
+  std::ranges::sort(losses, {}, &BalanceLoss::over);
+  return losses;
+}
 
 Fields MoeConfig::fields() {
   return {
@@ -58,10 +103,14 @@ Fields MoeConfig::fields() {
             "sqrtsoftplus scores"},
       Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves a bias of an expert"}
           .at_least(0),
-      Field{"moe_router_load_balancing_type", &moe_router_load_balancing_type,
-            "Load balancing: auxiliary loss per micro-batch, per sequence, or none"}
-          .one_of({"aux_loss", "seq_aux_loss", "none"}),
-      Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff, "Coefficient of the load-balancing loss"}.at_least(0),
+      Field{
+          "moe_router_load_balancing_type", &moe_router_load_balancing_type,
+          "Load balancing: auxiliary loss per micro-batch, per sequence or both, a bias from quantiles of the logits, "
+          "or none"}
+          .one_of({"aux_loss", "seq_aux_loss", "aux_loss,seq_aux_loss", "seq_aux_loss,aux_loss", "quantile_balancing",
+                   "none"}),
+      Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
+            "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"},
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "Coefficient of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,
             "Capacity factor of an expert, relative to its even share of a micro-batch's tokens (0: dropless)"}
@@ -94,6 +143,9 @@ Fields MoeConfig::fields() {
           .at_least(0),
       Field{"moe_shared_expert_gate", &moe_shared_expert_gate,
             "Multiply the shared expert's output by a sigmoid of a projection of each token"},
+      Field{"moe_per_layer_logging", &moe_per_layer_logging,
+            "Write what routers record of each layer to the metrics at every step, and to TensorBoard under "
+            "Megatron-LM's names"},
   };
 }
 
@@ -166,6 +218,17 @@ void MoeConfig::validate(int64_t num_layers) const {
       "a loss (moe_aux_loss_coeff)");
   validate_groups(*this);
   validate_selection(*this);
+  balance_losses();  // throws where the two keys disagree
+  require<ConfigError>(!balances_by_quantiles() || (moe_router_selection == "topk" && moe_router_num_groups == 0),
+                       "moe_router_load_balancing_type = quantile_balancing chooses by logits and its bias alone: leave "
+                       "moe_router_selection and moe_router_num_groups out, or balance otherwise");
+  require<ConfigError>(!balances_by_quantiles() || !moe_router_enable_expert_bias,
+                       "moe_router_load_balancing_type = quantile_balancing sets a bias of its own: leave "
+                       "moe_router_enable_expert_bias out");
+  require<ConfigError>(!balances_by_quantiles() || moe_router_topk < num_experts,
+                       "moe_router_load_balancing_type = quantile_balancing needs an expert that a token does not "
+                       "choose: moe_router_topk = ",
+                       moe_router_topk, " of num_experts = ", num_experts, " leaves none");
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");

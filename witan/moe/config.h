@@ -1,12 +1,23 @@
 // What a Mixture-of-Experts layer is made of; keys as in Megatron-LM.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "witan/base/fields.h"
 #include "witan/kernels/scores.h"
 
 namespace witan {
+
+// A loss that falls as the load of experts becomes even.
+struct BalanceLoss {
+  enum class Over : uint8_t { micro_batch, sequence };  // whose tokens are to be spread evenly
+  Over over;
+  double coefficient;
+
+  const char* tag() const;  // what Megatron-LM's logs call it
+};
 
 struct MoeConfig {
   int64_t num_experts = 8;  // 0: every block is dense
@@ -29,7 +40,7 @@ struct MoeConfig {
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
   std::string moe_router_load_balancing_type = "aux_loss";  // one or several, with commas between them
-  double moe_aux_loss_coeff = 1e-2;
+  std::string moe_aux_loss_coeff = "0.01";                  // of each of these, likewise
   double moe_z_loss_coeff = 0;
   double moe_expert_capacity_factor = 0;  // 0: dropless
   std::string moe_token_drop_policy = "probs";
@@ -60,14 +71,13 @@ struct MoeConfig {
   // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor. Experts
   // that choose tokens take as many, with a factor of 1 where there is none.
   int64_t expert_capacity(int64_t tokens) const;
-  // Weight of the load-balancing loss: 0 when there is none.
-  double balance_weight() const { return moe_router_load_balancing_type == "none" ? 0 : moe_aux_loss_coeff; }
-  // Whether the load is balanced within each sequence, not within a micro-batch.
-  bool balances_sequences() const { return moe_router_load_balancing_type == "seq_aux_loss"; }
-  // What Megatron-LM's logs call the loss.
-  const char* balance_loss_name() const {
-    return balances_sequences() ? "seq_load_balancing_loss" : "load_balancing_loss";
-  }
+  // The load-balancing losses, which have a type and a coefficient each, in the order of BalanceLoss::Over: none, one
+  // or several. Throws ConfigError where the two keys do not say which.
+  std::vector<BalanceLoss> balance_losses() const;
+  // Whether experts are chosen by a bias beside their scores.
+  bool chooses_by_bias() const { return moe_router_enable_expert_bias || balances_by_quantiles(); }
+  // Whether experts are chosen by a bias that quantiles of the logits set (kernels/quantile.h).
+  bool balances_by_quantiles() const { return moe_router_load_balancing_type == "quantile_balancing"; }
 };
 
 }  // namespace witan

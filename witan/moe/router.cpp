@@ -12,7 +12,7 @@ std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& con
 
 std::vector<RouterStatistic> router_statistics(const MoeConfig& config) {
   std::vector<RouterStatistic> all = declare_losses(config);
-  for (const auto& more : {declare_topk_statistics(), declare_capacity_statistics(config)})
+  for (const auto& more : {declare_topk_statistics(config), declare_capacity_statistics(config)})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

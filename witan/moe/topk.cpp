@@ -6,7 +6,7 @@
 
 #include "witan/kernels/blocks.h"
 #include "witan/kernels/dispatch.h"
-#include "witan/moe/balance.h"
+#include "witan/kernels/quantile.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/selection.h"
 #include "witan/ops/jitter.h"
@@ -22,100 +22,48 @@ double max_over_mean(std::span<const double> counts) {
   return total > 0 ? std::ranges::max(counts) * static_cast<double>(counts.size()) / total : 0;
 }
 
+double dead_among(std::span<const double> counts) {
+  return static_cast<double>(std::ranges::count(counts, 0.0));
+}
+
+// Of the bias by which experts are chosen, where they have one.
+std::vector<RouterStatistic> declare_bias_statistics() {
+  using Derived = RouterStatistic::Derived;
+  const auto extreme = [](const char* name, const char* tag, auto of) {
+    return RouterStatistic{
+        .name = name,
+        .tag = tag,
+        .derived = Derived{kExpertBias, Derived::From::step, [of](std::span<const double> bias) { return of(bias); }}};
+  };
+  return {{.name = kExpertBias, .shape = RouterStatistic::Shape::expert, .over_layers = {}, .tag = "expert-bias"},
+          extreme("expert_bias_min", "expert-bias/min", std::ranges::min),
+          extreme("expert_bias_max", "expert-bias/max", std::ranges::max)};
+}
+
 }  // namespace
 
-std::vector<RouterStatistic> declare_topk_statistics() {
+std::vector<RouterStatistic> declare_topk_statistics(const MoeConfig& config) {
   using Derived = RouterStatistic::Derived;
-  return {{.name = kRouterEntropy, .tag = "router-entropy"},
-          {.name = kExpertCounts,
-           .shape = RouterStatistic::Shape::expert,
-           .over_micro_batches = RouterStatistic::Reduce::sum,
-           .over_layers = {},
-           .whole_numbers = true,
-           .tag = "expert-load"},
-          {.name = kLoadMaxOverMean,
-           .over_layers = RouterStatistic::Reduce::max,
-           .tag = "expert-load/max over mean",
-           .derived = Derived{kExpertCounts, Derived::From::step, max_over_mean}}};
-}
-
-namespace ops {
-namespace {
-
-// The losses and the entropy of all tokens of a micro-batch, of which `part` was formed from some, with its B sequences
-// balanced by themselves; its counts become those of all. Returns the counts that the balance is of: [E] where B is 1,
-// or [B, E]. `group`: the ranks with the other parts, or null.
-Tensor join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, Group* group) {
-  const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
-  const Tensor sums = s.empty({B * E + kernels::kTokenSums}, part.lse.dtype());
-  const Tensor counts = s.empty({B > 1 ? 1 + B : 1, E}, part.counts.dtype());  // of all sequences, then of each
-  const Tensor of_all = counts.narrow(0, 0, 1).reshape({E});
-  Tensor of_each = B > 1 ? counts.narrow(0, 1, B) : of_all;
-  kernels::router_sums(s, sums, part);
-  s.copy(of_all, part.counts);
-  if (B > 1) kernels::count_assignments(s, of_each, part.ids);
-  if (group) {
-    group->all_reduce(s, sums);
-    group->all_reduce(s, counts);
-  }
-  kernels::router_losses(s, part, {sums, of_each, T * (group ? group->size() : 1), K});
-  part.counts = of_all;
-  return of_each;
-}
-
-Tensor sum_of(Stream& s, const Tensor& counts, Group& parts) {
-  const Tensor all = s.empty_like(counts);
-  s.copy(all, counts);
-  parts.all_reduce(s, all);
+  std::vector<RouterStatistic> all = {{.name = kRouterEntropy, .tag = "router-entropy"},
+                                      {.name = kExpertCounts,
+                                       .shape = RouterStatistic::Shape::expert,
+                                       .over_micro_batches = RouterStatistic::Reduce::sum,
+                                       .over_layers = {},
+                                       .whole_numbers = true,
+                                       .tag = "expert-load"},
+                                      {.name = kLoadMaxOverMean,
+                                       .over_layers = RouterStatistic::Reduce::max,
+                                       .tag = "expert-load/max over mean",
+                                       .derived = Derived{kExpertCounts, Derived::From::step, max_over_mean}},
+                                      {.name = kDeadExperts,
+                                       .over_layers = RouterStatistic::Reduce::sum,
+                                       .whole_numbers = true,
+                                       .tag = "expert-load/dead",
+                                       .derived = Derived{kExpertCounts, Derived::From::step, dead_among}}};
+  if (config.chooses_by_bias())
+    for (RouterStatistic& of_bias : declare_bias_statistics()) all.push_back(std::move(of_bias));
   return all;
 }
-
-}  // namespace
-
-Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {
-  const int64_t topk = selection.topk;
-  require<ShapeError>(logits.shape().dims() == 2 && topk >= 1 && topk <= logits.size(1),
-                      "route: logits must be [T, E] with E >= ", topk, ", got ", logits.shape());
-  require<ShapeError>(sequences >= 1 && logits.size(0) % sequences == 0, "route: the ", logits.size(0),
-                      " tokens are not those of ", sequences, " sequences of one length");
-  require<ShapeError>(logits.dtype() == accumulator(logits.dtype()), "route: logits must be float32 or float64, got ",
-                      logits.dtype());
-  Stream& s = tape.stream();
-  const int64_t T = logits.size(0), E = logits.size(1);
-  const DType A = logits.dtype();
-  if (parts && parts->size() == 1) parts = nullptr;
-  const int ranks = parts ? parts->size() : 1;
-  kernels::RouterOutputs out{
-      s.empty({T, topk}, DType::i32), s.empty({T, topk}, A), s.empty({T, E}, A), s.empty({T}, A),
-      s.empty({E}, DType::i64),       s.empty({1}, A),       s.empty({1}, A),    s.empty({1}, A)};
-  kernels::router_forward(s, out, logits.value(), selection.scoring);
-  Tensor own_counts = out.counts;
-  const Tensor balanced = parts || sequences > 1 ? join_parts(s, out, sequences, parts) : out.counts;
-  if (selection.choice) {
-    kernels::select_experts(s, out, logits.value(), selection.scoring, *selection.choice);
-    own_counts = s.empty({E}, DType::i64);
-    kernels::count_assignments(s, own_counts, out.ids);
-    out.counts = parts ? sum_of(s, own_counts, *parts) : own_counts;
-  }
-
-  const bool from_logits = kernels::scores_each_alone(selection.scoring.scores);
-  auto backward = [logits = tape.slot(logits), shape = logits.shape(), A, scoring = selection.scoring, ranks,
-                   ids = tape.save(out.ids), weights = tape.save(out.weights),
-                   saved_scores = tape.save(from_logits ? logits.value() : out.probs), lse = tape.save(out.lse),
-                   counts = tape.save(balanced)](Backward& b, const std::vector<Tensor>& gradients) {
-    const Tensor dlogits = b.stream().empty(shape, A);
-    kernels::RouterOutputs saved{b.value(ids), b.value(weights), {}, b.value(lse), b.value(counts), {}, {}, {}};
-    (kernels::scores_each_alone(scoring.scores) ? saved.logits : saved.probs) = b.value(saved_scores);
-    kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2]}, saved, scoring, ranks);
-    b.add(logits, dlogits);
-  };
-  const auto vars = tape.record("router", std::vector{out.weights, out.balance, out.z}, {logits}, std::move(backward));
-  RouterRecord record{{{kBalanceLoss, vars[1]}, {kZLoss, vars[2]}},
-                      {{kRouterEntropy, out.entropy}, {kExpertCounts, out.counts}}};
-  return {vars[0], out.ids, out.counts, own_counts, T, std::move(record)};
-}
-
-}  // namespace ops
 
 namespace {
 
@@ -145,6 +93,7 @@ class TopkRouter : public Router {
   Parameter* logit_bias_ = nullptr;  // [E]; null: none is learned
   Buffer* bias_ = nullptr;           // [E] float32; null: experts are chosen by their scores alone
   Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
+  Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: what a step's micro-batches tell of a bias from quantiles
 };
 
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
@@ -163,8 +112,13 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
     wide.dtype = accumulator(builder.dtype);
     logit_bias_ = &add_parameter(wide, "bias", {config.num_experts}, builder.bias_init(width), false);
   }
-  if (!config.moe_router_enable_expert_bias) return;
   const Shape experts = {config.num_experts};
+  if (config.balances_by_quantiles()) {
+    bias_ = &add_buffer(builder, "quantile_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
+    quantile_sums_ =
+        &add_buffer(builder, "quantile_sums", {config.num_experts + 1}, DType::i64, 0, BufferSpec::Rule::summed);
+  }
+  if (!config.moe_router_enable_expert_bias) return;
   bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
   // Ranks of the tensor axis route the same tokens: all of theirs.
   load_ = &add_buffer(builder, "tokens_per_expert", experts, DType::i64, 0, BufferSpec::Rule::summed);
@@ -191,12 +145,19 @@ Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) c
 Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const {
   const bool never = how.dropping == Dropping::never;
   Group* const parts = never ? nullptr : context_;  // what it decides needs no others
-  const int64_t runs = never ? 1 : balanced_runs(config_, sequences);
   Stream& stream = tape.stream();
-  const auto choice = selection_.choice(stream, {logits.value(), sequences, how.source, how.dropping, parts},
-                                        bias_ ? bias_->value() : Tensor());
-  Routing routing =
-      ops::route(tape, logits, {selection_.per_token(how.dropping), config_.scoring(), choice}, parts, runs);
+  TopkSelection selection{selection_.per_token(how.dropping), config_.scoring()};
+  if (config_.balances_by_quantiles()) {
+    selection.quantile.bias = bias_->value();
+    if (!never && tape.training_forward())
+      selection.quantile.sums = stream.empty(quantile_sums_->spec().shape, DType::i64);
+  } else {
+    selection.choice = selection_.choice(stream, {logits.value(), sequences, how.source, how.dropping, parts},
+                                         bias_ ? bias_->value() : Tensor());
+  }
+  Routing routing = ops::route(tape, logits, selection, parts, balance_of(config_, never ? 1 : sequences));
+  if (bias_) routing.record.others.push_back({kExpertBias, bias_->value()});
+  if (selection.quantile.sums.defined()) quantile_sums_->add(tape, selection.quantile.sums);
   if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet
   if (never) return routing;
   const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);
@@ -207,11 +168,12 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
 
 // What experts did not choose was never assigned to them.
 void TopkRouter::count_chosen(Stream& stream, Routing& routing, Group* parts) const {
-  routing.counts = parts && parts->size() > 1 ? ops::sum_of(stream, routing.kept, *parts) : routing.kept;
+  routing.counts = ops::sum_over(stream, routing.kept, parts);
   std::ranges::find(routing.record.others, kExpertCounts, &RouterRecord::Other::name)->value = routing.counts;
 }
 
 void TopkRouter::after_update(Stream& stream, const Tensor& step) {
+  if (quantile_sums_) return kernels::update_quantile_bias(stream, bias_->value(), quantile_sums_->value(), step);
   if (bias_)
     kernels::update_expert_bias(stream, bias_->value(), load_->value(), step, config_.moe_router_bias_update_rate);
 }

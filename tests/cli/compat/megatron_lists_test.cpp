@@ -33,7 +33,7 @@ RunConfig expected(const std::string& name) {
   config.model.attention.rotary_base = 100000;
   config.model.mlp.ffn_hidden_size = 1792;
   config.model.moe.num_experts = 0;
-  config.model.moe.moe_aux_loss_coeff = 0;
+  config.model.moe.moe_aux_loss_coeff = "0";
   config.data.seq_length = 2048;
   config.optimizer.lr = 6e-4;
   config.optimizer.min_lr = 6e-5;
@@ -50,7 +50,7 @@ RunConfig expected_moe(const std::string& name, int64_t divided) {
   config.model.moe.num_experts = 64;
   config.model.moe.moe_router_topk = 1;
   config.model.moe.moe_router_pre_softmax = true;
-  config.model.moe.moe_aux_loss_coeff = 1e-2;
+  config.model.moe.moe_aux_loss_coeff = "0.01";
   config.parallel.expert_model_parallel_size = divided;
   return config;
 }

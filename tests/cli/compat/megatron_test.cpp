@@ -262,9 +262,16 @@ TEST(Megatron, FlagsThatGoTogether) {
     words.insert(words.end(), types.begin(), types.end());
     return config_refused(words);
   };
-  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "the types are aux_loss, seq_aux_loss and none"));
+  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "the types are aux_loss, seq_aux_loss or both"));
   EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; the types are aux_loss"));
-  EXPECT_TRUE(contains(balanced_by({"aux_loss", "seq_aux_loss"}), "and none, one at a time"));
+  EXPECT_TRUE(contains(balanced_by({"aux_loss", "none"}), "the types are"));
+  EXPECT_TRUE(contains(balanced_by({"aux_loss", "aux_loss"}), "the types are"));
+  const MoeConfig both = config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
+                                    "seq_aux_loss", "--moe-aux-loss-coeff", "1e-2", "1e-3", "--disable-bias-linear"})
+                             .model.moe;
+  ASSERT_EQ(both.balance_losses().size(), 2u);
+  EXPECT_EQ(both.balance_losses()[0].coefficient, 1e-2);
+  EXPECT_EQ(both.balance_losses()[1].coefficient, 1e-3);
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 

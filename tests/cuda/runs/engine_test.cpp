@@ -56,7 +56,7 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   check("capacity", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1.0; });
   check("sequences balanced by themselves", [](RunConfig& c) {
     c.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
-    c.model.moe.moe_aux_loss_coeff = 1;
+    c.model.moe.moe_aux_loss_coeff = "1";
   });
   check("sequential experts", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });

@@ -163,7 +163,7 @@ TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   if (GetParam().same_bits) GTEST_SKIP() << "sequences are whole";
   RunConfig one = whole_config("float64");
   one.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
-  one.model.moe.moe_aux_loss_coeff = 1;
+  one.model.moe.moe_aux_loss_coeff = "1";
   const RunConfig many = divided(one, GetParam());
   const Trajectory expected = alone("sequences", one);
   const Trajectory together = run_engine(many, kSteps);

@@ -47,7 +47,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_DOUBLE_EQ(metrics.steps[i].loss, losses[i]);
     EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // 5 where the mean is 2
     EXPECT_EQ(metrics.steps[i].dropped_share, 0.25);
-    EXPECT_EQ(metrics.steps[i].router, (std::map<std::string, double>{{"router_entropy", 1.5}}));
+    EXPECT_EQ(metrics.steps[i].router, (std::map<std::string, double>{{"router_entropy", 1.5}, {"dead_experts", 0}}));
     EXPECT_DOUBLE_EQ(metrics.steps[i].tokens_per_s, 16 * 12 / 0.5);
     EXPECT_NEAR(metrics.steps[i].gflops, 2, 1e-12);
     EXPECT_NEAR(metrics.steps[i].ceiling_share, 0.25, 1e-12);
@@ -60,6 +60,35 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
+}
+
+TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
+  for (const bool per_layer : {false, true}) {
+    const test::TempFolder folder;
+    const RunFolder run(folder.path(), "x");
+    RunConfig config = testing::small_config();
+    config.train.log_interval = 3;
+    config.train.train_iters = 6;
+    config.model.moe.moe_per_layer_logging = per_layer;
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    {
+      Progress progress(quiet, progress_options(quiet));
+      Recorder recorder(resolve(config, {}), {}, run, progress);
+      for (int64_t step = 1; step <= 6; ++step) {
+        TrainState state;
+        state.step = step;
+        StepResult result;
+        result.router = testing::router_values(config.model.moe, {}, {{5, 1, 0, 0}, {2, 2, 2, 0}});
+        recorder.step(state, result, 0.5, 0.1);
+      }
+    }
+    std::fclose(quiet);
+    const Metrics metrics = read_metrics(run.metrics());
+    EXPECT_EQ(metrics.steps.size(), 2u);
+    ASSERT_EQ(metrics.experts.size(), per_layer ? 6u : 2u);
+    EXPECT_EQ(metrics.experts.back().statistics.at("dead_experts"), (std::vector<std::vector<double>>{{2}, {1}}));
+    EXPECT_EQ(metrics.steps.back().router.at("dead_experts"), 3);
+  }
 }
 
 // A recorder whose progress line goes to memory, as into a log.

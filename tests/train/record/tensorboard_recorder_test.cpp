@@ -10,10 +10,11 @@ namespace witan {
 namespace {
 
 // The bytes of the event file of one step.
-std::string written(const char* load_balancing_type) {
+std::string written(const char* load_balancing_type, bool per_layer = false) {
   const test::TempFolder folder;
   RunConfig config;
   config.model.moe.moe_router_load_balancing_type = load_balancing_type;
+  config.model.moe.moe_per_layer_logging = per_layer;
   StepEvent event;
   event.step = 1;
   TrainState state;
@@ -38,6 +39,13 @@ TEST(TensorboardRecorder, StatisticsOfRoutersHaveTagsOfTheModelAndOfLayers) {
                           "expert-load/max over mean/layer 4", "expert-load/layer 4"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
   EXPECT_EQ(bytes.find("expert_counts"), std::string::npos);
+  EXPECT_EQ(bytes.find("moe/"), std::string::npos);
+}
+
+TEST(TensorboardRecorder, PerLayerLoggingWritesLossesUnderMegatronsNames) {
+  const std::string bytes = written("seq_aux_loss", true);
+  for (const char* tag : {"moe/seq_load_balancing_loss_layer_4", "moe/z_loss_layer_4"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
 }  // namespace

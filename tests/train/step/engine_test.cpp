@@ -25,7 +25,7 @@ using testing::values;
 RunConfig config_with(const char* optimizer) {
   RunConfig config = small_config();
   config.model.dtype = "float64";
-  config.model.moe.moe_aux_loss_coeff = 0.1;
+  config.model.moe.moe_aux_loss_coeff = "0.1";
   config.model.moe.moe_z_loss_coeff = 0.01;
   config.optimizer.optimizer = optimizer;
   config.optimizer.clip_grad = 0.05;  // clips
@@ -122,7 +122,7 @@ Expected expected_step(Rank& rank, const RunConfig& config, const std::vector<Ba
     const auto blocks = static_cast<double>(out.routers.size());
     for (const RouterRecord& router : out.routers) {
       const Var& balance = router.loss(kBalanceLoss);
-      terms.emplace_back(balance, share * moe.moe_aux_loss_coeff);
+      terms.emplace_back(balance, share * moe.balance_losses().front().coefficient);
       expected.balance += share / blocks * values(balance.value())[0];
     }
     for (const RouterRecord& router : out.routers) {

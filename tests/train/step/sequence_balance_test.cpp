@@ -26,7 +26,7 @@ RunConfig balanced_config() {
   config.model.attention.num_attention_heads = 4;
   config.model.attention.num_query_groups = 2;
   config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
-  config.model.moe.moe_aux_loss_coeff = 1;
+  config.model.moe.moe_aux_loss_coeff = "1";
   config.model.moe.moe_z_loss_coeff = 1e-2;
   config.data.seq_length = 16;
   config.train.micro_batch_size = 1;
@@ -85,6 +85,29 @@ TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
   config.train.micro_batch_size = 1;
   const Trajectory single = run_engine(config, 1, recut);
   EXPECT_NEAR(apart.balances[0], single.balances[0], 1e-12);
+}
+
+// The loss of a micro-batch beside that of its sequences.
+TEST(SequenceBalance, AndThatOfAMicroBatchAreInvariantToLayouts) {
+  RunConfig config = balanced_config();
+  config.train.micro_batch_size = 2;
+  config.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss";
+  config.model.moe.moe_aux_loss_coeff = "0.5,1";
+  const Trajectory one = run_engine(config, kSteps);
+  for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
+                                                    {"tensor=2,expert_tensor=1"},
+                                                    {"replicate=2,expert=2"},
+                                                    {"shard=2,pipeline=2", "optim_grads_params", 2},
+                                                    {"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
+    const RunConfig several = laid_out(config, layout);
+    const Trajectory found = run_engine(several, kSteps);
+    expect_equal(one, found, 1e-9, described(layout));
+    EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
+  }
+  for (const char* less : {"0,1", "0.5,0"}) {
+    config.model.moe.moe_aux_loss_coeff = less;
+    EXPECT_NE(run_engine(config, 1).norms, std::vector<double>(one.norms.begin(), one.norms.begin() + 1)) << less;
+  }
 }
 
 TEST(SequenceBalance, DeterministicLayoutsHaveTheBitsOfOneRank) {

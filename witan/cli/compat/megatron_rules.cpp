@@ -82,6 +82,17 @@ std::string expand_layer_pattern(const std::string& text) {
   return list.empty() ? "" : list + "]";
 }
 
+namespace {
+
+// All values of a flag, with commas between them.
+std::string listed(const GivenFlag& given) {
+  std::string list;
+  for (const std::string& value : given.values) list += (list.empty() ? "" : ",") + value;
+  return list;
+}
+
+}  // namespace
+
 namespace rules {
 
 void accumulate_in_fp32(const GivenFlag& given, MegatronSettings& settings) {
@@ -110,16 +121,23 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string ways = "the types are aux_loss, seq_aux_loss and none";
-  if (given.values.size() != 1) given.refuse(ways + ", one at a time");
-  const std::string& type = given.value();
-  if (type == "global_aux_loss")
-    given.refuse(
-        "it weights a micro-batch by the counts of those computed before it, so that the result would depend on the "
-        "layout; " +
-        ways);
-  if (type != "aux_loss" && type != "seq_aux_loss" && type != "none") given.refuse(ways);
-  settings.set("moe_router_load_balancing_type", given.value(), given);
+  const std::string ways = "the types are aux_loss, seq_aux_loss or both, quantile_balancing and none";
+  for (const std::string& type : given.values) {
+    if (type == "global_aux_loss")
+      given.refuse(
+          "it weights a micro-batch by the counts of those computed before it, so that the result would depend on the "
+          "layout; " +
+          ways);
+    const bool alone = type == "quantile_balancing" || type == "none";
+    const bool loss = type == "aux_loss" || type == "seq_aux_loss";
+    const bool twice = std::ranges::count(given.values, type) > 1;
+    if ((!alone && !loss) || (alone && given.values.size() > 1) || twice) given.refuse(ways);
+  }
+  settings.set("moe_router_load_balancing_type", listed(given), given);
+}
+
+void aux_loss_coeff(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("moe_aux_loss_coeff", listed(given), given);
 }
 
 void layer_pattern(const GivenFlag& given, MegatronSettings& settings) {

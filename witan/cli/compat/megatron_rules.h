@@ -45,6 +45,7 @@ class MegatronSettings {
 // The MegatronFlag::Rule of each flag, by its name.
 namespace rules {
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings);
+void aux_loss_coeff(const GivenFlag& given, MegatronSettings& settings);
 void layer_pattern(const GivenFlag& given, MegatronSettings& settings);  // of the key of the flag's name
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);

@@ -139,6 +139,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
       const A balance_scale = dbalance * A(loads) / (tokens * tokens * A(K));
+      const A* dprobs = gradients.probs.defined() ? gradients.probs.data<A>() : nullptr;
       const A* dweights = gradients.weights.defined() ? gradients.weights.data<A>() : nullptr;
       dispatch_scores(scoring.scores, [&]<class Score>() {
         for_rows(stream, dlogits, [&](int64_t t) {
@@ -146,7 +147,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
           const Chosen<A> chosen = chosen_of(out, dweights, t, scoring, unscaled);
           const int64_t* counts = out.counts.data<int64_t>() + t / length * E;
           A* d = dlogits.data<A>() + t * E;
-          for (int64_t e = 0; e < E; ++e) d[e] = balance_scale * A(counts[e]);
+          for (int64_t e = 0; e < E; ++e) d[e] = balance_scale * A(counts[e]) + (dprobs ? dprobs[e] : A(0));
           const Routed<A> token{out.probs.defined() ? out.probs.data<A>() + t * E : nullptr,
                                 out.logits.defined() ? out.logits.data<A>() + t * E : nullptr, out.lse.data<A>()[t]};
           Score::backward(d, token, E, chosen, dz * 2 * token.lse / tokens);

@@ -98,6 +98,19 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   });
 }
 
+void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
+  const int64_t E = logits.size(1), K = out.ids.size(1);
+  dispatch_floating(logits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, bf16>)
+      dispatch_scores(scoring.scores, [&]<class Score>() {
+        for_rows(stream, logits, [&](int64_t t) {
+          weigh<Score>(out.weights.data<A>() + t * K, out.probs.data<A>() + t * E, logits.data<A>() + t * E,
+                       out.ids.data<int32_t>() + t * K, K, scoring);
+        });
+      });
+  });
+}
+
 void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
   const int64_t T = logits.size(0), E = logits.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {

@@ -134,10 +134,12 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   else
     show(state, event, result.stop);
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
-  if (!config_->train.closes_interval(state.step) && !result.stop) return;
-  metrics_.append(event);
+  const bool closes = config_->train.closes_interval(state.step) || result.stop;
+  if (closes) metrics_.append(event);
+  if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);
   if (!result.router.empty()) metrics_.append(experts);
+  if (!closes) return;
   if (tensorboard_)
     tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers, result.router);
   interval_loss_ = interval_s_ = 0;

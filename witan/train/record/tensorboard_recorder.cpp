@@ -8,7 +8,9 @@
 namespace witan {
 
 TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step)
-    : batch_size_(config.train.global_batch_size), writer_(folder, first_step) {}
+    : batch_size_(config.train.global_batch_size),
+      megatron_layers_(config.model.moe.moe_per_layer_logging),
+      writer_(folder, first_step) {}
 
 void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, double iteration_s,
                                const std::vector<int64_t>& layers, const StepStatistics& router) {
@@ -34,9 +36,10 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
     for (size_t i = 0; i < value.layers.size(); ++i) {
       const std::string of_layer = cat(tag, "/layer ", layers[i]);
       const std::vector<double>& found = value.layers[i];
-      if (value.declared.shape == RouterStatistic::Shape::layer)
-        scalars.push_back({of_layer, found.front()});
-      else if (value.declared.whole_numbers)
+      if (value.declared.shape == RouterStatistic::Shape::layer) scalars.push_back({of_layer, found.front()});
+      if (megatron_layers_ && value.declared.loss_coefficient)
+        scalars.push_back({cat("moe/", tag, "_layer_", layers[i]), found.front()});
+      if (value.declared.shape == RouterStatistic::Shape::expert && value.declared.whole_numbers)
         histograms.push_back(tfevents::histogram_of_counts(of_layer, std::vector<int64_t>(found.begin(), found.end())));
     }
   }

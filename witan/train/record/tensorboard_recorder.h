@@ -22,6 +22,7 @@ class TensorboardRecorder {
 
  private:
   int64_t batch_size_;
+  bool megatron_layers_;  // values of layers under Megatron-LM's names too
   tfevents::Writer writer_;
 };
 

@@ -259,6 +259,7 @@ template <class A>
 struct RouteBackward {
   A* dlogits;                         // [T, E]
   const A *dweights, *dbalance, *dz;  // [T, K], [1], [1], or null
+  const A* dprobs;                    // [E], or null
   const A *weights, *probs, *lse;     // [T, K], [T, E], [T]
   const A* logits;                    // [T, E], or null
   const int32_t* ids;                 // [T, K]
@@ -372,6 +373,7 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
     const int e = lane + 32 * j;
     if constexpr (!kEach) p[j] = e < E ? route.probs[token * E + e] : A(0);
     d[j] = e < E ? balance_scale * A(counts[e]) : A(0);
+    if (e < E && route.dprobs) d[j] += route.dprobs[e];
   }
   int32_t ids[kSlots];
   A weights[kSlots], dweights[kSlots];
@@ -432,6 +434,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                    .dweights = ptr<A>(gradients.weights),
                                    .dbalance = ptr<A>(gradients.balance),
                                    .dz = ptr<A>(gradients.z),
+                                   .dprobs = ptr<A>(gradients.probs),
                                    .weights = ptr<A>(out.weights),
                                    .probs = ptr<A>(out.probs),
                                    .lse = ptr<A>(out.lse),

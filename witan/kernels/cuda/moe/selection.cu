@@ -178,6 +178,19 @@ __global__ void __launch_bounds__(kThreads) select_kernel(Select<A> how) {
   weigh<kScores>(how, token, experts);
 }
 
+// The experts that stand in ids, in the lanes that select_kernel() has them in: the same sums, to the bit.
+template <Scores kScores, class A>
+__global__ void __launch_bounds__(kThreads) weigh_kernel(Select<A> how) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (token >= how.tokens) return;
+  const int lane = threadIdx.x % 32;
+  int32_t experts[kSlots];
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s)
+    experts[s] = lane + 32 * s < how.chosen ? how.ids[token * how.chosen + lane + 32 * s] : 0;
+  weigh<kScores>(how, token, experts);
+}
+
 constexpr int kMostSinkhornBlocks = 64;  // all of them run at once, on any GPU of today
 
 template <class A>
@@ -248,39 +261,65 @@ __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
 
 }  // namespace
 
+namespace {
+
+template <class A>
+Select<A> select_of(const RouterOutputs& out, const Tensor& logits, const Scoring& scoring,
+                    const Selection& selection) {
+  const Tensor& bias = selection.bias;
+  const bool narrow = bias.defined() && bias.dtype() == DType::f32;
+  const int64_t K = out.ids.size(1);
+  return {.ids = ptr<int32_t>(out.ids),
+          .weights = ptr<A>(out.weights),
+          .logits = ptr<const A>(logits),
+          .probs = ptr<const A>(out.probs),
+          .narrow_bias = narrow ? ptr<const float>(bias) : nullptr,
+          .bias = narrow ? nullptr : ptr<const A>(bias),
+          .tokens = logits.size(0),
+          .experts = static_cast<int>(logits.size(1)),
+          .chosen = static_cast<int>(K),
+          .groups = static_cast<int>(selection.groups),
+          .group_topk = static_cast<int>(selection.group_topk),
+          .group_score_topk = static_cast<int>(selection.group_score_topk),
+          .keys = selection.keys,
+          .scores = scoring.scores,
+          .keys_are_scores = scores_each_alone(selection.keys),
+          .divides = scoring.divides(K),
+          .scaling = static_cast<A>(scoring.scaling),
+          .random = Random(selection.random)};
+}
+
+unsigned blocks_of(int64_t tokens) {
+  return static_cast<unsigned>((tokens + kWarps - 1) / kWarps);
+}
+
+}  // namespace
+
 void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring,
                     const Selection& selection) {
   const int64_t T = logits.size(0), E = logits.size(1), K = out.ids.size(1);
   if (T == 0) return;
-  const Tensor& bias = selection.bias;
-  const bool keys_are_scores = scores_each_alone(selection.keys);
-  assert(!keys_are_scores || selection.keys == scoring.scores);
+  assert(!scores_each_alone(selection.keys) || selection.keys == scoring.scores);
   dispatch_device(logits.dtype(), [&]<class A>() {
     if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
-      const bool narrow = bias.defined() && bias.dtype() == DType::f32;
-      const Select<A> how{.ids = ptr<int32_t>(out.ids),
-                          .weights = ptr<A>(out.weights),
-                          .logits = ptr<const A>(logits),
-                          .probs = ptr<const A>(out.probs),
-                          .narrow_bias = narrow ? ptr<const float>(bias) : nullptr,
-                          .bias = narrow ? nullptr : ptr<const A>(bias),
-                          .tokens = T,
-                          .experts = static_cast<int>(E),
-                          .chosen = static_cast<int>(K),
-                          .groups = static_cast<int>(selection.groups),
-                          .group_topk = static_cast<int>(selection.group_topk),
-                          .group_score_topk = static_cast<int>(selection.group_score_topk),
-                          .keys = selection.keys,
-                          .scores = scoring.scores,
-                          .keys_are_scores = keys_are_scores,
-                          .divides = scoring.divides(K),
-                          .scaling = static_cast<A>(scoring.scaling),
-                          .random = Random(selection.random)};
-      const auto blocks = static_cast<unsigned>((T + kWarps - 1) / kWarps);
+      const Select<A> how = select_of<A>(out, logits, scoring, selection);
       dispatch_experts(E, K, [&]<int kPer>() {
         dispatch_scores(scoring.scores, [&]<Scores kScores>() {
-          select_kernel<kScores, A, kPer><<<blocks, kThreads, 0, native(stream)>>>(how);
+          select_kernel<kScores, A, kPer><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
         });
+      });
+    }
+  });
+}
+
+void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
+  const int64_t T = logits.size(0);
+  if (T == 0) return;
+  dispatch_device(logits.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
+      const Select<A> how = select_of<A>(out, logits, scoring, {});
+      dispatch_scores(scoring.scores, [&]<Scores kScores>() {
+        weigh_kernel<kScores, A><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
       });
     }
   });

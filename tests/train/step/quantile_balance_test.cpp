@@ -1,0 +1,77 @@
+// Runs whose experts are chosen by a bias from quantiles: no layout, no recomputation changes the result.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "train/step/laid_out.h"
+
+namespace witan {
+namespace {
+
+using testing::expect_equal;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+constexpr int64_t kSteps = 3;
+
+RunConfig quantile_config() {
+  RunConfig config = testing::small_config();
+  config.model.dtype = "float64";
+  config.model.vocab_size = 62;
+  config.model.attention.num_attention_heads = 4;
+  config.model.attention.num_query_groups = 2;
+  config.model.moe.moe_router_load_balancing_type = "quantile_balancing";
+  config.model.moe.moe_z_loss_coeff = 1e-2;
+  config.data.seq_length = 16;
+  config.train.micro_batch_size = 2;
+  config.train.global_batch_size = 8;
+  config.train.sample_tokens = 0;
+  config.train.check_states = true;
+  config.optimizer.clip_grad = 0.1;
+  return config;
+}
+
+TEST(QuantileBalancing, IsInvariantToLayouts) {
+  for (const char* scores : {"softmax", "sigmoid"}) {
+    RunConfig config = quantile_config();
+    config.model.moe.moe_router_score_function = scores;
+    const Trajectory one = run_engine(config, kSteps);
+    for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
+                                                      {"tensor=2,expert_tensor=1"},
+                                                      {"replicate=4,expert=2"},
+                                                      {"pipeline=2"},
+                                                      {"shard=2,context=2", "optim_grads_params"},
+                                                      {"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
+      const RunConfig several = laid_out(config, layout);
+      const Trajectory found = run_engine(several, kSteps);
+      expect_equal(one, found, 1e-9, described(layout));
+      EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
+    }
+  }
+}
+
+TEST(QuantileBalancing, ChangesWhatIsChosenAndIsNotCountedTwice) {
+  RunConfig config = quantile_config();
+  const Trajectory one = run_engine(config, kSteps);
+  config.model.recompute_granularity = "full";
+  expect_equal(one, run_engine(config, kSteps), 1e-12, "full recompute");
+  config.model.moe.moe_router_load_balancing_type = "none";
+  EXPECT_NE(run_engine(config, kSteps).losses, one.losses) << "the bias changes nothing";
+}
+
+TEST(QuantileBalancing, DeterministicLayoutsHaveTheBitsOfOneRank) {
+  RunConfig config = quantile_config();
+  config.model.dtype = "bfloat16";
+  config.parallel.deterministic = true;
+  const Trajectory one = run_engine(config, kSteps);
+  for (const LaidOut& layout : {LaidOut{"replicate=4,expert=2"}, LaidOut{"shard=2,pipeline=2", "optim_grads_params"}}) {
+    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
+    EXPECT_EQ(one.losses, several.losses) << described(layout);
+    EXPECT_TRUE(one.weights == several.weights) << described(layout);
+  }
+}
+
+}  // namespace
+}  // namespace witan

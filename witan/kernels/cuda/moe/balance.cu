@@ -1,0 +1,65 @@
+#include <type_traits>
+
+#include "witan/kernels/balance.h"
+#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/router.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 32;
+
+// E / (tokens N) on all threads of a block; of no tokens 0. Sums of integers below 2^53 are exact in any order.
+__device__ double scale_of(const int64_t* counts, int experts, int64_t tokens, double* of_warps) {
+  __shared__ double scale;
+  double sum = 0;
+  for (int e = threadIdx.x; e < experts; e += kWarps * 32) sum += static_cast<double>(counts[e]);
+  sum = block_sum(sum, of_warps);
+  if (threadIdx.x == 0) scale = tokens > 0 && sum > 0 ? experts / (static_cast<double>(tokens) * sum) : 0.0;
+  __syncthreads();
+  return scale;
+}
+
+template <class A>
+__global__ void __launch_bounds__(kWarps * 32)
+    loss_kernel(A* loss, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads, int experts) {
+  __shared__ double of_warps[kWarps];
+  const double scale = scale_of(counts, experts, tokens, of_warps);
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < loads; i += kWarps * 32)
+    sum += static_cast<double>(sums[i]) * static_cast<double>(counts[i % experts]);
+  sum = block_sum(sum, of_warps);
+  if (threadIdx.x == 0) *loss = static_cast<A>(sum * scale);
+}
+
+template <class A>
+__global__ void __launch_bounds__(kWarps * 32)
+    backward_kernel(A* dprobs, const A* dloss, const int64_t* counts, int64_t tokens, int experts, bool accumulate) {
+  __shared__ double of_warps[kWarps];
+  const double scale = static_cast<double>(*dloss) * scale_of(counts, experts, tokens, of_warps);
+  for (int e = threadIdx.x; e < experts; e += kWarps * 32)
+    dprobs[e] = (accumulate ? dprobs[e] : A(0)) + static_cast<A>(scale * static_cast<double>(counts[e]));
+}
+
+}  // namespace
+
+void balance_loss(Stream& stream, const Tensor& loss, const Tensor& sums, const Tensor& counts, int64_t tokens) {
+  dispatch_device(sums.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      loss_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(loss), ptr<const A>(sums), ptr<const int64_t>(counts),
+                                                         tokens, sums.elements() - kTokenSums,
+                                                         static_cast<int>(counts.elements()));
+  });
+}
+
+void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts, int64_t tokens,
+                      Write write) {
+  dispatch_device(dprobs.dtype(), [&]<class A>() {
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
+      backward_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
+          ptr<A>(dprobs), ptr<const A>(dloss), ptr<const int64_t>(counts), tokens, static_cast<int>(counts.elements()),
+          write == Write::accumulate);
+  });
+}
+
+}  // namespace witan::kernels::cuda
