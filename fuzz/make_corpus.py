@@ -66,6 +66,11 @@ def put_datasets():
         put("token_bin", name, file[:12] + file[1024:1024 + 256])
 
 
+def put_routes():
+    for name in ("small", "wide"):
+        put("routes", name, (GOLDEN / "routes" / f"{name}.routes").read_bytes()[:-8])
+
+
 def put_rows():
     put("jsonl", "row", '{"text": "a \\u00e9\\ud83d\\ude00 \\"b\\"\\n", "meta": {"n": [1, -2.5e3, true, null]}}')
     put("jsonl", "twice", '{"text": "a", "text": "b"}')
@@ -89,5 +94,5 @@ def put_words():
 
 
 if __name__ == "__main__":
-    for write in (put_safetensors, put_manifest, put_tokenizer, put_datasets, put_rows, put_compressed, put_words):
+    for write in (put_safetensors, put_manifest, put_tokenizer, put_datasets, put_routes, put_rows, put_compressed, put_words):
         write()

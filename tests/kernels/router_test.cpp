@@ -91,6 +91,46 @@ TEST(Router, FollowsItsDefinition) {
         expect_like_reference(rank, rank.normal({T, E}, dtype, "logits", 3), K, scores);
 }
 
+// The weights of given experts are those of the definition, which the router's own choice has to the bit.
+TEST(WeighChosen, WeighsAnyChoiceAsTheRouterWeighsItsOwn) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid})
+      for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{0, 4, 2}, {1, 1, 1}, {7, 5, 5}, {33, 8, 2}}) {
+        SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " scores ", static_cast<int>(scores)));
+        const Tensor logits = rank.normal({T, E}, dtype, "logits", 3);
+        const auto out = poisoned_outputs(rank, T, E, K, dtype);
+        kernels::router_forward(rank.stream, out, logits, scores);
+        const std::vector<double> own = values(out.weights);
+        rank.stream.copy(out.weights, rank.poisoned({T, K}, dtype));
+        kernels::weigh_chosen(rank.stream, out, logits, scores);
+        EXPECT_EQ(values(out.weights), own);
+
+        // Others: the next expert of each, which differ among each other too.
+        std::vector<double> expected;
+        const std::vector<double> rows = values(logits);
+        for (int64_t t = 0; t < T; ++t) {
+          double all = 0, chosen = 0;
+          std::vector<double> each;
+          const auto score = [&](int64_t e) {
+            const double logit = rows[static_cast<size_t>(t * E + e)];
+            return scores == Scores::sigmoid ? 1 / (1 + std::exp(-logit)) : std::exp(logit);
+          };
+          for (int64_t e = 0; e < E; ++e) all += score(e);
+          for (int64_t k = 0; k < K; ++k) {
+            int32_t& id = out.ids.data<int32_t>()[t * K + k];
+            id = static_cast<int32_t>((id + 1) % E);
+            each.push_back(score(id));
+            chosen += each.back();
+          }
+          const double whole = scores == Scores::softmax ? all : scores == Scores::sigmoid && K == 1 ? 1 : chosen;
+          for (const double weight : each) expected.push_back(weight / whole);
+        }
+        kernels::weigh_chosen(rank.stream, out, logits, scores);
+        EXPECT_TRUE(close(values(out.weights), expected, 1e-12, dtype == DType::f64 ? 1e-13 : 1e-5));
+      }
+}
+
 TEST(Router, OfEqualScoresTheLowerExpertWins) {
   Rank rank;
   const Tensor logits = rank.tensor<float>({4, 4}, {0, 0, 0, 0, /**/ 1, 2, 2, 1, /**/ -1, -1, 3, -1, /**/ 5, 4, 5, 4});

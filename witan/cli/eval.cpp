@@ -15,6 +15,7 @@
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/run_routes.h"
 #include "witan/train/step/evaluate.h"
 
 namespace witan::cli {
@@ -24,6 +25,7 @@ struct EvalArgs {
   RunArgs run;
   std::vector<std::string> data;
   CorpusOptions corpus;
+  std::string record_routes;  // a folder; empty: none
   bool all = false, json = false;
 };
 
@@ -65,13 +67,17 @@ Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
     for (const Batch& batch : text.batches)
       if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch);
   });
+  std::optional<RouteLog> routes;
+  if (!args.record_routes.empty()) routes.emplace(model.model());
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
   Score score{args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
   for (const Batch& batch : text.batches) {
     const Evaluation part = evaluate(model.stream(), model.model(), batch);
     score.evaluation.nats += part.nats;
     score.evaluation.targets += part.targets;
-    task.update(static_cast<double>(&batch - text.batches.data()) + 1);
+    const int64_t number = &batch - text.batches.data() + 1;
+    if (routes) routes->write(args.record_routes, RouteFile::Kind::evaluation, number, batch.sequences, batch.tokens);
+    task.update(static_cast<double>(number));
   }
   return score;
 }
@@ -115,6 +121,7 @@ void add_eval(CLI::App& app, Context& context) {
                    "Without --data: on the part of the run's validation split that training evaluates on.",
                    "witan eval\n"
                    "witan eval --run my-run --all\n"
+                   "witan eval --record-routes routes\n"
                    "witan eval --data other.txt --json"},
                   [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
@@ -123,6 +130,9 @@ void add_eval(CLI::App& app, Context& context) {
                  "Evaluate these files and folders of text or JSON Lines instead of the validation split")
           .type_name("FILE");
   add_text_args(*command, args->corpus);
+  add_option(*command, "--record-routes", args->record_routes,
+             "Record which experts each token visits in this folder, for `witan train --replay-routes`")
+      .type_name("FOLDER");
   add_flag(*command, "--all", args->all, "Evaluate on the whole validation split").excludes(data);
   add_flag(*command, "--json", args->json, "Print JSON");
   add_threads(*command, args->run);

@@ -12,6 +12,7 @@
 #include "witan/generate/generator.h"
 #include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/run_routes.h"
 
 namespace witan::cli {
 namespace {
@@ -20,6 +21,7 @@ struct GenerateArgs {
   RunArgs run;
   std::string prompt;
   GenerateOptions options;
+  std::string record_routes;  // a folder; empty: none
   bool greedy = false, verbose = false;
 };
 
@@ -35,6 +37,15 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   return {*end_of_text};
 }
 
+// The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
+// came after it.
+void write_generation(RouteLog& routes, const Args& args, std::vector<int32_t> prompt,
+                      const std::vector<int32_t>& generated) {
+  prompt.insert(prompt.end(), generated.begin(), generated.end());
+  prompt.resize(static_cast<size_t>(routes.tokens()));
+  routes.write(args.record_routes, RouteFile::Kind::generation, 1, 1, std::move(prompt));
+}
+
 // The text, as it comes; returns the number of tokens.
 int64_t write_text(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
                    const std::vector<int32_t>& prompt) {
@@ -44,11 +55,14 @@ int64_t write_text(Context& context, const GenerateArgs& args, const TrainedRun&
   GenerateOptions options = args.options;
   options.end_of_text = run.tokenizer->end_of_text();
   options.vocab_size = run.tokenizer->vocab_size();
+  std::optional<RouteLog> routes;
+  if (!args.record_routes.empty()) routes.emplace(model.model());
   const auto tokens = generate(model.stream(), model.model(), prompt, options, [&](int32_t token) {
     fmt::print(context.out, "{}", decoder.push(token));
     std::fflush(context.out);
   });
   fmt::print(context.out, "{}\n", decoder.flush());
+  if (routes && routes->tokens() > 0) write_generation(*routes, args, prompt, tokens);
   return static_cast<int64_t>(tokens.size());
 }
 
@@ -97,6 +111,7 @@ void add_generate(CLI::App& app, Context& context) {
                    "Prints the prompt and, token by token, its continuation. The same command gives the same text.",
                    "witan generate \"The \"\n"
                    "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
+                   "witan generate \"The \" --record-routes routes\n"
                    "witan generate - --greedy < prompt.txt > continued.txt"},
                   [&context, args] { return generate_text(context, *args); });
   add_option(*command, "prompt", args->prompt,
@@ -120,6 +135,9 @@ void add_generate(CLI::App& app, Context& context) {
       .type_name("P")
       .show_default();
   add_option(*command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
+  add_option(*command, "--record-routes", args->record_routes,
+             "Record which experts each token visits in this folder, for `witan train --replay-routes`")
+      .type_name("FOLDER");
   add_flag(*command, "--greedy", args->greedy, "Always take the most likely token").excludes(temperature);
   add_flag(*command, "--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
   add_threads(*command, args->run);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kColumn = 34;  // where meanings begin
 
-// "  left   meaning", each line of the meaning wrapped at blanks. A left part too wide for its column gets a line of its
-// own.
+// "  left   meaning", each line of the meaning wrapped at blanks. A left part too wide for its column gets a line of
+// its own.
 std::string entry(const std::string& left, const std::string& meaning) {
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn)

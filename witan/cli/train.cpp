@@ -60,6 +60,7 @@ void add_train(CLI::App& app, Context& context) {
                    "witan train --mesh tensor=2,replicate=2 --run tensor\n"
                    "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
                    "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
+                   "witan train --run recorded --record-routes routes\n"
                    "mpirun -n 2 witan train --run processes\n"
                    "witan train --fresh",
                    Processes::all},

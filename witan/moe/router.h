@@ -8,6 +8,7 @@
 
 #include "witan/comm/group.h"
 #include "witan/moe/config.h"
+#include "witan/moe/routes.h"
 #include "witan/moe/routing.h"
 #include "witan/nn/module.h"
 
@@ -22,6 +23,26 @@ class Router : public Module {
   // B are the sequences that seq_aux_loss balances; [T, D] is one.
   virtual Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity,
                           const TokenSource& source = {}) = 0;
+
+  // From now on its choices are told to `routes`, and taken from there where it has some. `number` is how the router
+  // names itself there. Null: it chooses alone. It must outlive its use.
+  void use_routes(RouteAccess* routes, int64_t number) {
+    routes_ = routes;
+    number_ = number;
+  }
+
+ protected:
+  // The experts that tokens are to visit, or undefined.
+  Tensor recorded_routes() const { return routes_ ? routes_->recorded(number_) : Tensor(); }
+  // Tells what was chosen, once for each forward.
+  void record_routes(Tape& tape, const Tensor& ids, const Tensor& weights) const {
+    if (routes_ && (tape.training_forward() || !tape.recording()))
+      routes_->record(tape.stream(), number_, ids, weights);
+  }
+
+ private:
+  RouteAccess* routes_ = nullptr;
+  int64_t number_ = 0;
 };
 
 // `context`: the context-parallel ranks, over which losses and counts are summed and capacities hold, or null. Must

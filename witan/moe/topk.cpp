@@ -155,7 +155,9 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
     selection.choice = selection_.choice(stream, {logits.value(), sequences, how.source, how.dropping, parts},
                                          bias_ ? bias_->value() : Tensor());
   }
+  selection.recorded = recorded_routes();
   Routing routing = ops::route(tape, logits, selection, parts, balance_of(config_, never ? 1 : sequences));
+  record_routes(tape, routing.ids, routing.weights.value());
   if (bias_) routing.record.others.push_back({kExpertBias, bias_->value()});
   if (selection.quantile.sums.defined()) quantile_sums_->add(tape, selection.quantile.sums);
   if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet

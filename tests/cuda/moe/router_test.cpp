@@ -60,6 +60,26 @@ class RouterOnGpu : public testing::CudaTest {
   }
 };
 
+// Of the router's own choice to the bit, of another one as on the CPU.
+TEST_F(RouterOnGpu, WeighsGivenExpertsAsTheCpuDoes) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const Scores scores : kAllScores)
+      for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
+               {0, 4, 2}, {1, 1, 1}, {33, 8, 2}, {301, 64, 1}, {129, 128, 8}, {65, 300, 40}}) {
+        SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " scores ", static_cast<int>(scores)));
+        const Tensor logits = host.normal({T, E}, dtype, "logits", 3);
+        auto expected = on_host(logits, K, scores), out = on_gpu(logits, K, scores);
+        const std::vector<double> own = values(to_host(out.weights));
+        kernels::weigh_chosen(gpu(), out, out.logits, scores);
+        EXPECT_EQ(values(to_host(out.weights)), own);
+        for (int32_t& id : expected.ids.span<int32_t>()) id = static_cast<int32_t>((id + 1) % E);
+        out.ids = to_gpu(expected.ids);
+        kernels::weigh_chosen(host.stream, expected, logits, scores);
+        kernels::weigh_chosen(gpu(), out, out.logits, scores);
+        EXPECT_TRUE(agree(out.weights, expected.weights, tolerance(dtype) / 10, tolerance(dtype)));
+      }
+}
+
 // Every number of experts that a lane can hold, tokens that fill blocks and that do not.
 TEST_F(RouterOnGpu, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})

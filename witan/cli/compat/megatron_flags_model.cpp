@@ -77,7 +77,8 @@ MegatronSection megatron_model_flags() {
 
 MegatronSection megatron_moe_flags() {
   const std::string groups = "experts are chosen from all of them, not from groups; leave it out";
-  const std::string upcycling = "upcycling a dense model is not supported; train from scratch";
+  const std::string upcycling =
+      "give the dense model instead: `--upcycle RUN`, and `--upcycle-method granular` for slices";
   const std::string dispatch = "Witan has one dispatcher: an uneven all-to-all";
   return {
       "Mixture of Experts",

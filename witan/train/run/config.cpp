@@ -68,6 +68,23 @@ Fields TrainConfig::fields() {
       Field{"sample_temperature", &sample_temperature,
             "Sampling temperature of the sample at the end (0: the likeliest token)"}
           .at_least(0),
+      Field{"record_routes", &record_routes,
+            "Folder to record in which experts each token visits, step by step; empty: do not record"},
+      Field{"replay_routes", &replay_routes,
+            "Folder of recorded routes: tokens visit those experts instead of the router's choice; empty: none"},
+      Field{
+          "upcycle", &upcycle,
+          "Start a new MoE run from a trained dense model: the name of its run, its folder, or a checkpoint's; empty: "
+          "random weights"},
+      Field{"upcycle_method", &upcycle_method,
+            "Experts of an upcycled model: copies of the dense MLP, slices of it, or copies with units drawn anew"}
+          .one_of({"copied", "granular", "drop"}),
+      Field{"upcycle_noise", &upcycle_noise,
+            "Standard deviation of noise added to upcycled experts, relative to that of the dense matrix"}
+          .at_least(0),
+      Field{"upcycle_drop_ratio", &upcycle_drop_ratio,
+            "Share of each expert's hidden units that upcycle_method = drop draws anew"}
+          .between(0, 1),
   };
 }
 
@@ -243,9 +260,27 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   return cat(", micro_batch_size to ", size);
 }
 
+void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
+  for (const auto& [key, folder] :
+       {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
+    if (folder->empty()) continue;
+    require<ConfigError>(moe.num_experts > 0, key, " = ", *folder,
+                         ": a dense model has no routes (num_experts = 0); remove it");
+    require<ConfigError>(moe.moe_router_selection != "expert_choice", key, " = ", *folder,
+                         ": experts that choose tokens leave no number of experts per token to record; use another "
+                         "moe_router_selection");
+  }
+  require<ConfigError>(train.upcycle.empty() || moe.num_experts > 0, "upcycle = ", train.upcycle,
+                       " makes experts of a dense model's layers, and num_experts = 0: set num_experts");
+  require<ConfigError>(train.record_routes.empty() || train.record_routes != train.replay_routes,
+                       "record_routes and replay_routes are both ", train.record_routes,
+                       ": what is replayed would be overwritten; record into another folder");
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
+  validate_experts_use(train, model.moe);
   model.validate();
   data.validate();
   optimizer.validate();

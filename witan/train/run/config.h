@@ -50,6 +50,9 @@ struct TrainConfig {
   std::string record_routes;  // a folder; empty: routes are not recorded
   std::string replay_routes;  // likewise: what --record-routes wrote
   std::string upcycle;        // a dense checkpoint that a new run starts from; empty: random weights
+  std::string upcycle_method = "copied";
+  double upcycle_noise = 0;         // relative to the standard deviation of a dense matrix
+  double upcycle_drop_ratio = 0.5;  // of upcycle_method = "drop"
 
   Fields fields();
   // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no

@@ -18,9 +18,11 @@
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/run_records.h"
+#include "witan/train/run/run_routes.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/train_state.h"
+#include "witan/train/run/upcycle.h"
 #include "witan/train/signals/debug_wait.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
@@ -58,6 +60,7 @@ class RankTrainer {
                               run.plan.memory[static_cast<size_t>(rank)].peak),
                 pool_),
         groups_(made_alike(world, make_groups(world, layout, rank, stream_, sums_of(run.config)), run.config)),
+        routes_(run.config, groups_),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
@@ -70,7 +73,10 @@ class RankTrainer {
 
   // Returns whether the run is finished.
   bool train() {
-    if (run_.start.from) resume();
+    if (run_.start.from)
+      resume();
+    else if (!run_.config->train.upcycle.empty())
+      upcycle();
     // Not before: what cannot train or be resumed must not change what the run is.
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
@@ -158,6 +164,20 @@ class RankTrainer {
                        "one under another name (--run NAME), or start over (--fresh)");
   }
 
+  // The first weights of a new run.
+  void upcycle() {
+    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
+    const RunConfig& config = run_.config;
+    Upcycling upcycling(config);
+    const std::vector<StateTensor> tensors = engine_.state();
+    stream_.wait();  // for what the engine began with
+    upcycling.fill(stream_, tensors);
+    if (leads() && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
+      run_.recorder().warn(fmt::format(
+          "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
+          upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
+  }
+
   // Returns whether a rank was asked to stop.
   bool step(Loader& loader) {
     const auto start = Clock::now();
@@ -166,7 +186,9 @@ class RankTrainer {
     tracer_.before_step(state_.step + 1);
     const double waited = loader.waited_seconds();
     const auto batches = next_batches(loader);
+    if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
     StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
+    if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
     const RunConfig& config = run_.config;
     if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
       result.params_norm = engine_.params_norm();
@@ -261,6 +283,7 @@ class RankTrainer {
   ThreadPool pool_;
   Stream stream_;
   Groups groups_;
+  RunRoutes routes_;
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way

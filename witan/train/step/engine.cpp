@@ -132,6 +132,7 @@ void Engine::begin(const std::vector<Batch>& own, Count count) {
   step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
                   count.updates + 1);
   inputs_->upload(stream_, own);
+  if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
 }
 
 // A step that left out rows of experts has updated nothing: it is made again, in more waves until each has room, as
@@ -189,11 +190,17 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   warm_ = false;
   inputs_.reset();
   report_.reset();
+  routes_.reset();
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches);
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
                                          ReportSizes(config_->model, stages_, count));
+  if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty()) {
+    const Batch& one = batches.front();
+    routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
+    passes_.use_routes(routes_.get());
+  }
   channel_ =
       std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
                                         residual_shape(config_, batches.front()), config_->model.compute_dtype());

@@ -28,6 +28,7 @@
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
+#include "witan/train/step/step_routes.h"
 
 namespace witan {
 
@@ -62,6 +63,10 @@ class Engine {
   std::vector<int64_t> wave_counts() const;
   // Collective. The step that was made last, again in so many waves: for plans, which otherwise do not come to it.
   void step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves);
+  // Of a run that replays routes: those of the next step's tokens, as StepRoutes::upload() takes them.
+  void replay_routes(std::vector<int32_t> ids) { replayed_routes_ = std::move(ids); }
+  // Of a run that records routes: those of the last step, which it waits for.
+  StepRoutes::Found recorded_routes() { return routes_->read(stream_); }
 
   // Called in every step just before what state() lists changes: whoever still reads it there makes the step wait. What
   // it throws ends the step with everything as it was.
@@ -148,6 +153,8 @@ class Engine {
   std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
+  std::unique_ptr<StepRoutes> routes_;  // null: routes are neither recorded nor replayed
+  std::vector<int32_t> replayed_routes_;
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
   bool warm_ = false;             // a step has run on these inputs

@@ -72,7 +72,9 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     pass.x = pass.tape.slot(in);
     pass.has_x = true;
   }
+  if (routes_) routes_->begin(micro_batch);
   ModelOutput out = model_.forward(pass.tape, input_of(micro_batch), chunk, std::move(in));
+  if (routes_) routes_->end();
   Tensor y;
   if (out.x.defined()) {
     pass.y = pass.tape.slot(out.x);
@@ -112,7 +114,9 @@ Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   InFlight& pass = node.mapped();
   gradients_.begin_micro_batch(micro_batch, chunk);
   if (dy.defined()) pass.tape.seed(pass.y, std::move(dy));
+  if (routes_) routes_->begin(micro_batch);  // for what is computed again
   pass.tape.backward(pass.losses);
+  if (routes_) routes_->end();
   const Tensor dx = pass.has_x ? pass.tape.gradient(pass.x) : Tensor();
   backward_s_ += backward.seconds();
   count(2);

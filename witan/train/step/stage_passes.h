@@ -16,6 +16,7 @@
 #include "witan/train/run/config.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
+#include "witan/train/step/step_routes.h"
 
 namespace witan {
 
@@ -24,6 +25,9 @@ class StagePasses : public StageModel {
   // What it is given must outlive it.
   StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
               GradientBuckets& gradients, const StepState& step);
+
+  // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
+  void use_routes(StepRoutes* routes) { routes_ = routes; }
 
   // Before the first pass of a step, whose micro-batches these are; what they come to is added to the report.
   void begin_step(const StepInputs& inputs, const StepReport& report);
@@ -65,6 +69,7 @@ class StagePasses : public StageModel {
   std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
+  StepRoutes* routes_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
   std::function<void(double share)> after_pass_;
