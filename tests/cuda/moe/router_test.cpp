@@ -1,4 +1,4 @@
-#include "witan/kernels/router.h"
+#include "witan/kernels/selection.h"
 
 #include <limits>
 
