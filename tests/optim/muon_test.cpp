@@ -175,8 +175,8 @@ TEST(Muon, TablesInheritBothHalves) {
   OptimizerConfig config;
   config.optimizer = "normuon";
   set_field(config.fields(), "optimizer_groups",
-            R"([{match = "layers.0.*", lr_mult = 2}, {kind = "norms", weight_decay = 0}, {kind = "head", optimizer =
-            "muon"}, {kind = "experts", muon_num_ns_steps = 7}])",
+            R"([{match = "layers.0.*", lr_mult = 2}, {kind = "norms", weight_decay = 0},
+                {kind = "head", optimizer = "muon"}, {kind = "experts", muon_num_ns_steps = 7}])",
             "test");
   const ParamGroups groups(config);
   const auto of = [&](const char* name, ParameterKind kind) -> const ParamGroup& {

@@ -1,6 +1,8 @@
 #include "witan/optim/newton_schulz.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/kernels/batched_gemm.h"
@@ -19,7 +21,8 @@ constexpr NewtonSchulzStep kPolarExpress[] = {
     {3.285753657755655, -2.3681294933425376, 0.46449024233003106},
     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323},
 };
-constexpr int64_t kDeepSeekSteps = 8;  // with Muon's triple
+constexpr NewtonSchulzStep kPolarEnd = {1.875, -1.25, 0.375};  // what its triples tend to
+constexpr int64_t kDeepSeekSteps = 8;                          // with Muon's triple
 
 Tensor squares_of(Stream& stream, const Tensor& x) {
   const int64_t elements = x.elements() / x.size(0);
@@ -33,11 +36,11 @@ Tensor squares_of(Stream& stream, const Tensor& x) {
 NewtonSchulz NewtonSchulz::of(const std::string& coefficient_type, int64_t steps) {
   NewtonSchulz iteration;
   for (int64_t i = 0; i < steps; ++i) {
-    const auto of_polar = std::min<size_t>(static_cast<size_t>(i), std::size(kPolarExpress) - 1);
+    const auto at = static_cast<size_t>(i);
     if (coefficient_type == "quintic")
       iteration.steps.push_back(kMuon);
     else if (coefficient_type == "polar_express")
-      iteration.steps.push_back(kPolarExpress[of_polar]);
+      iteration.steps.push_back(at < std::size(kPolarExpress) ? kPolarExpress[at] : kPolarEnd);
     else if (coefficient_type == "cubic")
       iteration.steps.push_back(kCubic);
     else if (coefficient_type == "deepseek")

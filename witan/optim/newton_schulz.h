@@ -21,7 +21,7 @@ struct NewtonSchulz {
   double margin = 1, eps = 1e-7;
 
   // quintic: Muon's triple (3.4445, -4.7750, 2.0315), which takes singular values to [0.7, 1.2]
-  // polar_express: triples of which each is the best for where the one before it leads; the last one is repeated
+  // polar_express: five triples of which each is the best for where the one before it leads, then (1.875, -1.25, 0.375)
   // cubic: (1.5, -0.5, 0), the classical iteration, which converges to 1 but slowly
   // deepseek: eight times Muon's triple, then (2, -1.5, 0.5), which ends at 1
   // Throws ConfigError for another name.
