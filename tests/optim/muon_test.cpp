@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "optim/optim_support.h"
 #include "support/message_of.h"
+#include "witan/comm/threads/threads.h"
 
 namespace witan {
 namespace {
@@ -135,6 +137,59 @@ TEST(Muon, EveryExpertAndGateAndUpAreMatricesOfTheirOwn) {
       EXPECT_TRUE(close(std::vector<double>(matrix, matrix + 24),
                         expected.at(std::string(optimizer) == "muon" ? "nesterov 4" : "normuon 4"), 1e-9, 0));
   }
+}
+
+// Of a parameter of which each of `ranks` tensor-parallel ranks holds a piece: values after three updates, put
+// together.
+std::vector<double> updated_in_pieces(const char* optimizer, const ParameterSpec& spec, int ranks) {
+  std::vector<double> whole(static_cast<size_t>(spec.shape.elements()));
+  ThreadWorld world(ranks);
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  world.run([&](int rank_of_group) {
+    Rank rank(1, int64_t{1} << 26);
+    const auto group = world.group(rank_of_group, all, "tensor");
+    Parameter parameter(rank.stream, spec, spec.part(1, 0, ranks, rank_of_group), 1);
+    parameter.bind_gradient(rank.stream.empty(parameter.shape(), DType::f64));
+    const auto muon = make_optimizer(golden_config(optimizer), rank.stream,
+                                     {{&parameter, 0, parameter.elements(), ranks > 1 ? group.get() : nullptr}});
+    StepState step(rank.stream, 2);
+    for (int64_t t = 1; t <= 3; ++t) {
+      for (int64_t i = 0; i < parameter.elements(); ++i)
+        parameter.gradient().data<double>()[i] = gradient_at(parameter.region().global(i), t);
+      step.set({0.05, 0.05}, t, t);
+      muon->update(rank.stream, step);
+    }
+    for (int64_t i = 0; i < parameter.elements(); ++i)
+      whole[static_cast<size_t>(parameter.region().global(i))] = parameter.value().data<double>()[i];
+  });
+  return whole;
+}
+
+// Rows, columns, gate and up, and experts that are divided inside; five matrices are no multiple of the ranks.
+TEST(Muon, MatricesInPiecesAreUpdatedAsWholeOnes) {
+  for (const char* optimizer : {"muon", "normuon"})
+    for (const ParameterSpec& spec :
+         std::vector<ParameterSpec>{{.name = "rows", .shape = {12, 7}, .dtype = DType::f64, .tensor_split = {0}},
+                                    {.name = "columns", .shape = {5, 18}, .dtype = DType::f64, .tensor_split = {1}},
+                                    {.name = "gate_up", .shape = {24, 5}, .dtype = DType::f64, .tensor_split = {0, 2}},
+                                    {.name = "experts.gate_up",
+                                    .shape = {5, 12, 8},
+                                    .dtype = DType::f64,
+                                    .expert = true,
+                                    .tensor_split = {1, 2},
+                                    .kind = ParameterKind::experts},
+                                    {.name = "experts.down",
+                                    .shape = {5, 8, 6},
+                                    .dtype = DType::f64,
+                                    .expert = true,
+                                    .tensor_split = {2},
+                                    .kind = ParameterKind::experts}}) {
+      const auto whole = updated_in_pieces(optimizer, spec, 1);
+      for (const int ranks : {2, 3})
+        EXPECT_TRUE(close(updated_in_pieces(optimizer, spec, ranks), whole, 1e-10, 0))
+            << optimizer << " " << spec.name << " on " << ranks;
+    }
 }
 
 TEST(Muon, ScalesByTheShapeOfAMatrix) {
