@@ -74,7 +74,7 @@ std::vector<ParameterKind> kinds_that(const std::vector<ParameterKind>& kinds, b
   return chosen;
 }
 
-ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, size_t table) {
+ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, int table) {
   const std::string where = cat("[[optimizer.groups]] ", table);
   ParamGroupConfig read;
   read.settings = config;
@@ -182,9 +182,9 @@ bool ParamGroup::takes(const ParameterSpec& spec) const {
 ParamGroups::ParamGroups(const OptimizerConfig& config) : config_(config) {
   groups_.push_back({"all others", {}, {}, config, optimizer_traits(config.optimizer).needs});
   const bool inner = optimizer_traits(config.optimizer).of_inner_matrices;
-  for (size_t table = 1; table <= config.groups.size(); ++table) {
-    const TableKeys& keys = config.groups[table - 1];
-    ParamGroup group = read_group(config, keys, table);
+  int table = 0;
+  for (const TableKeys& keys : config.groups) {
+    ParamGroup group = read_group(config, keys, ++table);
     const bool inherits = std::ranges::none_of(keys, [](const auto& key) { return key.first == "optimizer"; });
     if (inner && inherits) {
       if (ParamGroup left = left_to_adam(group); !left.kinds.empty()) {

@@ -42,7 +42,7 @@ struct ParamGroup {
   std::vector<ParameterKind> kinds;  // none: any
   OptimizerSettings settings;        // with what it inherits
   ShardBy shard_by = ShardBy::elements;
-  size_t table = 0;  // of [[optimizer.groups]], from 1 on; 0: of [optimizer]
+  int table = 0;  // of [[optimizer.groups]], from 1 on; 0: of [optimizer]
 
   bool takes(const ParameterSpec& spec) const;
   double weight_decay(const ParameterSpec& spec) const {

@@ -59,13 +59,13 @@ std::string what_there_is(const std::vector<ParameterSpec>& specs) {
 }
 
 // Throws for the group, which took nothing.
-[[noreturn]] void refuse(size_t index, const ParamGroup& group, const std::vector<ParameterSpec>& specs) {
+[[noreturn]] void refuse(int table, const ParamGroup& group, const std::vector<ParameterSpec>& specs) {
   const auto fitting = std::ranges::count_if(specs, [&](const ParameterSpec& spec) { return group.takes(spec); });
   if (fitting > 0)
-    throw ConfigError(cat("[[optimizer.groups]] ", index, " (", group.label, "): groups before it take all ", fitting,
+    throw ConfigError(cat("[[optimizer.groups]] ", table, " (", group.label, "): groups before it take all ", fitting,
                           " parameters that it matches, and the first group that matches wins: put it before them, or "
                           "leave it out"));
-  throw ConfigError(cat("[[optimizer.groups]] ", index, " (", group.label, ") matches no parameter; this model has ",
+  throw ConfigError(cat("[[optimizer.groups]] ", table, " (", group.label, ") matches no parameter; this model has ",
                         what_there_is(specs)));
 }
 
@@ -86,9 +86,9 @@ std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
     use.parameters += spec.shape.elements();
   }
   std::vector<int64_t> taken(config.optimizer.groups.size() + 1);  // by each table, which may be two groups
-  for (size_t i = 0; i < uses.size(); ++i) taken[groups.all()[i].table] += uses[i].tensors;
+  for (size_t i = 0; i < uses.size(); ++i) taken[static_cast<size_t>(groups.all()[i].table)] += uses[i].tensors;
   for (const ParamGroup& group : groups.all())
-    if (group.table > 0 && taken[group.table] == 0) refuse(group.table, group, specs);
+    if (group.table > 0 && taken[static_cast<size_t>(group.table)] == 0) refuse(group.table, group, specs);
   std::ranges::rotate(uses, uses.begin() + 1);
   std::erase_if(uses, [](const ParamGroupUse& use) { return use.tensors == 0 && use.label != "all others"; });
   return uses;
