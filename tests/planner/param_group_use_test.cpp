@@ -69,5 +69,31 @@ TEST(ParamGroupUse, AGroupThatTakesNothingIsRefused) {
       "group that matches wins: put it before them, or leave it out");
 }
 
+TEST(ParamGroupUse, MuonShowsWhatItLeavesToAdam) {
+  RunConfig config = testing::small_config();
+  config.optimizer.optimizer = "muon";
+  const auto uses = use_of_param_groups(config);
+  ASSERT_EQ(uses.size(), 2U);
+  EXPECT_EQ(uses[0].optimizer, "adam");
+  EXPECT_EQ(uses[0].label, "kind = embeddings,head,norms,biases,routers");
+  EXPECT_EQ(uses[1].optimizer, "muon");
+  EXPECT_EQ(uses[1].label, "all others");
+  EXPECT_EQ(uses[1].shard_by, "matrices");
+  EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact);
+}
+
+// The half of a table that takes nothing is not shown; a table of which neither half takes anything is refused.
+TEST(ParamGroupUse, TablesThatInheritMuonMayTakeOneHalfOfIt) {
+  RunConfig config = with_groups(R"([{match = "*.q_proj.*", lr_mult = 2}])");
+  config.optimizer.optimizer = "muon";
+  std::vector<std::string> optimizers;
+  for (const ParamGroupUse& use : use_of_param_groups(config)) optimizers.push_back(use.optimizer);
+  EXPECT_THAT(optimizers, ElementsAre("muon", "adam", "muon"));
+  config = with_groups(R"([{match = "*.q_projection.*"}])");
+  config.optimizer.optimizer = "muon";
+  EXPECT_THAT(test::message_of<ConfigError>([&] { use_of_param_groups(config); }),
+              HasSubstr("[[optimizer.groups]] 1 ("));
+}
+
 }  // namespace
 }  // namespace witan
