@@ -62,6 +62,8 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
   check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });
   check("SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; });
+  check("Muon", [](RunConfig& c) { c.optimizer.optimizer = "muon"; });
+  check("NorMuon", [](RunConfig& c) { c.optimizer.optimizer = "normuon"; });
   check("parameter groups", [](RunConfig& c) { c = with_param_groups(c); });
   check("documents", [](RunConfig& c) { c.data.reset_attention_mask = true; });
   check("rotary positions of neighbours, untied", [](RunConfig& c) {
@@ -76,6 +78,19 @@ TEST_F(EngineOnGpus, ARecordedStepReadsTheRatesOfParameterGroups) {
   eager.parallel.cuda_graph = false;
   for (RunConfig* config : {&recorded, &eager}) config->parallel.deterministic = true;
   expect_same_bits(run_engine(recorded, 6), run_engine(eager, 6));
+}
+
+TEST_F(EngineOnGpus, ARecordedStepOfMuonHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+  for (const char* optimizer : {"muon", "normuon"}) {
+    RunConfig recorded = gpu_config("bfloat16");
+    recorded.optimizer.optimizer = optimizer;
+    recorded.parallel.deterministic = true;
+    RunConfig eager = recorded;
+    eager.parallel.cuda_graph = false;
+    const Trajectory replayed = run_engine(recorded, 6);
+    expect_same_bits(replayed, run_engine(eager, 6));
+    EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
+  }
 }
 
 // What a recorded step does is what it did when it was recorded, on other tokens.
