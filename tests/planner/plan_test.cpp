@@ -286,7 +286,6 @@ TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
   const double whole = activations(1, 0), worst = activations(8, 0), bounded = activations(8, 1.5);
   EXPECT_GT(worst, 5 * whole);
   EXPECT_LE(bounded, 1.3 * whole) << bounded / whole;
-  RecordProperty("bounded_over_whole", std::to_string(bounded / whole));
 }
 
 TEST(Plan, RecomputingTakesLessMemory) {
