@@ -275,12 +275,14 @@ Defaults derived_defaults(const RunConfig& config) {
   const int64_t hidden = model.hidden_size;
   const int64_t ranks = std::max({config.parallel.ranks, config.parallel.expert_model_parallel_size, int64_t{1}});
   Defaults defaults = {
-      // SwiGLU has a third matrix: as many weights as without it, to a multiple of 64.
-      {"ffn_hidden_size", std::to_string(model.mlp.swiglu ? hidden * 8 / 192 * 64 : hidden * 4)},
+      // SwiGLU has a third matrix: as many weights as without it, to a multiple of 64. Not so --quick-geglu's.
+      {"ffn_hidden_size",
+       std::to_string(model.mlp.swiglu && model.mlp.glu_activation_scale == 1 ? hidden * 8 / 192 * 64 : hidden * 4)},
       {"num_query_groups", std::to_string(model.attention.num_attention_heads)},
       {"norm_bias", model.norm.normalization == "LayerNorm" ? "true" : "false"},
       // The kernel that adds a bias and applies GELU is its tanh approximation; without biases GELU is exact.
-      {"gelu_tanh", model.add_bias_linear ? "true" : "false"},
+      {"gelu_tanh", model.add_bias_linear && !model.mlp.squared_relu ? "true" : "false"},
+      {"moe_expert_add_bias", model.add_bias_linear && model.moe.num_experts > 0 ? "true" : "false"},
       {"global_batch_size", std::to_string(config.train.micro_batch_size * ranks)}};
   if (!config.data.data_path.empty()) defaults.push_back({"held_out_fraction", "0.031"});  // --split 969,30,1
   return defaults;
@@ -328,6 +330,7 @@ std::string megatron_reference() {
       "| `num_query_groups` | `num_attention_heads`; 1 with `--group-query-attention` |\n"
       "| `norm_bias` | true for LayerNorm, false for RMSNorm |\n"
       "| `gelu_tanh` | `add_bias_linear`: the fused bias kernel uses the tanh approximation |\n"
+      "| `moe_expert_add_bias` | `add_bias_linear`, where there are experts |\n"
       "| `global_batch_size` | one micro-batch for each rank |\n"
       "| `held_out_fraction` | 0.031 with `--data-path` (`--split 969,30,1`); otherwise Witan's |\n\n"
       "Other keys keep Witan's defaults: they change neither the model nor its training.\n\n"

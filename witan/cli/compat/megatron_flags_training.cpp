@@ -32,8 +32,9 @@ MegatronSection megatron_training_flags() {
           ruled("--recompute-method", Takes::one, rules::recompute_method,
                 "no effect for `uniform` with one layer, which is what `full` does; others are refused"),
           only("--recompute-num-layers", {"1"}, "blocks are recomputed one by one"),
-          only("--recompute-modules", {"core_attn", "layernorm", "moe_act"},
-               "`selective` recomputes norms and activations, and attention never stores its scores"),
+          ruled("--recompute-modules", Takes::some, rules::recompute_modules,
+                "`recompute_modules`: `layernorm`, `moe_act`, `mlp`, `moe`; `core_attn` has no effect, since attention "
+                "never stores its scores; others are refused"),
           refused("--checkpoint-activations", gone + "use `--recompute-granularity`"),
           refused("--distribute-saved-activations", "`--sequence-parallel` shards them; leave it out"),
           harmless("--fine-grained-activation-offloading", "there is no offloading"),

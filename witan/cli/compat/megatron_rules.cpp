@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -169,6 +170,29 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
 void recompute_method(const GivenFlag& given, MegatronSettings&) {
   if (given.value() != "uniform")
     given.refuse("blocks are recomputed one by one: leave it out, or use uniform with --recompute-num-layers 1");
+}
+
+void recompute_modules(const GivenFlag& given, MegatronSettings& settings) {
+  constexpr std::array<std::string_view, 5> kKnown = {"core_attn", "layernorm", "moe_act", "mlp", "moe"};
+  std::string modules;
+  for (const std::string& name : given.values) {
+    if (std::ranges::find(kKnown, name) == kKnown.end())
+      given.refuse("recomputed by themselves are layernorm, moe_act, mlp and moe; core_attn needs no recomputation");
+    modules += (modules.empty() ? "" : ",") + name;
+  }
+  settings.set("recompute_modules", modules, given);
+}
+
+void quick_geglu(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("swiglu", "true", given);
+  settings.set("glu_activation_scale", "1.702", given);
+}
+
+void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string& type = given.value();
+  if (type != "alltoall" && type != "allgather" && type != "flex")
+    given.refuse("the types are alltoall, allgather and flex");
+  settings.set("moe_token_dispatcher_type", type == "allgather" ? type : "alltoall", given);
 }
 
 void train_samples(const GivenFlag& given, MegatronSettings& settings) {

@@ -50,7 +50,10 @@ void layer_pattern(const GivenFlag& given, MegatronSettings& settings);  // of t
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
 void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
+void quick_geglu(const GivenFlag& given, MegatronSettings& settings);
+void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings);
 void recompute_method(const GivenFlag& given, MegatronSettings& settings);
+void recompute_modules(const GivenFlag& given, MegatronSettings& settings);
 void accumulate_in_fp32(const GivenFlag& given, MegatronSettings& settings);
 void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings);
 void exp_avg_dtype(const GivenFlag& given, MegatronSettings& settings);
