@@ -19,8 +19,8 @@ TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
   const RecomputeModules usual = of("selective", "");
   EXPECT_TRUE(usual.layernorm && usual.mlp_act && usual.moe_act);
   EXPECT_FALSE(usual.mlp || usual.moe);
-  const RecomputeModules listed = of("selective", "moe, layernorm,core_attn");
-  EXPECT_TRUE(listed.moe && listed.layernorm);
+  const RecomputeModules listed = of("selective", "moe, layernorm,core_attn,shared_experts");
+  EXPECT_TRUE(listed.moe && listed.layernorm && listed.shared_experts);
   EXPECT_FALSE(listed.mlp_act || listed.moe_act || listed.mlp);
   for (const char* granularity : {"none", "full"}) {
     const RecomputeModules none = of(granularity, "moe,mlp");
@@ -33,7 +33,7 @@ TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
 TEST(RecomputeModules, OthersAreNamed) {
   EXPECT_EQ(test::message_of<ConfigError>([] { of("none", "moe,router"); }),
             "recompute_modules: \"router\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, "
-            "mlp, moe and core_attn, or recompute_granularity = full");
+            "shared_experts, mlp, moe and core_attn, or recompute_granularity = full");
 }
 
 }  // namespace

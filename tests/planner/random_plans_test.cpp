@@ -49,7 +49,7 @@ void draw_model(Draw& draw, ModelConfig& model) {
     else
       model.mlp.squared_relu = true;
   }
-  if (draw.rarely(2)) model.recompute_modules = draw.one_of({"layernorm", "moe_act,mlp", "moe", "mlp_act,moe"});
+  if (draw.rarely(2)) model.recompute_modules = draw.one_of({"layernorm", "moe_act,mlp", "moe", "shared_experts"});
   model.attention.num_attention_heads = draw.one_of<int64_t>({2, 4, 8});
   model.attention.num_query_groups = draw.one_of<int64_t>({1, 2, model.attention.num_attention_heads});
   if (draw.rarely(2)) {

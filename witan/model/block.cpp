@@ -69,7 +69,7 @@ Var Block::mlp_forward(Tape& tape, const Var& x) {
 }
 
 MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping) {
-  const MoeActivations remade{.experts = recompute_.moe_act, .shared_experts = recompute_.mlp_act};
+  const MoeRecompute remade{recompute_.moe_act, recompute_.mlp_act, recompute_.shared_experts};
   if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping, source);
   const RouterRecord names = moe_->names();
   const auto again = [this, remade, dropping, source, names](Tape& on, const std::vector<Var>& in) {

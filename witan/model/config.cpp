@@ -37,7 +37,7 @@ Fields ModelConfig::fields() {
           .one_of({"none", "selective", "full"}),
       Field{"recompute_modules", &recompute_modules,
             "What selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of dense MLPs "
-            "with shared experts, and of experts), mlp, moe (whole ones); empty: the first three"},
+            "with shared experts, and of experts), shared_experts, mlp, moe (whole ones); empty: the first three"},
   };
   return join({{"model", std::move(own)},
                {"model", attention.fields()},

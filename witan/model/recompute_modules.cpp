@@ -11,17 +11,19 @@ namespace witan {
 namespace {
 
 void add(RecomputeModules& all, const std::string& name) {
-  constexpr std::array<std::pair<const char*, bool RecomputeModules::*>, 5> kModules = {
+  constexpr std::array<std::pair<const char*, bool RecomputeModules::*>, 6> kModules = {
       {{"layernorm", &RecomputeModules::layernorm},
        {"mlp_act", &RecomputeModules::mlp_act},
        {"moe_act", &RecomputeModules::moe_act},
+       {"shared_experts", &RecomputeModules::shared_experts},
        {"mlp", &RecomputeModules::mlp},
        {"moe", &RecomputeModules::moe}}};
   if (name == "core_attn") return;
   const auto found = std::ranges::find(kModules, name, [](const auto& module) { return module.first; });
-  require<ConfigError>(found != kModules.end(), "recompute_modules: \"", name,
-                       "\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, mlp, moe and "
-                       "core_attn, or recompute_granularity = full");
+  require<ConfigError>(
+      found != kModules.end(), "recompute_modules: \"", name,
+      "\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, shared_experts, mlp, moe "
+      "and core_attn, or recompute_granularity = full");
   all.*found->second = true;
 }
 

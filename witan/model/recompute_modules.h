@@ -6,11 +6,12 @@
 namespace witan {
 
 struct RecomputeModules {
-  bool layernorm = false;  // norms: their inputs are kept instead of their outputs
-  bool mlp_act = false;    // activations of dense MLPs and of shared experts
-  bool moe_act = false;    // activations of experts
-  bool mlp = false;        // dense MLPs as a whole, of which the input is kept
-  bool moe = false;        // MoE layers as a whole: router, dispatch, experts and combine
+  bool layernorm = false;       // norms: their inputs are kept instead of their outputs
+  bool mlp_act = false;         // activations of dense MLPs and of shared experts
+  bool moe_act = false;         // activations of experts
+  bool shared_experts = false;  // shared experts as a whole
+  bool mlp = false;             // dense MLPs as a whole, of which the input is kept
+  bool moe = false;             // MoE layers as a whole: router, dispatch, experts and combine
 };
 
 // Those of recompute_modules; without a list norms and activations. None unless recompute_granularity is selective.

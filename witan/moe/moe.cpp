@@ -1,5 +1,6 @@
 #include "witan/moe/moe.h"
 
+#include "witan/autograd/recompute.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/view.h"
 
@@ -20,23 +21,31 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
   if (moe.has_shared_experts()) add_child(shared_.emplace(builder / "shared_experts", moe, mlp, width));
 }
 
-MoeOutput Moe::forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping,
-                       const TokenSource& source) {
+Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again) {
+  const bool activations = again.shared_activations;
+  if (!again.shared_experts) return shared_->forward(tape, x, activations);
+  const auto segment = [this, activations](Tape& on, const std::vector<Var>& in) {
+    return std::vector{shared_->forward(on, in[0], activations)};
+  };
+  return recomputed(tape, {x}, segment)[0];
+}
+
+MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   Routing routing = router_->forward(tape, x, dropping, source);
   if (dropping == Dropping::by_capacity) routing.pools = pools_;
   // What is bounded is to be small: the activation, which costs little, is not kept either.
-  const auto run = [this, again = rematerialise.experts || routing.pools != nullptr](Tape& on, const Dispatched& in,
-                                                                                     const RowGroups& groups) {
-    return experts_.forward(on, in, groups, again);
+  const bool activations = again.activations || routing.pools != nullptr;
+  const auto run = [this, activations](Tape& on, const Dispatched& in, const RowGroups& groups) {
+    return experts_.forward(on, in, groups, activations);
   };
   const Var dispatched = to_latent_ ? to_latent_->forward(tape, tokens) : tokens;
   Var y = dispatcher_->forward(tape, dispatched, routing, run);
   if (from_latent_) y = from_latent_->forward(tape, y);
   y = ops::reshape(tape, y, x.shape());
-  if (shared_) y = ops::add(tape, y, shared_->forward(tape, x, rematerialise.shared_experts));
+  if (shared_) y = ops::add(tape, y, shared(tape, x, again));
   return {std::move(y), std::move(routing.record)};
 }
 

@@ -22,9 +22,9 @@ struct MoeOutput {
   RouterRecord record;
 };
 
-// Whose activations are rematerialised.
-struct MoeActivations {
-  bool experts = false, shared_experts = false;
+// What the backward pass computes again: activations, or the shared experts as a whole.
+struct MoeRecompute {
+  bool activations = false, shared_activations = false, shared_experts = false;
 };
 
 class Moe : public Module {
@@ -32,12 +32,12 @@ class Moe : public Module {
   Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
 
   // x [B, S, D] of the residual stream, or [T, D]
-  MoeOutput forward(Tape& tape, const Var& x, MoeActivations rematerialise, Dropping dropping = Dropping::by_capacity,
+  MoeOutput forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping = Dropping::by_capacity,
                     const TokenSource& source = {});
-  // The same for both or neither.
+  // With all activations computed again, or with nothing.
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity,
                     const TokenSource& source = {}) {
-    return forward(tape, x, MoeActivations{rematerialise, rematerialise}, dropping, source);
+    return forward(tape, x, MoeRecompute{rematerialise, rematerialise}, dropping, source);
   }
   // Which bound the rows that come to a rank in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools) { pools_ = pools; }
@@ -45,6 +45,8 @@ class Moe : public Module {
   const RouterRecord& names() const { return names_; }
 
  private:
+  Var shared(Tape& tape, const Var& x, const MoeRecompute& again);
+
   RouterRecord names_;
   const ExpertPools* pools_ = nullptr;
   std::unique_ptr<Router> router_;

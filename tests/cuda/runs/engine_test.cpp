@@ -59,7 +59,24 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     c.model.moe.moe_aux_loss_coeff = "1";
   });
   check("sequential experts", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
+  check("expert biases, clamped SwiGLU", [](RunConfig& c) {
+    c.model.moe.moe_expert_add_bias = true;
+    c.model.mlp.activation_func_clamp_value = 0.05;
+    c.model.mlp.glu_activation_scale = 1.702;
+    c.model.mlp.glu_linear_offset = 1;
+  });
+  check("squared ReLU, latent experts, gated shared experts", [](RunConfig& c) {
+    c.model.mlp.swiglu = false;
+    c.model.mlp.squared_relu = true;
+    c.model.moe.moe_latent_size = 16;
+    c.model.moe.moe_shared_expert_intermediate_size = 24;
+    c.model.moe.moe_shared_expert_gate = true;
+  });
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
+  check("recomputed MoE layers", [](RunConfig& c) {
+    c.model.recompute_granularity = "selective";
+    c.model.recompute_modules = "moe,layernorm";
+  });
   check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });
   check("SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; });
   check("Muon", [](RunConfig& c) { c.optimizer.optimizer = "muon"; });
@@ -116,6 +133,11 @@ TEST_F(EngineOnGpus, ThePlanIsTheArena) {
       config.model.recompute_granularity = granularity;
       EXPECT_EQ(run_engine(config, 3).arena_high_water, make_plan(resolve(config, {})).arena_bytes())
           << dtype << " " << granularity;
+      config.model.moe.moe_expert_add_bias = true;
+      config.model.moe.moe_latent_size = 16;
+      config.model.recompute_modules = "moe";
+      EXPECT_EQ(run_engine(config, 3).arena_high_water, make_plan(resolve(config, {})).arena_bytes())
+          << dtype << " " << granularity << ", latent experts with biases";
     }
 }
 

@@ -111,7 +111,8 @@ TEST(ExpertLayouts, RecomputedModulesChangeNoBit) {
     config.model.moe.moe_layer_freq = "2";
     const Trajectory kept = run_engine(config, 3);
     config.model.recompute_granularity = "selective";
-    for (const char* modules : {"", "layernorm", "moe_act", "mlp_act,moe_act", "mlp", "moe", "mlp,moe,layernorm"}) {
+    for (const char* modules :
+         {"", "layernorm", "moe_act", "mlp_act,moe_act", "mlp", "moe", "shared_experts,moe_act", "mlp,moe,layernorm"}) {
       config.model.recompute_modules = modules;
       const Trajectory again = run_engine(config, 3);
       EXPECT_EQ(kept.losses, again.losses) << modules;
