@@ -20,7 +20,7 @@ bool is_boolean(const Field& field) {
 }  // namespace
 
 bool is_list(const Field& field) {
-  return field.name == "data";
+  return field.name == "data" || field.name == "recompute_modules";
 }
 
 std::string list_of(const std::vector<std::string>& values) {

@@ -139,17 +139,18 @@ TEST(Megatron, FlagsOfEveryKind) {
       << read.said;
   EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: fp16 is not supported: use `--bf16`");
   EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
-  EXPECT_EQ(config_of({"--recompute-granularity", "selective", "--recompute-modules", "core_attn", "moe_act", "mlp"})
+  EXPECT_EQ(config_of({"--bf16", "--recompute-granularity", "selective", "--recompute-modules", "core_attn", "moe_act",
+                       "mlp"})
                 .model.recompute_modules,
             "core_attn,moe_act,mlp");
-  EXPECT_TRUE(contains(config_refused({"--recompute-modules", "core_attn", "mla_up_proj"}),
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--recompute-modules", "core_attn", "mla_up_proj"}),
                        "--recompute-modules core_attn mla_up_proj: "));
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-layers", "many"}),
                        "command line: --num-layers: num_layers = many: must be a whole number"));
 }
 
 TEST(Megatron, FlagsOfActivationsAndExperts) {
-  const ModelConfig squared = config_of({"--squared-relu"}).model;
+  const ModelConfig squared = config_of({"--bf16", "--squared-relu"}).model;
   EXPECT_TRUE(squared.mlp.squared_relu);
   EXPECT_FALSE(squared.mlp.gelu_tanh);
   const ModelConfig gpt_oss = config_of({"--quick-geglu", "--activation-func-clamp-value", "7", "--glu-linear-offset",
@@ -169,7 +170,8 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
   EXPECT_EQ(experts.moe.moe_token_dispatcher_type, "allgather");
   EXPECT_TRUE(experts.moe.moe_shared_expert_gate);
   EXPECT_EQ(experts.moe.moe_latent_size, 16);
-  EXPECT_EQ(config_of({"--moe-token-dispatcher-type", "flex"}).model.moe.moe_token_dispatcher_type, "alltoall");
+  EXPECT_EQ(config_of({"--bf16", "--moe-token-dispatcher-type", "flex"}).model.moe.moe_token_dispatcher_type,
+            "alltoall");
 }
 
 TEST(Megatron, EveryRefusedFlagSaysWhy) {

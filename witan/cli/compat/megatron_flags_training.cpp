@@ -33,7 +33,8 @@ MegatronSection megatron_training_flags() {
                 "no effect for `uniform` with one layer, which is what `full` does; others are refused"),
           only("--recompute-num-layers", {"1"}, "blocks are recomputed one by one"),
           ruled("--recompute-modules", Takes::some, rules::recompute_modules,
-                "`recompute_modules`: `layernorm`, `moe_act`, `mlp`, `moe`; `core_attn` has no effect, since attention "
+                "`recompute_modules`: `layernorm`, `moe_act`, `shared_experts`, `mlp`, `moe`; `core_attn` has no "
+                "effect, since attention "
                 "never stores its scores; others are refused"),
           refused("--checkpoint-activations", gone + "use `--recompute-granularity`"),
           refused("--distribute-saved-activations", "`--sequence-parallel` shards them; leave it out"),

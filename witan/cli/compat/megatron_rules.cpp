@@ -173,11 +173,14 @@ void recompute_method(const GivenFlag& given, MegatronSettings&) {
 }
 
 void recompute_modules(const GivenFlag& given, MegatronSettings& settings) {
-  constexpr std::array<std::string_view, 5> kKnown = {"core_attn", "layernorm", "moe_act", "mlp", "moe"};
+  constexpr std::array<std::string_view, 6> kKnown = {"core_attn",      "layernorm", "moe_act",
+                                                      "shared_experts", "mlp",       "moe"};
   std::string modules;
   for (const std::string& name : given.values) {
     if (std::ranges::find(kKnown, name) == kKnown.end())
-      given.refuse("recomputed by themselves are layernorm, moe_act, mlp and moe; core_attn needs no recomputation");
+      given.refuse(
+          "recomputed by themselves are layernorm, moe_act, shared_experts, mlp and moe; core_attn needs no "
+          "recomputation");
     modules += (modules.empty() ? "" : ",") + name;
   }
   settings.set("recompute_modules", modules, given);
