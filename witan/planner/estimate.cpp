@@ -141,7 +141,8 @@ class Estimator {
     const double here = tokens_ / tensor_, each = static_cast<double>(model_.moe.num_experts) / size(Axis::expert);
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     const double rows = std::min(chosen, each) * here * size(Axis::expert);
-    const double factor = model_.moe.moe_expert_capacity_factor, pool = model_.moe.moe_pool_factor;
+    const bool by_experts = model_.moe.moe_expert_capacity_factor == 0 && model_.moe.experts_choose();
+    const double factor = by_experts ? 1 : model_.moe.moe_expert_capacity_factor, pool = model_.moe.moe_pool_factor;
     const double sent = factor > 0 ? std::min(rows, factor * chosen * here * size(Axis::expert)) : rows;
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }

@@ -291,7 +291,7 @@ TEST(Megatron, FlagsThatGoTogether) {
     words.insert(words.end(), types.begin(), types.end());
     return config_refused(words);
   };
-  EXPECT_TRUE(contains(balanced_by({"sinkhorn"}), "the types are aux_loss, seq_aux_loss or both"));
+  EXPECT_TRUE(contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss or both"));
   EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; the types are aux_loss"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "none"}), "the types are"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "aux_loss"}), "the types are"));
@@ -302,6 +302,30 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_EQ(both.balance_losses()[0].coefficient, 1e-2);
   EXPECT_EQ(both.balance_losses()[1].coefficient, 1e-3);
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
+}
+
+TEST(Megatron, RoutersAreMegatrons) {
+  const auto moe_of = [](const Words& flags) {
+    Words words = {"--num-experts", "8", "--disable-bias-linear"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return config_of(words).model.moe;
+  };
+  const MoeConfig groups = moe_of({"--moe-router-topk", "4", "--moe-router-num-groups", "4", "--moe-router-group-topk",
+                                   "2", "--moe-router-topk-scaling-factor", "2.5", "--moe-router-score-function",
+                                   "sigmoid", "--moe-input-jitter-eps", "0.01"});
+  EXPECT_EQ(groups.moe_router_num_groups, 4);
+  EXPECT_EQ(groups.moe_router_group_topk, 2);
+  EXPECT_EQ(groups.group_score_topk(), 2) << "topk / group_topk";
+  EXPECT_EQ(groups.moe_router_topk_scaling_factor, 2.5);
+  EXPECT_EQ(groups.moe_input_jitter_eps, 0.01);
+  EXPECT_EQ(moe_of({"--moe-router-force-load-balancing"}).moe_router_selection, "uniform");
+  const MoeConfig two = moe_of({"--moe-router-load-balancing-type", "sinkhorn"});
+  EXPECT_EQ(two.moe_router_selection, "sinkhorn");
+  EXPECT_EQ(two.balance_weight(), 0);
+  EXPECT_TRUE(two.moe_router_pre_softmax);
+  EXPECT_EQ(
+      moe_of({"--moe-router-load-balancing-type", "sinkhorn", "--moe-router-topk", "1"}).moe_router_score_function,
+      "sigmoid");
 }
 
 TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {

@@ -42,7 +42,7 @@ RunConfig recipe() {
 const std::vector<LaidOut> kLayouts = {
     {"shard=4,expert=2", kFsdp},
     {"context=2"},
-    {"pipeline=2", "auto", 2},
+    {"pipeline=2"},
     {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
 };
 

@@ -121,8 +121,23 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("cuda_graph", given.value() == "none" ? "false" : "true", given);
 }
 
+namespace {
+
+// Megatron-LM's weights are then a softmax over all experts, or of one chosen expert a sigmoid, whatever else is given.
+void sinkhorn(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* const topk = settings.value_of("--moe-router-topk");
+  const bool one = topk != nullptr && *topk == "1";
+  settings.set("moe_router_selection", "sinkhorn", given);
+  settings.set("moe_router_load_balancing_type", "none", given);
+  settings.set("moe_router_score_function", one ? "sigmoid" : "softmax", given);
+  settings.set("moe_router_pre_softmax", one ? "false" : "true", given);
+}
+
+}  // namespace
+
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string ways = "the types are aux_loss, seq_aux_loss or both, quantile_balancing and none";
+  const std::string ways = "the types are aux_loss, seq_aux_loss or both, quantile_balancing, sinkhorn and none";
+  if (given.values.size() == 1 && given.value() == "sinkhorn") return sinkhorn(given, settings);
   for (const std::string& type : given.values) {
     if (type == "global_aux_loss")
       given.refuse(
