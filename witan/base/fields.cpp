@@ -103,14 +103,9 @@ std::optional<std::string> text_of(const toml::array& array) {
   return "[" + text + "]";
 }
 
-// Whether the text is of numbers, with commas between them: such a field takes a number that is not quoted, too.
-bool holds_numbers(const std::string& text) {
-  double value = 0;
-  for (size_t begin = 0, end = 0; end != text.npos; begin = end + 1) {
-    end = text.find(',', begin);
-    if (!parse_number(std::string_view(text).substr(begin, end - begin), value)) return false;
-  }
-  return true;
+// A text with a bound is a list of numbers, with commas between them. One number alone need not be quoted in a file.
+bool lists_numbers(const Field& field) {
+  return std::holds_alternative<std::string*>(field.value) && std::isfinite(field.least);
 }
 
 // What a field is set from; the node's type must be the field's.
@@ -122,8 +117,7 @@ std::string text_of(const toml::node& node, const Field& field, const std::strin
     return *text;
   }
   const auto* value = node.as_string();
-  const std::string* before = is_text ? std::get<std::string*>(field.value) : nullptr;
-  const bool takes_number = before && node.is_number() && holds_numbers(*before);
+  const bool takes_number = lists_numbers(field) && node.is_number();
   if (((value != nullptr) == is_text || takes_number) &&
       !std::holds_alternative<std::vector<TableKeys>*>(field.value)) {
     if (value) return value->get();
@@ -342,7 +336,20 @@ void Field::set(std::string_view input, std::string_view origin) const {
       refuse(cat("must be one of ", joined(choices, ", "), meant(input, choices)));
     if (input.find('\0') != std::string_view::npos || find_invalid_utf8(input) != std::string_view::npos)
       refuse("must be UTF-8 text without zero bytes");
-    *std::get<std::string*>(value) = input;
+    std::string text(input);
+    if (lists_numbers(*this)) {
+      text.clear();
+      for (size_t begin = 0, end = 0; end != input.npos; begin = end + 1) {
+        end = input.find(',', begin);
+        double parsed = 0;
+        std::string_view one = input.substr(begin, end - begin);
+        while (one.starts_with(' ')) one.remove_prefix(1);
+        if (!parse_number(one, parsed)) refuse("must be a number, or several with commas between them");
+        check_bounds(parsed);
+        text += fmt::format("{}{}", begin == 0 ? "" : ",", parsed);
+      }
+    }
+    *std::get<std::string*>(value) = std::move(text);
   }
 }
 

@@ -110,7 +110,8 @@ Fields MoeConfig::fields() {
           .one_of({"aux_loss", "seq_aux_loss", "aux_loss,seq_aux_loss", "seq_aux_loss,aux_loss", "quantile_balancing",
                    "none"}),
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
-            "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"},
+            "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"}
+          .at_least(0),
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "Coefficient of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,
             "Capacity factor of an expert, relative to its even share of a micro-batch's tokens (0: dropless)"}

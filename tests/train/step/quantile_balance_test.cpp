@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 
 namespace witan {

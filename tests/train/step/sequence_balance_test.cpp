@@ -97,7 +97,7 @@ TEST(SequenceBalance, AndThatOfAMicroBatchAreInvariantToLayouts) {
   for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
                                                     {"tensor=2,expert_tensor=1"},
                                                     {"replicate=2,expert=2"},
-                                                    {"shard=2,pipeline=2", "optim_grads_params", 2},
+                                                    {"shard=2,pipeline=2", "optim_grads_params"},
                                                     {"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
     const RunConfig several = laid_out(config, layout);
     const Trajectory found = run_engine(several, kSteps);
