@@ -66,7 +66,8 @@ double first_loss(const RunConfig& config, Engine& engine, const Groups& groups)
 class Upcycle : public ::testing::Test {
  protected:
   // Trains the dense model for two steps and saves it; its loss on the batch that comes next.
-  double save_dense(const RunConfig& config, const std::string& name = "dense") {
+  // `more`: a tensor that no model has.
+  double save_dense(const RunConfig& config, const std::string& more = "") {
     double loss = 0;
     with_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
       const auto batches = [&](int64_t step) { return testing::own_batches(config, groups.layout(), rank, step); };
@@ -74,8 +75,9 @@ class Upcycle : public ::testing::Test {
       CheckpointContent content;
       content.step = 2;
       content.tensors = engine.state();
+      if (!more.empty()) content.tensors.push_back({more, stream.zeros({3}, DType::f64), {3}, {0, 3}});
       content.files = {{"config.toml", config_to_save(config)}, {"tokenizer.json", "{}"}};
-      save_checkpoint(groups.host(), stream, folder_ / name / "checkpoints", content);
+      save_checkpoint(groups.host(), stream, folder_ / "dense/checkpoints", content);
       loss = engine.step(batches(0), 3, 2).loss;
     });
     return loss;
@@ -302,14 +304,11 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   config.train.upcycle = "absent";
   expect(config, "upcycle = absent: there is neither a checkpoint, nor a run in ", CheckpointError(""));
 
-  // Biases of the dense MLP, which these experts do not have.
-  RunConfig biased = dense_config();
-  biased.model.add_bias_linear = true;
+  // What the MoE model has no place for.
   fs::remove_all(folder_ / "dense");
-  save_dense(biased);
-  config = moe_config("copied");
-  config.model.add_bias_linear = true;
-  expect(config, ".bias\", which the MoE model has no place for: it would be lost", CheckpointError(""));
+  save_dense(dense_config(), "layers.1.mlp.scale");
+  expect(moe_config("copied"), "holds \"layers.1.mlp.scale\", which the MoE model has no place for: it would be lost",
+         CheckpointError(""));
 
   // A model with experts is no origin.
   fs::remove_all(folder_ / "dense");
