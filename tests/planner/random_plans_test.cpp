@@ -125,7 +125,8 @@ void draw_run(Draw& draw, RunConfig& config) {
   train.check_states = draw.rarely(6);
   config.data.seq_length = draw.one_of<int64_t>({8, 16, 24});
   config.data.reset_attention_mask = config.data.reset_position_ids = draw.rarely(4);
-  config.optimizer.optimizer = draw.one_of({"adam", "adam", "sgd", "lion", "ademamix", "muon", "normuon", "shampoo"});
+  config.optimizer.optimizer =
+      draw.one_of({"adam", "adam", "sgd", "lion", "ademamix", "muon", "normuon", "shampoo", "soap"});
   config.optimizer.exp_avg_dtype = draw.one_of({"float32", "bfloat16"});
   config.optimizer.exp_avg_sq_dtype = draw.one_of({"float32", "bfloat16"});
   config.optimizer.muon_coefficient_type = draw.one_of({"quintic", "cubic"});

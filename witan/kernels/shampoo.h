@@ -54,8 +54,9 @@ struct DirectedTensors {
 struct DirectedArgs {
   double weight_decay;
   int64_t rate = step_value::learning_rate;
+  int64_t first = 1;
 };
-// p = p - lr (direction + weight_decay p), except in a skipped step
+// p = p - lr (direction + weight_decay p), except in a skipped step and before update `first`
 void apply_direction(Stream& stream, const DirectedTensors& tensors, const Tensor& step, const DirectedArgs& args);
 WITAN_KERNEL_TWINS(apply_direction)
 

@@ -15,7 +15,7 @@ Fields OptimizerConfig::fields() {
   return {
       Field{"optimizer", &optimizer,
             "Optimizer: adam is AdamW; those of whole matrices (muon, normuon) update the model's inner matrices and "
-            "experts, and leave all else to adam; shampoo preconditions matrices by their blocks"}
+            "experts, and leave all else to adam; shampoo and soap precondition matrices"}
           .one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
@@ -62,14 +62,16 @@ Fields OptimizerConfig::fields() {
       Field{"muon_extra_scale_factor", &muon_extra_scale_factor, "Factor of muon_scale_mode = moonlight"}.above(0),
       Field{"normuon_beta2", &normuon_beta2, "NorMuon's decay rate of the second moment of rows"}.between(0, 1),
       Field{"precondition_frequency", &precondition_frequency,
-            "Updates from one making of Shampoo's preconditioners to the next"}
+            "Updates from one making of Shampoo's or SOAP's preconditioners to the next"}
           .at_least(1),
       Field{"start_preconditioning_step", &start_preconditioning_step,
             "Update at which Shampoo makes preconditioners first (0: precondition_frequency)"}
           .at_least(0),
-      Field{"max_preconditioner_dim", &max_preconditioner_dim, "Most rows and columns of a block of Shampoo"}.at_least(
-          1),
-      Field{"shampoo_beta", &shampoo_beta, "Decay rate of Shampoo's factors (1: their sum)"}.between(0, 1),
+      Field{"max_preconditioner_dim", &max_preconditioner_dim,
+            "Most rows and columns of a block of Shampoo; SOAP leaves longer dims alone"}
+          .at_least(1),
+      Field{"shampoo_beta", &shampoo_beta, "Decay rate of Shampoo's and SOAP's factors (1, of Shampoo: their sum)"}
+          .between(0, 1),
       Field{"shampoo_eps", &shampoo_eps, "Epsilon added to Shampoo's factors before their roots"}.above(0),
       Field{"shampoo_exponent", &shampoo_exponent,
             "Shampoo's factors are raised to minus this (0: 1/4 of a matrix, 1/2 of a vector)"}
@@ -113,6 +115,7 @@ void OptimizerSettings::validate() const {
   below_one("muon_momentum", muon_momentum);
   below_one("normuon_beta2", normuon_beta2);
   if (optimizer == "shampoo") validate_shampoo(*this);
+  if (optimizer == "soap") below_one("shampoo_beta", shampoo_beta);
 }
 
 void OptimizerConfig::validate() const {

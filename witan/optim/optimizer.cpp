@@ -10,12 +10,13 @@
 #include "witan/optim/muon.h"
 #include "witan/optim/sgd.h"
 #include "witan/optim/shampoo.h"
+#include "witan/optim/soap.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits,         &Lion::kTraits,   &AdEMAMix::kTraits,
-                             &Muon::kTraits,  &Muon::kNorMuonTraits, &Shampoo::kTraits};
+constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits,         &Lion::kTraits,    &AdEMAMix::kTraits,
+                             &Muon::kTraits,  &Muon::kNorMuonTraits, &Shampoo::kTraits, &Soap::kTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {

@@ -147,14 +147,17 @@ Fields ParamGroupConfig::fields() {
           .above(0),
       Field{"normuon_beta2", &settings.normuon_beta2, "NorMuon's decay rate of the second moment"}.between(0, 1),
       Field{"precondition_frequency", &settings.precondition_frequency,
-            "Updates from one making of Shampoo's preconditioners to the next"}
+            "Updates from one making of Shampoo's or SOAP's preconditioners to the next"}
           .at_least(1),
       Field{"start_preconditioning_step", &settings.start_preconditioning_step,
             "Update at which Shampoo makes preconditioners first (0: precondition_frequency)"}
           .at_least(0),
-      Field{"max_preconditioner_dim", &settings.max_preconditioner_dim, "Most rows and columns of a block of Shampoo"}
+      Field{"max_preconditioner_dim", &settings.max_preconditioner_dim,
+            "Most rows and columns of a block of Shampoo; SOAP leaves longer dims alone"}
           .at_least(1),
-      Field{"shampoo_beta", &settings.shampoo_beta, "Decay rate of Shampoo's factors (1: their sum)"}.between(0, 1),
+      Field{"shampoo_beta", &settings.shampoo_beta,
+            "Decay rate of Shampoo's and SOAP's factors (1, of Shampoo: their sum)"}
+          .between(0, 1),
       Field{"shampoo_eps", &settings.shampoo_eps, "Epsilon added to Shampoo's factors before their roots"}.above(0),
       Field{"shampoo_exponent", &settings.shampoo_exponent,
             "Shampoo's factors are raised to minus this (0: 1/4 of a matrix, 1/2 of a vector)"}

@@ -109,7 +109,7 @@ void Shampoo::update_shard(Stream& stream, const Shard& shard, const Tensor& ste
     precondition(stream, matrix, direction, step);
     const auto own = [&](const Tensor& flat) { return flat.defined() ? flat.narrow(0, i * held, held) : Tensor(); };
     kernels::apply_direction(stream, {own(value), own(shard.remainder), pieces.piece(stream, direction)}, step,
-                             {shard.weight_decay, rate});
+                             {.weight_decay = shard.weight_decay, .rate = rate});
   }
 }
 

@@ -76,8 +76,8 @@ TEST_F(ShampooOnGpu, DirectionsAndDecayAgreeWithTheCpu) {
       kernels::decay_factor(host.stream, direction, step(2, skip), 0.9);
       kernels::decay_factor(gpu(), gpu_direction, to_gpu(step(2, skip)), 0.9);
       EXPECT_TRUE(agree(gpu_direction, direction, tolerance(wide), tolerance(wide)));
-      kernels::apply_direction(host.stream, {p, rest, direction}, step(2, skip), {0.1});
-      kernels::apply_direction(gpu(), {gpu_p, gpu_rest, gpu_direction}, to_gpu(step(2, skip)), {0.1});
+      kernels::apply_direction(host.stream, {p, rest, direction}, step(2, skip), {.weight_decay = 0.1});
+      kernels::apply_direction(gpu(), {gpu_p, gpu_rest, gpu_direction}, to_gpu(step(2, skip)), {.weight_decay = 0.1});
       if (rest.defined())
         EXPECT_TRUE(
             testing::close(testing::joined(to_host(gpu_p), to_host(gpu_rest)), testing::joined(p, rest), 1e-6, 1e-6));

@@ -214,6 +214,7 @@ TEST(Moved, StateOfNorMuonToo) {
 TEST(Moved, FactorsOfPreconditionersToo) {
   RunConfig config = of_one_layer(small_config());
   config.optimizer.optimizer = "shampoo";
+  set_field(config.fields(), "optimizer_groups", R"([{kind = "matrices", optimizer = "soap"}])", "test");
   config.optimizer.max_preconditioner_dim = 20;
   config.optimizer.precondition_frequency = 2;
   const std::vector<LaidOut> layouts = {

@@ -6,22 +6,10 @@
 #include "witan/kernels/cpu/accumulators.h"
 #include "witan/kernels/cpu/gemm.h"
 #include "witan/kernels/cpu/lapack.h"
-#include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/cpu/workspace_parts.h"
 
 namespace witan::kernels::cpu {
 namespace {
-
-// Parts of a flat workspace, one after the other.
-class Parts {
- public:
-  explicit Parts(const Tensor& work) : work_(work) {}
-  Tensor take(int64_t elements) { return work_.narrow(0, std::exchange(at_, at_ + elements), elements); }
-  Tensor matrix(int64_t m) { return take(m * m).reshape({m, m}); }
-
- private:
-  const Tensor& work_;
-  int64_t at_ = 0;
-};
 
 struct Products {
   Stream& stream;
@@ -33,17 +21,15 @@ struct Products {
 
 // Into `result`; false where there is none.
 template <class A>
-bool eigen_root(const Products& product, const Tensor& result, const Tensor& factor, Parts parts, double correction,
-                const RootArgs& args) {
+bool eigen_root(const Products& product, const Tensor& result, const Tensor& factor, WorkspaceParts parts,
+                double correction, const RootArgs& args) {
   const int64_t m = factor.size(0);
   const Tensor vectors = parts.matrix(m), values = parts.take(m);
   A *q = vectors.data<A>(), *l = values.data<A>();
   for (int64_t i = 0; i < m * m; ++i) q[i] = factor.data<A>()[i] / A(correction);
   for (int64_t i = 0; i < m; ++i) q[i * m + i] += A(args.eps);
   const Tensor work = parts.take(eigen_work(m));
-  const int64_t as_integers = eigen_integers(m) * static_cast<int64_t>(sizeof(int)) / static_cast<int64_t>(sizeof(A));
-  if (!eigen_decompose(m, q, l, work.data<A>(), reinterpret_cast<int*>(parts.take(as_integers + 1).raw())))
-    return false;
+  if (!eigen_decompose(m, q, l, work.data<A>(), parts.integers(eigen_integers(m)))) return false;
   const A raised = l[0] < A(args.eps) ? A(args.eps) - l[0] : A(0);
   const Tensor scaled = work.narrow(0, 0, m * m).reshape({m, m});
   for (int64_t i = 0; i < m; ++i) {
@@ -55,7 +41,7 @@ bool eigen_root(const Products& product, const Tensor& result, const Tensor& fac
 }
 
 template <class A>
-bool newton_root(const Products& product, Tensor& result, const Tensor& factor, Parts parts, double correction,
+bool newton_root(const Products& product, Tensor& result, const Tensor& factor, WorkspaceParts parts, double correction,
                  const RootArgs& args) {
   const int64_t m = factor.size(0);
   const auto p = std::llround(1 / args.exponent);
@@ -95,7 +81,7 @@ void inverse_root(Stream& stream, const Tensor& root, const Tensor& factor, cons
   const double correction = args.beta < 1 ? 1 - std::pow(args.beta, update) : 1;
   const int64_t m = factor.size(0);
   dispatch_accumulator(factor.dtype(), [&]<class A>() {
-    Parts parts(work);
+    WorkspaceParts parts(work);
     Tensor found = args.method == RootMethod::eigen ? parts.matrix(m) : Tensor();
     const Products product{stream, packed};
     const bool done = args.method == RootMethod::eigen

@@ -108,7 +108,7 @@ void graft(Stream& stream, const Tensor& direction, const Tensor& grafted, const
 }
 
 void apply_direction(Stream& stream, const DirectedTensors& t, const Tensor& step, const DirectedArgs& args) {
-  if (skipped(step)) return;
+  if (skipped(step) || step.data<double>()[step_value::update] < static_cast<double>(args.first)) return;
   dispatch_floating(t.value.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const A lr = A(step.data<double>()[args.rate]), decay = A(args.weight_decay);

@@ -1,0 +1,52 @@
+// Kernels of SOAP (optim/soap.h), on the CPU alone. A basis [n, n] has a vector in each row. What changes from step to
+// step is read from `step` (step_value.h): the first update only makes the bases, and the others are counted from it.
+#pragma once
+
+#include "witan/kernels/launch.h"
+#include "witan/kernels/step_value.h"
+
+namespace witan::kernels {
+
+struct SoapMoments {
+  Tensor m;              // A, the accumulator dtype of the value; written
+  Tensor gradient;       // any floating dtype
+  Tensor outer, scaled;  // A, written
+};
+struct SoapMomentArgs {
+  double beta1, factor_weight;
+};
+// scaled = gradient_scale * gradient    outer = sqrt(factor_weight) scaled
+// m = beta1 m + (1 - beta1) scaled, but for the first update.  In a skipped step m stays, and the others are 0.
+void soap_moments(Stream& stream, const SoapMoments& tensors, const Tensor& step, const SoapMomentArgs& args);
+
+struct SoapDirectionArgs {
+  double beta1, beta2, eps, weight_decay;
+  int64_t rate = step_value::learning_rate;
+};
+// With s = update - 1, and gradient and m in the bases:   v = beta2 v + (1 - beta2) gradient^2
+//   direction = (1 - lr weight_decay) (m / (1 - beta1^s)) sqrt(1 - beta2^s) / (sqrt(v) + eps)
+// so that apply_direction() decays what the update has made. In the first update direction is 0, and v stays, as in a
+// skipped step. Contiguous tensors of equal shape; direction may be m.
+void soap_direction(Stream& stream, const Tensor& direction, const Tensor& v, const Tensor& gradient, const Tensor& m,
+                    const Tensor& step, const SoapDirectionArgs& args);
+
+// In the first update, basis = the eigenvectors of factor, those of large eigenvalues first. When `frequency` divides
+// s: basis vectors are ordered by b factor b^T, the largest first, and v [R, C] with them along `dim`, which the basis
+// is of; then they are those of the QR decomposition of factor basis^T (a step of power iteration). LAPACK's syevd,
+// geqrf and orgqr; where one fails, the basis stays.
+struct BasisArgs {
+  int64_t frequency;
+  int dim;
+};
+void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& step,
+                 const BasisArgs& args);
+
+namespace cpu {
+decltype(::witan::kernels::soap_moments) soap_moments;
+decltype(::witan::kernels::soap_direction) soap_direction;
+// `work` [basis_work(n, elements of v)] of the factor's dtype, `packed` of gemm_workspace()
+void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& work,
+                 const Tensor& packed, const Tensor& step, const BasisArgs& args);
+}  // namespace cpu
+
+}  // namespace witan::kernels
