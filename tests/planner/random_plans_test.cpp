@@ -132,6 +132,7 @@ void draw_run(Draw& draw, RunConfig& config) {
   config.optimizer.muon_coefficient_type = draw.one_of({"quintic", "cubic"});
   config.optimizer.shampoo_root = draw.one_of({"eigen", "newton"});
   config.optimizer.max_preconditioner_dim = draw.one_of<int64_t>({16, 8192});
+  if (draw.rarely(4)) config.optimizer.skip_step_sigma = 1;
   config.optimizer.lr_warmup_iters = 1;
   config.parallel.threads = draw.between(1, 2);
   config.parallel.deterministic = draw.rarely(4);

@@ -104,4 +104,10 @@ void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, doubl
   WITAN_LAUNCH(stream, clip_by_norm, (Cost{4.0, bytes_of(step, total)}), step, total, max_norm);
 }
 
+void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
+                 const Tensor& order, double sigma) {
+  const Cost cost{3.0 * static_cast<double>(history.elements()), bytes_of(step, history, total, losses, order)};
+  WITAN_LAUNCH(stream, skip_spikes, cost, step, history, total, losses, order, sigma);
+}
+
 }  // namespace witan::kernels

@@ -116,4 +116,19 @@ WITAN_KERNEL_TWINS(total_sums)
 void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm);
 WITAN_KERNEL_TWINS(clip_by_norm)
 
+// What skip_spikes() remembers: how many steps it has seen, and of the last `window` of them the losses and the norms,
+// step s in slot s % window.
+constexpr int64_t spike_history_elements(int64_t window) {
+  return 1 + 2 * window;
+}
+// As OLMo-core's SkipStepOptimizer: step.skip = 1 where the loss or the norm of the gradients is more than sigma
+// standard deviations (of a sample: n - 1) above its mean over the steps remembered, once these are window / 2 - 1 and
+// at least 2. Then the step is remembered, skipped or not, unless its loss or norm is not finite, which skips it too. A
+// step that will be made again (step.skip above 1, kernels/expert_pool.h) is neither judged nor remembered.
+//   norm = sqrt(total[0]),  total [2] of total_sums   loss = sum_i losses[order[i]]   losses float64, order int64 [M]
+//   history [spike_history_elements(window)] float64, begins as zeros
+void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
+                 const Tensor& order, double sigma);
+WITAN_KERNEL_TWINS(skip_spikes)
+
 }  // namespace witan::kernels

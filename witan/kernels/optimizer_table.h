@@ -23,6 +23,11 @@ struct UpdateRow {
 };
 static_assert(sizeof(UpdateRow) == kUpdateColumns * sizeof(int64_t));
 
+// Steps that must be known before one is found to be a spike.
+constexpr int64_t spike_steps_needed(int64_t window) {
+  return std::max<int64_t>(2, window / 2 - 1);
+}
+
 struct SquareSumsRow {
   int64_t x;                 // address
   int64_t elements, chunks;  // of a piece

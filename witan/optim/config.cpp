@@ -81,6 +81,12 @@ Fields OptimizerConfig::fields() {
       Field{"shampoo_grafting", &shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
           {"adam", "sgd", "none"}),
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
+      Field{
+          "skip_step_sigma", &skip_step_sigma,
+          "Skip steps whose loss or gradient norm is more than so many standard deviations above the mean of the last "
+          "skip_step_window steps (0: none)"}
+          .at_least(0),
+      Field{"skip_step_window", &skip_step_window, "Steps that skip_step_sigma compares with"}.at_least(2),
       std::move(tables),
   };
 }

@@ -55,7 +55,7 @@ struct StepEvent {
   std::optional<double> dropped_share;        // of assignments, 0 to 1; where experts have a capacity
   std::optional<double> pool_overflows;       // steps of this call so far that ran again in waves; bounded pools only
   std::map<std::string, double> router = {};  // what else routers record, by name, of all layers
-  bool skipped = false;                       // non-finite gradients: the parameters were left as they were
+  bool skipped = false;                       // non-finite gradients, or a spike: nothing was updated
   double elapsed_s = 0;                       // training time so far, over all resumptions
 };
 

@@ -99,7 +99,7 @@ std::string key_figures(const Metrics& m) {
                     format_count(static_cast<double>(last.step) * static_cast<double>(m.run->tokens_per_step)),
                     fmt::format("{} per step", m.run->tokens_per_step));
     const auto skipped = std::count_if(m.steps.begin(), m.steps.end(), [](const StepEvent& e) { return e.skipped; });
-    if (skipped > 0) out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients");
+    if (skipped > 0) out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients or spikes");
   }
   if (m.run)
     out += figure("Parameters", format_count(static_cast<double>(m.run->parameters)),

@@ -1,5 +1,6 @@
 #include "witan/kernels/optimizer.h"
 
+#include <cmath>
 #include <limits>
 
 #include "support/cuda_rank.h"
@@ -295,6 +296,26 @@ TEST_F(OptimizerOnGpu, ClippingIsTheCpus) {
       kernels::clip_by_norm(gpu(), gpu_now, to_gpu(total), limit);
       EXPECT_EQ(values(to_host(gpu_now)), values(now)) << squares << " " << limit;
     }
+}
+
+// Losses and norms that leap now and then.
+TEST_F(OptimizerOnGpu, SpikesAreFoundAsOnTheCpu) {
+  constexpr int64_t kWindow = 70;
+  const Tensor history = host.stream.zeros({kernels::spike_history_elements(kWindow)}, DType::f64);
+  const Tensor gpu_history = to_gpu(history), order = host.tensor<int64_t>({3}, {4, 0, 2}), gpu_order = to_gpu(order);
+  int found = 0;
+  for (int i = 1; i <= 200; ++i) {
+    const double leap = i % 37 == 0 ? 5 : i == 50 ? std::numeric_limits<double>::infinity() : 0;
+    const Tensor losses = host.tensor<double>({5}, {std::sin(i), 1e9, 1, 1e9, i % 2 ? leap : 0});
+    const Tensor total = host.tensor<double>({2}, {2 + std::cos(i) + (i % 2 ? 0 : leap * leap), 0});
+    const Tensor now = step(i), gpu_now = to_gpu(now);
+    kernels::skip_spikes(host.stream, now, history, total, losses, order, 4);
+    kernels::skip_spikes(gpu(), gpu_now, gpu_history, to_gpu(total), to_gpu(losses), gpu_order, 4);
+    EXPECT_EQ(values(to_host(gpu_now)), values(now)) << i;
+    found += values(now)[kernels::step_value::skip] != 0;
+  }
+  EXPECT_GE(found, 4);
+  EXPECT_TRUE(agree(gpu_history, history, 1e-12, 1e-12));
 }
 
 }  // namespace

@@ -160,6 +160,43 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   EXPECT_FALSE(steps("whole")[6].pool_overflows);
 }
 
+// The history that spikes are found by is saved and restored; a skipped step is no update, and is told of.
+TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
+  const auto spiky = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.optimizer.skip_step_sigma = 0.5;
+    config.optimizer.skip_step_window = 6;
+    return config;
+  };
+  run(spiky("whole"));
+  RunConfig first = spiky("parts");
+  first.train.train_iters = 8;
+  run(first);
+  EXPECT_EQ(run(spiky("parts")).resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+  const auto all = steps("whole");
+  const auto skipped = std::count_if(all.begin(), all.end(), [](const StepEvent& step) { return step.skipped; });
+  EXPECT_GT(skipped, 0);
+  const TrainState state = TrainState::from_json(open_checkpoint(checkpoint("parts", 12)).scalars);
+  EXPECT_EQ(state.updates, 12 - skipped);
+  EXPECT_EQ(state.spikes.steps, 12);
+  EXPECT_EQ(state.spikes.losses.size(), 6u);
+  EXPECT_NE(read_file(folder_ / "whole" / "train.log").find("was a spike (skip_step_sigma); the step was skipped"),
+            std::string::npos);
+}
+
+// Moments go on in another dtype than the one that they were saved in.
+TEST_F(Trainer, ResumesWithMomentsInBfloat16) {
+  RunConfig first = config("moments");
+  first.train.train_iters = 8;
+  run(first);
+  RunConfig second = config("moments");
+  second.optimizer.exp_avg_dtype = second.optimizer.exp_avg_sq_dtype = "bfloat16";
+  EXPECT_EQ(run(second).resumed_from, 8);
+  EXPECT_LT(steps("moments").back().loss, steps("moments").front().loss);
+}
+
 // Two optimizers, sharded by elements and by matrices: the groups are in the run's configuration, and a resumed run has
 // them though its call does not say so; layouts and what ranks divide change no bit.
 TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {

@@ -150,6 +150,11 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
          c.optimizer.optimizer = "ademamix";
          c.optimizer.ademamix_warmup_iters = 4;
        }},
+      {"steps are skipped as spikes",
+       [](RunConfig& c) {
+         c.optimizer.skip_step_sigma = 0.25;
+         c.optimizer.skip_step_window = 4;
+       }},
       {"moments in bfloat16",
        [](RunConfig& c) { c.optimizer.exp_avg_dtype = c.optimizer.exp_avg_sq_dtype = "bfloat16"; }},
       {"dropout", drop},

@@ -6,6 +6,7 @@
 
 #include "witan/base/split_float.h"
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/optimizer_table.h"
 #include "witan/kernels/update_rules.h"
 
 namespace witan::kernels::cpu {
@@ -98,6 +99,14 @@ void update_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&
   for (const UpdateItem& item : items) update<Rule>(stream, item, step.data<double>(), args);
 }
 
+bool is_spike(const double* recent, int64_t known, double now, double sigma) {
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; i < known; ++i) mean += recent[i];
+  mean /= static_cast<double>(known);
+  for (int64_t i = 0; i < known; ++i) squares += (recent[i] - mean) * (recent[i] - mean);
+  return now - mean > sigma * std::sqrt(squares / static_cast<double>(known - 1));
+}
+
 }  // namespace
 
 void adamw_all(Stream& stream, std::span<const UpdateItem> items, const Tensor&, const Tensor& step,
@@ -169,6 +178,26 @@ void clip_by_norm(Stream&, const Tensor& step, const Tensor& total, double max_n
   const double norm = std::sqrt(total.data<double>()[0]);
   now[step_value::skip] = std::isfinite(norm) ? 0 : 1;
   now[step_value::gradient_scale] = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+void skip_spikes(Stream&, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
+                 const Tensor& order, double sigma) {
+  if (step.data<double>()[step_value::skip] > 1) return;
+  const int64_t window = (history.elements() - 1) / 2;
+  double* seen = history.data<double>();
+  double* recent[] = {seen + 1, seen + 1 + window};
+  double now[] = {0, std::sqrt(total.data<double>()[0])};
+  for (const int64_t i : order.span<int64_t>()) now[0] += losses.data<double>()[i];
+  bool skips = !std::isfinite(now[0]) || !std::isfinite(now[1]);
+  if (!skips) {
+    const auto steps = static_cast<int64_t>(*seen), known = std::min(steps, window);
+    for (int which = 0; which < 2; ++which) {
+      if (known >= spike_steps_needed(window)) skips |= is_spike(recent[which], known, now[which], sigma);
+      recent[which][steps % window] = now[which];
+    }
+    *seen += 1;
+  }
+  if (skips) step.data<double>()[step_value::skip] = 1;
 }
 
 }  // namespace witan::kernels::cpu

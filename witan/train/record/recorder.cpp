@@ -123,7 +123,9 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
-    const std::string warning = fmt::format("step {}: gradients were not finite; the step was skipped", state.step);
+    const std::string warning =
+        fmt::format("step {}: {}; the step was skipped", state.step,
+                    result.spike ? "loss or gradient norm was a spike (skip_step_sigma)" : "gradients were not finite");
     progress_.note("warning: " + warning);
     log_.warn(warning);
   }

@@ -59,8 +59,7 @@ Fields TrainConfig::fields() {
       Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
       Field{"check_states", &check_states,
             "Verify after every step that data-parallel ranks hold the same values, and each rank its own experts"},
-      Field{"most_skipped", &most_skipped, "Consecutive steps with non-finite gradients after which the run stops"}
-          .at_least(1),
+      Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
       Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end"},
       Field{"sample_tokens", &sample_tokens,
             "Tokens of the sample at the end (0: none); needs a rank that holds the whole model"}

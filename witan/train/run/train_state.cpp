@@ -6,10 +6,32 @@
 
 namespace witan {
 
+namespace {
+
+// Absent before there were any.
+SpikeSkip::History spikes_from(const Json& json) {
+  const auto found = json.find("spikes");
+  if (found == json.end()) return {};
+  try {
+    SpikeSkip::History history{found->at("losses"), found->at("norms"), found->at("steps")};
+    const auto known = static_cast<int64_t>(history.losses.size());
+    require<CheckpointError>(history.norms.size() == history.losses.size() && history.steps >= known,
+                             "the checkpoint's spikes have ", history.losses.size(), " losses and ",
+                             history.norms.size(), " norms of ", history.steps, " steps");
+    return history;
+  } catch (const Json::exception&) {
+    throw CheckpointError("the checkpoint's spikes must have lists of losses and norms, and a number of steps");
+  }
+}
+
+}  // namespace
+
 Json TrainState::to_json() const {
-  return {{"step", step},           {"consumed_samples", consumed_samples},
-          {"updates", updates},     {"skipped_in_a_row", skipped_in_a_row},
-          {"elapsed_s", elapsed_s}, {"data", data}};
+  Json json = {{"step", step},           {"consumed_samples", consumed_samples},
+               {"updates", updates},     {"skipped_in_a_row", skipped_in_a_row},
+               {"elapsed_s", elapsed_s}, {"data", data}};
+  if (spikes.steps > 0) json["spikes"] = {{"losses", spikes.losses}, {"norms", spikes.norms}, {"steps", spikes.steps}};
+  return json;
 }
 
 TrainState TrainState::from_json(const Json& json) {
@@ -19,7 +41,8 @@ TrainState TrainState::from_json(const Json& json) {
                              " must be a whole number, not negative");
     return found->get<int64_t>();
   };
-  TrainState state{count("step"), count("consumed_samples"), count("updates"), count("skipped_in_a_row"), 0, {}};
+  TrainState state{count("step"),    count("consumed_samples"), count("updates"), count("skipped_in_a_row"), 0, {},
+                   spikes_from(json)};
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

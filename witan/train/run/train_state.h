@@ -5,6 +5,7 @@
 #include <string>
 
 #include "witan/base/json.h"
+#include "witan/optim/spike_skip.h"
 
 namespace witan {
 
@@ -15,6 +16,7 @@ struct TrainState {
   int64_t skipped_in_a_row = 0;  // steps without an update since the last one
   double elapsed_s = 0;          // training time, over all resumptions
   std::string data;              // fingerprint of the tokens it trains on
+  SpikeSkip::History spikes{};   // what skip_step_sigma compares with
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.

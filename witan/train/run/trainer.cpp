@@ -158,6 +158,7 @@ class RankTrainer {
       run_.recorder().warn(fmt::format("{} has no buffers {}: they start with their initial values",
                                        from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
+    engine_.restore_spike_history(state_.spikes);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
                        " was saved, so the run would resume with different samples. Restore the text, train the new "
@@ -205,7 +206,9 @@ class RankTrainer {
                            due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (config.log.megatron()) tell_interval(result.times);
     require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
-                           state_.skipped_in_a_row, " steps in a row had gradients that were not finite. ",
+                           state_.skipped_in_a_row,
+                           result.spike ? " steps in a row were skipped, the last one as a spike. "
+                                        : " steps in a row had gradients that were not finite. ",
                            run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or check the data");
@@ -262,6 +265,7 @@ class RankTrainer {
     CheckpointContent content;
     content.step = state_.step;
     content.tensors = engine_.state();
+    state_.spikes = engine_.spike_history();
     content.scalars = state_.to_json();
     if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
     saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config->train.keep_last,

@@ -75,6 +75,10 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
   model_.use_units(units_.get());
   model_.use_pools(pools_.get());
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
+  const OptimizerConfig& optimizer = config_->optimizer;
+  if (optimizer.skip_step_sigma > 0)
+    spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window),
+                    LossGather(stream, groups, config_->micro_batches() / groups.layout().data_ranks()));
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -281,6 +285,10 @@ Tensor Engine::update() {
     groups_.world().all_reduce(stream_, pools_->fill(), Reduce::max);
     kernels::skip_overflow(stream_, step_state_.tensor(), pools_->fill());
   }
+  if (spikes_) {
+    spikes_->losses.gather(stream_, report_->own_losses());
+    spikes_->skip.decide(step_state_, total, spikes_->losses.losses(), spikes_->losses.order());
+  }
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
   model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
@@ -304,6 +312,7 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.gradient_norm = std::sqrt(report.square_sum);
   result.zero_gradients = report.zeros;
   result.skipped = report.step[kernels::step_value::skip] != 0;
+  result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.stop = report.stop;
   result.times = times_;
   return result;

@@ -15,6 +15,7 @@
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
+#include "witan/optim/spike_skip.h"
 #include "witan/parallel/buffer_sums.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/groups.h"
@@ -25,6 +26,7 @@
 #include "witan/train/record/times.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/evaluate.h"
+#include "witan/train/step/loss_gather.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
@@ -38,7 +40,8 @@ struct StepResult {
   double gradient_norm = 0;           // before clipping
   double zero_gradients = 0;          // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;  // after the update, where it was asked for
-  bool skipped = false;               // gradients were not finite: nothing was updated
+  bool skipped = false;               // nothing was updated: gradients were not finite, or the step was a spike
+  bool spike = false;                 // of a skipped step: all was finite
   int64_t waves = 1;                  // in which it ran again; 1: all rows had room (moe/expert_pools.h)
   StepStatistics router;              // of all micro-batches; empty in a dense model
   bool stop = false;                  // some rank asked to stop after this step
@@ -93,6 +96,12 @@ class Engine {
   // and so has the last word when both are loaded.
   std::vector<StateTensor> state();
 
+  // What spikes are found by (skip_step_sigma); empty where none are skipped. Waits for the stream.
+  SpikeSkip::History spike_history() const { return spikes_ ? spikes_->skip.read() : SpikeSkip::History(); }
+  void restore_spike_history(const SpikeSkip::History& history) {
+    if (spikes_) spikes_->skip.restore(history);
+  }
+
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
   double params_norm();
 
@@ -146,6 +155,11 @@ class Engine {
   BufferSums buffer_sums_;
   GlobalNorm norm_;
   StepState step_state_;
+  struct Spikes {
+    SpikeSkip skip;
+    LossGather losses;
+  };
+  std::optional<Spikes> spikes_;
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
   std::vector<ModuleObserver> part_observers_;

@@ -75,6 +75,15 @@ void StepReport::write_stop(Stream& stream, bool stop) const {
   stream.write(stop_, &flag);
 }
 
+std::vector<Tensor> StepReport::own_losses() const {
+  std::vector<Tensor> losses;
+  if (stage_ + 1 < sizes_.stages()) return losses;
+  const int64_t before = static_cast<int64_t>(sizes_.held(stage_).size()) * sizes_.statistics().values();
+  for (int64_t i = 0; i < sizes_.micro_batches(); ++i)
+    losses.push_back(own_.narrow(0, i * sizes_.micro_batch_values() + before, 1));
+  return losses;
+}
+
 // What a rank of this stage found.
 void StepReport::read_micro_batch(const double* values, int stage, double& loss,
                                   std::vector<std::vector<double>>& blocks) const {

@@ -47,6 +47,9 @@ class StepReport {
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_stop(Stream& stream, bool stop) const;
 
+  // The losses of this rank's micro-batches, [1] each, once they are added; none in a stage that computes no loss.
+  std::vector<Tensor> own_losses() const;
+
   struct Result {
     // Of each micro-batch, in the order of the global batch.
     std::vector<double> losses;

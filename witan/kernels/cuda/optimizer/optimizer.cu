@@ -88,6 +88,41 @@ __global__ void clip_kernel(double* step, const double* total, double max_norm) 
   step[step_value::gradient_scale] = max_norm > 0 && scale < 1 ? scale : 1;
 }
 
+// The sum of value(i) for i below count, by a warp, in an order that the count alone decides.
+template <class Value>
+__device__ __forceinline__ double sum_by_warp(int64_t count, const Value& value) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += 32) sum += value(i);
+  return warp_sum(sum);
+}
+
+__device__ bool is_spike(const double* recent, int64_t known, double now, double sigma) {
+  const double mean = sum_by_warp(known, [&](int64_t i) { return recent[i]; }) / static_cast<double>(known);
+  const double squares = sum_by_warp(known, [&](int64_t i) { return (recent[i] - mean) * (recent[i] - mean); });
+  return now - mean > sigma * sqrt(squares / static_cast<double>(known - 1));
+}
+
+// By one warp.
+__global__ void skip_spikes_kernel(double* step, double* history, int64_t window, const double* total,
+                                   const double* losses, const int64_t* order, int64_t terms, double sigma) {
+  if (step[step_value::skip] > 1) return;
+  const double loss = sum_by_warp(terms, [&](int64_t i) { return losses[order[i]]; }), norm = sqrt(total[0]);
+  if (!isfinite(loss) || !isfinite(norm)) {
+    if (threadIdx.x == 0) step[step_value::skip] = 1;
+    return;
+  }
+  const auto steps = static_cast<int64_t>(history[0]), known = min(steps, window);
+  double *losses_before = history + 1, *norms_before = losses_before + window;
+  const bool skips = known >= spike_steps_needed(window) &&
+                     (is_spike(losses_before, known, loss, sigma) || is_spike(norms_before, known, norm, sigma));
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  losses_before[steps % window] = loss;
+  norms_before[steps % window] = norm;
+  history[0] = static_cast<double>(steps + 1);
+  if (skips) step[step_value::skip] = 1;
+}
+
 }  // namespace
 
 void square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
@@ -114,6 +149,13 @@ void square_sums_all(Stream& stream, const Tensor& sums, std::span<const SquareS
 void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const Tensor& order) {
   total_sums_kernel<<<1, kTotalThreads, 0, native(stream)>>>(ptr<double>(total), ptr<double>(sums), ptr<int64_t>(order),
                                                              order.elements());
+}
+
+void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
+                 const Tensor& order, double sigma) {
+  skip_spikes_kernel<<<1, 32, 0, native(stream)>>>(ptr<double>(step), ptr<double>(history),
+                                                   (history.elements() - 1) / 2, ptr<double>(total),
+                                                   ptr<double>(losses), ptr<int64_t>(order), order.elements(), sigma);
 }
 
 void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm) {
