@@ -95,5 +95,17 @@ TEST(SpikeSkip, LeavesASkipAsItIs) {
   EXPECT_TRUE(step.skipped());
 }
 
+// Its loss is of a step that left something out.
+TEST(SpikeSkip, AStepThatWillBeMadeAgainIsNotRemembered) {
+  Rank rank;
+  SpikeSkip spikes(rank.stream, 2, 8);
+  StepState step(rank.stream);
+  step.set({0.1}, 1, 1);
+  step.tensor().data<double>()[kernels::step_value::skip] = 1.5;
+  spikes.decide(step, rank.tensor<double>({2}, {1, 0}), rank.tensor<double>({1}, {1}), rank.tensor<int64_t>({1}, {0}));
+  EXPECT_EQ(spikes.read().steps, 0);
+  EXPECT_EQ(step.tensor().data<double>()[kernels::step_value::skip], 1.5);
+}
+
 }  // namespace
 }  // namespace witan

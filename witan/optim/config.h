@@ -52,14 +52,6 @@ struct OptimizerConfig : OptimizerSettings {
   double clip_grad = 1.0;      // 0: off
   double skip_step_sigma = 0;  // 0: off
   int64_t skip_step_window = 128;
-  double loss_scale = 0;  // of float16; 0: dynamic
-  double initial_loss_scale = 4294967296.0;
-  double min_loss_scale = 1;
-  int64_t loss_scale_window = 1000;
-  int64_t hysteresis = 2;
-  bool qk_clip = false;
-  double qk_clip_threshold = 100;
-  double qk_clip_alpha = 0.5;
   // Parameter groups in order, of which the first that matches a parameter takes it; param_groups.h reads them.
   std::vector<TableKeys> groups;
 
