@@ -39,7 +39,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
 
 // The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
 // came after it.
-void write_generation(RouteLog& routes, const Args& args, std::vector<int32_t> prompt,
+void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> prompt,
                       const std::vector<int32_t>& generated) {
   prompt.insert(prompt.end(), generated.begin(), generated.end());
   prompt.resize(static_cast<size_t>(routes.tokens()));

@@ -15,7 +15,7 @@ namespace witan {
 namespace {
 
 constexpr std::string_view kMagic = "WITANRTE";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kRouteVersion = 1;
 constexpr int64_t kHashBytes = 8;
 // No field of the header that counts things is larger, so that products of two fit 64 bits.
 constexpr uint64_t kMost = uint64_t{1} << 31;
@@ -112,7 +112,7 @@ void read_layers(Reader& in, RouteFile& file, int64_t layers) {
 Sizes read_header(Reader& in, RouteFile& file) {
   for (const char letter : kMagic)
     if (in.next<char>("the magic") != letter) in.fail("no file of routes: it does not begin with ", kMagic);
-  in.number<uint32_t>("the version", kVersion, kVersion);
+  in.number<uint32_t>("the version", kRouteVersion, kRouteVersion);
   file.kind = static_cast<RouteFile::Kind>(in.number<uint8_t>("the kind", 0, 2));
   const int64_t width = in.number<uint8_t>("the bytes of an id", 1, 2);
   file.stored_as = static_cast<RouteFile::Weights>(in.number<uint8_t>("the dtype of weights", 0, 1));
@@ -209,7 +209,7 @@ int64_t RouteFile::positions_each() const {
 std::string encode_routes(const RouteFile& file) {
   Writer to;
   to.out = kMagic;
-  to.put(kVersion);
+  to.put(kRouteVersion);
   to.put(static_cast<uint8_t>(file.kind));
   to.put(static_cast<uint8_t>(id_bytes(file.experts)));
   to.put(static_cast<uint8_t>(file.stored_as));

@@ -20,7 +20,7 @@ std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
   return {{"muon.momentum"}};
 }
 
-double cost_of(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
+double muon_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const NewtonSchulz iteration = NewtonSchulz::of(settings.muon_coefficient_type, settings.muon_num_ns_steps);
   return 36.0 * static_cast<double>(rows) * static_cast<double>(columns) +
          iteration.flops(rows, columns) / kFlopsPerByte;
@@ -74,7 +74,7 @@ const OptimizerTraits Muon::kTraits = {
     .name = "muon",
     .needs = ShardBy::matrices,
     .state = momentum_state,
-    .cost = cost_of,
+    .cost = muon_cost,
     .make = [](const ParamGroup& group, size_t index, Stream& stream,
                std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
       return std::make_unique<Muon>(Kind::muon, group, index, stream, std::move(parameter_shards));
@@ -90,7 +90,7 @@ const OptimizerTraits Muon::kNorMuonTraits = {
           state.push_back({.prefix = "normuon.v", .shape = OptimizerStateSpec::Shape::rows});
           return state;
         },
-    .cost = cost_of,
+    .cost = muon_cost,
     .make = [](const ParamGroup& group, size_t index, Stream& stream,
                std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
       return std::make_unique<Muon>(Kind::normuon, group, index, stream, std::move(parameter_shards));

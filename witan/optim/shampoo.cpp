@@ -33,7 +33,7 @@ std::vector<OptimizerStateSpec> state_of(const OptimizerSettings& settings) {
 
 // Of a matrix: what elements take, and its products, of which a processor makes about five FLOP for a byte that it
 // moves.
-double cost_of(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
+double shampoo_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const double elements = static_cast<double>(rows) * static_cast<double>(columns);
   double products = 0;
   for (const ShampooBlock& block : shampoo_blocks(rows, columns, settings.max_preconditioner_dim)) {
@@ -67,7 +67,7 @@ const OptimizerTraits Shampoo::kTraits = {
     .name = "shampoo",
     .needs = ShardBy::matrices,
     .state = state_of,
-    .cost = cost_of,
+    .cost = shampoo_cost,
     .make = [](const ParamGroup& group, size_t index, Stream& stream,
                std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
       return std::make_unique<Shampoo>(group, index, stream, std::move(parameter_shards));

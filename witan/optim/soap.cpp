@@ -43,7 +43,7 @@ std::vector<OptimizerStateSpec> kept(const OptimizerSettings&) {
 }
 
 // As Shampoo's, with six products of a side and the gradient, and QR.
-double cost_of(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
+double soap_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const Sides sides(settings, rows, columns);
   const double elements = static_cast<double>(rows) * static_cast<double>(columns);
   const auto of_side = [&](int64_t squared, int64_t size) {
@@ -59,7 +59,7 @@ const OptimizerTraits Soap::kTraits = {
     .name = "soap",
     .needs = ShardBy::matrices,
     .state = kept,
-    .cost = cost_of,
+    .cost = soap_cost,
     .make = [](const ParamGroup& group, size_t index, Stream& stream,
                std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
       return std::make_unique<Soap>(group, index, stream, std::move(parameter_shards));
