@@ -29,7 +29,7 @@ RunConfig skewed(const char* dtype) {
   config.model.dtype = dtype;
   config.model.vocab_size = 7;
   config.model.moe.moe_router_load_balancing_type = "none";
-  config.model.moe.moe_aux_loss_coeff = 0;
+  config.model.moe.moe_aux_loss_coeff = "0";
   config.parallel.deterministic = true;
   return config;
 }
