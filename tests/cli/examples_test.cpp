@@ -129,6 +129,8 @@ constexpr Exception kExceptions[] = {
     {"witan doctor --gpu", 10, "it says what is missing where there is no GPU that can be used"},
 };
 
+constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
+
 // The folder that examples run in, as the reader of the documentation has it.
 class Desk {
  public:
@@ -155,8 +157,8 @@ class Desk {
 
   // Tokenizers, token shards and runs that examples read.
   void prepare() {
-    for (const char* command : {"witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json",
-                                "witan data my.txt --output data/my --vocab-size 300", "witan train"})
+    for (const char* command :
+         {kTokenizerExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
     for (const char* name : {"mine", "my-run"})
@@ -210,6 +212,7 @@ TEST_P(ExamplesTest, Run) {
 #endif
   Desk desk;
   if (GetParam() == "others") desk.prepare();
+  if (GetParam() == "train") EXPECT_EQ(desk.run(kTokenizerExample), "");
   int ran = 0;
   for (const auto& [command, places] : all_examples()) {
     if (group_of(command) != GetParam()) continue;

@@ -90,7 +90,8 @@ TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
     c.model.moe.moe_router_score_function = "sigmoid";
     c.model.moe.moe_router_enable_expert_bias = true;
     c.model.moe.moe_router_load_balancing_type = "aux_loss";
-    c.model.moe.moe_aux_loss_coeff = c.model.moe.moe_z_loss_coeff = 1e-3;
+    c.model.moe.moe_aux_loss_coeff = "0.001";
+    c.model.moe.moe_z_loss_coeff = 1e-3;
   });
   for (const char* granularity : {"selective", "full"})
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
