@@ -4,41 +4,13 @@
 #include <cmath>
 #include <type_traits>
 
-#include "witan/base/split_float.h"
 #include "witan/kernels/cpu/rows.h"
+#include "witan/kernels/cpu/weights.h"
 #include "witan/kernels/optimizer_table.h"
 #include "witan/kernels/update_rules.h"
 
 namespace witan::kernels::cpu {
 namespace {
-
-// What is updated: the value where it is as wide as its sums, else the float32 whose upper half it is.
-template <class T>
-inline constexpr bool kIsSplit = !std::is_same_v<T, Accumulator<T>>;
-
-template <class T>
-[[gnu::always_inline]] inline Accumulator<T> weight(const T* value, const bf16* remainder, int64_t i) {
-  if constexpr (kIsSplit<T>)
-    return join({value[i].bits, remainder[i].bits});
-  else
-    return value[i];
-}
-template <class T>
-[[gnu::always_inline]] inline void store_weight(T* value, bf16* remainder, int64_t i, Accumulator<T> p) {
-  if constexpr (kIsSplit<T>) {
-    const SplitFloat halves = split(p);
-    value[i].bits = halves.upper;
-    remainder[i].bits = halves.lower;
-  } else {
-    value[i] = p;
-  }
-}
-
-template <class T>
-bf16* remainder_of(const UpdateTensors& t) {
-  assert(t.remainder.defined() == kIsSplit<T> && (!kIsSplit<T> || t.remainder.shape() == t.value.shape()));
-  return kIsSplit<T> ? t.remainder.data<bf16>() : nullptr;
-}
 
 // Element i. A function of its own, so that the loop around it has no arrays and is vectorised.
 template <class Rule, class T, class G, class... S>
@@ -86,7 +58,7 @@ void update(Stream& stream, const UpdateItem& item, const double* step, const Ar
       with_state<A, Rule<A>::kStates>(t, [&](auto*... state) {
         stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
           update_range<Rule<A>>(begin, end, rule, static_cast<const G*>(t.gradient.data<G>()), t.value.data<T>(),
-                                remainder_of<T>(t), state...);
+                                remainder_of<T>(t.value, t.remainder), state...);
         });
       });
     });
