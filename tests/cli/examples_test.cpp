@@ -212,7 +212,9 @@ TEST_P(ExamplesTest, Run) {
 #endif
   Desk desk;
   if (GetParam() == "others") desk.prepare();
-  if (GetParam() == "train") EXPECT_EQ(desk.run(kTokenizerExample), "");
+  if (GetParam() == "train") {
+    EXPECT_EQ(desk.run(kTokenizerExample), "");
+  }
   int ran = 0;
   for (const auto& [command, places] : all_examples()) {
     if (group_of(command) != GetParam()) continue;

@@ -9,8 +9,6 @@
 namespace witan {
 namespace {
 
-using Derived = RouterStatistic::Derived;
-
 double reduce(RouterStatistic::Reduce how, std::span<const double> values) {
   if (values.empty()) return 0;
   double result = values.front();
@@ -129,7 +127,7 @@ StepStatistics::StepStatistics(const StatisticsLayout& layout, const PerMicroBat
   for (const RouterStatistic& declared : layout.declared()) {
     Value value{declared, {}, {}};
     const auto& derived = declared.derived;
-    if (derived && derived->from == Derived::From::step) {
+    if (derived && derived->from == RouterStatistic::Derived::From::step) {
       const Value* source = find(derived->source);
       require<ShapeError>(source != nullptr, "router statistic ", declared.name, " is derived from ", derived->source,
                           ", which must be declared before it");
