@@ -1,5 +1,5 @@
 // Dispatch by all-gather: every rank of the expert axis gets the tokens of all, and takes those that its experts are to
-// see. What the experts make of them, sums of some of a token's experts, is summed over the ranks and dealt out again.
+// see. What the experts make of them, sums of some of a token's experts, goes back by a reduce-scatter.
 // It carries R T rows to each of R ranks whatever the routes are, so that it is worth it where a token visits nearly as
 // many experts as there are ranks; no rank waits for a count.
 #pragma once

@@ -138,7 +138,7 @@ TEST_F(Trainer, ResumesToTheBit) {
 }
 
 // Pools of the even load overflow in every step, the last before a save, and the first after it, among them. A run may
-// go on with others, or none.
+// resume with pools of another size, or without.
 TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   RunConfig whole = config("whole"), first = config("parts");
   whole.parallel.deterministic = first.parallel.deterministic = true;

@@ -183,6 +183,21 @@ TEST_F(Upcycle, WeightsThatAreNotNormalisedAreScaledFor) {
   EXPECT_NEAR(first_loss_of(config), dense, 0.02 * dense);
 }
 
+// The score of one expert is not divided by itself: it is what a logit of 0 gives.
+TEST_F(Upcycle, ScoresOfOneExpertAreScaledForByScoreFunction) {
+  const double dense = save_dense(dense_config());
+  RunConfig config = moe_config("copied");
+  config.model.moe.moe_router_score_function = "sqrtsoftplus";
+  config.model.moe.moe_router_topk_scaling_factor = 2.5;
+  EXPECT_DOUBLE_EQ(Upcycling(config).scale(), 1 / 2.5);
+  EXPECT_NEAR(first_loss_of(config), dense, 1e-9 * dense);
+  config.model.moe.moe_router_topk_scaling_factor = 1;
+  config.model.moe.moe_router_topk = 1;
+  EXPECT_DOUBLE_EQ(Upcycling(config).scale(), 1 / std::sqrt(std::log(2.0)));
+  config.model.moe.moe_router_score_function = "sigmoid";
+  EXPECT_DOUBLE_EQ(Upcycling(config).scale(), 2);
+}
+
 TEST_F(Upcycle, EveryExpertIsTheDenseMlpToTheBit) {
   save_dense(dense_config());
   Weights weights;

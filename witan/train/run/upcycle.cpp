@@ -46,14 +46,15 @@ RunConfig config_of(const Checkpoint& checkpoint) {
 
 // What the weights of a token's experts sum to, exactly or, where they are not normalised, at an even router.
 double weight_sum(const MoeConfig& moe) {
+  using kernels::Scores;
+  const kernels::Scoring scoring = moe.scoring();
   const auto K = static_cast<double>(moe.moe_router_topk), E = static_cast<double>(moe.num_experts);
-  const bool softmax = moe.moe_router_score_function == "softmax";
-  const bool by_default = softmax ? !moe.moe_router_pre_softmax : moe.moe_router_topk > 1;
-  const bool normalised = moe.moe_router_norm_topk_prob == "auto"
-                              ? by_default
-                              : moe.moe_router_norm_topk_prob == "true" || (softmax && !moe.moe_router_pre_softmax);
-  constexpr double kHalf = 0.5;  // a sigmoid of 0
-  return moe.moe_router_topk_scaling_factor * (normalised ? 1 : softmax ? K / E : K * kHalf);
+  const bool alone = kernels::scores_each_alone(scoring.scores);
+  double sum = 1;
+  if (scoring.scores == Scores::softmax) sum = K / E;
+  if (alone && !scoring.divides(moe.moe_router_topk))  // scores of a logit of 0
+    sum = K * (scoring.scores == Scores::sigmoid ? 0.5 : std::sqrt(std::log(2.0)));
+  return scoring.scaling * sum;
 }
 
 struct Moments {
