@@ -202,7 +202,7 @@ void Upcycling::map_expert(Target& target, const std::string& block, const std::
   const auto found = dense_.manifest.tensors.find(target.source);
   require<CheckpointError>(found != dense_.manifest.tensors.end(), dense_.folder.string(), " holds no tensor \"",
                            target.source, "\", of which ", target.spec.name, " would be made");
-  const MlpConfig& mlp = config_.model.layers()[static_cast<size_t>(target.layer)].mlp;
+  const MlpConfig mlp = config_.model.layers()[static_cast<size_t>(target.layer)].mlp;
   const int64_t f = mlp.ffn_hidden_size, blocks = mlp.first_rows() / f, D = config_.model.hidden_size;
   const Shape& dense = found->second.shape;
   const int64_t F = dense.dims() == 2 ? (second ? dense[1] : dense[0] / blocks) : 0;
@@ -265,7 +265,7 @@ void Upcycling::write(Stream& stream, const StateTensor& to, const Value& value)
 }
 
 void Upcycling::make_expert(Stream& stream, const StateTensor& to, const Target& target) {
-  const MlpConfig& mlp = config_.model.layers()[static_cast<size_t>(target.layer)].mlp;
+  const MlpConfig mlp = config_.model.layers()[static_cast<size_t>(target.layer)].mlp;
   const TrainConfig& train = config_.train;
   const auto seed = static_cast<uint64_t>(train.seed);
   const int64_t f = mlp.ffn_hidden_size;
