@@ -21,7 +21,7 @@ if "$program" --gtest_filter=Blocks.AreSwapped 2>&1 | grep -q SKIPPED; then
 fi
 
 runs='EngineOnGpus.*:RunsOnGpus.*:*/*' # tests of several ranks have parameters, and a slash in their names
-libraries='Cudnn.*' # their kernels
+libraries='Cudnn.*:CudaAttentionBlock.*' # their kernels, alone or within a layer
 split='CudaGemm.*:CudaCublasLt.*' # cuBLASLt's sums over parts of K read more of the workspace than was written
 large='CudaGroupedGemm.RowsAreTheProducts:CudaGroupedGemm.WeightGradientsAreTheProducts:CudaGroupedGemm.ManyTiles*'
 large+=':CudaGroupedGemm.EveryTile*:CudaGroupedGemm.Swiglu*:CudaGemm.IsTheProduct:CudaGemm.ThePlainKernelIsTheProduct'

@@ -59,8 +59,7 @@ class ProcessesTest : public ::testing::Test {
     const pid_t child = ::fork();
     if (child != 0) return child;
     for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
-    std::freopen((own_ / log).c_str(), "w", stderr);
-    std::freopen("/dev/null", "w", stdout);
+    if (!std::freopen((own_ / log).c_str(), "w", stderr) || !std::freopen("/dev/null", "w", stdout)) ::_exit(126);
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);

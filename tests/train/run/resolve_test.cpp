@@ -177,6 +177,21 @@ TEST(Resolve, RefusesWhatIsNotValid) {
   EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("does not divide"), std::string::npos);
 }
 
+// On GPUs, of 16-bit values; padding mends it.
+TEST(Resolve, KnowsVocabulariesThatAreSlow) {
+  RunConfig config = small_config();
+  config.model.dtype = "bfloat16";
+  config.model.vocab_size = 50257;
+  EXPECT_EQ(slow_vocabulary(config), std::nullopt) << "on a CPU";
+  config.parallel.device = "cuda";
+  EXPECT_NE(slow_vocabulary(config).value_or("").find("--make-vocab-size-divisible-by"), std::string::npos);
+  config.model.make_vocab_size_divisible_by = 128;
+  EXPECT_EQ(slow_vocabulary(config), std::nullopt);
+  config.model.make_vocab_size_divisible_by = 1;
+  config.model.dtype = "float32";
+  EXPECT_EQ(slow_vocabulary(config), std::nullopt);
+}
+
 TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
   const ResolvedConfig config = resolve(small_config(), {});
   const std::string before = text_of(config);

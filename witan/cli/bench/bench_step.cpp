@@ -180,6 +180,8 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
     require_fits(config, part_of_host(plan, config, processes.get()), usable);
     return "";
   });
+  if (const auto slow = slow_vocabulary(*config); slow && (!launch || launch->rank == 0))
+    fmt::print(context.err, "warning: {}\n", *slow);
   const Measured measured = run_ranks(config, world, plan, state);
   const auto job = ceilings_of_job(config, processes.get());
   processes.reset();  // before a GPU's ceilings are measured the others have ended

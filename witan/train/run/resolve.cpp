@@ -140,4 +140,15 @@ ResolvedConfig ResolvedConfig::with(const std::function<void(RunConfig&)>& chang
   return resolve(changed, {});
 }
 
+// Products with 16-bit operands read 16 bytes of a row at once, which only rows of whole multiples of them allow.
+std::optional<std::string> slow_vocabulary(const RunConfig& config) {
+  constexpr int64_t kAligned = 8;
+  const int64_t rows = config.model.padded_vocab_size();
+  if (!config.parallel.on_gpu() || config.model.compute_dtype() != DType::bf16 || rows % kAligned == 0)
+    return std::nullopt;
+  return cat(
+      "the head's products are several times slower with a vocabulary of ", rows,
+      " than with a multiple of 8: give --make-vocab-size-divisible-by 128, which adds rows that no token names");
+}
+
 }  // namespace witan

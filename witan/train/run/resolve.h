@@ -81,4 +81,7 @@ class ResolvedConfig {
 // ConfigError.
 ResolvedConfig resolve(const RunConfig& given, const Facts& facts);
 
+// What a person should know who measures or trains this: the vocabulary makes the head slow on its GPUs.
+std::optional<std::string> slow_vocabulary(const RunConfig& config);
+
 }  // namespace witan

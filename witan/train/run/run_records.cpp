@@ -33,6 +33,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   recorder_.emplace(config, plan, folder, progress);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
   for (const std::string& warning : data.warnings) recorder_->warn(warning);
+  if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
 
   if (config->train.sample_tokens > 0 && !config->writes_sample())
     progress.note("sample       none: no rank holds the whole model; generate text with `witan generate`");
