@@ -177,6 +177,22 @@ TEST(Gemm, EmptySumsAndEmptyResults) {
                 rank.stream.empty({0, 4}, DType::f32), kNo, rank.normal({4, 3}, DType::f32, "b"), kNo);
 }
 
+TEST(Gemm, ABiasIsAddedToEveryRow) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    SCOPED_TRACE(dtype);
+    const Tensor a = rank.normal({15, 40}, dtype, "a"), b = rank.normal({33, 40}, dtype, "b"),
+                 bias = rank.normal({33}, dtype, "bias");
+    const Tensor c = rank.poisoned({15, 33}, dtype);
+    kernels::gemm_with_bias(rank.stream, c, a, kNo, b, kYes, bias);
+    std::vector<double> expected = product(a, kNo, b, kYes);
+    const std::vector<double> row = values(bias);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += row[i % 33];
+    const auto [atol, rtol] = tolerance(dtype);
+    EXPECT_TRUE(close(values(c), expected, atol, rtol));
+  }
+}
+
 TEST(Gemm, RepeatsARow) {
   Rank rank;
   const Tensor y = rank.poisoned({3, 2}, DType::f64);

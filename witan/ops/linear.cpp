@@ -50,9 +50,11 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
   Stream& s = tape.stream();
   const int64_t N = w.size(0);
   const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, N), x.dtype());
-  if (bias.defined()) kernels::repeat_row(s, as_matrix(y), bias.value());
-  kernels::gemm(s, as_matrix(y), bias.defined() ? Write::accumulate : Write::overwrite, as_matrix(x.value()),
-                Transpose::no, w.value(), Transpose::yes);
+  if (bias.defined())
+    kernels::gemm_with_bias(s, as_matrix(y), as_matrix(x.value()), Transpose::no, w.value(), Transpose::yes,
+                            bias.value());
+  else
+    kernels::gemm(s, as_matrix(y), Write::overwrite, as_matrix(x.value()), Transpose::no, w.value(), Transpose::yes);
   std::vector<Var> inputs = {x, w};
   if (bias.defined()) inputs.push_back(bias);
   const Slot bias_slot = bias.defined() ? tape.slot(bias) : Slot();

@@ -140,6 +140,30 @@ TEST_F(CudaGemm, Float32IsMultipliedAsFloat32) {
   EXPECT_TRUE(agree(on_gpu, c, 3e-4, 1e-6));
 }
 
+// By the library in one pass, or without it in two; of sums without terms only the bias is left.
+TEST_F(CudaGemm, ABiasIsAddedToEveryRow) {
+  for (const auto& [in, out] : kTypes)
+    for (const auto& [M, N, K] : kSizes) {
+      SCOPED_TRACE(cat(M, " x ", N, " x ", K, " ", in, " -> ", out));
+      const Tensor a = operand(M, K, kNo, in, "a"), b = operand(K, N, kYes, in, "b"),
+                   row = host.normal({N}, out, "row");
+      const Tensor c = poisoned({M, N}, out), again = poisoned({M, N}, out);
+      ExactProduct exact{{}, {}, K};
+      const Tensor alone = host.poisoned({M, N}, DType::f64), repeated = host.poisoned({M, N}, DType::f64);
+      kernels::gemm(host.stream, alone, Write::overwrite, widened(host, a), kNo, widened(host, b), kYes);
+      kernels::repeat_row(host.stream, repeated, widened(host, row));
+      exact.product = values(alone);
+      exact.before = values(repeated);
+      for (const Tensor& to : {c, again})
+        kernels::gemm_with_bias(gpu(), to, to_gpu(a), kNo, to_gpu(b), kYes, to_gpu(row));
+      ASSERT_TRUE(close(to_host(c), exact, in));
+      ASSERT_EQ(values(to_host(c)), values(to_host(again)));
+    }
+  const Tensor row = to_gpu(host.normal({8}, DType::f32, "row")), c = poisoned({2, 8}, DType::f32);
+  kernels::gemm_with_bias(gpu(), c, gpu().empty({2, 0}, DType::f32), kNo, gpu().empty({8, 0}, DType::f32), kYes, row);
+  EXPECT_EQ(values(to_host(c.narrow(0, 1, 1).reshape({8}))), values(to_host(row)));
+}
+
 TEST_F(CudaGemm, EmptySumsAndEmptyResults) {
   for (const auto& [in, out] : kTypes) {
     const Tensor a = gpu().empty({2, 0}, in), b = gpu().empty({0, 3}, in), c = poisoned({2, 3}, out);

@@ -25,6 +25,7 @@ constexpr double kWorthTrying = 2e9;     // FLOPs of a product whose algorithms 
 constexpr float kNearlyFull = 0.8f;      // of the multiprocessors
 constexpr int kCalls = 4, kSamples = 3;  // of a timing
 constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
+constexpr uint32_t kAligned = 16;        // bytes: of the widest loads
 constexpr int64_t kTypicalBatch = 32;    // for which algorithms of batches are chosen, whatever their size
 
 struct Api {
@@ -69,6 +70,7 @@ struct Problem {
   int64_t a_stride, b_stride, c_stride;      // elements between rows
   uint32_t a_aligned, b_aligned, c_aligned;  // bytes
   int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
+  bool biased = false;
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -84,7 +86,7 @@ struct Plan {
 // The greatest power of two, 16 at most, that divides the address: no kernel asks for more, and the choice depends on
 // little of where a tensor happens to lie.
 uint32_t alignment(const Tensor& tensor, int64_t bytes_apart = 0) {
-  const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | static_cast<uintptr_t>(bytes_apart) | 16;
+  const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | static_cast<uintptr_t>(bytes_apart) | kAligned;
   return static_cast<uint32_t>(address & -address);
 }
 
@@ -129,7 +131,13 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::f64 ? CUDA_R_64F : dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-void describe(const Api& api, const Problem& p, Plan& plan) {
+void point_to_bias(const Api& api, cublasLtMatmulDescOpaque_t& product, const void* bias) {
+  api.check(api.cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+            "adding a bias");
+}
+
+// `bias`: some bias of such a problem, or null: each call has its own.
+void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
   const bool wide = p.in == DType::f64;
   api.check(api.cublasLtMatmulDescInit_internal(&plan.product, sizeof plan.product,
                                                 wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
@@ -141,6 +149,13 @@ void describe(const Api& api, const Problem& p, Plan& plan) {
   };
   transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);  // their first operand is our second
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
+  if (p.biased) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;  // of their rows, our columns
+    api.check(
+        api.cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
+        "adding a bias");
+    point_to_bias(api, plan.product, bias);
+  }
   const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType dtype, int64_t rows, int64_t columns,
                           int64_t stride) {
     api.check(api.cublasLtMatrixLayoutInit_internal(&to, sizeof to, type_of(dtype), static_cast<uint64_t>(columns),
@@ -214,7 +229,7 @@ class Knowledge {
  public:
   explicit Knowledge(const Api& api) : api_(api) {}
 
-  std::shared_ptr<Plan> plan(const Problem& problem) {
+  std::shared_ptr<Plan> plan(const Problem& problem, const void* bias) {
     const MutexLock lock(mutex_);
     std::shared_ptr<Plan>& known = plans_[problem];
     if (!known) {
@@ -222,9 +237,9 @@ class Knowledge {
       plan->handle = handle(problem.device);
       Problem typical = problem;
       if (problem.batch > 0) typical.batch = kTypicalBatch;
-      describe(api_, typical, *plan);
+      describe(api_, typical, bias, *plan);
       choose(api_, typical, *plan);
-      if (problem.batch > 0) describe(api_, problem, *plan);
+      if (problem.batch > 0) describe(api_, problem, bias, *plan);
       known = std::move(plan);
     }
     return known;
@@ -292,25 +307,27 @@ Knowledge* find_knowledge() {
   return knowledge.get();
 }
 
-// d = alpha op(a) op(b) + beta c, where c may be d.
+// d = alpha op(a) op(b) + beta c, where c may be d; and the bias in each row, unless it is null.
 struct Operands {
   const Tensor &d, &a, &b, &c;
   double alpha, beta;
+  const void* bias = nullptr;
 };
 
 bool multiply(Stream& stream, const Problem& problem, const Operands& operands) {
   Knowledge* knowledge = find_knowledge();
   if (knowledge == nullptr) return false;
   const Api& api = *find_api();
-  const std::shared_ptr<Plan> plan = knowledge->plan(problem);
+  const std::shared_ptr<Plan> plan = knowledge->plan(problem, operands.bias);
   if (plan->algorithms.empty()) return false;
+  cublasLtMatmulDescOpaque_t product = plan->product;
+  if (problem.biased) point_to_bias(api, product, operands.bias);
   const auto multiply_by = [&](const cublasLtMatmulAlgo_t& algorithm) {
     const auto call = [&]<class Scale>(Scale of_product, Scale of_c) {
-      api.check(
-          api.cublasLtMatmul(plan->handle, &plan->product, &of_product, operands.b.raw(), &plan->b, operands.a.raw(),
-                             &plan->a, &of_c, operands.c.raw(), &plan->c, operands.d.raw(), &plan->c, &algorithm,
-                             stream.scratch(kWorkspace), kWorkspace, witan::cuda::native(stream)),
-          "multiplying");
+      api.check(api.cublasLtMatmul(plan->handle, &product, &of_product, operands.b.raw(), &plan->b, operands.a.raw(),
+                                   &plan->a, &of_c, operands.c.raw(), &plan->c, operands.d.raw(), &plan->c, &algorithm,
+                                   stream.scratch(kWorkspace), kWorkspace, witan::cuda::native(stream)),
+                "multiplying");
     };
     if (operands.a.dtype() == DType::f64)
       call(operands.alpha, operands.beta);
@@ -333,6 +350,14 @@ bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor
                       const Tensor& b, Transpose transpose_b) {
   return multiply(stream, problem_of(stream, c, a, transpose_a, b, transpose_b),
                   {c, a, b, c, 1, write == Write::accumulate ? 1.0 : 0.0});
+}
+
+bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a,
+                                const Tensor& b, Transpose transpose_b, const Tensor& bias) {
+  if (alignment(bias) != kAligned) return false;
+  Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
+  problem.biased = true;
+  return multiply(stream, problem, {c, a, b, c, 1, 0, bias.raw()});
 }
 
 bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& p) {

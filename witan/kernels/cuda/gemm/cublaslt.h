@@ -17,6 +17,10 @@ namespace witan::kernels::cuda {
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
 
+// The same for gemm_with_bias(), M, N, K > 0; the bias is read in 16-byte units, or not by the library.
+bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a,
+                                const Tensor& b, Transpose transpose_b, const Tensor& bias);
+
 // The same for batched_gemm(), M, N, K and the batch > 0. The algorithm is chosen for a batch of fixed size, so that
 // the bits of a matrix do not depend on how many came with it.
 bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& product);

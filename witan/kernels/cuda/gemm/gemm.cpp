@@ -14,4 +14,12 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
   plain_gemm(stream, c, write, a, transpose_a, b, transpose_b);
 }
 
+void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                    Transpose transpose_b, const Tensor& bias) {
+  if (c.elements() == 0) return;
+  if (a.elements() > 0 && gemm_with_bias_by_cublaslt(stream, c, a, transpose_a, b, transpose_b, bias)) return;
+  cuda::repeat_row(stream, c, bias);
+  cuda::gemm(stream, c, Write::accumulate, a, transpose_a, b, transpose_b);
+}
+
 }  // namespace witan::kernels::cuda
