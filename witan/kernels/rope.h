@@ -6,12 +6,27 @@
 
 namespace witan::kernels {
 
+// How frequencies are changed for contexts longer than a model was trained with.
+struct RopeScaling {
+  enum class Type : uint8_t { none, linear, llama3, yarn };
+  Type type = Type::none;
+  double factor = 1;
+  int64_t original_positions = 0;                    // of the context before
+  double beta_fast = 32, beta_slow = 1;              // of yarn: turns within it between which frequencies are blended
+  double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
+  double magnitude = 1;                              // of yarn: what sines and cosines are multiplied by
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
 struct RopeArgs {
   double base = 10000;
   int64_t dims = 0;  // R: the first R of hd dims are rotated, the others copied; even, <= hd
   bool interleaved =
       false;             // pairs are (2i, 2i+1); otherwise (i, i + R/2): rotate-half, as Megatron-LM and Hugging Face
   bool inverse = false;  // by the negative angle: the transpose, which is the backward
+  RopeScaling scaling = {};
+  bool half_truncated = false;  // the second half of the frequencies is 0
 
   bool operator==(const RopeArgs&) const = default;
 };

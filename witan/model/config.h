@@ -25,6 +25,13 @@ struct ModelConfig {
   double init_method_std = 0.02;
   std::string dtype = "float32";
   std::string recompute_granularity = "none";
+  std::string norm_placement = "pre";
+  int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;
+  std::string value_embedding_freq = "none";
+  bool skip_connections = false;
+  bool embedding_residual = false;
+  double logit_soft_cap = 0;
   std::string recompute_modules;  // of "selective": with commas between them; empty: all of them
 
   AttentionConfig attention;

@@ -12,7 +12,7 @@ namespace witan {
 
 // A loss that falls as the load of experts becomes even.
 struct BalanceLoss {
-  enum class Over : uint8_t { micro_batch, sequence };  // whose tokens are to be spread evenly
+  enum class Over : uint8_t { micro_batch, sequence, global_batch };  // whose tokens are to be spread evenly
   Over over;
   double coefficient;
 
@@ -53,6 +53,7 @@ struct MoeConfig {
   double moe_pool_factor = 0;                       // 0: room for the worst case
   int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
   bool moe_shared_expert_gate = false;
+  bool moe_shared_expert_overlap = false;
   bool moe_per_layer_logging = false;
 
   Fields fields();

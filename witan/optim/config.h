@@ -49,6 +49,13 @@ struct OptimizerConfig : OptimizerSettings {
   int64_t lr_decay_iters = 0;  // 0: train_iters
   std::string lr_wsd_decay_style = "exponential";
   int64_t lr_wsd_decay_iters = 0;
+  bool qk_clip = false;
+  double qk_clip_threshold = 100, qk_clip_alpha = 0.5;
+  double loss_scale = 0;  // of float16 models; 0: dynamic
+  double initial_loss_scale = 4294967296;
+  double min_loss_scale = 1;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
   double clip_grad = 1.0;      // 0: off
   double skip_step_sigma = 0;  // 0: off
   int64_t skip_step_window = 128;

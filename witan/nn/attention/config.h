@@ -9,6 +9,15 @@
 
 namespace witan {
 
+enum class QkNorm : uint8_t { none, per_head, full_width };  // of queries and keys, before they rotate
+
+// Of multi-head latent attention; kv_rank 0: the attention is another.
+struct LatentSpec {
+  int64_t q_rank = 0;  // 0: queries are projected at once
+  int64_t kv_rank = 0;
+  int64_t nope_head_dim = 0, rope_head_dim = 0;  // their sum is qk_head_dim
+};
+
 // The attention of one layer.
 struct AttentionSpec {
   int64_t num_attention_heads = 0;  // H, of queries
@@ -18,6 +27,13 @@ struct AttentionSpec {
   int64_t window = 0;               // positions that a token sees, its own included; 0: all up to its own
   kernels::RopeArgs rope = {};      // dims 0: no rotary positions
   double dropout = 0;               // of attention probabilities
+  double scale = 0;                 // of logits; 0: 1 / sqrt(qk_head_dim)
+  QkNorm qk_norm = QkNorm::none;
+  double clip_qkv = 0;  // bound of queries, keys and values, either way; 0: none
+  bool sinks = false;   // a learned logit of each head that takes probability and adds nothing
+  bool qkv_bias = false;
+  bool absent = false;  // the layer has no attention
+  LatentSpec latent = {};
 };
 
 struct AttentionConfig {
@@ -34,6 +50,23 @@ struct AttentionConfig {
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
   std::string no_rope_freq = "none";
+  std::string rope_scaling_type = "none";
+  double rotary_scaling_factor = 1;
+  int64_t original_max_position_embeddings = 4096;
+  double beta_fast = 32, beta_slow = 1;
+  double mscale = 1, mscale_all_dim = 0;
+  double rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+  bool rotary_half_truncated = false;
+  bool qk_layernorm = false;
+  bool qk_layernorm_full_width = false;
+  double clip_qkv = 0;
+  double softmax_scale = 0;
+  std::string softmax_type = "vanilla";
+  bool add_qkv_bias = false;
+  std::string no_attention_freq = "none";
+  bool multi_latent_attention = false;
+  int64_t q_lora_rank = 0, kv_lora_rank = 512;
+  int64_t latent_qk_head_dim = 128, qk_pos_emb_head_dim = 64;  // keys qk_head_dim and qk_pos_emb_head_dim
 
   Fields fields();
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError

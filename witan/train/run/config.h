@@ -53,6 +53,7 @@ struct TrainConfig {
   std::string upcycle_method = "copied";
   double upcycle_noise = 0;         // relative to the standard deviation of a dense matrix
   double upcycle_drop_ratio = 0.5;  // of upcycle_method = "drop"
+  std::string init_from;            // a run or a Hugging Face folder whose weights a new run starts from
 
   Fields fields();
   // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no
