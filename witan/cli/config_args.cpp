@@ -27,15 +27,11 @@ std::string list_of(const std::vector<std::string>& values) {
   return fmt::format("{}", fmt::join(values, ","));
 }
 
-ConfigArgs::ConfigArgs(CLI::App& command, Fields fields) : fields_(std::move(fields)) {
-  preset_ = command.add_option("--preset", CLI::callback_t(), "Configuration of a known model:" + describe_presets());
-  preset_->type_name("NAME")->group("configuration");
-  file_ = command.add_option("--config", CLI::callback_t(), "TOML file with the keys below (num_layers = 4 …)");
-  file_->type_name("FILE")->group("configuration");
-  for (const Field& field : fields_) add_flag(command, field);
+FieldFlags::FieldFlags(CLI::App& command, const Fields& fields) {
+  for (const Field& field : fields) add(command, field);
 }
 
-void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
+void FieldFlags::add(CLI::App& command, const Field& field) {
   const std::string name = flag_name(field.name);
   CLI::Option* option = command.add_option(name, CLI::callback_t(), field.help);
   option->type_name(field.type_name())->group(field.section.empty() ? "configuration" : field.section);
@@ -51,6 +47,39 @@ void ConfigArgs::add_flag(CLI::App& command, const Field& field) {
   negation->group("")->excludes(option);  // no group: not shown
   flags_.push_back({field, option, negation});
 }
+
+std::set<std::string> FieldFlags::apply() const {
+  std::set<std::string> given;
+  for (const Flag& flag : flags_) {
+    const bool negated = flag.negation && flag.negation->count() > 0;
+    if (flag.option->count() == 0 && !negated) continue;
+    const std::string text = negated               ? "false"
+                             : is_list(flag.field) ? list_of(flag.option->results())
+                                                   : flag.option->results().front();
+    flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
+    given.insert(flag.field.name);
+  }
+  return given;
+}
+
+namespace {
+
+CLI::Option* add_preset(CLI::App& command) {
+  CLI::Option* const option =
+      command.add_option("--preset", CLI::callback_t(), "Configuration of a known model:" + describe_presets());
+  return option->type_name("NAME")->group("configuration");
+}
+
+CLI::Option* add_file(CLI::App& command) {
+  CLI::Option* const option =
+      command.add_option("--config", CLI::callback_t(), "TOML file with the keys below (num_layers = 4 …)");
+  return option->type_name("FILE")->group("configuration");
+}
+
+}  // namespace
+
+ConfigArgs::ConfigArgs(CLI::App& command, Fields fields)
+    : fields_(std::move(fields)), preset_(add_preset(command)), file_(add_file(command)), flags_(command, fields_) {}
 
 std::string ConfigArgs::preset() const {
   return preset_->count() > 0 ? preset_->results().front() : "";
@@ -68,20 +97,6 @@ std::set<std::string> ConfigArgs::apply_preset() const {
 
 std::set<std::string> ConfigArgs::apply_file() const {
   return file().empty() ? std::set<std::string>() : read_toml(fields_, file());
-}
-
-std::set<std::string> ConfigArgs::apply_flags() const {
-  std::set<std::string> given;
-  for (const Flag& flag : flags_) {
-    const bool negated = flag.negation && flag.negation->count() > 0;
-    if (flag.option->count() == 0 && !negated) continue;
-    const std::string text = negated               ? "false"
-                             : is_list(flag.field) ? list_of(flag.option->results())
-                                                   : flag.option->results().front();
-    flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
-    given.insert(flag.field.name);
-  }
-  return given;
 }
 
 }  // namespace witan::cli

@@ -20,27 +20,15 @@ bool is_list(const Field& field);
 // The values joined into one, as in a configuration.
 std::string list_of(const std::vector<std::string>& values);
 
-// Give one to a command, and apply it when it runs:
-//   struct State { RunConfig config; std::optional<ConfigArgs> args; };
-//   auto state = std::make_shared<State>();
-//   CLI::App* command = add_command(app, context, text, [state] { state->args->apply_file(); ... });
-//   state->args.emplace(*command, state->config.fields());
-class ConfigArgs {
+// A flag of a command for every field. A boolean field takes --flag, --flag true, --flag false and --no-flag.
+class FieldFlags {
  public:
-  // Adds --preset NAME (cli/presets.h), --config FILE.toml and a flag for every field, grouped in the help by the
-  // fields' sections, with their types and their current values as defaults. A boolean field takes --flag, --flag true,
-  // --flag false and --no-flag. The targets of the fields must outlive the command.
-  ConfigArgs(CLI::App& command, Fields fields);
+  // They are grouped in the help by the fields' sections, with their types and their current values as defaults. The
+  // targets of the fields must outlive the command.
+  FieldFlags(CLI::App& command, const Fields& fields);
 
-  // Set the fields from the preset, then from the file and then from the flags: each overrides those before it. Fields
-  // that none sets keep their values. May be called again, after the fields were set to something else. Return the keys
-  // that were set. Throw ConfigError.
-  std::set<std::string> apply_preset() const;
-  std::set<std::string> apply_file() const;
-  std::set<std::string> apply_flags() const;
-
-  std::string preset() const;  // the value of --preset; empty: none
-  std::string file() const;    // that of --config
+  // Sets the fields whose flags were given, and returns their keys; others keep their values. Throws ConfigError.
+  std::set<std::string> apply() const;
 
  private:
   struct Flag {
@@ -49,11 +37,35 @@ class ConfigArgs {
     CLI::Option* negation;  // --no-flag; null unless true|false
   };
 
-  void add_flag(CLI::App& command, const Field& field);
+  void add(CLI::App& command, const Field& field);
 
-  Fields fields_;
   std::vector<Flag> flags_;
+};
+
+// Give one to a command, and apply it when it runs:
+//   struct State { RunConfig config; std::optional<ConfigArgs> args; };
+//   auto state = std::make_shared<State>();
+//   CLI::App* command = add_command(app, context, text, [state] { state->args->apply_file(); ... });
+//   state->args.emplace(*command, state->config.fields());
+class ConfigArgs {
+ public:
+  // Adds --preset NAME (cli/presets.h), --config FILE.toml and the fields' flags.
+  ConfigArgs(CLI::App& command, Fields fields);
+
+  // Set the fields from the preset, then from the file and then from the flags: each overrides those before it. Fields
+  // that none sets keep their values. May be called again, after the fields were set to something else. Return the keys
+  // that were set. Throw ConfigError.
+  std::set<std::string> apply_preset() const;
+  std::set<std::string> apply_file() const;
+  std::set<std::string> apply_flags() const { return flags_.apply(); }
+
+  std::string preset() const;  // the value of --preset; empty: none
+  std::string file() const;    // that of --config
+
+ private:
+  Fields fields_;
   CLI::Option *preset_, *file_;
+  FieldFlags flags_;
 };
 
 }  // namespace witan::cli

@@ -73,6 +73,32 @@ TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
   expect_line(result, 1, "routing given, forward and backward", 3 * forward);
   expect_line(result, 2, "with the router, forward", forward);
   expect_line(result, 3, "with the router, forward and backward", 3 * forward);
+  expect_line(result, 4, "the router's own routing given, forward and backward", 3 * forward);
+  expect_line(result, 5, "with a uniform router, forward and backward", 3 * forward);
+  const auto seconds = [&](size_t line) { return result.json["lines"][line]["seconds"].get<double>(); };
+  EXPECT_NEAR(result.json["router_share"].get<double>(), 1 - seconds(4) / seconds(3), 1e-12);
+  EXPECT_NEAR(result.json["share_over_uniform"].get<double>(), 1 - seconds(5) / seconds(3), 1e-12);
+}
+
+TEST(BenchTest, MoeLayerTakesEveryRouter) {
+  const TempFolder folder;
+  const std::vector<std::vector<std::string>> routers = {
+      {"--moe-router-score-function", "sigmoid", "--moe-router-enable-expert-bias", "--moe-router-num-groups", "2",
+       "--moe-router-group-topk", "1", "--moe-router-load-balancing-type", "seq_aux_loss", "--sequence", "8"},
+      {"--moe-router-load-balancing-type", "quantile_balancing", "--moe-z-loss-coeff", "1e-3"},
+      {"--moe-router-selection", "sinkhorn", "--moe-router-sinkhorn-iterations", "3"},
+      {"--moe-router-selection", "expert_choice", "--moe-input-jitter-eps", "0.01"},
+      {"--moe-router-selection", "hash"},
+      {"--skew", "0.5"}};
+  for (const auto& router : routers) {
+    std::vector<std::string> args = {"moe-layer", "--tokens", "32",     "--hidden", "8",         "--ffn", "12",
+                                     "--experts", "4",        "--topk", "2",        "--seconds", "0"};
+    args.insert(args.end(), router.begin(), router.end());
+    EXPECT_EQ(bench(folder, args).json["lines"].size(), 6u) << router[1];
+  }
+  expect_refusal({"bench", "moe-layer", "--moe-router-enable-expert-bias", "--moe-router-score-function", "softmax"}, 2,
+                 {"needs moe_router_score_function"});
+  expect_refusal({"bench", "moe-layer", "--tokens", "16", "--sequence", "5"}, 2, {"--sequence 5"});
 }
 
 TEST(BenchTest, StepMeasuresAConfiguration) {

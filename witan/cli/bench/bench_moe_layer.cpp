@@ -1,24 +1,47 @@
 // witan bench moe-layer: a Mixture-of-Experts layer, with its routing given and with its router.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <optional>
 
 #include "witan/base/rng.h"
 #include "witan/cli/bench/bench.h"
+#include "witan/cli/config_args.h"
 #include "witan/cli/options.h"
 #include "witan/comm/meta.h"
-#include "witan/moe/moe.h"
+#include "witan/kernels/elementwise.h"
+#include "witan/moe/balance.h"
+#include "witan/moe/dispatcher.h"
+#include "witan/moe/experts.h"
+#include "witan/moe/router.h"
+#include "witan/ops/view.h"
 
 namespace witan::cli {
 namespace {
 
 struct MoeLayerArgs {
   BenchArgs args;
-  int64_t tokens = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
+  int64_t tokens = 0, sequence = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
   std::string dtype, gradient_dtype = "float32";
+  double skew = -1;  // below 0: none is asked for
+  MoeConfig moe;
+  std::optional<FieldFlags> flags;  // of `moe`
 };
+
+// The keys of a configuration that say how tokens are routed.
+Fields router_fields(MoeConfig& moe) {
+  Fields fields;
+  for (Field& field : moe.fields()) {
+    const bool balances = field.name == "moe_aux_loss_coeff" || field.name == "moe_z_loss_coeff";
+    const bool routes = field.name.starts_with("moe_router_") && field.name != "moe_router_topk";
+    if (!balances && !routes && field.name != "moe_input_jitter_eps") continue;
+    field.section = "router";
+    fields.push_back(std::move(field));
+  }
+  return fields;
+}
 
 void set_defaults(MoeLayerArgs& s, bool on_gpu) {
   const auto set = [&](int64_t& size, int64_t gpu, int64_t cpu) {
@@ -29,7 +52,33 @@ void set_defaults(MoeLayerArgs& s, bool on_gpu) {
   set(s.ffn, 1792, 512);
   set(s.experts, 64, 8);
   set(s.topk, 1, 2);
+  if (s.sequence == 0) s.sequence = s.tokens;
   require<UsageError>(s.topk <= s.experts, "witan bench moe-layer: --topk ", s.topk, " exceeds --experts ", s.experts);
+  require<UsageError>(s.tokens % s.sequence == 0, "witan bench moe-layer: --tokens ", s.tokens,
+                      " are not sequences of --sequence ", s.sequence);
+}
+
+// The router that is asked for.
+MoeConfig asked(const MoeLayerArgs& s) {
+  MoeConfig moe = s.moe;
+  moe.num_experts = s.experts;
+  moe.moe_router_topk = s.topk;
+  if (s.topk == 1 && moe.moe_router_score_function == "softmax") moe.moe_router_pre_softmax = true;
+  if (s.skew >= 0) {
+    moe.moe_router_selection = "skew";
+    moe.moe_router_skew = s.skew;
+  }
+  moe.validate(1);
+  return moe;
+}
+
+// The cheapest one: a forced even choice, and nothing that balances it.
+MoeConfig uniform(const MoeLayerArgs& s) {
+  MoeConfig moe{.num_experts = s.experts, .moe_router_topk = s.topk};
+  moe.moe_router_pre_softmax = s.topk == 1;
+  moe.moe_router_selection = "uniform";
+  moe.moe_router_load_balancing_type = "none";
+  return moe;
 }
 
 // K different experts for each token, drawn evenly, with random weights.
@@ -57,22 +106,84 @@ Routing random_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dt
   return routing;
 }
 
+void bind_gradients(Stream& stream, const Module& module, DType dtype) {
+  for (Parameter* parameter : module.parameters())
+    parameter->bind_gradient(stream.empty(parameter->value().shape(), dtype, MemoryTag::gradients));
+}
+
+// A router with all that a step of training does for it: its losses, and what follows the update.
+class BenchRouter {
+ public:
+  BenchRouter(Bench& bench, const Builder& builder, const MoeConfig& moe, const MoeLayerArgs& s)
+      : stream_(bench.stream()), router_(make_router(builder / "router", moe, s.hidden)) {
+    const DType A = accumulator(builder.dtype);
+    bind_gradients(stream_, *router_, A);
+    for (Buffer* buffer : router_->buffers())
+      if (buffer->spec().rule == BufferSpec::Rule::summed)
+        buffer->bind_share(stream_.empty(buffer->spec().shape, buffer->spec().dtype));
+    for (const RouterStatistic& loss : declare_losses(moe)) {
+      if (*loss.loss_coefficient == 0) continue;
+      losses_.push_back({loss.name, stream_.empty({1}, A)});
+      kernels::fill(stream_, losses_.back().gradient, *loss.loss_coefficient);
+    }
+    std::vector<double> step(kernels::kStepValues, 1);
+    step[kernels::step_value::skip] = 0;
+    source_.randomness = {.seed = 1, .step = stream_.empty({kernels::kStepValues}, DType::f64)};
+    stream_.write(source_.randomness.step, step.data());
+    std::vector<int32_t> ids(static_cast<size_t>(s.tokens));
+    const Philox rng(1, 2);
+    for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<int32_t>(rng.below(1 << 16, t));
+    source_.ids = stream_.empty({s.tokens / s.sequence, s.sequence}, DType::i32);
+    stream_.write(source_.ids, ids.data());
+  }
+
+  Routing forward(Tape& tape, const Var& x) {
+    for (const Buffer* buffer : router_->buffers())
+      if (buffer->share().defined()) stream_.zero(buffer->share());
+    return router_->forward(tape, x, Dropping::by_capacity, source_);
+  }
+  // Adds the losses that a step has of this routing to the roots of its backward.
+  void add_losses(const Routing& routing, std::vector<std::pair<Var, Tensor>>& roots) const {
+    for (const auto& [name, gradient] : losses_) roots.emplace_back(routing.record.loss(name), gradient);
+  }
+  void after_update() {
+    for (const Buffer* buffer : router_->buffers())
+      if (buffer->share().defined()) stream_.copy(buffer->value(), buffer->share());
+    router_->after_update(stream_, source_.randomness.step);
+  }
+  void clear_gradients() {
+    for (Parameter* parameter : router_->parameters()) parameter->clear_gradient();
+  }
+
+ private:
+  struct Loss {
+    std::string name;
+    Tensor gradient;  // [1]: its coefficient
+  };
+
+  Stream& stream_;
+  std::unique_ptr<Router> router_;
+  std::vector<Loss> losses_;
+  TokenSource source_;
+};
+
 class BenchLayer {
  public:
   BenchLayer(Bench& bench, const MoeLayerArgs& s, DType dtype)
       : bench_(bench),
         state_(s),
         builder_{.stream = bench.stream(), .dtype = dtype},
-        moe_{.num_experts = s.experts, .moe_router_topk = s.topk},
-        mlp_{.ffn_hidden_size = s.ffn},
-        router_(make_router(builder_ / "router", moe_, s.hidden)),
+        asked_(bench, builder_, asked(s), s),
+        uniform_(bench, builder_, uniform(s), s),
         dispatcher_(make_dispatcher({}, alone_)),
-        experts_(builder_ / "experts", moe_, mlp_, s.hidden),
-        x_(bench.normal({s.tokens, s.hidden}, dtype)),
+        experts_(builder_ / "experts", asked(s), {.ffn_hidden_size = s.ffn}, s.hidden),
+        x_(bench.normal({s.tokens / s.sequence, s.sequence, s.hidden}, dtype)),
         dy_(bench.normal({s.tokens, s.hidden}, dtype)) {
-    bind(*router_, accumulator(dtype));
-    bind(experts_, s.gradient_dtype == "float32" ? accumulator(dtype) : dtype);
+    bind_gradients(bench.stream(), experts_, s.gradient_dtype == "float32" ? accumulator(dtype) : dtype);
   }
+
+  BenchRouter& asked_router() { return asked_; }
+  BenchRouter& uniform_router() { return uniform_; }
 
   // Expert products: gate, up and down, each of T K rows.
   double flops(bool backward) const {
@@ -80,38 +191,49 @@ class BenchLayer {
     return (backward ? 18.0 : 6.0) * static_cast<double>(s.tokens * s.topk) * static_cast<double>(s.hidden * s.ffn);
   }
 
-  // Nothing is given: the routing is the router's own.
-  void run(const Routing* given, bool backward) {
+  // What a router decides, on no tape.
+  Routing route(BenchRouter& router) {
+    Tape tape(bench_.stream(), Tape::Mode::off);
+    Routing routing = router.forward(tape, tape.constant(x_));
+    routing.record = {};
+    return routing;
+  }
+  void run(const Routing& given, bool backward) {
+    Tape tape(bench_.stream());
+    Routing routing = given;
+    routing.weights = tape.input(given.weights.value());  // so that its gradient is wanted, as in training
+    const Var y = experts(tape, tape.input(x_), routing);
+    if (backward) finish(tape, {{y, dy_}});
+  }
+  void run(BenchRouter& router, bool backward) {
     Tape tape(bench_.stream());
     const Var x = tape.input(x_);
-    const Routing routing = given ? with_weights(tape, *given) : router_->forward(tape, x);
-    const Var y = dispatcher_->forward(tape, x, routing, [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
-      return experts_.forward(on, in, groups, false);
-    });
+    const Routing routing = router.forward(tape, x);
+    std::vector<std::pair<Var, Tensor>> roots{{experts(tape, x, routing), dy_}};
     if (!backward) return;
-    for (const Module* module : {static_cast<const Module*>(router_.get()), static_cast<const Module*>(&experts_)})
-      for (Parameter* parameter : module->parameters()) parameter->clear_gradient();
-    tape.backward({{y, dy_}});
+    router.clear_gradients();
+    router.add_losses(routing, roots);
+    finish(tape, roots);
+    router.after_update();
   }
 
  private:
-  // On this tape, so that their gradient is wanted, as in training.
-  static Routing with_weights(Tape& tape, Routing routing) {
-    routing.weights = tape.input(routing.weights.value());
-    return routing;
+  Var experts(Tape& tape, const Var& x, const Routing& routing) {
+    const Var tokens = ops::reshape(tape, x, {state_.tokens, state_.hidden});
+    return dispatcher_->forward(tape, tokens, routing, [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
+      return experts_.forward(on, in, groups, false);
+    });
   }
-  void bind(const Module& module, DType dtype) {
-    for (Parameter* parameter : module.parameters())
-      parameter->bind_gradient(bench_.stream().empty(parameter->value().shape(), dtype, MemoryTag::gradients));
+  void finish(Tape& tape, const std::vector<std::pair<Var, Tensor>>& roots) {
+    for (Parameter* parameter : experts_.parameters()) parameter->clear_gradient();
+    tape.backward(roots);
   }
 
   Bench& bench_;
   const MoeLayerArgs& state_;
   const Builder builder_;
-  const MoeConfig moe_;
-  const MlpConfig mlp_;
   MetaGroup alone_{1, 0, "expert"};
-  std::unique_ptr<Router> router_;
+  BenchRouter asked_, uniform_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   Experts experts_;
   Tensor x_, dy_;
@@ -121,20 +243,43 @@ void measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
   BenchLayer layer(bench, s, dtype);
   Tape tape(bench.stream());
   const Routing given = random_routing(bench, tape, s, dtype);
-  for (const Routing* routing : {&given, static_cast<const Routing*>(nullptr)})
-    for (const bool backward : {false, true})
-      bench.measure_replayed(
-          cat(routing ? "routing given" : "with the router", backward ? ", forward and backward" : ", forward"),
-          {.flops = layer.flops(backward)}, [&] { layer.run(routing, backward); });
+  const auto lines = [&](const char* name, std::vector<bool> passes, auto& of) {
+    for (const bool backward : passes)
+      bench.measure_replayed(cat(name, backward ? ", forward and backward" : ", forward"),
+                             {.flops = layer.flops(backward)}, [&] { layer.run(of, backward); });
+  };
+  lines("routing given", {false, true}, given);
+  lines("with the router", {false, true}, layer.asked_router());
+  // What the router takes of that: the same experts get the same rows, which a bias has moved by now.
+  const Routing own = layer.route(layer.asked_router());
+  lines("the router's own routing given", {true}, own);
+  lines("with a uniform router", {true}, layer.uniform_router());
+}
+
+// Shares of the layer with the router, forward and backward, of these lines.
+std::vector<BenchFigure> shares(const std::vector<BenchLine>& lines) {
+  const auto seconds = [&](const std::string& name) {
+    return std::ranges::find(lines, cat(name, ", forward and backward"), &BenchLine::name)->seconds;
+  };
+  const double with = seconds("with the router");
+  const auto figure = [&](const char* key, const char* label, double without) {
+    const double share = with > 0 ? 1 - without / with : 0;
+    return BenchFigure{key, share, label, fmt::format("{:.1f} %", 100 * share)};
+  };
+  return {figure("router_share", "router's share of forward and backward", seconds("the router's own routing given")),
+          figure("share_over_uniform", "what it takes more than a uniform one", seconds("with a uniform router"))};
 }
 
 ExitCode bench_moe_layer(Context& context, MoeLayerArgs& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
   set_defaults(s, on_gpu);
+  s.flags->apply();
   const DType dtype = bench_dtype(s.dtype, on_gpu);
   const std::string title = fmt::format("moe-layer, T {}, d {}, n {}, E {}, K {}, {}", s.tokens, s.hidden, s.ffn,
                                         s.experts, s.topk, name_of(dtype));
-  finish_report(context, s.args.json, run_bench(title, s.args, [&](Bench& bench) { measure(bench, s, dtype); }));
+  BenchReport report = run_bench(title, s.args, [&](Bench& bench) { measure(bench, s, dtype); });
+  report.figures = shares(report.lines);
+  finish_report(context, s.args.json, report);
   return ExitCode::done;
 }
 
@@ -147,13 +292,19 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
       {"moe-layer",
        "Measure a Mixture-of-Experts layer of SwiGLU experts: dispatch, experts, combine, and their gradients",
        "FLOPs count the experts' products only, 6 T K d n forward and 18 T K d n with the backward. A size of 0 stands "
-       "for that of the reference MoE on a GPU, of the default recipe on a CPU.",
+       "for that of the reference MoE on a GPU, of the default recipe on a CPU. The router's share is what the layer "
+       "with it, its losses' gradients and the update of its bias takes longer than with its choice given; beside it "
+       "stands what it takes longer than a forced even choice without losses. With K = 1 a softmax is over all "
+       "experts.",
        "witan bench moe-layer\n"
+       "witan bench moe-layer --moe-router-score-function sigmoid --moe-router-enable-expert-bias\n"
+       "witan bench moe-layer --skew 0.5\n"
        "witan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
        "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2",
        Processes::one},
       [&context, state] { return bench_moe_layer(context, *state); });
   add_size(*command, "--tokens", state->tokens, "Tokens T (0: 16384 or 1024)", 0);
+  add_size(*command, "--sequence", state->sequence, "Tokens of a sequence, which seq_aux_loss balances (0: T)", 0);
   add_size(*command, "--hidden", state->hidden, "Hidden size d (0: 512 or 256)", 0);
   add_size(*command, "--ffn", state->ffn, "FFN hidden size n of an expert (0: 1792 or 512)", 0);
   add_size(*command, "--experts", state->experts, "Number of experts E (0: 64 or 8)", 0);
@@ -165,6 +316,12 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
       .type_name("DTYPE")
       .show_default()
       .group("shapes");
+  add_option(*command, "--skew", state->skew,
+             "Send this share of tokens to the first K experts, as --moe-router-selection skew --moe-router-skew")
+      .type_name("S")
+      .range(0.0, 1.0)
+      .group("router");
+  state->flags.emplace(*command, router_fields(state->moe));
   add_bench_args(*command, state->args);
 }
 
