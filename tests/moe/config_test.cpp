@@ -128,6 +128,14 @@ TEST(MoeConfig, SeveralLossesHaveACoefficientEach) {
   EXPECT_EQ(losses[0].coefficient, 0.25);
   EXPECT_EQ(losses[1].over, Over::sequence);
   EXPECT_EQ(losses[1].coefficient, 0.001);
+  set_field(config.fields(), "moe_router_load_balancing_type", "global_aux_loss,aux_loss,seq_aux_loss", "test");
+  set_field(config.fields(), "moe_aux_loss_coeff", "1,2,3", "test");
+  const auto three = config.balance_losses();
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[2].over, Over::global_batch);
+  EXPECT_EQ(three[2].coefficient, 1);
+  EXPECT_STREQ(three[2].tag(), "global_load_balancing_loss");
+  set_field(config.fields(), "moe_router_load_balancing_type", "seq_aux_loss,aux_loss", "test");
   for (const char* text : {"0.01", "1,2,3", "1,", "", "x,1", "-0.1,1", "nan,1", "1 1"}) {
     config.moe_aux_loss_coeff = text;
     EXPECT_THROW(config.validate(4), ConfigError) << text;
@@ -164,7 +172,8 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_pool_factor", "-1"},
                                                         {"moe_token_drop_policy", "random"},
                                                         {"moe_router_load_balancing_type", "sinkhorn"},
-                                                        {"moe_router_load_balancing_type", "global_aux_loss"}})
+                                                        {"moe_router_load_balancing_type", "aux_loss,aux_loss"},
+                                                        {"moe_router_load_balancing_type", "none,aux_loss"}})
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
   set_field(config.fields(), "num_experts", "0", "test");
   EXPECT_EQ(config.num_experts, 0);

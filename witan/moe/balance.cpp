@@ -4,8 +4,12 @@
 
 namespace witan {
 
+bool Balance::is(BalanceLoss::Over loss) const {
+  return std::ranges::find(over, loss) != over.end();
+}
+
 bool Balance::by_sequence() const {
-  return sequences > 1 && std::ranges::find(over, BalanceLoss::Over::sequence) != over.end();
+  return sequences > 1 && is(BalanceLoss::Over::sequence);
 }
 
 std::string Balance::name_of(size_t i) const {

@@ -1,7 +1,9 @@
 // The losses that a router learns from besides the model's own: of its balance, and of its logits' size.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "witan/moe/config.h"
 #include "witan/moe/statistics.h"
@@ -20,9 +22,12 @@ std::vector<RouterStatistic> declare_losses(const MoeConfig& config);
 struct Balance {
   std::vector<BalanceLoss::Over> over = {BalanceLoss::Over::micro_batch};
   int64_t sequences = 1;  // of as many tokens each, one after the other
+  // The load that a loss over the global batch balances, [E] int64, of a micro-batch's assignments [E]; none: theirs.
+  std::function<Tensor(const Tensor& counts)> global_load = {};
 
-  bool by_sequence() const;             // whether one is over sequences, and there are several
-  std::string name_of(size_t i) const;  // of the loss over[i]
+  bool is(BalanceLoss::Over loss) const;  // whether it is among them
+  bool by_sequence() const;               // whether one is over sequences, and there are several
+  std::string name_of(size_t i) const;    // of the loss over[i]
 };
 // That of a micro-batch of so many sequences.
 Balance balance_of(const MoeConfig& config, int64_t sequences);

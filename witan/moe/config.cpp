@@ -1,6 +1,7 @@
 #include "witan/moe/config.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <vector>
@@ -11,6 +12,27 @@
 
 namespace witan {
 namespace {
+
+BalanceLoss::Over balanced_over(const std::string& type) {
+  if (type == "global_aux_loss") return BalanceLoss::Over::global_batch;
+  return type == "seq_aux_loss" ? BalanceLoss::Over::sequence : BalanceLoss::Over::micro_batch;
+}
+
+// The losses, alone and together in any order, and what is none.
+std::vector<std::string> load_balancing_types() {
+  const std::array<std::string, 3> losses = {"aux_loss", "seq_aux_loss", "global_aux_loss"};
+  std::vector<std::string> types(losses.begin(), losses.end());
+  for (size_t first = 0; first < 3; ++first)
+    for (size_t second = 0; second < 3; ++second)
+      if (first != second) types.push_back(losses[first] + "," + losses[second]);
+  for (size_t i = 0; i < 6; ++i) {
+    const std::string pair = types[3 + i];
+    for (const std::string& third : losses)
+      if (("," + pair + ",").find("," + third + ",") == std::string::npos) types.push_back(pair + "," + third);
+  }
+  types.insert(types.end(), {"quantile_balancing", "none"});
+  return types;
+}
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts(1);
@@ -33,6 +55,7 @@ double coefficient_of(const std::string& text) {
 }  // namespace
 
 const char* BalanceLoss::tag() const {
+  if (over == Over::global_batch) return "global_load_balancing_loss";
   return over == Over::sequence ? "seq_load_balancing_loss" : "load_balancing_loss";
 }
 
@@ -47,9 +70,7 @@ std::vector<BalanceLoss> MoeConfig::balance_losses() const {
                        values.size(),
                        " coefficients, and moe_router_load_balancing_type = ", moe_router_load_balancing_type, " has ",
                        types.size(), " losses: give each loss one");
-  for (size_t i = 0; i < types.size(); ++i)
-    losses.push_back(
-        {types[i] == "seq_aux_loss" ? BalanceLoss::Over::sequence : BalanceLoss::Over::micro_batch, values[i]});
+  for (size_t i = 0; i < types.size(); ++i) losses.push_back({balanced_over(types[i]), values[i]});
   std::ranges::sort(losses, {}, &BalanceLoss::over);
   return losses;
 }
@@ -105,10 +126,9 @@ Fields MoeConfig::fields() {
           .at_least(0),
       Field{
           "moe_router_load_balancing_type", &moe_router_load_balancing_type,
-          "Load balancing: auxiliary loss per micro-batch, per sequence or both, a bias from quantiles of the logits, "
-          "or none"}
-          .one_of({"aux_loss", "seq_aux_loss", "aux_loss,seq_aux_loss", "seq_aux_loss,aux_loss", "quantile_balancing",
-                   "none"}),
+          "Load balancing: auxiliary losses per micro-batch, per sequence and of the global batch's load, a bias from "
+          "quantiles of the logits, or none"}
+          .one_of(load_balancing_types()),
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
             "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"}
           .at_least(0),
@@ -220,9 +240,10 @@ void MoeConfig::validate(int64_t num_layers) const {
   validate_groups(*this);
   validate_selection(*this);
   balance_losses();  // throws where the two keys disagree
-  require<ConfigError>(!balances_by_quantiles() || (moe_router_selection == "topk" && moe_router_num_groups == 0),
-                       "moe_router_load_balancing_type = quantile_balancing chooses by logits and its bias alone: leave "
-                       "moe_router_selection and moe_router_num_groups out, or balance otherwise");
+  require<ConfigError>(
+      !balances_by_quantiles() || (moe_router_selection == "topk" && moe_router_num_groups == 0),
+      "moe_router_load_balancing_type = quantile_balancing chooses by logits and its bias alone: leave "
+      "moe_router_selection and moe_router_num_groups out, or balance otherwise");
   require<ConfigError>(!balances_by_quantiles() || !moe_router_enable_expert_bias,
                        "moe_router_load_balancing_type = quantile_balancing sets a bias of its own: leave "
                        "moe_router_enable_expert_bias out");

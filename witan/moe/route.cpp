@@ -1,5 +1,9 @@
 #include "witan/moe/route.h"
 
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "witan/kernels/balance.h"
 #include "witan/kernels/blocks.h"
 #include "witan/kernels/dispatch.h"
@@ -8,17 +12,35 @@
 namespace witan::ops {
 namespace {
 
-// What losses of balance are of.
-struct Balanced {
-  Tensor counts;                  // of out.balance: [E], or of each of B sequences [B, E]
-  Tensor micro_batch, of_counts;  // where balance over the micro-batch is a loss beside it: that [1], and its counts
-  int64_t tokens = 0;             // of all parts
+// A loss of balance beside out.balance.
+struct FurtherLoss {
+  size_t of;      // its place in Balance::over
+  Tensor counts;  // [E] int64
+  Tensor value;   // [1]
 };
 
-// The losses and the entropy of all tokens of a micro-batch, of which `part` was formed from some, with its B sequences
-// balanced by themselves, and the micro-batch too where it is `both`; its counts become those of all. `group`: the
-// ranks with the other parts, or null.
-Balanced join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, bool both, Group* group) {
+// What losses of balance are of.
+struct Balanced {
+  Tensor counts;       // of out.balance: [E], or of each of B sequences [B, E]
+  int64_t tokens = 0;  // of all parts
+  std::vector<FurtherLoss> further = {};
+};
+
+// Whether the router's kernels form the loss over[i], out.balance: the one over sequences where there is one, else that
+// over the micro-batch.
+bool is_first(const Balance& balance, size_t i) {
+  using Over = BalanceLoss::Over;
+  return balance.over[i] == (balance.is(Over::sequence) ? Over::sequence : Over::micro_batch);
+}
+
+bool needs_further(const Balance& balance) {
+  return balance.over.size() > 1 || balance.is(BalanceLoss::Over::global_batch);
+}
+
+// The losses and the entropy of all tokens of a micro-batch, of which `part` was formed from some; its counts become
+// those of all. `group`: the ranks with the other parts, or null.
+Balanced join_parts(Stream& s, kernels::RouterOutputs& part, const Balance& balance, Group* group) {
+  const int64_t B = balance.by_sequence() ? balance.sequences : 1;
   const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
   const Tensor sums = s.empty({B * E + kernels::kTokenSums}, part.lse.dtype());
   const Tensor counts = s.empty({B > 1 ? 1 + B : 1, E}, part.counts.dtype());  // of all sequences, then of each
@@ -31,13 +53,14 @@ Balanced join_parts(Stream& s, kernels::RouterOutputs& part, int64_t B, bool bot
     group->all_reduce(s, sums);
     group->all_reduce(s, counts);
   }
-  Balanced balanced{of_each, {}, {}, T * (group ? group->size() : 1)};
+  Balanced balanced{of_each, T * (group ? group->size() : 1)};
   kernels::router_losses(s, part, {sums, of_each, balanced.tokens, K});
   part.counts = of_all;
-  if (both) {
-    balanced.micro_batch = s.empty({1}, sums.dtype());
-    balanced.of_counts = of_all;
-    kernels::balance_loss(s, balanced.micro_batch, sums, of_all, balanced.tokens);
+  for (size_t i = 0; i < balance.over.size(); ++i) {
+    if (is_first(balance, i)) continue;
+    const bool global = balance.over[i] == BalanceLoss::Over::global_batch && balance.global_load;
+    balanced.further.push_back({i, global ? balance.global_load(of_all) : of_all, s.empty({1}, sums.dtype())});
+    kernels::balance_loss(s, balanced.further.back().value, sums, balanced.further.back().counts, balanced.tokens);
   }
   return balanced;
 }
@@ -90,30 +113,43 @@ void check(const Var& logits, int64_t topk, int64_t sequences) {
                       logits.dtype());
 }
 
-// Records weights, balance and z-loss of `out`, and balance over the micro-batch where it is a loss beside another.
+// The gradient of the further losses by the probabilities of each of the tokens, [E]; undefined where there is none.
+Tensor further_gradient(Backward& b, std::span<const Tensor> gradients, const std::vector<Saved>& counts,
+                        int64_t tokens) {
+  Tensor dprobs;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    const Tensor of = b.value(counts[i]);
+    const Write how = dprobs.defined() ? Write::accumulate : Write::overwrite;
+    if (!dprobs.defined()) dprobs = b.stream().empty(of.shape(), gradients[i].dtype());
+    kernels::balance_backward(b.stream(), dprobs, gradients[i], of, tokens, how);
+  }
+  return dprobs;
+}
+
+// Records weights, balance and z-loss of `out`, and the further losses of balance.
 std::vector<Var> record(Tape& tape, const Var& logits, const kernels::RouterOutputs& out, const Balanced& balanced,
                         const kernels::Scoring& scoring, int ranks) {
-  const bool from_logits = kernels::scores_each_alone(scoring.scores), both = balanced.micro_batch.defined();
+  const bool from_logits = kernels::scores_each_alone(scoring.scores);
+  std::vector outputs = {out.weights, out.balance, out.z};
+  std::vector<Saved> of_further;
+  for (const FurtherLoss& loss : balanced.further) {
+    outputs.push_back(loss.value);
+    of_further.push_back(tape.save(loss.counts));
+  }
   auto backward = [logits = tape.slot(logits), shape = logits.shape(), A = logits.dtype(), scoring, ranks, from_logits,
                    ids = tape.save(out.ids), weights = tape.save(out.weights),
                    saved_scores = tape.save(from_logits ? logits.value() : out.probs), lse = tape.save(out.lse),
-                   counts = tape.save(balanced.counts),
-                   of_counts = tape.save(both ? balanced.of_counts : balanced.counts),
+                   counts = tape.save(balanced.counts), of_further = std::move(of_further),
                    tokens = balanced.tokens](Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
-    Tensor dprobs;
-    if (gradients.size() > 3 && gradients[3].defined()) {
-      dprobs = b.stream().empty({shape[1]}, A);
-      kernels::balance_backward(b.stream(), dprobs, gradients[3], b.value(of_counts), tokens, Write::overwrite);
-    }
+    const Tensor dprobs = further_gradient(b, std::span(gradients).subspan(3), of_further, tokens);
     kernels::RouterOutputs saved{b.value(ids), b.value(weights), {}, b.value(lse), b.value(counts), {}, {}, {}};
     (from_logits ? saved.logits : saved.probs) = b.value(saved_scores);
     kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2], dprobs}, saved, scoring,
                              ranks);
     b.add(logits, dlogits);
   };
-  std::vector outputs = {out.weights, out.balance, out.z};
-  if (both) outputs.push_back(balanced.micro_batch);
   return tape.record("router", outputs, {logits}, std::move(backward));
 }
 
@@ -142,10 +178,8 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
     kernels::count_assignments(s, out.counts, out.ids);
   }
   Tensor own_counts = out.counts;
-  const bool both = balance.over.size() > 1;
-  const int64_t runs = balance.by_sequence() ? balance.sequences : 1;
-  const Balanced balanced =
-      parts || runs > 1 || both || replays ? join_parts(s, out, runs, both, parts) : Balanced{out.counts, {}, {}, T};
+  const bool joined = parts || balance.by_sequence() || needs_further(balance) || replays;
+  const Balanced balanced = joined ? join_parts(s, out, balance, parts) : Balanced{out.counts, T};
   if (otherwise) {
     choose(s, out, logits.value(), selection, parts);
     own_counts = s.empty({E}, DType::i64);
@@ -153,12 +187,11 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
     out.counts = sum_over(s, own_counts, parts);
   }
   const auto vars = record(tape, logits, out, balanced, selection.scoring, parts ? parts->size() : 1);
-  RouterRecord named{{{kBalanceLoss, vars[1]}, {kZLoss, vars[2]}},
-                     {{kRouterEntropy, out.entropy}, {kExpertCounts, out.counts}}};
-  if (both) {  // out.balance is that of sequences, the second
-    named.losses.front().value = vars[3];
-    named.losses.push_back({balance.name_of(1), vars[1]});
-  }
+  RouterRecord named{{{kZLoss, vars[2]}}, {{kRouterEntropy, out.entropy}, {kExpertCounts, out.counts}}};
+  for (size_t i = 0; i < balance.over.size(); ++i)
+    if (is_first(balance, i)) named.losses.push_back({balance.name_of(i), vars[1]});
+  for (size_t i = 0; i < balanced.further.size(); ++i)
+    named.losses.push_back({balance.name_of(balanced.further[i].of), vars[3 + i]});
   return {vars[0], out.ids, out.counts, own_counts, T, std::move(named)};
 }
 

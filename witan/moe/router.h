@@ -8,6 +8,7 @@
 
 #include "witan/comm/group.h"
 #include "witan/moe/config.h"
+#include "witan/moe/global_load.h"
 #include "witan/moe/routes.h"
 #include "witan/moe/routing.h"
 #include "witan/nn/module.h"
@@ -31,7 +32,19 @@ class Router : public Module {
     number_ = number;
   }
 
+  // Where the load of the global batch is counted, of this router as the `number`-th; null: a micro-batch is all that
+  // there is. It must outlive its use.
+  void use_global_load(GlobalLoad* load, int64_t number) {
+    global_load_ = load;
+    load_number_ = number;
+  }
+
  protected:
+  // As Balance::global_load has it, of a micro-batch of training.
+  Tensor global_load(Tape& tape, int64_t micro_batch, const Tensor& counts) const {
+    return global_load_ ? global_load_->add(tape, load_number_, micro_batch, counts) : counts;
+  }
+
   // The experts that tokens are to visit, or undefined.
   Tensor recorded_routes() const { return routes_ ? routes_->recorded(number_) : Tensor(); }
   // Tells what was chosen, once for each forward.
@@ -43,6 +56,8 @@ class Router : public Module {
  private:
   RouteAccess* routes_ = nullptr;
   int64_t number_ = 0;
+  GlobalLoad* global_load_ = nullptr;
+  int64_t load_number_ = 0;
 };
 
 // `context`: the context-parallel ranks, over which losses and counts are summed and capacities hold, or null. Must

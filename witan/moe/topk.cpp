@@ -156,7 +156,12 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
                                          bias_ ? bias_->value() : Tensor());
   }
   selection.recorded = recorded_routes();
-  Routing routing = ops::route(tape, logits, selection, parts, balance_of(config_, never ? 1 : sequences));
+  Balance balance = balance_of(config_, never ? 1 : sequences);
+  if (!never && balance.is(BalanceLoss::Over::global_batch))
+    balance.global_load = [&, micro_batch = how.source.randomness.micro_batch](const Tensor& counts) {
+      return global_load(tape, micro_batch, counts);
+    };
+  Routing routing = ops::route(tape, logits, selection, parts, balance);
   record_routes(tape, routing.ids, routing.weights.value());
   if (bias_) routing.record.others.push_back({kExpertBias, bias_->value()});
   if (selection.quantile.sums.defined()) quantile_sums_->add(tape, selection.quantile.sums);

@@ -67,6 +67,10 @@ Axes Layout::token_axes() const {
   return mesh_.effective({Axis::replicate, Axis::shard, Axis::context});
 }
 
+Axes Layout::data_axes() const {
+  return mesh_.effective({Axis::replicate, Axis::shard});
+}
+
 int Layout::data_ranks() const {
   return mesh_.size(Axis::replicate) * mesh_.size(Axis::shard);
 }
@@ -121,6 +125,7 @@ std::vector<Axes> Layout::group_axes() const {
                                          {Axis::pipeline},
                                          {Axis::replicate, Axis::tensor},
                                          token_axes(),
+                                         data_axes(),
                                          loss_reporting_axes(),
                                          {Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
                                          sharding_axes(false),

@@ -22,6 +22,7 @@ class Layout {
 
   Axes world_axes() const;  // all axes: together they enumerate the ranks
   Axes token_axes() const;  // along which ranks process different tokens, of different samples or of the same
+  Axes data_axes() const;   // along which ranks process different samples
   int data_ranks() const;   // data-parallel size: along replicate and shard
   int data_rank(int rank) const;
   Axes loss_reporting_axes() const;  // along which the ranks of loss_reporting_ranks() differ

@@ -291,8 +291,7 @@ TEST(Megatron, FlagsThatGoTogether) {
     words.insert(words.end(), types.begin(), types.end());
     return config_refused(words);
   };
-  EXPECT_TRUE(contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss or both"));
-  EXPECT_TRUE(contains(balanced_by({"global_aux_loss"}), "would depend on the layout; the types are aux_loss"));
+  EXPECT_TRUE(contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "none"}), "the types are"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "aux_loss"}), "the types are"));
   const MoeConfig both = config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
@@ -301,6 +300,10 @@ TEST(Megatron, FlagsThatGoTogether) {
   ASSERT_EQ(both.balance_losses().size(), 2u);
   EXPECT_EQ(both.balance_losses()[0].coefficient, 1e-2);
   EXPECT_EQ(both.balance_losses()[1].coefficient, 1e-3);
+  const MoeConfig global =
+      config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "global_aux_loss", "--disable-bias-linear"})
+          .model.moe;
+  EXPECT_EQ(global.balance_losses().at(0).over, BalanceLoss::Over::global_batch);
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "train/run/run_support.h"
+#include "train/step/balance_recipe.h"
 #include "train/step/laid_out.h"
 
 namespace witan {
@@ -18,19 +19,10 @@ using testing::Trajectory;
 constexpr int64_t kSteps = 3;
 
 RunConfig quantile_config() {
-  RunConfig config = testing::small_config();
-  config.model.dtype = "float64";
-  config.model.vocab_size = 62;
-  config.model.attention.num_attention_heads = 4;
-  config.model.attention.num_query_groups = 2;
-  config.model.moe.moe_router_load_balancing_type = "quantile_balancing";
+  RunConfig config = testing::balance_recipe("quantile_balancing");
   config.model.moe.moe_z_loss_coeff = 1e-2;
-  config.data.seq_length = 16;
   config.train.micro_batch_size = 2;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
   config.train.check_states = true;
-  config.optimizer.clip_grad = 0.1;
   return config;
 }
 

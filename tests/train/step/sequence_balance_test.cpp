@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "train/step/balance_recipe.h"
 #include "train/step/laid_out.h"
 #include "train/step/recut.h"
 
@@ -20,19 +21,9 @@ constexpr int64_t kSteps = 3;
 
 // The loss weighs as much as the words'; every step is clipped.
 RunConfig balanced_config() {
-  RunConfig config = testing::small_config();
-  config.model.dtype = "float64";
-  config.model.vocab_size = 62;
-  config.model.attention.num_attention_heads = 4;
-  config.model.attention.num_query_groups = 2;
-  config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  RunConfig config = testing::balance_recipe("seq_aux_loss");
   config.model.moe.moe_aux_loss_coeff = "1";
   config.model.moe.moe_z_loss_coeff = 1e-2;
-  config.data.seq_length = 16;
-  config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
-  config.optimizer.clip_grad = 0.1;
   return config;
 }
 

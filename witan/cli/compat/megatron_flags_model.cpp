@@ -92,9 +92,8 @@ MegatronSection megatron_moe_flags() {
               same("--moe-router-topk"),
               same_truth("--moe-router-pre-softmax"),
               ruled("--moe-router-load-balancing-type", Takes::some, rules::load_balancing_type,
-                    "`moe_router_load_balancing_type`: `aux_loss`, `seq_aux_loss` or both, `quantile_balancing` or "
-                    "`none`; `sinkhorn` "
-                    "sets `moe_router_selection`; others are refused"),
+                    "`moe_router_load_balancing_type`: `aux_loss`, `seq_aux_loss`, `global_aux_loss` or several of them, "
+                    "`quantile_balancing` or `none`; `sinkhorn` sets `moe_router_selection`; others are refused"),
               ruled("--moe-aux-loss-coeff", Takes::some, rules::aux_loss_coeff,
                     "`moe_aux_loss_coeff`: one, or as many as there are losses"),
               same("--moe-z-loss-coeff"),

@@ -136,16 +136,12 @@ void sinkhorn(const GivenFlag& given, MegatronSettings& settings) {
 }  // namespace
 
 void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string ways = "the types are aux_loss, seq_aux_loss or both, quantile_balancing, sinkhorn and none";
+  const std::string ways =
+      "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them, quantile_balancing, sinkhorn and none";
   if (given.values.size() == 1 && given.value() == "sinkhorn") return sinkhorn(given, settings);
   for (const std::string& type : given.values) {
-    if (type == "global_aux_loss")
-      given.refuse(
-          "it weights a micro-batch by the counts of those computed before it, so that the result would depend on the "
-          "layout; " +
-          ways);
     const bool alone = type == "quantile_balancing" || type == "none";
-    const bool loss = type == "aux_loss" || type == "seq_aux_loss";
+    const bool loss = type == "aux_loss" || type == "seq_aux_loss" || type == "global_aux_loss";
     const bool twice = std::ranges::count(given.values, type) > 1;
     if ((!alone && !loss) || (alone && given.values.size() > 1) || twice) given.refuse(ways);
   }

@@ -57,6 +57,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
       pools_(make_pools()),
+      global_load_(make_global_load()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config->gradient_dtype(),
                   .summation = config->parallel.sums_in_tree(config->model.moe.num_experts) ? Summation::tree
@@ -106,6 +107,21 @@ std::unique_ptr<ExpertPools> Engine::make_pools() const {
   const double factor = config_->model.moe.moe_pool_factor;
   if (config_->model.moe.num_experts == 0 || factor == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
   return std::make_unique<ExpertPools>(stream_, factor);
+}
+
+std::unique_ptr<GlobalLoad> Engine::make_global_load() {
+  const MoeConfig& moe = config_->model.moe;
+  const auto losses = moe.num_experts > 0 ? moe.balance_losses() : std::vector<BalanceLoss>();
+  if (std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) == losses.end()) return nullptr;
+  std::vector<Router*> routers;
+  model_.visit([&](Module& module) {
+    if (auto* router = dynamic_cast<Router*>(&module)) routers.push_back(router);
+  });
+  auto load = std::make_unique<GlobalLoad>(stream_, static_cast<int64_t>(routers.size()), moe.num_experts,
+                                           config_->micro_batches() / groups_.layout().data_ranks(),
+                                           groups_.over(groups_.layout().data_axes()));
+  for (size_t i = 0; i < routers.size(); ++i) routers[i]->use_global_load(load.get(), static_cast<int64_t>(i));
+  return load;
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,

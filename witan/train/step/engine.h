@@ -124,6 +124,7 @@ class Engine {
 
   std::unique_ptr<UnitStore> make_unit_store();
   std::unique_ptr<ExpertPools> make_pools() const;
+  std::unique_ptr<GlobalLoad> make_global_load();
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
@@ -150,7 +151,8 @@ class Engine {
   ShardingPolicy policy_;
   ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
-  std::unique_ptr<ExpertPools> pools_;  // null: experts have room for whatever comes
+  std::unique_ptr<ExpertPools> pools_;       // null: experts have room for whatever comes
+  std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances it
   GradientBuckets gradients_;
   BufferSums buffer_sums_;
   GlobalNorm norm_;
