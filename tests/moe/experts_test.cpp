@@ -66,6 +66,7 @@ struct Settings {
   bool biases = false;
   int64_t tokens = 37;
   double weight = 0;  // of every row; 0: random ones
+  bool block_sparse = false;
 };
 
 // dispatch -> experts -> combine, forward and backward.
@@ -75,6 +76,7 @@ Results run(const Settings& with) {
   MoeConfig moe;
   moe.num_experts = kExperts;
   moe.moe_grouped_gemm = with.grouped;
+  if (with.block_sparse) moe.moe_expert_backend = "block_sparse";
   moe.moe_expert_add_bias = with.biases;
   MlpConfig mlp;
   mlp.ffn_hidden_size = 24;
@@ -121,6 +123,23 @@ TEST(Experts, SequentialEqualsGrouped) {
       }
 }
 
+// With more tokens than a block has rows. Grouped experts may fuse their activation, which changes no bit.
+TEST(Experts, BlockSparseEqualsGroupedToTheBit) {
+  for (const bool swiglu : {true, false})
+    for (const bool biases : {false, true})
+      for (const int64_t tokens : {0, 1, 37, 400})
+        for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+          for (const bool again : {false, true}) {
+            SCOPED_TRACE(
+                cat(dtype, " ", tokens, " tokens", swiglu ? " swiglu" : " gelu", biases ? " with biases" : ""));
+            Settings settings{
+                .dtype = dtype, .swiglu = swiglu, .rematerialise = again, .biases = biases, .tokens = tokens};
+            const Results grouped = run(settings);
+            settings.block_sparse = true;
+            EXPECT_EQ(grouped, run(settings));
+          }
+}
+
 TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {
   MoeConfig config;
   EXPECT_EQ(expert_backend(config), ExpertBackend::grouped);
@@ -129,6 +148,11 @@ TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {
   config = {};
   config.moe_grouped_gemm = false;
   EXPECT_EQ(expert_backend(config), ExpertBackend::sequential);
+  config.moe_expert_backend = "block_sparse";
+  EXPECT_TRUE(test::message_of<ConfigError>([&] { config.validate(1); }).starts_with("moe_grouped_gemm = false"));
+  config.moe_grouped_gemm = true;
+  EXPECT_NO_THROW(config.validate(1));
+  EXPECT_EQ(expert_backend(config), ExpertBackend::block_sparse);
 }
 
 TEST(Experts, AnExpertWithoutTokensGetsAGradientOfZeros) {

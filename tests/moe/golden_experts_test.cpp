@@ -68,7 +68,7 @@ MlpConfig gpt_oss_mlp() {
 TEST(GoldenExperts, GptOss) {
   const Golden golden;
   const std::vector<std::string> names = {"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
-  for (const std::string backend : {"grouped", "sequential"})
+  for (const std::string backend : {"grouped", "block_sparse", "sequential"})
     for (const bool rematerialise : {false, true}) {
       SCOPED_TRACE(backend + (rematerialise ? ", rematerialised" : ""));
       Rank rank;

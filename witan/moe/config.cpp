@@ -144,8 +144,9 @@ Fields MoeConfig::fields() {
       Field{"moe_grouped_gemm", &moe_grouped_gemm,
             "Compute all experts in one grouped GEMM; false: one after the other, as moe_expert_backend = sequential"},
       Field{"moe_expert_backend", &moe_expert_backend,
-            "How products of experts are computed: in one kernel for all, or one expert after the other"}
-          .one_of({"grouped", "sequential"}),
+            "How products of experts are computed: in one kernel for all, with a block-sparse matrix of all experts' "
+            "hidden units, or one expert after the other"}
+          .one_of({"grouped", "block_sparse", "sequential"}),
       Field{"moe_expert_add_bias", &moe_expert_add_bias, "Give both linear layers of each expert a bias"},
       Field{
           "moe_latent_size", &moe_latent_size,
@@ -251,6 +252,9 @@ void MoeConfig::validate(int64_t num_layers) const {
                        "moe_router_load_balancing_type = quantile_balancing needs an expert that a token does not "
                        "choose: moe_router_topk = ",
                        moe_router_topk, " of num_experts = ", num_experts, " leaves none");
+  require<ConfigError>(moe_grouped_gemm || moe_expert_backend != "block_sparse",
+                       "moe_grouped_gemm = false computes one expert after the other, and moe_expert_backend = "
+                       "\"block_sparse\" all together: leave one of the two out");
   require<ConfigError>(!moe_pad_expert_input_to_capacity || moe_expert_capacity_factor > 0,
                        "moe_pad_expert_input_to_capacity = true needs a capacity to pad to: set "
                        "moe_expert_capacity_factor, as 1.25");

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "witan/kernels/gemm.h"
+#include "witan/ops/block_sparse.h"
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
@@ -75,7 +76,8 @@ Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, cons
 
 ExpertBackend expert_backend(const MoeConfig& config) {
   const bool sequential = config.moe_expert_backend == "sequential" || !config.moe_grouped_gemm;
-  return sequential ? ExpertBackend::sequential : ExpertBackend::grouped;
+  if (sequential) return ExpertBackend::sequential;
+  return config.moe_expert_backend == "block_sparse" ? ExpertBackend::block_sparse : ExpertBackend::grouped;
 }
 
 Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width)
@@ -99,23 +101,29 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
   bias_begin_ = width / builder.expert_tensor_ranks * builder.expert_tensor_rank;
 }
 
-Var Experts::product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight) {
+Var Experts::product(Tape& tape, const Var& rows, const Places& places, Parameter& weight) const {
+  const Var w = tape.parameter(weight);
+  if (places.blocks) return ops::block_sparse_linear(tape, rows, *places.blocks, w);
   const auto op = backend_ == ExpertBackend::grouped ? ops::grouped_linear : ops::sequential_linear;
-  return op(tape, rows, groups, tape.parameter(weight));
+  return op(tape, rows, places.groups, w);
 }
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  Var y = product(tape, activated(tape, in, groups, rematerialise), groups, second_);
+  Places places{groups, {}};
+  if (backend_ == ExpertBackend::block_sparse)
+    places.blocks = ops::block_topology(tape.stream(), groups, in.rows.size(0));
+  Var y = product(tape, activated(tape, in, places, rematerialise), places, second_);
   if (!second_bias_) return y;
   return ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
 }
 
 // [capacity, F]
-Var Experts::activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
+Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
+  const RowGroups& groups = places.groups;
   if (fuses_activation_ && !rematerialise)
     return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
-  Var h = product(tape, in.rows, groups, first_);  // [capacity, 2F]
+  Var h = product(tape, in.rows, places, first_);  // [capacity, 2F]
   if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }

@@ -1,6 +1,9 @@
 // The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
 #pragma once
 
+#include <optional>
+
+#include "witan/kernels/block_sparse.h"
 #include "witan/moe/config.h"
 #include "witan/moe/dispatch.h"
 #include "witan/nn/mlp.h"
@@ -9,8 +12,9 @@ namespace witan {
 
 // How products of experts are computed; results agree but for the order of sums.
 enum class ExpertBackend : uint8_t {
-  grouped,     // one kernel for all experts
-  sequential,  // a matrix product after the other, whose sizes the host reads
+  grouped,       // one kernel for all experts
+  block_sparse,  // products with a block-sparse matrix of all experts' hidden units (kernels/block_sparse.h)
+  sequential,    // a matrix product after the other, whose sizes the host reads
 };
 ExpertBackend expert_backend(const MoeConfig& config);
 
@@ -31,8 +35,13 @@ class Experts : public Module {
   Var forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
 
  private:
-  Var product(Tape& tape, const Var& rows, const RowGroups& groups, Parameter& weight);
-  Var activated(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
+  // Where the rows of each expert are.
+  struct Places {
+    const RowGroups& groups;
+    std::optional<kernels::BlockTopology> blocks;  // of these groups, where products go by it
+  };
+  Var product(Tape& tape, const Var& rows, const Places& places, Parameter& weight) const;
+  Var activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise);
 
   MlpConfig mlp_;
   ExpertBackend backend_;

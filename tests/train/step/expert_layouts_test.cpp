@@ -50,6 +50,11 @@ const std::vector<Variant> kVariants = {
        c.moe.moe_expert_add_bias = true;
        c.moe.moe_expert_backend = "sequential";
      }},
+    {"block-sparse, biases",
+     [](ModelConfig& c) {
+       c.moe.moe_expert_backend = "block_sparse";
+       c.moe.moe_expert_add_bias = true;
+     }},
     {"gated shared experts, latent experts",
      [](ModelConfig& c) {
        c.moe.moe_shared_expert_intermediate_size = 8;
@@ -89,7 +94,7 @@ TEST(ExpertLayouts, OfEveryVariantEqualOneRankInFloat64) {
 // Deterministic mode sums the gradients of biases in its tree too: layouts without tensor parallelism have one rank's
 // bits. The all-gather dispatcher sums a token's experts in another order, and is left out.
 TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
-  for (const size_t which : {0U, 2U}) {
+  for (const size_t which : {0U, 2U, 3U}) {
     RunConfig config = config_of(kVariants[which]);
     config.model.dtype = "float32";
     config.parallel.deterministic = true;
@@ -105,7 +110,7 @@ TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
 
 // Whatever is recomputed, the bits stay.
 TEST(ExpertLayouts, RecomputedModulesChangeNoBit) {
-  for (const size_t which : {0U, 2U}) {
+  for (const size_t which : {0U, 3U}) {
     RunConfig config = laid_out(config_of(kVariants[which]), kLayouts[0]);
     config.model.dtype = "float32";
     config.model.moe.moe_layer_freq = "2";
