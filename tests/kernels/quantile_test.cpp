@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "support/rank.h"
+#include "support/router_outputs.h"
 #include "witan/kernels/selection.h"
 #include "witan/kernels/step_value.h"
 
@@ -135,13 +136,7 @@ TEST(WeighChosen, WeighsAsTheRouterDoes) {
   const int64_t T = 33, E = 7, K = 3;
   for (const kernels::Scores scores :
        {kernels::Scores::softmax, kernels::Scores::softmax_of_chosen, kernels::Scores::sigmoid}) {
-    const auto made = [&] {
-      return kernels::RouterOutputs{rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, DType::f64),
-                                    rank.poisoned({T, E}, DType::f64),     rank.poisoned({T}, DType::f64),
-                                    rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, DType::f64),
-                                    rank.poisoned({1}, DType::f64),        rank.poisoned({1}, DType::f64)};
-    };
-    const auto out = made();
+    const auto out = testing::poisoned_outputs(rank, T, E, K, DType::f64);
     const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2);
     kernels::router_forward(rank.stream, out, logits, scores);
     const std::vector<double> expected = values(out.weights);

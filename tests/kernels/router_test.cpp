@@ -1,16 +1,17 @@
-#include "witan/kernels/selection.h"
-
 #include <numeric>
 
 #include "support/rank.h"
+#include "support/router_outputs.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/elementwise.h"
+#include "witan/kernels/selection.h"
 
 namespace witan {
 namespace {
 
 using kernels::Scores;
 using testing::close;
+using testing::poisoned_outputs;
 using testing::Rank;
 using testing::values;
 
@@ -53,16 +54,6 @@ struct Reference {
     lse.push_back(std::log(all));
   }
 };
-
-// Every output holds rubbish before the kernel runs.
-kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
-  kernels::RouterOutputs out{
-      rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
-      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
-  std::ranges::fill(out.ids.span<int32_t>(), -7);
-  std::ranges::fill(out.counts.span<int64_t>(), -7);
-  return out;
-}
 
 void expect_like_reference(Rank& rank, const Tensor& logits, int64_t K, Scores scores) {
   const int64_t T = logits.size(0), E = logits.size(1);

@@ -7,6 +7,7 @@
 
 #include "support/dropout.h"
 #include "support/rank.h"
+#include "support/router_outputs.h"
 
 namespace witan {
 namespace {
@@ -19,10 +20,7 @@ using testing::values;
 
 kernels::RouterOutputs routed(Rank& rank, const Tensor& logits, int64_t K, const kernels::Scoring& scoring) {
   const int64_t T = logits.size(0), E = logits.size(1);
-  const DType A = logits.dtype();
-  kernels::RouterOutputs out{
-      rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
-      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
+  kernels::RouterOutputs out = testing::poisoned_outputs(rank, T, E, K, logits.dtype());
   kernels::router_forward(rank.stream, out, logits, scoring);
   return out;
 }

@@ -1,6 +1,7 @@
 #include "witan/kernels/balance.h"
 
 #include "support/cuda_rank.h"
+#include "support/router_outputs.h"
 #include "witan/kernels/router.h"
 
 namespace witan {
@@ -38,14 +39,7 @@ TEST_F(BalanceOnGpu, RoutersLearnFromMoreLosses) {
          {kernels::Scores::softmax_of_chosen, kernels::Scores::softmax, kernels::Scores::sigmoid})
       for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{3, 4, 1}, {101, 64, 8}, {33, 257, 33}}) {
         SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
-        kernels::RouterOutputs out{host.stream.empty({T, K}, DType::i32),
-                                   host.poisoned({T, K}, dtype),
-                                   host.poisoned({T, E}, dtype),
-                                   host.poisoned({T}, dtype),
-                                   host.stream.empty({E}, DType::i64),
-                                   host.poisoned({1}, dtype),
-                                   host.poisoned({1}, dtype),
-                                   host.poisoned({1}, dtype)};
+        kernels::RouterOutputs out = testing::poisoned_outputs(host, T, E, K, dtype);
         out.logits = host.normal({T, E}, dtype, "logits", 2);
         kernels::router_forward(host.stream, out, out.logits, scores);
         const Tensor dbalance = host.normal({1}, dtype, "dbalance"), dprobs = host.normal({E}, dtype, "dprobs"),

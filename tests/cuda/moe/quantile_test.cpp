@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "support/router_outputs.h"
 #include "witan/kernels/selection.h"
 #include "witan/kernels/step_value.h"
 
@@ -76,14 +77,7 @@ TEST_F(QuantilesOnGpu, WeightsOfAGivenChoiceAreThoseOfTheCpu) {
       for (const auto& [T, E, K] :
            std::vector<std::array<int64_t, 3>>{{1, 2, 1}, {33, 8, 2}, {301, 64, 8}, {40, 257, 33}}) {
         SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
-        const kernels::RouterOutputs out{host.stream.empty({T, K}, DType::i32),
-                                         host.poisoned({T, K}, dtype),
-                                         host.poisoned({T, E}, dtype),
-                                         host.poisoned({T}, dtype),
-                                         host.stream.empty({E}, DType::i64),
-                                         host.poisoned({1}, dtype),
-                                         host.poisoned({1}, dtype),
-                                         host.poisoned({1}, dtype)};
+        const kernels::RouterOutputs out = testing::poisoned_outputs(host, T, E, K, dtype);
         const Tensor logits = host.normal({T, E}, dtype, "logits", 2), bias = host.normal({E}, DType::f32, "bias");
         kernels::router_forward(host.stream, out, logits, scores);
         kernels::choose_by_quantiles(host.stream, out.ids, Tensor(), logits, bias);

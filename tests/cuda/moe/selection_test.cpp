@@ -2,6 +2,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
+#include "support/router_outputs.h"
 #include "witan/kernels/jitter.h"
 
 namespace witan {
@@ -21,14 +22,7 @@ class SelectionOnGpu : public testing::CudaTest {
     SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " scores ", static_cast<int>(scoring.scores), " keys ",
                      static_cast<int>(selection.keys)));
     const Tensor logits = host.normal({T, E}, dtype, "logits", 2);
-    kernels::RouterOutputs out{host.stream.empty({T, K}, DType::i32),
-                               host.poisoned({T, K}, dtype),
-                               host.poisoned({T, E}, dtype),
-                               host.poisoned({T}, dtype),
-                               host.stream.empty({E}, DType::i64),
-                               host.poisoned({1}, dtype),
-                               host.poisoned({1}, dtype),
-                               host.poisoned({1}, dtype)};
+    kernels::RouterOutputs out = testing::poisoned_outputs(host, T, E, K, dtype);
     kernels::router_forward(host.stream, out, logits, scoring);
     kernels::RouterOutputs gpu_out;
     gpu_out.ids = poisoned({T, K}, DType::i32);

@@ -59,6 +59,11 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     c.model.moe.moe_aux_loss_coeff = "1";
   });
   check("sequential experts", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
+  check("block-sparse experts", [](RunConfig& c) { c.model.moe.moe_expert_backend = "block_sparse"; });
+  check("the load of the batch so far balanced", [](RunConfig& c) {
+    c.model.moe.moe_router_load_balancing_type = "global_aux_loss";
+    c.model.moe.moe_aux_loss_coeff = "1";
+  });
   check("expert biases, clamped SwiGLU", [](RunConfig& c) {
     c.model.moe.moe_expert_add_bias = true;
     c.model.mlp.activation_func_clamp_value = 0.05;

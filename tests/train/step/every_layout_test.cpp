@@ -111,22 +111,10 @@ const std::vector<LaidOut> kOfEightRanks = {
 
 // The default recipe, as deep and as wide as the axes ask for. Every step is clipped.
 RunConfig recipe() {
-  RunConfig config;
-  config.model.dtype = "float64";
-  config.model.num_layers = 4;
-  config.model.hidden_size = 32;
+  RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
-  config.model.mlp.ffn_hidden_size = 24;
-  config.model.attention.num_attention_heads = 8;
-  config.model.attention.num_query_groups = 4;
   config.model.moe.moe_z_loss_coeff = 1e-3;
-  config.data.seq_length = 16;
-  config.train.train_iters = 30;
-  config.train.micro_batch_size = 1;
   config.train.global_batch_size = 4;
-  config.train.sample_tokens = 0;
-  config.optimizer.lr_warmup_iters = 3;
-  config.optimizer.clip_grad = 0.1;
   return laid_out(config, {});
 }
 

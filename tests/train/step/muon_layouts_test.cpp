@@ -19,24 +19,10 @@ constexpr const char* kGradients = "optim_grads";
 constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig recipe(const char* dtype, const char* optimizer) {
-  RunConfig config;
-  config.model.dtype = dtype;
-  config.model.num_layers = 4;
-  config.model.hidden_size = 32;
-  config.model.vocab_size = 66;
+  RunConfig config = testing::divisible_config(dtype);
   config.model.untie_embeddings_and_output_weights = true;
-  config.model.mlp.ffn_hidden_size = 24;
-  config.model.attention.num_attention_heads = 8;
-  config.model.attention.num_query_groups = 4;
   config.model.moe.moe_layer_freq = "2";
-  config.data.seq_length = 16;
-  config.train.train_iters = 30;
-  config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
   config.optimizer.optimizer = optimizer;
-  config.optimizer.lr_warmup_iters = 3;
-  config.optimizer.clip_grad = 0.1;
   return laid_out(config, {});
 }
 

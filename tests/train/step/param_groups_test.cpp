@@ -31,22 +31,8 @@ RunConfig grouped(RunConfig config) {
 }
 
 RunConfig recipe(const char* dtype) {
-  RunConfig config;
-  config.model.dtype = dtype;
-  config.model.num_layers = 4;
-  config.model.hidden_size = 32;
-  config.model.vocab_size = 66;
+  RunConfig config = testing::divisible_config(dtype);
   config.model.untie_embeddings_and_output_weights = true;
-  config.model.mlp.ffn_hidden_size = 24;
-  config.model.attention.num_attention_heads = 8;
-  config.model.attention.num_query_groups = 4;
-  config.data.seq_length = 16;
-  config.train.train_iters = 30;
-  config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
-  config.optimizer.lr_warmup_iters = 3;
-  config.optimizer.clip_grad = 0.1;
   return laid_out(grouped(config), {});
 }
 

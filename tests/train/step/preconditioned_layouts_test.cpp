@@ -17,22 +17,12 @@ const int64_t kSteps = testing::steps_of(5, 20);
 constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig recipe(const char* root) {
-  RunConfig config;
-  config.model.dtype = "float64";
+  RunConfig config = testing::divisible_config();
   config.model.num_layers = 2;
   config.model.hidden_size = 16;
-  config.model.vocab_size = 66;
   config.model.untie_embeddings_and_output_weights = true;
-  config.model.mlp.ffn_hidden_size = 24;
   config.model.attention.num_attention_heads = 4;
   config.model.attention.num_query_groups = 2;
-  config.data.seq_length = 16;
-  config.train.train_iters = 30;
-  config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
-  config.optimizer.lr_warmup_iters = 3;
-  config.optimizer.clip_grad = 0.1;
   config.optimizer.optimizer = "shampoo";
   config.optimizer.shampoo_root = root;
   config.optimizer.precondition_frequency = 2;

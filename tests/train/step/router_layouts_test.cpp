@@ -19,23 +19,11 @@ constexpr const char* kFsdp = "optim_grads_params";
 const int64_t kSteps = testing::steps_of(2, 20);
 
 RunConfig recipe() {
-  RunConfig config;
-  config.model.dtype = "float64";
+  RunConfig config = testing::divisible_config();
   config.model.num_layers = 2;
-  config.model.hidden_size = 32;
-  config.model.vocab_size = 66;
-  config.model.mlp.ffn_hidden_size = 24;
-  config.model.attention.num_attention_heads = 8;
-  config.model.attention.num_query_groups = 4;
   config.model.moe.moe_z_loss_coeff = 1e-3;
-  config.data.seq_length = 16;
-  config.train.train_iters = 30;
   config.train.micro_batch_size = 2;
-  config.train.global_batch_size = 8;
-  config.train.sample_tokens = 0;
   config.train.check_states = true;
-  config.optimizer.lr_warmup_iters = 3;
-  config.optimizer.clip_grad = 0.1;
   return laid_out(config, {});
 }
 
