@@ -14,7 +14,7 @@ namespace {
 
 // A loss of balance beside out.balance.
 struct FurtherLoss {
-  size_t of;      // its place in Balance::over
+  size_t of = 0;  // its place in Balance::over
   Tensor counts;  // [E] int64
   Tensor value;   // [1]
 };
@@ -58,9 +58,12 @@ Balanced join_parts(Stream& s, kernels::RouterOutputs& part, const Balance& bala
   part.counts = of_all;
   for (size_t i = 0; i < balance.over.size(); ++i) {
     if (is_first(balance, i)) continue;
+    FurtherLoss& loss = balanced.further.emplace_back();
+    loss.of = i;
     const bool global = balance.over[i] == BalanceLoss::Over::global_batch && balance.global_load;
-    balanced.further.push_back({i, global ? balance.global_load(of_all) : of_all, s.empty({1}, sums.dtype())});
-    kernels::balance_loss(s, balanced.further.back().value, sums, balanced.further.back().counts, balanced.tokens);
+    loss.counts = global ? balance.global_load(of_all) : of_all;
+    loss.value = s.empty({1}, sums.dtype());
+    kernels::balance_loss(s, loss.value, sums, loss.counts, balanced.tokens);
   }
   return balanced;
 }

@@ -90,9 +90,10 @@ TEST(BenchTest, MoeLayerTakesEveryRouter) {
       {"--moe-router-selection", "expert_choice", "--moe-input-jitter-eps", "0.01"},
       {"--moe-router-selection", "hash"},
       {"--skew", "0.5"}};
+  const std::vector<std::string> sizes = {"moe-layer", "--tokens", "32",     "--hidden", "8",         "--ffn", "12",
+                                          "--experts", "4",        "--topk", "2",        "--seconds", "0"};
   for (const auto& router : routers) {
-    std::vector<std::string> args = {"moe-layer", "--tokens", "32",     "--hidden", "8",         "--ffn", "12",
-                                     "--experts", "4",        "--topk", "2",        "--seconds", "0"};
+    std::vector<std::string> args = sizes;
     args.insert(args.end(), router.begin(), router.end());
     EXPECT_EQ(bench(folder, args).json["lines"].size(), 6u) << router[1];
   }
