@@ -97,7 +97,7 @@ TEST(BenchTest, MoeLayerTakesEveryRouter) {
     args.insert(args.end(), router.begin(), router.end());
     EXPECT_EQ(bench(folder, args).json["lines"].size(), 6u) << router[1];
   }
-  expect_refusal({"bench", "moe-layer", "--moe-router-enable-expert-bias", "--moe-router-score-function", "softmax"}, 2,
+  expect_refusal({"bench", "moe-layer", "--moe-router-enable-expert-bias", "--moe-router-score-function", "softmax"}, 3,
                  {"needs moe_router_score_function"});
   expect_refusal({"bench", "moe-layer", "--tokens", "16", "--sequence", "5"}, 2, {"--sequence 5"});
 }
