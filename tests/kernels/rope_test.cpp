@@ -76,6 +76,19 @@ TEST(Rope, ScoresDependOnDistancesAlone) {
   EXPECT_GT(std::abs(score(5, 2) - score(6, 2)), 1e-6);
 }
 
+// What scaling multiplies sines and cosines by, turns back with the transpose, which divides by nothing.
+TEST(Rope, AMagnitudeMultipliesRotatedChannels) {
+  Rank rank;
+  const Tensor x = rank.normal({1, 2, 2, 8}, DType::f64, "x"), positions = rank.tensor<int32_t>({1, 2}, {3, 50});
+  for (const bool inverse : {false, true}) {
+    kernels::RopeArgs args{100, 6, false, inverse};
+    std::vector<double> expected = values(rotated(rank, x, positions, args));
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] *= i % 8 < 6 ? 1.25 : 1;
+    args.scaling.magnitude = 1.25;
+    EXPECT_TRUE(close(values(rotated(rank, x, positions, args)), expected, 1e-14, 1e-14));
+  }
+}
+
 TEST(Rope, NoTokensAreFine) {
   Rank rank;
   const Tensor y =

@@ -92,7 +92,7 @@ TEST(Heads, AreLinearThenRope) {
       const auto heads = [&](size_t i, int64_t count) {
         return ops::reshape(tape, ops::linear(tape, x, w[i], {}), {B, S, count, i == 2 ? sizes.value_dim : hd});
       };
-      const auto turned = [&](const Var& y) { return ops::rope(tape, y, positions_of(rank), 100, false, 4.0 / hd); };
+      const auto turned = [&](const Var& y) { return ops::rope(tape, y, positions_of(rank), {100, 4}); };
       return std::vector{turned(heads(0, H)), turned(heads(1, G)), heads(2, G)};
     });
     ASSERT_EQ(found.size(), expected.size());

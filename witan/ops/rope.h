@@ -2,11 +2,12 @@
 #pragma once
 
 #include "witan/autograd/tape.h"
+#include "witan/kernels/rope.h"
 
 namespace witan::ops {
 
-// x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first hd * fraction dims of each head are rotated: an
-// even number (rotary_percent in Megatron-LM). Throws ShapeError; DataError for a negative position (on the CPU).
-Var rope(Tape& tape, const Var& x, const Tensor& positions, double base, bool interleaved, double fraction = 1);
+// x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated: an
+// even number; rope.inverse is not asked. Throws ShapeError; DataError for a negative position (on the CPU).
+Var rope(Tape& tape, const Var& x, const Tensor& positions, const kernels::RopeArgs& rope);
 
 }  // namespace witan::ops

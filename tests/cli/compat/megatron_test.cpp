@@ -307,6 +307,34 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 
+TEST(Megatron, RotaryFrequenciesAreScaled) {
+  const auto attention_of = [](Words flags) {
+    flags.insert(flags.begin(), {"--position-embedding-type", "rope"});
+    return config_of(flags).model.attention;
+  };
+  const AttentionConfig llama = attention_of({"--use-rope-scaling"});
+  EXPECT_EQ(llama.rope_scaling_type, "llama3");
+  EXPECT_EQ(llama.rotary_scaling_factor, 8);
+  EXPECT_EQ(llama.original_max_position_embeddings, 8192);
+  EXPECT_EQ(attention_of({"--use-rope-scaling", "--rope-scaling-factor", "32"}).rotary_scaling_factor, 32);
+  const AttentionConfig linear = attention_of({"--rotary-seq-len-interpolation-factor", "4"});
+  EXPECT_EQ(linear.rope_scaling_type, "linear");
+  EXPECT_EQ(linear.rotary_scaling_factor, 4);
+  const AttentionConfig yarn = attention_of(
+      {"--rope-type", "yarn", "--rotary-scaling-factor", "40", "--mscale", "0.707", "--mscale-all-dim", "0.707"});
+  EXPECT_EQ(yarn.rope_scaling_type, "yarn");
+  EXPECT_EQ(yarn.rotary_scaling_factor, 40);
+  EXPECT_EQ(yarn.mscale, 0.707);
+  EXPECT_EQ(yarn.mscale_all_dim, 0.707);
+  EXPECT_EQ(attention_of({"--rope-type", "rope"}).rope_scaling_type, "none");
+  EXPECT_TRUE(contains(config_refused({"--rope-scaling-factor", "8"}), "ignores it without --use-rope-scaling"));
+  EXPECT_TRUE(contains(config_refused({"--rope-type", "alibi"}), "the types are rope and yarn"));
+  EXPECT_TRUE(
+      contains(config_refused({"--use-rope-scaling", "--rope-type", "yarn"}), "contradicts --use-rope-scaling"));
+  EXPECT_TRUE(contains(config_refused({"--use-rope-scaling", "--rotary-seq-len-interpolation-factor", "2"}),
+                       "contradicts --use-rope-scaling"));
+}
+
 TEST(Megatron, RoutersAreMegatrons) {
   const auto moe_of = [](const Words& flags) {
     Words words = {"--num-experts", "8", "--disable-bias-linear"};

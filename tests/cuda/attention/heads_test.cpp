@@ -13,6 +13,20 @@ struct Case {
   int64_t hd_v = hd;
 };
 
+// More pairs than one launch has frequencies for, too.
+TEST_F(HeadsOnGpu, AnglesOfStretchedFrequenciesAsOnTheCpu) {
+  const Tensor positions = host.tensor<int32_t>({4}, {0, 7, 900, 30000});
+  for (const int64_t dims : {64, 600}) {
+    kernels::RopeArgs args{1e4, dims, false, false};
+    args.scaling.type = kernels::RopeScaling::Type::yarn, args.scaling.factor = 40;
+    args.scaling.original_positions = 4096, args.scaling.magnitude = 1.2;
+    const Tensor table = host.stream.empty({4, dims}, DType::f64), table_gpu = poisoned({4, dims}, DType::f64);
+    kernels::rotary_table(host.stream, table, positions, args);
+    kernels::rotary_table(gpu(), table_gpu, to_gpu(positions), args);
+    EXPECT_TRUE(agree(table_gpu, table, 1e-9, 1e-9));
+  }
+}
+
 TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
   for (const Case& c : {Case{33, 4, 1, 128, 128, false}, Case{7, 4, 2, 64, 32, true}, Case{5, 3, 3, 6, 4, false},
                         Case{5, 2, 1, 10, 6, true}, Case{9, 2, 2, 16, 0, false}, Case{0, 2, 1, 8, 8, false},

@@ -46,6 +46,19 @@ TEST_F(CudaRope, AgreesWithTheCpu) {
             check({2, positions.size(1), 3, hd}, dtype, positions, {10000, dims, interleaved, inverse});
 }
 
+TEST_F(CudaRope, StretchedFrequenciesAgreeWithTheCpu) {
+  using Type = kernels::RopeScaling::Type;
+  const Tensor positions = host.tensor<int32_t>({1, 4}, {0, 7, 900, 30000});
+  for (const Type type : {Type::linear, Type::llama3, Type::yarn})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const bool inverse : {false, true}) {
+        kernels::RopeArgs args{10000, 64, inverse, inverse};
+        args.scaling.type = type, args.scaling.factor = 40, args.scaling.original_positions = 4096;
+        args.scaling.magnitude = 1.2;
+        check({1, 4, 3, 96}, dtype, positions, args);
+      }
+}
+
 TEST_F(CudaRope, ManyTokensAndHeads) {
   std::vector<int32_t> at(4099);
   for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i);

@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/kernels/rope_frequencies.h"
 
 namespace witan {
 namespace {
@@ -126,6 +132,76 @@ TEST(AttentionConfig, SomeLayersMayHaveNoRotaryPositions) {
             "set it to rope, or no_rope_freq to none");
   EXPECT_NE(refused([](AttentionConfig& c) { c.no_rope_freq = "[1]"; }).find("each of the 4 layers"),
             std::string::npos);
+}
+
+// "key=value;key=value"
+AttentionConfig config_with(const std::string& settings) {
+  AttentionConfig config;
+  std::istringstream words(settings);
+  for (std::string word; std::getline(words, word, ';');) {
+    const size_t equals = word.find('=');
+    set_field(config.fields(), word.substr(0, equals), word.substr(equals + 1), "golden");
+  }
+  return config;
+}
+
+TEST(AttentionConfig, FrequenciesAreHuggingFaces) {
+  std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/nn/rope.tsv");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    std::istringstream words(line);
+    std::string settings;
+    double magnitude = 0;
+    words >> settings >> magnitude;
+    SCOPED_TRACE(settings);
+    const AttentionConfig config = config_with(settings);
+    config.validate(32, 1);
+    const kernels::RopeArgs rope = config.layers(32, 1).front().rope;
+    EXPECT_NEAR(rope.scaling.magnitude, magnitude, 1e-14);
+    for (const double frequency : rope_frequencies(rope)) {
+      double expected = 0;
+      ASSERT_TRUE(words >> expected);
+      EXPECT_NEAR(frequency / expected, 1, 1e-12);
+    }
+    EXPECT_FALSE(words >> magnitude) << "as many pairs";
+  }
+  EXPECT_EQ(lines, 10);
+}
+
+TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
+  AttentionConfig config = config_with("rope_scaling_type=yarn;rotary_scaling_factor=4;no_rope_freq=2");
+  const auto layers = config.layers(32, 2);
+  EXPECT_EQ(layers[0].rope.scaling.type, kernels::RopeScaling::Type::yarn);
+  EXPECT_EQ(layers[1].rope.dims, 0);
+  EXPECT_EQ(AttentionConfig().layers(32, 1).front().rope.scaling, kernels::RopeScaling());
+}
+
+TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
+  const auto scaling = [](const char* settings) {
+    return refused([&](AttentionConfig& c) { c = config_with(settings); });
+  };
+  EXPECT_EQ(
+      scaling("rotary_scaling_factor=4"),
+      "rotary_scaling_factor = 4 stretches nothing, as rope_scaling_type = none; set it to yarn, llama3 or linear");
+  EXPECT_EQ(
+      scaling("rope_scaling_type=linear;position_embedding_type=none"),
+      "rope_scaling_type = linear changes rotary positions, and position_embedding_type = none has none: set it to "
+      "rope, or rope_scaling_type to none");
+  EXPECT_EQ(scaling("rope_scaling_type=yarn;beta_slow=40"),
+            "beta_fast = 32 must be above beta_slow = 40: pairs that turn faster than the first keep their frequency; "
+            "YaRN's are 32 and 1");
+  EXPECT_EQ(scaling("rope_scaling_type=llama3;rope_low_freq_factor=4"),
+            "rope_high_freq_factor = 4 must be above rope_low_freq_factor = 4; Llama 3.1's are 4 and 1");
+  for (const auto& [key, text] :
+       std::vector<std::pair<std::string, std::string>>{{"rope_scaling_type", "dynamic"},
+                                                        {"rotary_scaling_factor", "0.5"},
+                                                        {"original_max_position_embeddings", "0"},
+                                                        {"beta_slow", "0"},
+                                                        {"mscale", "-1"},
+                                                        {"rope_low_freq_factor", "0"}}) {
+    AttentionConfig config;
+    EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
+  }
 }
 
 }  // namespace

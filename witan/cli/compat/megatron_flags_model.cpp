@@ -7,7 +7,6 @@ namespace witan::cli {
 MegatronSection megatron_model_flags() {
   const std::string encoder = "Witan's models are decoders";
   const std::string latent = "multi-head latent attention is not supported; `--group-query-attention` is";
-  const std::string scaling = "RoPE scaling is not supported; leave it out and train at the final sequence length";
   return {
       "Model",
       {
@@ -30,10 +29,18 @@ MegatronSection megatron_model_flags() {
           same("--rotary-base"),
           same("--rotary-percent"),
           same_truth("--rotary-interleaved"),
-          refused("--rotary-seq-len-interpolation-factor", scaling, Takes::one),
-          refused("--use-rope-scaling", scaling),
-          refused("--rope-scaling-factor", scaling, Takes::one),
-          only("--rope-type", {"rope"}, "only plain RoPE is supported"),
+          ruled("--rotary-seq-len-interpolation-factor", Takes::one, rules::interpolation_factor,
+                "`rope_scaling_type = linear` with this `rotary_scaling_factor`; refused beside other scalings"),
+          ruled("--use-rope-scaling", Takes::nothing, rules::use_rope_scaling,
+                "`rope_scaling_type = llama3` with `rotary_scaling_factor = 8`, unless `--rope-scaling-factor` is "
+                "given, of `original_max_position_embeddings = 8192`"),
+          ruled("--rope-scaling-factor", Takes::one, rules::rope_scaling_factor,
+                "`rotary_scaling_factor`; refused without `--use-rope-scaling`, since Megatron-LM would ignore it"),
+          ruled("--rope-type", Takes::one, rules::rope_type,
+                "`yarn` is `rope_scaling_type = yarn`; `rope` is plain RoPE"),
+          same("--rotary-scaling-factor"),
+          same("--mscale"),
+          same("--mscale-all-dim"),
           ruled("--no-rope-freq", Takes::one, rules::layer_pattern,
                 "`no_rope_freq`: a number, or a list in which 1 is a layer without rotary positions"),
           renamed("--window-size", "window_size", "of tokens before and after the present one, as in `4096,0`"),

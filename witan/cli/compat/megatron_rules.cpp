@@ -178,6 +178,33 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
     given.refuse("does not work with learned positions: use --position-embedding-type rope or none");
 }
 
+void interpolation_factor(const GivenFlag& given, MegatronSettings& settings) {
+  for (const char* other : {"--use-rope-scaling", "--rope-type"})
+    if (settings.has(other)) given.refuse(std::string("contradicts ") + other + ": frequencies are scaled in one way");
+  settings.set("rope_scaling_type", "linear", given);
+  settings.set("rotary_scaling_factor", given.value(), given);
+}
+
+void use_rope_scaling(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("rope_scaling_type", "llama3", given);
+  settings.set("original_max_position_embeddings", "8192", given);
+  if (!settings.has("--rope-scaling-factor")) settings.set("rotary_scaling_factor", "8", given);
+}
+
+void rope_scaling_factor(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--use-rope-scaling"))
+    given.refuse("Megatron-LM ignores it without --use-rope-scaling: give both, or neither");
+  settings.set("rotary_scaling_factor", given.value(), given);
+}
+
+void rope_type(const GivenFlag& given, MegatronSettings& settings) {
+  if (given.value() != "rope" && given.value() != "yarn") given.refuse("the types are rope and yarn");
+  if (given.value() == "rope") return;
+  if (settings.has("--use-rope-scaling"))
+    given.refuse("contradicts --use-rope-scaling: frequencies are scaled in one way");
+  settings.set("rope_scaling_type", "yarn", given);
+}
+
 void recompute_method(const GivenFlag& given, MegatronSettings&) {
   if (given.value() != "uniform")
     given.refuse("blocks are recomputed one by one: leave it out, or use uniform with --recompute-num-layers 1");

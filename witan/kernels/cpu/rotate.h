@@ -8,7 +8,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/kernels/cpu/store.h"
-#include "witan/kernels/rope.h"
+#include "witan/kernels/rope_frequencies.h"
 
 namespace witan::kernels::cpu {
 
@@ -16,19 +16,16 @@ namespace witan::kernels::cpu {
 template <class A, class Position>
 void fill_table(Stream& stream, A* table, int64_t rows, const RopeArgs& args, const Position& position) {
   const int64_t pairs = args.dims / 2;
-  std::vector<double> frequency(static_cast<size_t>(pairs));
-  for (int64_t i = 0; i < pairs; ++i)
-    frequency[static_cast<size_t>(i)] =
-        std::pow(args.base, -2.0 * static_cast<double>(i) / static_cast<double>(args.dims));
-  const double sign = args.inverse ? -1.0 : 1.0;
+  const std::vector<double> frequency = rope_frequencies(args);
+  const double magnitude = args.scaling.magnitude, sine_magnitude = args.inverse ? -magnitude : magnitude;
   constexpr int64_t kGrain = 512;  // sines per task: a sine costs as much as 30 row-wise elements
   stream.pool().for_ranges(rows, kGrain / std::max<int64_t>(pairs, 1), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       A *cosine = table + r * args.dims, *sine = cosine + pairs;
       for (int64_t i = 0; i < pairs; ++i) {
         const double angle = static_cast<double>(position(r)) * frequency[static_cast<size_t>(i)];
-        cosine[i] = A(std::cos(angle));
-        sine[i] = A(sign * std::sin(angle));
+        cosine[i] = A(magnitude * std::cos(angle));
+        sine[i] = A(sine_magnitude * std::sin(angle));
       }
     }
   });

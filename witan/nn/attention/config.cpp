@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
+#include "witan/kernels/rope_frequencies.h"
 
 namespace witan {
 namespace {
@@ -61,6 +62,70 @@ std::vector<bool> windowed_layers(const AttentionConfig& config, int64_t num_lay
   return chosen;
 }
 
+using RopeScaling = kernels::RopeScaling;
+
+constexpr const char* kYarn = "yarn";
+constexpr const char* kUnroundedYarn = "yarn_unrounded";
+
+bool is_yarn(const AttentionConfig& config) {
+  return config.rope_scaling_type == kYarn || config.rope_scaling_type == kUnroundedYarn;
+}
+
+// What YaRN multiplies queries and keys by, as attention over a longer context is less sharp.
+double yarn_magnitude(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+// As DeepSeek, Megatron-LM and Hugging Face have it, unless told otherwise: the ramp begins and ends at whole pairs.
+void round_ramp(kernels::RopeArgs& rope) {
+  rope.scaling.beta_fast = rope_turns_of(rope, std::floor(rope_pair_of(rope, rope.scaling.beta_fast)));
+  rope.scaling.beta_slow = rope_turns_of(rope, std::ceil(rope_pair_of(rope, rope.scaling.beta_slow)));
+}
+
+// Of heads of which `dims` channels rotate.
+kernels::RopeArgs rope_args(const AttentionConfig& config, int64_t dims) {
+  kernels::RopeArgs rope{config.rotary_base, dims, config.rotary_interleaved, false};
+  if (config.rope_scaling_type == kNone || dims == 0) return rope;
+  rope.scaling.factor = config.rotary_scaling_factor;
+  if (config.rope_scaling_type == "linear") {
+    rope.scaling.type = RopeScaling::Type::linear;
+    return rope;
+  }
+  rope.scaling.original_positions = config.original_max_position_embeddings;
+  if (config.rope_scaling_type == "llama3") {
+    rope.scaling.type = RopeScaling::Type::llama3;
+    rope.scaling.low_freq_factor = config.rope_low_freq_factor;
+    rope.scaling.high_freq_factor = config.rope_high_freq_factor;
+    return rope;
+  }
+  rope.scaling.type = RopeScaling::Type::yarn;
+  rope.scaling.beta_fast = config.beta_fast;
+  rope.scaling.beta_slow = config.beta_slow;
+  rope.scaling.magnitude = yarn_magnitude(config.rotary_scaling_factor, config.mscale) /
+                           yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim);
+  if (config.rope_scaling_type == kYarn) round_ramp(rope);
+  return rope;
+}
+
+void validate_rope_scaling(const AttentionConfig& config) {
+  const std::string& type = config.rope_scaling_type;
+  if (type == kNone) {
+    require<ConfigError>(config.rotary_scaling_factor == 1, "rotary_scaling_factor = ", config.rotary_scaling_factor,
+                         " stretches nothing, as rope_scaling_type = none; set it to yarn, llama3 or linear");
+    return;
+  }
+  require<ConfigError>(config.rotates(), "rope_scaling_type = ", type,
+                       " changes rotary positions, and position_embedding_type = ", config.position_embedding_type,
+                       " has none: set it to rope, or rope_scaling_type to none");
+  require<ConfigError>(!is_yarn(config) || config.beta_fast > config.beta_slow, "beta_fast = ", config.beta_fast,
+                       " must be above beta_slow = ", config.beta_slow,
+                       ": pairs that turn faster than the first keep their frequency; YaRN's are 32 and 1");
+  require<ConfigError>(type != "llama3" || config.rope_high_freq_factor > config.rope_low_freq_factor,
+                       "rope_high_freq_factor = ", config.rope_high_freq_factor,
+                       " must be above rope_low_freq_factor = ", config.rope_low_freq_factor,
+                       "; Llama 3.1's are 4 and 1");
+}
+
 }  // namespace
 
 Fields AttentionConfig::fields() {
@@ -91,6 +156,32 @@ Fields AttentionConfig::fields() {
       Field{"no_rope_freq", &no_rope_freq,
             "Which layers have no rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
             "([0]*3+[1])*2; none: all layers have them"},
+      Field{"rope_scaling_type", &rope_scaling_type,
+            "How rotary frequencies are stretched to longer contexts: linear, as Llama 3.1, YaRN, or YaRN with a ramp "
+            "whose ends are not rounded to whole pairs (gpt-oss)"}
+          .one_of({kNone, "linear", "llama3", kYarn, kUnroundedYarn}),
+      Field{"rotary_scaling_factor", &rotary_scaling_factor, "How many times longer than the context before"}.at_least(
+          1),
+      Field{"original_max_position_embeddings", &original_max_position_embeddings,
+            "Positions of the context before, of llama3 and yarn"}
+          .between(1, int64_t{1} << 40),
+      Field{"beta_fast", &beta_fast, "yarn: frequencies stay of pairs that turn more often in the context before"}
+          .above(0),
+      Field{"beta_slow", &beta_slow,
+            "yarn: frequencies are divided by the factor of pairs that turn less often in the context before"}
+          .above(0),
+      Field{"mscale", &mscale,
+            "yarn: sines and cosines are multiplied by (0.1 mscale ln factor + 1) / (0.1 mscale_all_dim ln factor + 1)"}
+          .at_least(0),
+      Field{"mscale_all_dim", &mscale_all_dim,
+            "yarn: see mscale; multi-head latent attention multiplies logits by the square of the divisor"}
+          .at_least(0),
+      Field{"rope_low_freq_factor", &rope_low_freq_factor,
+            "llama3: frequencies are divided by the factor of pairs that turn less often in the context before"}
+          .above(0),
+      Field{"rope_high_freq_factor", &rope_high_freq_factor,
+            "llama3: frequencies stay of pairs that turn more often in the context before"}
+          .above(0),
   };
 }
 
@@ -122,6 +213,7 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
                        position_embedding_type, " has none: set it to rope, or no_rope_freq to none");
   require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
                        " leaves no layer its rotary positions; that is position_embedding_type = none");
+  validate_rope_scaling(*this);
 }
 
 std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
@@ -132,7 +224,7 @@ std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t 
                             .qk_head_dim = head_dim,
                             .v_head_dim = value_head_dim(hidden_size),
                             .window = window_of(window_size),
-                            .rope = {rotary_base, dims, rotary_interleaved, false},
+                            .rope = rope_args(*this, dims),
                             .dropout = attention_dropout};
   std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), every);
   const std::vector<bool> windowed = windowed_layers(*this, num_layers),

@@ -50,9 +50,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Va
     return ops::reshape(tape, channels, {B, S, groups_, head_dim});
   };
   const auto rotated = [&](const Var& heads) {
-    if (spec_.rope.dims == 0) return heads;
-    const double share = static_cast<double>(spec_.rope.dims) / static_cast<double>(spec_.qk_head_dim);
-    return ops::rope(tape, heads, where.positions, spec_.rope.base, spec_.rope.interleaved, share);
+    return spec_.rope.dims == 0 ? heads : ops::rope(tape, heads, where.positions, spec_.rope);
   };
   const Var q = ops::reshape(tape, q_proj_.forward(tape, x), {B, S, heads_, spec_.qk_head_dim});
   return {rotated(q), rotated(grouped(k_proj_.forward(tape, x), spec_.qk_head_dim)),

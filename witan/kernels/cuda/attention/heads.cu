@@ -1,3 +1,4 @@
+#include "witan/kernels/cuda/attention/rope_frequencies.cuh"
 #include "witan/kernels/cuda/common/common.cuh"
 #include "witan/kernels/heads.h"
 
@@ -6,18 +7,22 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Of `some` pairs from `first` on; `all` of a row.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
-    table_kernel(A* table, const int32_t* positions, int64_t tokens, int pairs, double base) {
+    table_kernel(A* table, const int32_t* positions, int64_t tokens, int first, int some, int all, double magnitude,
+                 const __grid_constant__ Frequencies frequencies) {
+  __shared__ double frequency[Frequencies::kMost];  // lanes read different ones, which constant memory would serialise
+  for (int i = threadIdx.x; i < some; i += kThreads) frequency[i] = frequencies.at[i];
+  __syncthreads();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < tokens * pairs; i += stride) {
-    const int64_t t = i / pairs;
-    const int pair = static_cast<int>(i - t * pairs);
-    const double angle = static_cast<double>(positions[t]) * pow(base, -2.0 * pair / (2.0 * pairs));
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < tokens * some; i += stride) {
+    const int64_t t = i / some;
+    const int pair = static_cast<int>(i - t * some);
     double sine, cosine;
-    sincos(angle, &sine, &cosine);
-    table[t * 2 * pairs + pair] = static_cast<A>(cosine);
-    table[t * 2 * pairs + pairs + pair] = static_cast<A>(sine);
+    sincos(static_cast<double>(positions[t]) * frequency[pair], &sine, &cosine);
+    table[t * 2 * all + first + pair] = static_cast<A>(magnitude * cosine);
+    table[t * 2 * all + all + first + pair] = static_cast<A>(magnitude * sine);
   }
 }
 
@@ -143,15 +148,25 @@ void run(Stream& stream, const Tensor& packed, const Heads& heads, const Tensor&
   });
 }
 
+template <class A>
+void fill_table(Stream& stream, const Tensor& table, const Tensor& positions, const RopeArgs& args) {
+  const int64_t tokens = positions.elements();
+  const int pairs = static_cast<int>(args.dims / 2);
+  const std::vector<double> frequencies = rope_frequencies(args);
+  for (int first = 0; first < pairs; first += Frequencies::kMost) {
+    const int some = std::min(pairs - first, Frequencies::kMost);
+    table_kernel<<<blocks_for(stream, (tokens * some + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+        ptr<A>(table), ptr<int32_t>(positions), tokens, first, some, pairs, args.scaling.magnitude,
+        Frequencies(frequencies, first));
+  }
+}
+
 }  // namespace
 
 void rotary_table(Stream& stream, const Tensor& table, const Tensor& positions, const RopeArgs& args) {
-  const int64_t tokens = positions.elements(), pairs = args.dims / 2;
-  if (tokens * pairs == 0) return;
+  if (positions.elements() * args.dims == 0) return;
   dispatch_device(table.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      table_kernel<<<blocks_for(stream, (tokens * pairs + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
-          ptr<A>(table), ptr<int32_t>(positions), tokens, static_cast<int>(pairs), args.base);
+    if constexpr (!std::is_same_v<A, __nv_bfloat16>) fill_table<A>(stream, table, positions, args);
   });
 }
 

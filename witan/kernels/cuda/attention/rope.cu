@@ -1,26 +1,18 @@
 // A thread turns one pack of pairs of one token in every head, so that its sines are computed once and never stored:
 // the workspace of kernels/rope.h stays unused.
-#include <cmath>
-
+#include "witan/kernels/cuda/attention/rope_frequencies.cuh"
 #include "witan/kernels/cuda/common/common.cuh"
-#include "witan/kernels/rope.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostPairs = 256;
-
-// Turns (not radians) that each pair makes per position: an argument, because they are configuration.
-struct Frequencies {
-  double at[kMostPairs];
-};
 
 struct RopeShape {
   int64_t tokens;
   int heads, hd, pairs;
   int turning, copying;  // packs of a token and head that are turned, and that are copied
-  double sign;
+  double cosine, sine;  // what they are multiplied by
 };
 
 // Reduced to one turn in float64; what is left is exact enough for float32 sines.
@@ -75,7 +67,8 @@ __device__ __forceinline__ void turn(T* y, const T* x, double position, const do
 #pragma unroll
   for (int i = 0; i < P; ++i) {
     sine_cosine(position * frequency[first + i], sine[i], cosine[i]);
-    sine[i] *= static_cast<Acc<T>>(s.sign);
+    cosine[i] *= static_cast<Acc<T>>(s.cosine);
+    sine[i] *= static_cast<Acc<T>>(s.sine);
   }
 #pragma unroll 4
   for (int head = 0; head < s.heads; ++head, x += s.hd, y += s.hd) {
@@ -96,7 +89,7 @@ template <class T, int P, int C, bool kInterleaved>
 __global__ void __launch_bounds__(kThreads)
     rope_kernel(T* __restrict__ y, const T* __restrict__ x, const int32_t* __restrict__ positions, RopeShape s,
                 const __grid_constant__ Frequencies frequencies) {
-  __shared__ double frequency[kMostPairs];  // lanes read different ones, which constant memory would serialise
+  __shared__ double frequency[Frequencies::kMost];  // lanes read different ones, which constant memory would serialise
   for (int i = threadIdx.x; i < s.pairs; i += kThreads) frequency[i] = frequencies.at[i];
   __syncthreads();
   const int packs = s.turning + s.copying;
@@ -140,19 +133,23 @@ void rope(Stream& stream, const Tensor& y, const Tensor&, const Tensor& x, const
           const RopeArgs& args) {
   if (x.elements() == 0) return;
   const int64_t pairs = args.dims / 2;
-  assert(pairs <= kMostPairs);
-  Frequencies frequencies{};
+  assert(pairs <= Frequencies::kMost);
   constexpr double kTurn = 6.283185307179586476925;
-  for (int64_t i = 0; i < pairs; ++i)
-    frequencies.at[i] = std::pow(args.base, -2.0 * static_cast<double>(i) / static_cast<double>(args.dims)) / kTurn;
-  const RopeShape shape{
-      positions.elements(),     static_cast<int>(x.size(2)), static_cast<int>(x.size(3)), static_cast<int>(pairs), 0, 0,
-      args.inverse ? -1.0 : 1.0};
+  const Frequencies turns(rope_frequencies(args), 0, 1 / kTurn);
+  const double magnitude = args.scaling.magnitude;
+  const RopeShape shape{positions.elements(),
+                        static_cast<int>(x.size(2)),
+                        static_cast<int>(x.size(3)),
+                        static_cast<int>(pairs),
+                        0,
+                        0,
+                        magnitude,
+                        args.inverse ? -magnitude : magnitude};
   dispatch_device(x.dtype(), [&]<class T>() {
     if (args.interleaved)
-      rotate<T, true>(stream, y, x, positions, shape, frequencies);
+      rotate<T, true>(stream, y, x, positions, shape, turns);
     else
-      rotate<T, false>(stream, y, x, positions, shape, frequencies);
+      rotate<T, false>(stream, y, x, positions, shape, turns);
   });
 }
 
