@@ -176,6 +176,53 @@ TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
   EXPECT_EQ(AttentionConfig().layers(32, 1).front().rope.scaling, kernels::RopeScaling());
 }
 
+TEST(AttentionConfig, LatentLayersHaveTheirOwnHeads) {
+  const std::string base = "multi_latent_attention=true;num_attention_heads=3;qk_head_dim=6;qk_pos_emb_head_dim=4";
+  const auto layer_of = [&](const std::string& more) {
+    const AttentionConfig config = config_with(base + more);
+    config.validate(32, 1);
+    return config.layers(32, 1).front();
+  };
+  const AttentionSpec plain = layer_of("");
+  EXPECT_EQ(plain.num_query_groups, 3) << "whatever num_query_groups is";
+  EXPECT_EQ(plain.qk_head_dim, 10);
+  EXPECT_EQ(plain.v_head_dim, 6);
+  EXPECT_EQ(plain.rope.dims, 4);
+  EXPECT_DOUBLE_EQ(plain.scale, 1 / std::sqrt(10.0));
+  EXPECT_EQ(plain.latent.kv_rank, 512);
+  EXPECT_EQ(layer_of(";v_head_dim=5;window_size=3").v_head_dim, 5);
+  EXPECT_EQ(layer_of(";window_size=3").window, 4);
+  EXPECT_EQ(layer_of(";position_embedding_type=none").rope.dims, 0);
+  const double sharper = 0.1 * 0.707 * std::log(40.0) + 1;
+  const AttentionSpec yarn =
+      layer_of(";rope_scaling_type=yarn;rotary_scaling_factor=40;mscale=0.707;mscale_all_dim=0.707");
+  EXPECT_DOUBLE_EQ(yarn.scale, sharper * sharper / std::sqrt(10.0));
+  EXPECT_EQ(yarn.rope.scaling.magnitude, 1);
+}
+
+TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
+  const auto latent = [](const std::string& more) {
+    return refused([&](AttentionConfig& c) { c = config_with("multi_latent_attention=true;" + more); });
+  };
+  EXPECT_EQ(latent("kv_channels=8"),
+            "multi_latent_attention = true: kv_channels = 8 has no meaning; set qk_head_dim and qk_pos_emb_head_dim");
+  EXPECT_EQ(latent("rotary_percent=0.5"),
+            "multi_latent_attention = true: rotary_percent = 0.5 has no meaning: qk_pos_emb_head_dim channels of each "
+            "head rotate");
+  EXPECT_EQ(latent("qk_pos_emb_head_dim=5"),
+            "multi_latent_attention = true: qk_pos_emb_head_dim = 5 must be even: rope rotates pairs of channels");
+  const auto member = [](auto change) {
+    return refused([&](AttentionConfig& c) {
+      c.multi_latent_attention = true;
+      change(c);
+    });
+  };
+  EXPECT_NE(member([](AttentionConfig& c) { c.clip_qkv = 8; }).find("clip_qkv = 8 is of other"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.softmax_type = "learnable"; }).find("vanilla"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.add_qkv_bias = true; }).find("no biases"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }).find("normalised"), std::string::npos);
+}
+
 TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
   const auto scaling = [](const char* settings) {
     return refused([&](AttentionConfig& c) { c = config_with(settings); });

@@ -126,6 +126,64 @@ void validate_rope_scaling(const AttentionConfig& config) {
                        "; Llama 3.1's are 4 and 1");
 }
 
+constexpr const char* kLatent = "multi_latent_attention = true: ";
+
+void validate_latent(const AttentionConfig& config) {
+  const auto need = [](bool fine, const auto&... why) { require<ConfigError>(fine, kLatent, why...); };
+  need(config.kv_channels == 0, "kv_channels = ", config.kv_channels,
+       " has no meaning; set qk_head_dim and qk_pos_emb_head_dim");
+  need(config.rotary_percent == 1, "rotary_percent = ", config.rotary_percent,
+       " has no meaning: qk_pos_emb_head_dim channels of each head rotate");
+  need(config.qk_pos_emb_head_dim % 2 == 0, "qk_pos_emb_head_dim = ", config.qk_pos_emb_head_dim,
+       " must be even: rope rotates pairs of channels");
+  need(!config.qk_layernorm_full_width, "latents are normalised, and no heads are; drop qk_layernorm_full_width");
+  need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " is of other attention; set it to 0");
+  need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
+       " is of other attention; set it to vanilla");
+  need(!config.add_qkv_bias, "its projections have no biases; set add_qkv_bias = false");
+}
+
+// Of one layer that rotates.
+AttentionSpec latent_layer(const AttentionConfig& config) {
+  const int64_t still = config.latent_qk_head_dim, turning = config.qk_pos_emb_head_dim;
+  AttentionSpec spec;
+  spec.num_attention_heads = spec.num_query_groups = config.num_attention_heads;
+  spec.qk_head_dim = still + turning;
+  spec.v_head_dim = config.v_head_dim > 0 ? config.v_head_dim : still;
+  spec.rope = rope_args(config, config.rotates() ? turning : 0);
+  const double unscaled =
+      config.softmax_scale > 0 ? config.softmax_scale : 1 / std::sqrt(static_cast<double>(spec.qk_head_dim));
+  const double sharper = is_yarn(config) ? yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim) : 1;
+  spec.scale = unscaled * sharper * sharper;
+  spec.latent = {config.q_lora_rank, config.kv_lora_rank, still, turning};
+  return spec;
+}
+
+AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) {
+  const int64_t head_dim = config.qk_head_dim(hidden_size);
+  const double rotated = static_cast<double>(head_dim) * config.rotary_percent;
+  return {.num_attention_heads = config.num_attention_heads,
+          .num_query_groups = config.num_query_groups,
+          .qk_head_dim = head_dim,
+          .v_head_dim = config.value_head_dim(hidden_size),
+          .rope = rope_args(config, config.rotates() ? std::llround(rotated) : 0)};
+}
+
+// What heads of the layers that are not latent are made of.
+void validate_groups(const AttentionConfig& config, int64_t hidden_size) {
+  const int64_t heads = config.num_attention_heads, groups = config.num_query_groups;
+  require<ConfigError>(heads % groups == 0, "num_query_groups = ", groups,
+                       " does not divide num_attention_heads = ", heads);
+  require<ConfigError>(config.kv_channels != 0 || hidden_size % heads == 0, "num_attention_heads = ", heads,
+                       " does not divide hidden_size = ", hidden_size, "; set kv_channels");
+  require<ConfigError>(config.rotary_percent <= 1, "rotary_percent = ", config.rotary_percent,
+                       ": a share is at most 1");
+  const double rotated = static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
+  require<ConfigError>(!config.rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),
+                       "rope rotates pairs of channels: the head size ", config.qk_head_dim(hidden_size),
+                       " times rotary_percent ", config.rotary_percent, " must be even");
+}
+
 }  // namespace
 
 Fields AttentionConfig::fields() {
@@ -134,9 +192,24 @@ Fields AttentionConfig::fields() {
       Field{"num_query_groups", &num_query_groups,
             "Number of key/value heads (grouped-query attention); must divide num_attention_heads"}
           .at_least(1),
+      Field{"multi_latent_attention", &multi_latent_attention,
+            "Multi-head latent attention: keys and values of all heads come from one latent; num_query_groups has no "
+            "meaning then"},
+      Field{"q_lora_rank", &q_lora_rank, "Latent attention: size of the latent of queries; 0: none, they come at once"}
+          .between(0, 1 << 20),
+      Field{"kv_lora_rank", &kv_lora_rank, "Latent attention: size of the latent of keys and values"}.between(1,
+                                                                                                              1 << 20),
+      Field{"qk_head_dim", &latent_qk_head_dim,
+            "Latent attention: channels of each query and key head that do not rotate"}
+          .between(1, 1 << 20),
+      Field{"qk_pos_emb_head_dim", &qk_pos_emb_head_dim,
+            "Latent attention: channels of each query head that rotate, and of the key that all heads share"}
+          .between(2, 1 << 20),
       Field{"kv_channels", &kv_channels, "Channels of each query and key head; 0: hidden_size / num_attention_heads"}
           .between(0, 1 << 20),
-      Field{"v_head_dim", &v_head_dim, "Channels of each value head; 0: as many as kv_channels"}.between(0, 1 << 20),
+      Field{"v_head_dim", &v_head_dim,
+            "Channels of each value head; 0: as many as kv_channels, or as qk_head_dim of latent attention"}
+          .between(0, 1 << 20),
       Field{"window_size", &window_size,
             "Sliding window attention: how many earlier tokens each token sees, as in 4095 or 4095,0; none: all of "
             "them"},
@@ -188,18 +261,12 @@ Fields AttentionConfig::fields() {
 void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(num_attention_heads > 0 && num_query_groups > 0, "num_attention_heads = ", num_attention_heads,
                        " and num_query_groups = ", num_query_groups, " must be at least 1");
-  require<ConfigError>(num_attention_heads % num_query_groups == 0, "num_query_groups = ", num_query_groups,
-                       " does not divide num_attention_heads = ", num_attention_heads);
-  require<ConfigError>(kv_channels != 0 || hidden_size % num_attention_heads == 0,
-                       "num_attention_heads = ", num_attention_heads, " does not divide hidden_size = ", hidden_size,
-                       "; set kv_channels");
   require<ConfigError>(attention_dropout < 1, "attention_dropout = ", attention_dropout,
                        " drops everything; use a probability below 1, such as 0.1");
-  require<ConfigError>(rotary_percent <= 1, "rotary_percent = ", rotary_percent, ": a share is at most 1");
-  const double rotated = static_cast<double>(qk_head_dim(hidden_size)) * rotary_percent;
-  require<ConfigError>(!rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),
-                       "rope rotates pairs of channels: the head size ", qk_head_dim(hidden_size),
-                       " times rotary_percent ", rotary_percent, " must be even");
+  if (multi_latent_attention)
+    validate_latent(*this);
+  else
+    validate_groups(*this, hidden_size);
   const bool has_window = window_of(window_size) != 0;
   require<ConfigError>(has_window || window_attn_skip_freq == kNone, "window_attn_skip_freq = ", window_attn_skip_freq,
                        " chooses among layers with a window, and window_size = ", window_size,
@@ -217,15 +284,9 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
 }
 
 std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
-  const int64_t head_dim = qk_head_dim(hidden_size);
-  const int64_t dims = rotates() ? std::llround(static_cast<double>(head_dim) * rotary_percent) : 0;
-  const AttentionSpec every{.num_attention_heads = num_attention_heads,
-                            .num_query_groups = num_query_groups,
-                            .qk_head_dim = head_dim,
-                            .v_head_dim = value_head_dim(hidden_size),
-                            .window = window_of(window_size),
-                            .rope = rope_args(*this, dims),
-                            .dropout = attention_dropout};
+  AttentionSpec every = multi_latent_attention ? latent_layer(*this) : grouped_layer(*this, hidden_size);
+  every.window = window_of(window_size);
+  every.dropout = attention_dropout;
   std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), every);
   const std::vector<bool> windowed = windowed_layers(*this, num_layers),
                           no_rope = singled_out("no_rope_freq", no_rope_freq, num_layers);

@@ -1,6 +1,7 @@
 // A thread turns one pack of pairs of one token in every head, so that its sines are computed once and never stored:
 // the workspace of kernels/rope.h stays unused.
 #include "witan/kernels/cuda/attention/rope_frequencies.cuh"
+#include "witan/kernels/cuda/attention/rope_pairs.cuh"
 #include "witan/kernels/cuda/common/common.cuh"
 
 namespace witan::kernels::cuda {
@@ -12,7 +13,7 @@ struct RopeShape {
   int64_t tokens;
   int heads, hd, pairs;
   int turning, copying;  // packs of a token and head that are turned, and that are copied
-  double cosine, sine;  // what they are multiplied by
+  double cosine, sine;   // what they are multiplied by
 };
 
 // Reduced to one turn in float64; what is left is exact enough for float32 sines.
@@ -21,42 +22,6 @@ __device__ __forceinline__ void sine_cosine(double turns, float& sine, float& co
 }
 __device__ __forceinline__ void sine_cosine(double turns, double& sine, double& cosine) {
   sincospi(2 * (turns - rint(turns)), &sine, &cosine);
-}
-
-template <class T, int P>
-__device__ __forceinline__ void load_pairs(T (&a)[P], T (&b)[P], const T* row, int first, int pairs, bool interleaved) {
-  if constexpr (P == 1) {  // of any alignment
-    a[0] = row[interleaved ? 2 * first : first];
-    b[0] = row[interleaved ? 2 * first + 1 : first + pairs];
-  } else if (interleaved) {
-    const auto both = load_pack<T, 2 * P>(row + 2 * first);
-#pragma unroll
-    for (int i = 0; i < P; ++i) a[i] = both.at[2 * i], b[i] = both.at[2 * i + 1];
-  } else {
-    const auto low = load_pack<T, P>(row + first), high = load_pack<T, P>(row + first + pairs);
-#pragma unroll
-    for (int i = 0; i < P; ++i) a[i] = low.at[i], b[i] = high.at[i];
-  }
-}
-
-template <class T, int P>
-__device__ __forceinline__ void store_pairs(T* row, const T (&a)[P], const T (&b)[P], int first, int pairs,
-                                            bool interleaved) {
-  if constexpr (P == 1) {
-    row[interleaved ? 2 * first : first] = a[0];
-    row[interleaved ? 2 * first + 1 : first + pairs] = b[0];
-  } else if (interleaved) {
-    Pack<T, 2 * P> both;
-#pragma unroll
-    for (int i = 0; i < P; ++i) both.at[2 * i] = a[i], both.at[2 * i + 1] = b[i];
-    store_pack(row + 2 * first, both);
-  } else {
-    Pack<T, P> low, high;
-#pragma unroll
-    for (int i = 0; i < P; ++i) low.at[i] = a[i], high.at[i] = b[i];
-    store_pack(row + first, low);
-    store_pack(row + first + pairs, high);
-  }
 }
 
 // Pairs first .. first + P - 1 of one token.

@@ -1,0 +1,104 @@
+#include "witan/nn/attention/latent.h"
+
+#include "witan/kernels/attention.h"
+#include "witan/kernels/kv_cache.h"
+#include "witan/ops/attention.h"
+#include "witan/ops/latent_heads.h"
+#include "witan/ops/ring_attention.h"
+#include "witan/ops/view.h"
+
+namespace witan {
+namespace {
+
+// Of latents: DeepSeek's, whatever the model's other norms have.
+NormConfig latent_norm() {
+  NormConfig norm;
+  norm.norm_epsilon = 1e-6;
+  return norm;
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Group* context)
+    : Attention(builder.path),
+      spec_(spec),
+      axis_(builder.tensor),
+      heads_(builder.share(spec.num_attention_heads)),
+      dropout_(builder / "dropout", spec.dropout),
+      context_(context) {
+  const auto& [q_rank, kv_rank, nope, rope] = spec.latent;
+  const int64_t H = spec.num_attention_heads;
+  const auto linear = [&](std::optional<Linear>& to, const char* name, int64_t in, int64_t out, Divided divided) {
+    add_child(to.emplace(builder / name, in, out, builder.init_std, Bias::none, divided));
+  };
+  if (q_rank == 0) {
+    linear(q_proj_, "q_proj", width, H * spec.qk_head_dim, Divided::out());
+  } else {
+    linear(q_a_proj_, "q_a_proj", width, q_rank, {});
+    add_child(q_a_layernorm_.emplace(builder / "q_a_layernorm", latent_norm(), q_rank));
+    linear(q_b_proj_, "q_b_proj", q_rank, H * spec.qk_head_dim, Divided::out());
+  }
+  linear(kv_a_proj_, "kv_a_proj_with_mqa", width, kv_rank + rope, {});
+  add_child(kv_a_layernorm_.emplace(builder / "kv_a_layernorm", latent_norm(), kv_rank));
+  linear(kv_b_proj_, "kv_b_proj", kv_rank, H * (nope + spec.v_head_dim), Divided::out());
+  add_child(o_proj_.emplace(builder / "o_proj", H * spec.v_head_dim, width, builder.output_init_std, Bias::none,
+                            Divided::in()));
+}
+
+// x of the residual stream's tokens, for maps that the ranks divide.
+Var LatentAttention::sharded(Tape& tape, const Var& x) const {
+  return axis_ ? to_sharded_layer(tape, x, *axis_) : x;
+}
+
+Var LatentAttention::queries(Tape& tape, const Var& x) {
+  if (q_proj_) return q_proj_->forward(tape, sharded(tape, x));
+  const Var latent = q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x), false);
+  return q_b_proj_->forward(tape, sharded(tape, latent));
+}
+
+LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where) {
+  const Var q = queries(tape, x);
+  const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x), spec_.latent.kv_rank);
+  const Var kv = kv_b_proj_->forward(tape, sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
+  const ops::LatentHeadSizes sizes{heads_, spec_.latent.nope_head_dim, spec_.latent.rope_head_dim, spec_.v_head_dim,
+                                   spec_.rope};
+  const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
+  const auto heads = ops::latent_heads(tape, q, kv, sharded(tape, rope_key), angles, sizes);
+  return {heads.q, heads.k, heads.v};
+}
+
+Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
+  const ModuleScope scope(tape, *this);
+  const auto [q, k, v] = project(tape, x, where);
+  kernels::Dropout dropout = dropout_.drawn_from(randomness);
+  dropout.heads = spec_.num_attention_heads;
+  dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
+  const ops::AttentionArgs args{spec_.scale, dropout, where.hints, spec_.window};
+  const Var mixed = context_ == nullptr || context_->size() == 1
+                        ? ops::attention(tape, q, k, v, where.sequence_ids, args)
+                        : ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args);
+  return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
+}
+
+Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+  const ModuleScope scope(tape, *this);
+  const Heads heads = project(tape, x, where);
+  const int64_t B = x.size(0), S = x.size(1);
+  require<ShapeError>(cache.length + S <= cache.limit, "attention: ", cache.length + S, " positions in a cache of ",
+                      cache.limit);
+  Stream& stream = tape.stream();
+  kernels::append_to_cache(stream, cache.keys, heads.k.value(), cache.length);
+  kernels::append_to_cache(stream, cache.values, heads.v.value(), cache.length);
+  const Tensor mixed = stream.empty({B, S, heads_, spec_.v_head_dim}, x.dtype());
+  kernels::attention_decode(stream, mixed, heads.q.value(), cache.keys, cache.values, cache.length, spec_.scale,
+                            spec_.window);
+  cache.length += S;
+  return o_proj_->forward(tape, tape.constant(mixed.reshape({B, S, heads_ * spec_.v_head_dim})));
+}
+
+KvCache LatentAttention::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
+  return {stream.empty({batch, positions, heads_, spec_.qk_head_dim}, dtype),
+          stream.empty({batch, positions, heads_, spec_.v_head_dim}, dtype), 0, 0, positions};
+}
+
+}  // namespace witan

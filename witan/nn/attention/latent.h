@@ -1,0 +1,47 @@
+// Multi-head latent attention (DeepSeek-V2, 2024, arXiv:2405.04434; V3 has the same): keys and values of all heads are
+// made from one latent of each token, queries from another or at once, and each head's channels are those without
+// positions and those with, whose keys all heads share.
+#pragma once
+
+#include <optional>
+
+#include "witan/nn/attention/attention.h"
+#include "witan/nn/norm.h"
+
+namespace witan {
+
+class LatentAttention : public Attention {
+ public:
+  // Parameters, by Hugging Face's names; n + R = hd, of LatentSpec, Q and K its ranks of queries, of keys and values:
+  //   q_proj [H hd, D], where Q is 0; else q_a_proj [Q, D], q_a_layernorm [Q], q_b_proj [H hd, Q]
+  //   kv_a_proj_with_mqa [K + R, D], kv_a_layernorm [K], kv_b_proj [H (n + hd_v), K], o_proj [D, H hd_v]
+  // The tensor axis shards the heads. What makes the latents is whole on every rank and applied to the residual stream,
+  // to a rank's own tokens where that is divided by tokens: latents are gathered, which are narrower.
+  LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Group* context = nullptr);
+
+  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) override;
+  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) override;
+  // Of the heads' keys and values: H (hd + hd_v) elements a position, where the latent would be K + R. The latent would
+  // have to be multiplied by kv_b_proj again for all earlier positions with every token, or attention be of heads of
+  // K + R channels, more than kernels take.
+  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const override;
+
+ private:
+  struct Heads {
+    Var q, k, v;  // [B, S, H, hd], [B, S, H, hd], [B, S, H, hd_v]
+  };
+  Var sharded(Tape& tape, const Var& x) const;
+  Var queries(Tape& tape, const Var& x);  // [B, S, H hd]
+  Heads project(Tape& tape, const Var& x, const Positions& where);
+
+  AttentionSpec spec_;  // of all ranks together
+  std::optional<TensorAxis> axis_;
+  int64_t heads_;  // H of this rank
+  Dropout dropout_;
+  Group* context_;
+  // Built in the order in which a PyTorch program draws them; those of queries as their rank says, the others always.
+  std::optional<Linear> q_proj_, q_a_proj_, q_b_proj_, kv_a_proj_, kv_b_proj_, o_proj_;
+  std::optional<Norm> q_a_layernorm_, kv_a_layernorm_;
+};
+
+}  // namespace witan
