@@ -39,6 +39,21 @@ ModelConfig mixed_config(const std::string& dtype = "float64") {
   return config;
 }
 
+// Latent attention with stretched positions.
+ModelConfig latent_config() {
+  ModelConfig config = small_config(4);
+  config.attention.multi_latent_attention = true;
+  config.attention.q_lora_rank = 7;
+  config.attention.kv_lora_rank = 10;
+  config.attention.latent_qk_head_dim = 6;
+  config.attention.qk_pos_emb_head_dim = 4;
+  config.attention.v_head_dim = 5;
+  config.attention.rope_scaling_type = "yarn";
+  config.attention.rotary_scaling_factor = 4;
+  config.attention.original_max_position_embeddings = 8;
+  return config;
+}
+
 GenerateOptions options_of(int64_t max_tokens, double temperature = 0, uint64_t seed = 0) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
@@ -99,6 +114,21 @@ TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
     text.push_back(token);
   }
   EXPECT_EQ(text.size(), kPrompt.size() + 30);
+}
+
+TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
+  Rank rank;
+  Alone alone;
+  const ModelConfig config = latent_config();
+  Transformer model(rank.stream, config, 8, alone);
+  Tokens text = kPrompt;
+  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(20))) {
+    const auto logits = full_logits(rank, model, text);
+    const auto last = logits.end() - config.vocab_size;
+    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+    text.push_back(token);
+  }
+  EXPECT_EQ(text.size(), kPrompt.size() + 20);
 }
 
 TEST(Decode, LogitsAreThoseOfTheWholeText) {

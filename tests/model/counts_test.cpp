@@ -91,6 +91,15 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.back().moe.moe_latent_size = 6;
   configs.push_back(tiny_config(4));
   configs.back().moe.moe_expert_add_bias = configs.back().add_bias_linear = true;
+  for (const int64_t q_lora_rank : {0, 6}) {
+    configs.push_back(tiny_config(4));
+    configs.back().attention.multi_latent_attention = true;
+    configs.back().attention.q_lora_rank = q_lora_rank;
+    configs.back().attention.kv_lora_rank = 10;
+    configs.back().attention.latent_qk_head_dim = 6;
+    configs.back().attention.qk_pos_emb_head_dim = 4;
+    configs.back().attention.v_head_dim = 5;
+  }
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);
@@ -116,6 +125,22 @@ TEST(Counts, OfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(counts.exact - count_parameters(config).exact, 24 * (512 * (4 + 1) * 64))
       << "values and the output of half";
   EXPECT_EQ(parameters_of(config), count_parameters(config).exact);
+}
+
+// One layer of DeepSeek-V3's attention: 7168 wide, 128 heads of 128 + 64 and 128 channels, latents of 1536 and 512.
+TEST(Counts, OfLatentAttention) {
+  ModelConfig config = megatron_reference(0);
+  config.hidden_size = 7168;
+  config.num_layers = 1;
+  config.attention.num_attention_heads = 128;
+  config.attention.multi_latent_attention = true;
+  config.attention.q_lora_rank = 1536;
+  const ParameterCounts counts = count_parameters(config);
+  const int64_t D = 7168, H = 128, queries = 1536 * (D + 1 + H * 192), keys = D * (512 + 64) + 512 + 512 * H * 256;
+  const int64_t attention = queries + keys + H * 128 * D, mlp = 3 * D * config.mlp.ffn_hidden_size;
+  EXPECT_EQ(attention, 187'107'328);
+  EXPECT_EQ(counts.exact, 2 * D * config.padded_vocab_size() + attention + mlp + 3 * D);
+  EXPECT_EQ(counts.megatron_layers, attention + mlp + 6 * D);
 }
 
 TEST(Counts, SharedExpertsAreUsedByEveryTokenAndAreNoneOfTheRouted) {

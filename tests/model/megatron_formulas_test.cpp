@@ -61,6 +61,21 @@ TEST(MegatronFormulas, FlopsOfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(megatron_iteration_flops(config, 2048, 1), mixed) << "Megatron-LM does not look at windows";
 }
 
+// num_floating_point_operations() with --multi-latent-attention: weights, norms of latents and half of all pairs.
+TEST(MegatronFormulas, FlopsOfLatentAttention) {
+  ModelConfig config = megatron_reference(0);
+  config.attention.num_attention_heads = 16;
+  config.attention.multi_latent_attention = true;
+  config.attention.v_head_dim = 96;
+  const double layers = static_cast<double>(config.num_layers), D = 512, S = 2048, F = 1792, V = 128256;
+  const auto per_token = [&] { return megatron_iteration_flops(config, 2048, 4) / (6 * 4 * S); };
+  const double others = layers * 3 * D * F + D * V, pairs = S * 16 * (192 + 96) / 2;
+  const double shared = 512 * (D + 16 * (128 + 96) + 1) + D * 64 + 16 * 96 * D + pairs;
+  EXPECT_NEAR(per_token(), others + layers * (D * 16 * 192 + shared), 1);
+  config.attention.q_lora_rank = 100;
+  EXPECT_NEAR(per_token(), others + layers * (100 * (D + 16 * 192 + 1) + shared), 1);
+}
+
 TEST(MegatronFormulas, TheoreticalMemory) {
   const auto mebibytes = [](int64_t experts, bool distributed) {
     return megatron_weight_and_optimizer_bytes(megatron_reference(experts), 8, distributed) / kMebi;

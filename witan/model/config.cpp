@@ -60,6 +60,9 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: experts have no biases (num_experts = ", moe.num_experts,
                        "); set add_bias_linear = false (Megatron-LM: --disable-bias-linear), or moe_expert_add_bias = "
                        "true");
+  require<ConfigError>(!attention.multi_latent_attention || !add_bias_linear,
+                       "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
+                       "false, or multi_latent_attention = false");
   read_recompute_modules(*this);
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;

@@ -12,7 +12,17 @@ struct Matrices {
   int64_t weights, biases;
 };
 
+// With the norms of latents, which Megatron-LM counts too.
+Matrices latent_attention_of(const AttentionSpec& spec, int64_t width) {
+  const auto& [q_rank, kv_rank, still, turning] = spec.latent;
+  const int64_t H = spec.num_attention_heads, q = H * spec.qk_head_dim;
+  const int64_t queries = q_rank > 0 ? q_rank * (width + q + 1) : width * q;
+  const int64_t keys_and_values = width * turning + kv_rank * (width + H * (still + spec.v_head_dim) + 1);
+  return {queries + keys_and_values + H * spec.v_head_dim * width, 0};
+}
+
 Matrices attention_of(const AttentionSpec& spec, int64_t width) {
+  if (spec.latent.kv_rank > 0) return latent_attention_of(spec, width);
   const int64_t q = spec.num_attention_heads * spec.qk_head_dim, k = spec.num_query_groups * spec.qk_head_dim,
                 v = spec.num_query_groups * spec.v_head_dim, y = spec.num_attention_heads * spec.v_head_dim;
   return {width * (q + k + v + y), q + k + v + width};

@@ -10,7 +10,8 @@ namespace witan {
 // FLOPs of one iteration on B sequences of S tokens, all ranks (its "throughput" is this over seconds, ranks and 10¹²):
 //   12 B S H² [ sum over layers of (1 + G/A + S/H) A hd/H + 1.5 k F/H, + V/(2 H) ]
 // 1.5: SwiGLU, else 1; F the layer's own FFN hidden size, k = 1 in dense layers. It counts no router, and attention as
-// if it were neither causal nor windowed.
+// if it were neither causal nor windowed. Latent attention's term is another: its matrices with their norms, and half
+// of the pairs.
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size);
 
 // Bytes of weights, gradients, masters and two moments on a rank: 18 a parameter, or 6 + 12/DP with its distributed

@@ -27,7 +27,8 @@ std::string counts_section(const Plan& plan) {
 
 std::string kind_of(const LayerSpec& layer) {
   const int64_t window = layer.attention.window;
-  return cat(window > 0 ? cat("sliding window of ", window, " tokens") : "full attention",
+  const std::string kind = layer.attention.latent.kv_rank > 0 ? "latent attention" : "attention";
+  return cat(window > 0 ? cat("sliding window of ", window, " tokens") : cat("full ", kind),
              layer.attention.rope.dims == 0 ? ", no RoPE" : "", layer.moe ? ", MoE, experts of " : ", dense, FFN of ",
              layer.mlp.ffn_hidden_size);
 }

@@ -335,6 +335,39 @@ TEST(Megatron, RotaryFrequenciesAreScaled) {
                        "contradicts --use-rope-scaling"));
 }
 
+TEST(Megatron, AttentionMayBeLatent) {
+  const Words flags = {"--multi-latent-attention", "--qk-layernorm", "--position-embedding-type", "rope",
+                       "--disable-bias-linear"};
+  const auto attention_of = [&](const Words& more) {
+    Words words = flags;
+    words.insert(words.end(), more.begin(), more.end());
+    return config_of(words).model.attention;
+  };
+  const AttentionConfig defaults = attention_of({});
+  EXPECT_TRUE(defaults.multi_latent_attention);
+  EXPECT_TRUE(defaults.rotary_interleaved);
+  EXPECT_EQ(defaults.q_lora_rank, 0);
+  EXPECT_EQ(defaults.kv_lora_rank, 32);
+  EXPECT_EQ(defaults.latent_qk_head_dim, 128);
+  EXPECT_EQ(defaults.qk_pos_emb_head_dim, 64);
+  EXPECT_EQ(defaults.v_head_dim, 128);
+  EXPECT_EQ(defaults.rope_scaling_type, "yarn");
+  EXPECT_EQ(defaults.rotary_scaling_factor, 1);
+  const AttentionConfig given =
+      attention_of({"--q-lora-rank", "24", "--kv-lora-rank", "16", "--qk-head-dim", "8", "--qk-pos-emb-head-dim", "4",
+                    "--v-head-dim", "6", "--rope-type", "rope"});
+  EXPECT_EQ(given.q_lora_rank, 24);
+  EXPECT_EQ(given.kv_lora_rank, 16);
+  EXPECT_EQ(given.latent_qk_head_dim, 8);
+  EXPECT_EQ(given.qk_pos_emb_head_dim, 4);
+  EXPECT_EQ(given.v_head_dim, 6);
+  EXPECT_EQ(given.rope_scaling_type, "none");
+  EXPECT_TRUE(contains(config_refused({"--multi-latent-attention"}), "add --qk-layernorm"));
+  EXPECT_TRUE(contains(config_refused({"--multi-latent-attention", "--qk-layernorm", "--group-query-attention"}),
+                       "contradicts --group-query-attention"));
+  EXPECT_TRUE(contains(config_refused({"--v-head-dim", "64"}), "ignores it without --multi-latent-attention"));
+}
+
 TEST(Megatron, RoutersAreMegatrons) {
   const auto moe_of = [](const Words& flags) {
     Words words = {"--num-experts", "8", "--disable-bias-linear"};

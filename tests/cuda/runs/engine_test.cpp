@@ -28,6 +28,33 @@ RunConfig with_param_groups(RunConfig config) {
   return config;
 }
 
+// DeepSeek's attention in small, with sizes that go in packs.
+void make_latent(RunConfig& config) {
+  AttentionConfig& attention = config.model.attention;
+  attention.multi_latent_attention = true;
+  attention.q_lora_rank = 24;
+  attention.kv_lora_rank = 32;
+  attention.latent_qk_head_dim = 16;
+  attention.qk_pos_emb_head_dim = 8;
+  attention.v_head_dim = 16;
+  attention.rotary_interleaved = true;
+  attention.rope_scaling_type = "yarn";
+  attention.rotary_scaling_factor = 4;
+  attention.original_max_position_embeddings = 16;
+  attention.mscale_all_dim = 0.5;
+}
+
+TEST_F(EngineOnGpus, ARecordedStepOfLatentAttentionHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+  RunConfig recorded = gpu_config("bfloat16");
+  make_latent(recorded);
+  recorded.parallel.deterministic = true;
+  RunConfig eager = recorded;
+  eager.parallel.cuda_graph = false;
+  const Trajectory replayed = run_engine(recorded, 6);
+  expect_same_bits(replayed, run_engine(eager, 6));
+  EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
+}
+
 TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   const auto check = [](const char* what, const auto& change) {
     SCOPED_TRACE(what);
@@ -88,6 +115,19 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   check("NorMuon", [](RunConfig& c) { c.optimizer.optimizer = "normuon"; });
   check("parameter groups", [](RunConfig& c) { c = with_param_groups(c); });
   check("documents", [](RunConfig& c) { c.data.reset_attention_mask = true; });
+  check("latent attention", make_latent);
+  check("latent attention without a latent of queries, halves, odd sizes", [](RunConfig& c) {
+    make_latent(c);
+    c.model.attention.q_lora_rank = 0;
+    c.model.attention.latent_qk_head_dim = 5;
+    c.model.attention.v_head_dim = 3;
+    c.model.attention.rotary_interleaved = false;
+  });
+  check("frequencies as Llama 3.1", [](RunConfig& c) {
+    c.model.attention.rope_scaling_type = "llama3";
+    c.model.attention.rotary_scaling_factor = 8;
+    c.model.attention.original_max_position_embeddings = 16;
+  });
   check("rotary positions of neighbours, untied", [](RunConfig& c) {
     c.model.attention.rotary_interleaved = true;
     c.model.attention.rotary_percent = 0.5;

@@ -173,6 +173,22 @@ TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
+// Latents are whole on every rank of the tensor axis, or gathered.
+TEST_P(LayoutsOnGpus, OfLatentAttentionAgreeWithOneGpu) {
+  RunConfig one = whole_config("float64");
+  one.model.attention.multi_latent_attention = true;
+  one.model.attention.q_lora_rank = 24;
+  one.model.attention.kv_lora_rank = 32;
+  one.model.attention.latent_qk_head_dim = 16;
+  one.model.attention.qk_pos_emb_head_dim = 8;
+  const RunConfig many = divided(one, GetParam());
+  const Trajectory expected = alone("latent attention", one);
+  const Trajectory together = run_engine(many, kSteps);
+  expect_near(together.losses, expected.losses, 1e-9);
+  expect_near(together.norms, expected.norms, 1e-8);
+  EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
+}
+
 // What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one
 // GPU where no rank divides what is summed.
 TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {

@@ -6,7 +6,6 @@ namespace witan::cli {
 
 MegatronSection megatron_model_flags() {
   const std::string encoder = "Witan's models are decoders";
-  const std::string latent = "multi-head latent attention is not supported; `--group-query-attention` is";
   return {
       "Model",
       {
@@ -54,7 +53,8 @@ MegatronSection megatron_model_flags() {
                   "norm weights are initialised to one, not to zero with an added one; leave it out"),
           refused("--apply-residual-connection-post-layernorm",
                   "the residual connection starts before the norm; leave it out"),
-          refused("--qk-layernorm", "queries and keys are not normalised; leave it out"),
+          ruled("--qk-layernorm", Takes::nothing, rules::qk_layernorm,
+                "no effect with `--multi-latent-attention`, whose latents are always normalised; otherwise refused"),
           same_truth("--swiglu"),
           sets("--openai-gelu", "gelu_tanh", "true"),
           same_truth("--squared-relu"),
@@ -65,15 +65,17 @@ MegatronSection megatron_model_flags() {
           refused("--add-qkv-bias", "either all linear layers have biases (leave `--disable-bias-linear` out) or none"),
           sets("--disable-bias-linear", "add_bias_linear", "false"),
           same_truth("--untie-embeddings-and-output-weights"),
-          refused("--multi-latent-attention", latent),
-          refused("--q-lora-rank", latent, Takes::one),
-          refused("--kv-lora-rank", latent, Takes::one),
-          refused("--qk-head-dim", latent, Takes::one),
-          refused("--qk-pos-emb-head-dim", latent, Takes::one),
-          refused("--v-head-dim",
-                  "Megatron-LM reads it beside `--multi-latent-attention` alone, which is not supported; for other "
-                  "attention set the key `v_head_dim` in a file (`--config`)",
-                  Takes::one),
+          ruled("--multi-latent-attention", Takes::nothing, rules::multi_latent_attention,
+                "`multi_latent_attention = true`, `rotary_interleaved = true`, and where nothing else is given "
+                "`rope_scaling_type = yarn`, `kv_lora_rank = 32` and `v_head_dim = 128`; refused without "
+                "`--qk-layernorm`, since latents are always normalised"),
+          same("--q-lora-rank"),
+          same("--kv-lora-rank"),
+          same("--qk-head-dim"),
+          same("--qk-pos-emb-head-dim"),
+          ruled("--v-head-dim", Takes::one, rules::v_head_dim,
+                "`v_head_dim`; refused without `--multi-latent-attention`, since Megatron-LM would ignore it: for "
+                "other attention set the key in a file (`--config`)"),
           only("--mtp-num-layers", {"0"}, "multi-token prediction is not supported"),
           refused("--spec", "the other flags define the model; leave it out", Takes::some),
           refused("--yaml-cfg", "YAML files are not read: give flags, or a TOML file with `--config`", Takes::one),

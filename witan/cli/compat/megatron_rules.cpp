@@ -178,6 +178,32 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
     given.refuse("does not work with learned positions: use --position-embedding-type rope or none");
 }
 
+// Megatron-LM's latent attention takes YaRN unless --rope-type says otherwise, turns neighbouring channels as DeepSeek
+// does, and has defaults of its own (arguments.py: _add_mla_args).
+void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) {
+  if (settings.has("--group-query-attention"))
+    given.refuse("contradicts --group-query-attention: every head has keys and values of its own");
+  if (!settings.has("--qk-layernorm"))
+    given.refuse("Megatron-LM then leaves latents as they are, which are always normalised here: add --qk-layernorm");
+  settings.set("multi_latent_attention", "true", given);
+  settings.set("rotary_interleaved", "true", given);
+  if (!settings.has("--rope-type")) settings.set("rope_scaling_type", "yarn", given);
+  if (!settings.has("--kv-lora-rank")) settings.set("kv_lora_rank", "32", given);
+  if (!settings.has("--v-head-dim")) settings.set("v_head_dim", "128", given);
+}
+
+void qk_layernorm(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--multi-latent-attention"))
+    given.refuse("queries and keys are not normalised, but for the latents of --multi-latent-attention; leave it out");
+}
+
+void v_head_dim(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--multi-latent-attention"))
+    given.refuse(
+        "Megatron-LM ignores it without --multi-latent-attention: set the key v_head_dim in a file (--config)");
+  settings.set("v_head_dim", given.value(), given);
+}
+
 void interpolation_factor(const GivenFlag& given, MegatronSettings& settings) {
   for (const char* other : {"--use-rope-scaling", "--rope-type"})
     if (settings.has(other)) given.refuse(std::string("contradicts ") + other + ": frequencies are scaled in one way");

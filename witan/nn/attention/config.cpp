@@ -233,15 +233,17 @@ Fields AttentionConfig::fields() {
             "How rotary frequencies are stretched to longer contexts: linear, as Llama 3.1, YaRN, or YaRN with a ramp "
             "whose ends are not rounded to whole pairs (gpt-oss)"}
           .one_of({kNone, "linear", "llama3", kYarn, kUnroundedYarn}),
-      Field{"rotary_scaling_factor", &rotary_scaling_factor, "How many times longer than the context before"}.at_least(
-          1),
+      Field{"rotary_scaling_factor", &rotary_scaling_factor,
+            "How many times longer contexts are than the one before, for rope_scaling_type"}
+          .at_least(1),
       Field{"original_max_position_embeddings", &original_max_position_embeddings,
             "Positions of the context before, of llama3 and yarn"}
           .between(1, int64_t{1} << 40),
-      Field{"beta_fast", &beta_fast, "yarn: frequencies stay of pairs that turn more often in the context before"}
+      Field{"beta_fast", &beta_fast,
+            "yarn: pairs of channels that turn more often than this in the context before keep their frequency"}
           .above(0),
       Field{"beta_slow", &beta_slow,
-            "yarn: frequencies are divided by the factor of pairs that turn less often in the context before"}
+            "yarn: pairs of channels that turn less often than this have theirs divided by the factor"}
           .above(0),
       Field{"mscale", &mscale,
             "yarn: sines and cosines are multiplied by (0.1 mscale ln factor + 1) / (0.1 mscale_all_dim ln factor + 1)"}
@@ -250,10 +252,10 @@ Fields AttentionConfig::fields() {
             "yarn: see mscale; multi-head latent attention multiplies logits by the square of the divisor"}
           .at_least(0),
       Field{"rope_low_freq_factor", &rope_low_freq_factor,
-            "llama3: frequencies are divided by the factor of pairs that turn less often in the context before"}
+            "llama3: pairs of channels that turn less often than this have theirs divided by the factor"}
           .above(0),
       Field{"rope_high_freq_factor", &rope_high_freq_factor,
-            "llama3: frequencies stay of pairs that turn more often in the context before"}
+            "llama3: pairs of channels that turn more often than this in the context before keep their frequency"}
           .above(0),
   };
 }

@@ -212,7 +212,7 @@ void validate_tensor(const RunConfig& config) {
   validate_division("tensor_model_parallel_size", ranks, divided);
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
-  validate_query_groups(model, ranks, common);
+  if (!model.attention.multi_latent_attention) validate_query_groups(model, ranks, common);
   const auto check_entries = [&](const char* key, int64_t entries) {
     require<ConfigError>(entries >= ranks, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", entries,
                          " leaves ranks without an entry; set tensor_model_parallel_size to at most ", entries);
