@@ -327,8 +327,9 @@ TEST(Megatron, RotaryFrequenciesAreScaled) {
   EXPECT_EQ(yarn.mscale, 0.707);
   EXPECT_EQ(yarn.mscale_all_dim, 0.707);
   EXPECT_EQ(attention_of({"--rope-type", "rope"}).rope_scaling_type, "none");
-  EXPECT_TRUE(contains(config_refused({"--rope-scaling-factor", "8"}), "ignores it without --use-rope-scaling"));
-  EXPECT_TRUE(contains(config_refused({"--rope-type", "alibi"}), "the types are rope and yarn"));
+  EXPECT_TRUE(
+      contains(config_refused({"--bf16", "--rope-scaling-factor", "8"}), "ignores it without --use-rope-scaling"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--rope-type", "alibi"}), "the types are rope and yarn"));
   EXPECT_TRUE(
       contains(config_refused({"--use-rope-scaling", "--rope-type", "yarn"}), "contradicts --use-rope-scaling"));
   EXPECT_TRUE(contains(config_refused({"--use-rope-scaling", "--rotary-seq-len-interpolation-factor", "2"}),
@@ -336,8 +337,8 @@ TEST(Megatron, RotaryFrequenciesAreScaled) {
 }
 
 TEST(Megatron, AttentionMayBeLatent) {
-  const Words flags = {"--multi-latent-attention", "--qk-layernorm", "--position-embedding-type", "rope",
-                       "--disable-bias-linear"};
+  const Words flags = {"--bf16", "--multi-latent-attention", "--qk-layernorm", "--position-embedding-type",
+                       "rope",   "--disable-bias-linear"};
   const auto attention_of = [&](const Words& more) {
     Words words = flags;
     words.insert(words.end(), more.begin(), more.end());
@@ -362,10 +363,12 @@ TEST(Megatron, AttentionMayBeLatent) {
   EXPECT_EQ(given.qk_pos_emb_head_dim, 4);
   EXPECT_EQ(given.v_head_dim, 6);
   EXPECT_EQ(given.rope_scaling_type, "none");
-  EXPECT_TRUE(contains(config_refused({"--multi-latent-attention"}), "add --qk-layernorm"));
-  EXPECT_TRUE(contains(config_refused({"--multi-latent-attention", "--qk-layernorm", "--group-query-attention"}),
-                       "contradicts --group-query-attention"));
-  EXPECT_TRUE(contains(config_refused({"--v-head-dim", "64"}), "ignores it without --multi-latent-attention"));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--multi-latent-attention"}), "add --qk-layernorm"));
+  EXPECT_TRUE(
+      contains(config_refused({"--bf16", "--multi-latent-attention", "--qk-layernorm", "--group-query-attention"}),
+               "contradicts --group-query-attention"));
+  EXPECT_TRUE(
+      contains(config_refused({"--bf16", "--v-head-dim", "64"}), "ignores it without --multi-latent-attention"));
 }
 
 TEST(Megatron, RoutersAreMegatrons) {
