@@ -1,6 +1,7 @@
 #include "witan/ops/norm.h"
 
 #include "support/gradcheck.h"
+#include "support/thread_world.h"
 #include "witan/ops/elementwise.h"
 
 namespace witan {
@@ -69,6 +70,49 @@ TEST(AddRmsNorm, HasTheBitsOfTheTwoOps) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const auto& [uses_sum, uses_norm] : {std::pair{true, true}, {true, false}, {false, true}})
       EXPECT_EQ(run(true, uses_sum, uses_norm, dtype), run(false, uses_sum, uses_norm, dtype)) << dtype;
+}
+
+// Ranks that hold the same part, and change it together, are one rank that holds it n times.
+TEST(ShardedRmsNorm, GradientsMatchDifferences) {
+  testing::on_ranks(2, [](testing::ThreadRank& rank) {
+    const auto group = rank.everyone("tensor");
+    gradcheck(rank, "sharded_rmsnorm",
+              [&](Tape& tape, const std::vector<Var>& in) {
+                return std::vector{ops::sharded_rmsnorm(tape, in[0], in[1], 1e-5, *group)};
+              },
+              {rank.normal({2, 3, 7}, DType::f64, "x"), rank.normal({7}, DType::f64, "w")});
+  });
+}
+
+// The rank's columns of x [.., n D].
+Tensor columns_of(Rank& rank, const Tensor& x, int n, int index) {
+  const auto [rows, all] = x.shape().as_rows();
+  const int64_t D = all / n;
+  std::vector<double> part;
+  const auto from = testing::values(x);
+  for (int64_t t = 0; t < rows; ++t)
+    part.insert(part.end(), from.begin() + t * all + index * D, from.begin() + t * all + (index + 1) * D);
+  return rank.tensor<double>(x.shape().with(x.shape().dims() - 1, D), part);
+}
+
+TEST(ShardedRmsNorm, IsTheNormOfWholeRows) {
+  for (const int n : {1, 2, 3})
+    testing::on_ranks(n, [&](testing::ThreadRank& rank) {
+      const auto group = rank.everyone("tensor");
+      const Shape shape{2, 5, 12};
+      const Tensor x = rank.normal(shape, DType::f64, "x"), w = rank.normal({12}, DType::f64, "w"),
+                   dy = rank.normal(shape, DType::f64, "dy");
+      Tape whole(rank.stream), part(rank.stream);
+      const Var x1 = whole.input(x), w1 = whole.input(w), y1 = ops::rmsnorm(whole, x1, w1, 1e-3);
+      whole.backward({{y1, dy}});
+      const auto mine = [&](const Tensor& all) { return columns_of(rank, all, n, rank.rank); };
+      const Var x2 = part.input(mine(x)), w2 = part.input(mine(w)),
+                y2 = ops::sharded_rmsnorm(part, x2, w2, 1e-3, *group);
+      part.backward({{y2, mine(dy)}});
+      EXPECT_TRUE(testing::close(y2.value(), mine(y1.value()), 1e-13, 1e-13));
+      EXPECT_TRUE(testing::close(part.gradient(x2), mine(whole.gradient(x1)), 1e-13, 1e-13));
+      EXPECT_TRUE(testing::close(part.gradient(w2), mine(whole.gradient(w1)), 1e-13, 1e-13));
+    });
 }
 
 TEST(LayerNorm, GradientsMatchDifferences) {

@@ -1,5 +1,7 @@
 #include "witan/nn/norm.h"
 
+#include <cassert>
+
 #include "witan/autograd/recompute.h"
 #include "witan/ops/elementwise.h"
 
@@ -19,11 +21,13 @@ void NormConfig::validate() const {
                        "norm_bias = true: RMSNorm has no bias; use normalization = \"LayerNorm\" or drop norm_bias");
 }
 
-Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width)
+Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width, bool sharded)
     : Module(builder.path),
       config_(config),
+      sums_over_(sharded && builder.tensor_ranks() > 1 ? &builder.tensor->group : nullptr),
       weight_(add_parameter(builder.of_kind(ParameterKind::norms), "weight", {width}, {Initialization::Kind::ones},
-                            false)) {
+                            false, sharded ? TensorSplit{0} : TensorSplit{})) {
+  assert(!sharded || config.normalization == "RMSNorm");
   if (config.norm_bias)
     bias_ =
         &add_parameter(builder.of_kind(ParameterKind::norms), "bias", {width}, {Initialization::Kind::zeros}, false);
@@ -31,7 +35,8 @@ Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width)
 
 Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  const auto normalise = [config = config_](Tape& on, const std::vector<Var>& in) {
+  const auto normalise = [config = config_, group = sums_over_](Tape& on, const std::vector<Var>& in) {
+    if (group != nullptr) return ops::sharded_rmsnorm(on, in[0], in[1], config.norm_epsilon, *group);
     if (config.normalization == "RMSNorm") return ops::rmsnorm(on, in[0], in[1], config.norm_epsilon);
     return ops::layernorm(on, in[0], in[1], in.size() > 2 ? in[2] : Var(), config.norm_epsilon);
   };

@@ -18,7 +18,9 @@ struct NormConfig {
 
 class Norm : public Module {
  public:
-  Norm(const Builder& builder, const NormConfig& config, int64_t width);
+  // `sharded`: the ranks of the tensor axis hold equal parts of the D channels, of x and of the weight, and normalise
+  // over them all (RMSNorm alone). Without it each normalises rows that it has whole.
+  Norm(const Builder& builder, const NormConfig& config, int64_t width, bool sharded = false);
 
   // x [.., D] -> [.., D]. With `rematerialise`, later ops keep x instead of the output and normalise again.
   Var forward(Tape& tape, const Var& x, bool rematerialise);
@@ -27,6 +29,7 @@ class Norm : public Module {
 
  private:
   NormConfig config_;
+  Group* sums_over_ = nullptr;  // of the ranks that hold parts of a row
   Parameter& weight_;
   Parameter* bias_ = nullptr;
 };

@@ -1,6 +1,7 @@
 #include "witan/ops/norm.h"
 
 #include "witan/kernels/norm.h"
+#include "witan/kernels/sharded_rmsnorm.h"
 
 namespace witan::ops {
 namespace {
@@ -61,6 +62,35 @@ SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, dou
                                  context.add(b, dx);
                                });
   return {out[0], out[1]};
+}
+
+Var sharded_rmsnorm(Tape& tape, const Var& x, const Var& w, double eps, Group& group) {
+  if (group.size() == 1) return rmsnorm(tape, x, w, eps);
+  check_weight("sharded_rmsnorm", "w", x, w);
+  Stream& s = tape.stream();
+  const auto [T, D] = x.shape().as_rows();
+  const int64_t width = D * group.size();
+  const Tensor y = s.empty_like(x.value()), r = s.empty({T}, accumulator(x.dtype()));
+  {
+    const Tensor sums = s.empty_like(r);
+    kernels::sharded_rmsnorm_squares(s, sums, x.value());
+    group.all_reduce(s, sums);
+    kernels::sharded_rmsnorm_forward(s, y, r, x.value(), w.value(), sums, width, eps);
+  }
+  return tape.record(
+      "sharded_rmsnorm", y, {x, w},
+      [x = tape.save(x), w = tape.save(w), r = tape.save(r), width, &group](Backward& b, const Tensor& dy) {
+        const Tensor in = b.value(x), scale = b.value(r), sums = b.stream().empty_like(scale);
+        kernels::sharded_rmsnorm_products(b.stream(), sums, dy, in, b.value(w));
+        group.all_reduce(b.stream(), sums);
+        b.write(w, [&](const Tensor& dw, Write how) {
+          kernels::rmsnorm_backward_weight(b.stream(), dw, how, dy, in, scale);
+        });
+        if (!b.wants(x)) return;
+        const Tensor dx = b.stream().empty_like(in);
+        kernels::sharded_rmsnorm_backward_input(b.stream(), dx, dy, in, b.value(w), scale, sums, width);
+        b.add(x, dx);
+      });
 }
 
 Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& bias, double eps) {
