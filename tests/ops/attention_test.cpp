@@ -25,6 +25,61 @@ void check(const Shape& q, int64_t G, const std::vector<int32_t>& ids = {}, doub
              rank.normal(hd_v > 0 ? k.with(3, hd_v) : k, DType::f64, "v")});
 }
 
+TEST(AttentionSinks, GradientsMatchDifferences) {
+  for (const int64_t window : {0, 2})
+    for (const double dropout : {0.0, 0.3}) {
+      Rank rank;
+      const ops::AttentionArgs args{.scale = 0.4, .dropout = testing::dropout_of(rank, dropout), .window = window};
+      gradcheck(rank, "attention",
+                [&](Tape& tape, const std::vector<Var>& in) {
+                  return std::vector{ops::attention(tape, in[0], in[1], in[2], {}, args, in[3])};
+                },
+                {rank.normal({2, 5, 4, 3}, DType::f64, "q"), rank.normal({2, 5, 2, 3}, DType::f64, "k"),
+                 rank.normal({2, 5, 2, 6}, DType::f64, "v"), rank.normal({4}, DType::f64, "sinks")});
+    }
+}
+
+// Softmax over the keys and the sink, of which only keys have values: written out, in float64.
+TEST(AttentionSinks, AreALogitBesideThoseOfKeys) {
+  Rank rank;
+  constexpr int64_t S = 6, H = 2, hd = 3;
+  const Tensor q = rank.normal({1, S, H, hd}, DType::f64, "q"), k = rank.normal({1, S, 1, hd}, DType::f64, "k"),
+               v = rank.normal({1, S, 1, hd}, DType::f64, "v"), sinks = rank.tensor<double>({H}, {0.7, -40});
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto run = [&](const Var& with) {
+    return testing::values(
+        ops::attention(off, off.constant(q), off.constant(k), off.constant(v), {}, {.scale = 0.4}, with).value());
+  };
+  const auto got = run(off.constant(sinks)), without = run({});
+  for (int64_t i = 0; i < S; ++i)
+    for (int64_t h = 0; h < H; ++h) {
+      std::vector<double> weights;
+      double sum = std::exp(sinks.data<double>()[h]);
+      for (int64_t j = 0; j <= i; ++j) {
+        double dot = 0;
+        for (int64_t d = 0; d < hd; ++d) dot += q.data<double>()[(i * H + h) * hd + d] * k.data<double>()[j * hd + d];
+        weights.push_back(std::exp(0.4 * dot));
+        sum += weights.back();
+      }
+      for (int64_t d = 0; d < hd; ++d) {
+        double expected = 0;
+        for (int64_t j = 0; j <= i; ++j) expected += weights[size_t(j)] / sum * v.data<double>()[j * hd + d];
+        const auto at = static_cast<size_t>((i * H + h) * hd + d);
+        EXPECT_NEAR(got[at], expected, 1e-14);
+        EXPECT_NEAR(got[at], h == 1 ? without[at] : got[at], 1e-14) << "a sink far below all logits takes nothing";
+      }
+    }
+}
+
+TEST(AttentionSinks, WrongShapesAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var q = tape.input(rank.normal({1, 2, 4, 3}, DType::f64, "q"));
+  EXPECT_EQ(test::message_of<ShapeError>(
+                [&] { ops::attention(tape, q, q, q, {}, {}, tape.input(rank.normal({3}, DType::f64, "sinks"))); }),
+            "attention: sinks must be [H=4], got [3]");
+}
+
 TEST(Attention, GradientsMatchDifferences) {
   check({1, 1, 1, 1}, 1);
   check({2, 1, 2, 3}, 2);

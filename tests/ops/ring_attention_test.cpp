@@ -127,6 +127,37 @@ TEST(RingAttention, WindowsAreThoseOfTheWhole) {
                  1e-12);
 }
 
+// With documents, so that some blocks show a query nothing; each rank's gradient of the sinks is that of its tokens.
+TEST(RingAttention, SinksAreThoseOfTheWhole) {
+  for (const int n : {1, 2, 3})
+    for (const int64_t window : {0, 7})
+      on_ranks(n, [&](ThreadRank& rank) {
+        const auto group = rank.everyone("context");
+        const Case c{.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .documents = {10, 1, 30, 7}, .window = window};
+        const Tensor sinks = rank.normal({4}, DType::f64, "sinks");
+        const ops::AttentionArgs args{0.4, {}, {}, window};
+        const auto mine = [&](const Tensor& x) { return share_of(rank, x, n, rank.rank); };
+        const auto run_with = [&](bool in_ring) {
+          Tape tape(rank.stream);
+          std::vector<Var> in;
+          for (const Tensor& input : c.inputs(rank)) in.push_back(tape.input(in_ring ? mine(input) : input));
+          in.push_back(tape.input(sinks));
+          const Var y =
+              in_ring ? ops::ring_attention(tape, in[0], in[1], in[2], mine(c.ids(rank)), *group, args, nullptr, in[3])
+                      : ops::attention(tape, in[0], in[1], in[2], c.ids(rank), args, in[3]);
+          tape.backward({{y, in_ring ? mine(c.dy(rank)) : c.dy(rank)}});
+          Results all = {y.value()};
+          for (const Var& input : in) all.push_back(tape.gradient(input));
+          return all;
+        };
+        const Results expected = run_with(false), got = run_with(true);
+        for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(close(got[i], mine(expected[i]), 1e-12, 1e-12)) << i;
+        const Tensor sum = got[4];
+        group->all_reduce(rank.stream, sum);
+        EXPECT_TRUE(close(sum, expected[4], 1e-12, 1e-12)) << "sinks";
+      });
+}
+
 TEST(RingAttention, ValuesHaveASizeOfTheirOwn) {
   for (const int n : {1, 2, 4})
     for (const int64_t hd_v : {1, 3, 24})

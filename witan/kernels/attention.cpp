@@ -66,13 +66,13 @@ void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const T
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale, int64_t window) {
+                      int64_t past, double scale, int64_t window, const Tensor& lse) {
   const int64_t keys = past + q.size(1), read = window > 0 ? std::min(keys, window + q.size(1) - 1) : keys;
   const int64_t key_bytes = k_cache.size(2) * (k_cache.size(3) + v_cache.size(3)) * size_of(k_cache.dtype());
   const double pairs = visible_pairs(q, keys, {.queries = {past}}, window);
   const Cost cost{2 * pairs * (head_size(q) + head_size(v_cache)),
-                  bytes_of(y, q) + static_cast<double>(q.size(0) * read * key_bytes)};
-  WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale, window);
+                  bytes_of(y, lse, q) + static_cast<double>(q.size(0) * read * key_bytes)};
+  WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale, window, lse);
 }
 
 }  // namespace witan::kernels

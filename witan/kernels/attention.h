@@ -80,9 +80,9 @@ WITAN_KERNEL_TWINS(attention_merge)
 // [B, Smax, G, hd] and v_cache [B, Smax, G, hd_v] already hold the keys and values of positions 0 .. past + Sq - 1, and
 // what follows is not read (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i, the last
 // `window` of them where that is not 0. The mathematics of attention_forward: the CPU twins agree to the bit, others to
-// a few roundings of the dtype.
+// a few roundings of the dtype. lse [B, H, Sq] as of attention_forward, or undefined: not wanted.
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale, int64_t window = 0);
+                      int64_t past, double scale, int64_t window = 0, const Tensor& lse = {});
 WITAN_KERNEL_TWINS(attention_decode)
 
 }  // namespace witan::kernels

@@ -1,6 +1,7 @@
 #include "witan/ops/attention.h"
 
 #include "witan/kernels/attention.h"
+#include "witan/kernels/attention_sinks.h"
 #include "witan/ops/dropout.h"
 
 namespace witan::ops {
@@ -28,23 +29,42 @@ void check_attention(const char* op, const Var& q, const Var& k, const Var& v, c
                       sequence_ids.dtype());
 }
 
+void check_sinks(const char* op, const Var& q, const Var& sinks) {
+  if (!sinks.defined()) return;
+  const int64_t H = q.size(2);
+  require<ShapeError>(sinks.shape() == Shape{H}, op, ": sinks must be [H=", H, "], got ", sinks.shape());
+  require<ShapeError>(sinks.dtype() == q.dtype(), op, ": sinks are ", sinks.dtype(), " but q is ", q.dtype());
+}
+
+void write_sinks_gradient(Backward& b, const Saved& sinks, const Tensor& dy, const Tensor& y, const Tensor& lse) {
+  b.write(sinks, [&](const Tensor& to, Write how) {
+    kernels::attention_sinks_backward(b.stream(), to, how, dy, y, lse, b.value(sinks));
+  });
+}
+
 kernels::AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequence_ids,
                                           const AttentionArgs& args) {
   return {q, k, v, sequence_ids, args.scale, args.dropout, args.hints, {}, args.window};
 }
 
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
-              const AttentionArgs& args) {
+              const AttentionArgs& args, const Var& sinks) {
   check_attention("attention", q, k, v, sequence_ids, args);
+  check_sinks("attention", q, sinks);
   Stream& s = tape.stream();
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
   kernels::attention_forward(s, y, lse, attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args));
+  std::vector<Var> inputs = {q, k, v};
+  if (sinks.defined()) {
+    kernels::attention_sinks_forward(s, y, lse, sinks.value());
+    inputs.push_back(sinks);
+  }
   const Saved ids = sequence_ids.defined() ? tape.save(sequence_ids) : Saved();
   return tape.record(
-      "attention", y, {q, k, v},
-      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, args](
-          Backward& b, const Tensor& dy) {
+      "attention", y, inputs,
+      [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse), ids, args,
+       sinks = sinks.defined() ? tape.save(sinks) : Saved()](Backward& b, const Tensor& dy) {
         const auto in = attention_inputs(b.value(q), b.value(k), b.value(v), b.value(ids), args);
         Stream& stream = b.stream();
         const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
@@ -52,6 +72,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor
         b.add(q, to.dq);
         b.add(k, to.dk);
         b.add(v, to.dv);
+        write_sinks_gradient(b, sinks, dy, b.value(y), b.value(lse));
       });
 }
 

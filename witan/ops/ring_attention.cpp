@@ -1,6 +1,7 @@
 #include "witan/ops/ring_attention.h"
 
 #include "witan/comm/context.h"
+#include "witan/kernels/attention_sinks.h"
 #include "witan/kernels/elementwise.h"
 
 namespace witan::ops {
@@ -134,24 +135,32 @@ void check_chunks(const Group& context, int64_t S, const kernels::Dropout& dropo
 }  // namespace
 
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const AttentionArgs& args, Stream* side) {
+                   const AttentionArgs& args, Stream* side, const Var& sinks) {
   check_attention("ring_attention", q, k, v, sequence_ids, args);
+  check_sinks("ring_attention", q, sinks);
   check_chunks(context, q.size(1), args.dropout);
   Stream& s = tape.stream();
   const Tensor ids = args.hints.one_sequence_per_row ? Tensor() : sequence_ids;
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
   Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), side).forward(y, lse);
+  std::vector<Var> operands = {q, k, v};
+  if (sinks.defined()) {
+    kernels::attention_sinks_forward(s, y, lse, sinks.value());
+    operands.push_back(sinks);
+  }
   return tape.record(
-      "ring_attention", y, {q, k, v},
+      "ring_attention", y, operands,
       [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
-       ids = ids.defined() ? tape.save(ids) : Saved(), &context, args, side](Backward& b, const Tensor& dy) {
+       ids = ids.defined() ? tape.save(ids) : Saved(), sinks = sinks.defined() ? tape.save(sinks) : Saved(), &context,
+       args, side](Backward& b, const Tensor& dy) {
         const auto saved = attention_inputs(b.value(q), b.value(k), b.value(v), b.value(ids), args);
         Ring ring(b.stream(), context, saved, side);
         const AttentionGradients to = ring.backward(dy, b.value(y), b.value(lse));
         b.add(q, to.dq);
         b.add(k, to.dk);
         b.add(v, to.dv);
+        write_sinks_gradient(b, sinks, dy, b.value(y), b.value(lse));
       });
 }
 

@@ -24,8 +24,9 @@ namespace witan::ops {
 // Dropout drops what it would drop in the whole sequence, for which chunks, S / 2 tokens, must be a multiple of 4.
 // The order of sums is fixed, but it is n's: results agree with attention() to roundings of the accumulator and, in
 // bfloat16, of each block's part.
-// A collective, forward and backward; the group and the side stream must outlive the tape.
+// Sinks, as in attention(), are joined once all blocks have been met; each rank's gradient of them is that of its
+// tokens. A collective, forward and backward; the group and the side stream must outlive the tape.
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
-                   const AttentionArgs& args, Stream* side = nullptr);
+                   const AttentionArgs& args, Stream* side = nullptr, const Var& sinks = {});
 
 }  // namespace witan::ops

@@ -196,10 +196,10 @@ void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const T
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale, int64_t window) {
+                      int64_t past, double scale, int64_t window, const Tensor& lse) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
   const AttentionInputs in{q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window};
-  run_forward(stream, {Heads(in), y, Tensor(), in, std::nullopt});
+  run_forward(stream, {Heads(in), y, lse, in, std::nullopt});
 }
 
 }  // namespace witan::kernels::cpu

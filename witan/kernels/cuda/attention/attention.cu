@@ -106,10 +106,10 @@ std::string attention_backend(Stream& stream, const AttentionInputs& in) {
 }
 
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                      int64_t past, double scale, int64_t window) {
+                      int64_t past, double scale, int64_t window, const Tensor& lse) {
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
   dispatch_device(y.dtype(), [&]<class T>() {
-    forward<T>(stream, y, Tensor(), {q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window});
+    forward<T>(stream, y, lse, {q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window});
   });
 }
 
