@@ -97,6 +97,21 @@ TEST(Generate, GreedyTextIsTheArgmaxOfRecomputedLogitsAtEveryStep) {
     }
 }
 
+TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
+  for (const ModelConfig& config : {testing::full_width_config(), testing::sinks_config()}) {
+    Rank rank;
+    Alone alone;
+    Transformer model(rank.stream, config, 8, alone);
+    Tokens text = kPrompt;
+    for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(20))) {
+      const auto logits = full_logits(rank, model, text);
+      const auto last = logits.end() - config.vocab_size;
+      EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+      text.push_back(token);
+    }
+  }
+}
+
 // Far beyond the caches of layers with a window.
 TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
   Rank rank;

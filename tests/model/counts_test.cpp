@@ -100,6 +100,12 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
     configs.back().attention.qk_pos_emb_head_dim = 4;
     configs.back().attention.v_head_dim = 5;
   }
+  for (const int64_t experts : {0, 4}) {
+    configs.push_back(testing::full_width_config(experts));
+    configs.push_back(testing::sinks_config(experts));
+  }
+  configs.push_back(testing::gpt_config());
+  configs.back().attention.qk_layernorm = configs.back().attention.add_qkv_bias = true;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

@@ -81,6 +81,23 @@ inline ModelConfig mixed_config(int64_t experts = 4) {
   return config;
 }
 
+// Attention as in OLMoE: norms of the full width, and bounds; norms behind attention and MLP, as in OLMo 2.
+inline ModelConfig full_width_config(int64_t experts = 4) {
+  ModelConfig config = tiny_config(experts);
+  config.attention.qk_layernorm = config.attention.qk_layernorm_full_width = true;
+  config.attention.clip_qkv = 1.5;
+  config.norm_placement = "post";
+  return config;
+}
+
+// Norms of heads, biases of their projections, and sinks, in layers that differ.
+inline ModelConfig sinks_config(int64_t experts = 4) {
+  ModelConfig config = mixed_config(experts);
+  config.attention.qk_layernorm = config.attention.add_qkv_bias = true;
+  config.attention.softmax_type = "learnable";
+  return config;
+}
+
 struct MicroBatch {
   ModelInput input;
   Tensor targets, weights;  // [T] int32, [T] accumulator dtype

@@ -95,6 +95,21 @@ TEST(Transformer, GradientsOfLayersThatDifferMatchDifferences) {
   expect_gradients_of_differences(config);
 }
 
+TEST(Transformer, GradientsOfNormalisedQueriesAndOfSinksMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    for (ModelConfig config : {testing::full_width_config(), testing::sinks_config()}) {
+      config.recompute_granularity = granularity;
+      expect_gradients_of_differences(config);
+    }
+  }
+  ModelConfig config = testing::sinks_config(0);
+  config.norm.normalization = "LayerNorm";
+  config.norm.norm_bias = true;
+  config.norm_placement = "post";
+  expect_gradients_of_differences(config);
+}
+
 TEST(Transformer, LayersAreWhatTheirSpecsSay) {
   Rank rank;
   Alone alone;

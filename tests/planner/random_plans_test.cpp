@@ -68,6 +68,16 @@ void draw_model(Draw& draw, ModelConfig& model) {
     model.attention.window_attn_skip_freq = draw.one_of({"none", "2", "3"});
   }
   if (model.attention.rotates() && draw.rarely(4)) model.attention.no_rope_freq = "2";
+  if (draw.rarely(2)) {
+    AttentionConfig& attention = model.attention;
+    attention.qk_layernorm = draw.rarely(2);
+    attention.qk_layernorm_full_width =
+        attention.qk_layernorm && model.norm.normalization == "RMSNorm" && draw.rarely(2);
+    attention.clip_qkv = draw.one_of({0.0, 0.0, 2.0});
+    attention.softmax_type = draw.one_of({"vanilla", "learnable"});
+    attention.add_qkv_bias = draw.rarely();
+    model.norm_placement = draw.one_of({"pre", "post"});
+  }
   auto& moe = model.moe;
   moe.num_experts = draw.one_of<int64_t>({0, 4, 4, 8});
   if (moe.num_experts == 0) {

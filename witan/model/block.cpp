@@ -13,11 +13,12 @@ namespace witan {
 Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
       recompute_all_(config.recompute() == Recompute::full),
+      post_norm_(config.norm_placement == "post"),
       recompute_(read_recompute_modules(config)),
       unit_(builder.unit),
       attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
       attention_(make_attention(builder / "attention", layer.attention, config.hidden_size, config.linear_bias(),
-                                axes.context)),
+                                axes.context, config.norm)),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
@@ -53,11 +54,20 @@ BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, cons
                            Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const auto [x, normed] = attention_norm_.forward_sum(tape, in.x, in.added, recompute_.layernorm);
+  const auto [x, input] = read(tape, attention_norm_, in);
   in = {};
-  const Var mixed =
-      attention_dropout_.forward(tape, attention_->forward(tape, normed, where, source.randomness), source.randomness);
-  return feed_forward(tape, x, mixed, source, dropping);
+  const Var mixed = added(tape, attention_norm_, attention_->forward(tape, input, where, source.randomness));
+  return feed_forward(tape, x, attention_dropout_.forward(tape, mixed, source.randomness), source, dropping);
+}
+
+ops::SumAndNorm Block::read(Tape& tape, Norm& norm, const Residual& in) {
+  if (!post_norm_) return norm.forward_sum(tape, in.x, in.added, recompute_.layernorm);
+  const Var sum = in.sum(tape);
+  return {sum, sum};
+}
+
+Var Block::added(Tape& tape, Norm& norm, Var y) {
+  return post_norm_ ? norm.forward(tape, y, recompute_.layernorm) : y;
 }
 
 Var Block::mlp_forward(Tape& tape, const Var& x) {
@@ -84,17 +94,20 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source
 
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
                                 Dropping dropping) {
-  const auto [sum, normed] = mlp_norm_.forward_sum(tape, x, mixed, recompute_.layernorm);
-  const auto added = [&](const Var& y) { return mlp_dropout_.forward(tape, y, source.randomness); };
-  if (mlp_) return {{sum, added(mlp_forward(tape, normed))}, {}};
-  MoeOutput moe = moe_forward(tape, normed, source, dropping);
-  return {{sum, added(moe.y)}, std::move(moe.record)};
+  const auto [sum, input] = read(tape, mlp_norm_, {x, mixed});
+  const auto to_stream = [&](const Var& y) {
+    return mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
+  };
+  if (mlp_) return {{sum, to_stream(mlp_forward(tape, input))}, {}};
+  MoeOutput moe = moe_forward(tape, input, source, dropping);
+  return {{sum, to_stream(moe.y)}, std::move(moe.record)};
 }
 
 Var Block::decode(Tape& tape, const Var& x, const Tensor& tokens, const Positions& where, KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const Var mixed = attention_->decode(tape, attention_norm_.forward(tape, x, false), where, cache);
+  const Var input = read(tape, attention_norm_, {x, {}}).normed;
+  const Var mixed = added(tape, attention_norm_, attention_->decode(tape, input, where, cache));
   return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x.sum(tape);
 }
 

@@ -1,4 +1,5 @@
-// One transformer block: x + dropout(attention(norm(x))), then x + dropout(MLP or MoE(norm(x))).
+// One transformer block: x + dropout(attention(norm(x))), then x + dropout(MLP or MoE(norm(x))). With norms placed post
+// (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(attention(x))), then x + dropout(norm(MLP or MoE(x))).
 #pragma once
 
 #include <memory>
@@ -45,10 +46,15 @@ class Block : public Module {
   BlockOutput compute(Tape& tape, Residual x, const Positions& where, const TokenSource& source, Dropping dropping);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x);
+  // The residual stream, and what a part of the block reads of it.
+  ops::SumAndNorm read(Tape& tape, Norm& norm, const Residual& in);
+  // What a part of the block adds to the residual stream, from what it gives.
+  Var added(Tape& tape, Norm& norm, Var y);
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
   bool recompute_all_;
+  bool post_norm_;
   RecomputeModules recompute_;
   UnitAccess* units_ = nullptr;
   int unit_;

@@ -22,6 +22,10 @@ Fields ModelConfig::fields() {
             "Dropout probability of the embedding and of what attention and MLP add to the residual stream"}
           .at_least(0),
       Field{"add_bias_linear", &add_bias_linear, "Give the linear layers of attention and MLP a bias"},
+      Field{
+          "norm_placement", &norm_placement,
+          "Where a layer normalizes: what attention and MLP read (pre), or what they add to the residual stream (post)"}
+          .one_of({"pre", "post"}),
       Field{"init_method", &init_method,
             "Weight initialization: Megatron-LM's, or PyTorch's defaults, equal to those of a PyTorch program with the "
             "same seed"}
@@ -53,6 +57,10 @@ void ModelConfig::validate() const {
                        "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   mlp.validate();
   norm.validate();
+  require<ConfigError>(!attention.qk_layernorm_full_width || norm.normalization == "RMSNorm",
+                       "qk_layernorm_full_width = true with normalization = ", norm.normalization,
+                       ": ranks that share the heads of a token add up squares, which is RMSNorm; set normalization = "
+                       "\"RMSNorm\", or qk_layernorm_full_width = false");
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
                        " drops everything; use a probability below 1, such as 0.1");

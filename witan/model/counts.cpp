@@ -28,6 +28,17 @@ Matrices attention_of(const AttentionSpec& spec, int64_t width) {
   return {width * (q + k + v + y), q + k + v + width};
 }
 
+// Of queries and keys the norms, and sinks; of projections the biases that they have although others have none.
+int64_t attention_vectors(const AttentionSpec& spec, const ModelConfig& config) {
+  const int64_t q = spec.num_attention_heads * spec.qk_head_dim, k = spec.num_query_groups * spec.qk_head_dim,
+                v = spec.num_query_groups * spec.v_head_dim;
+  int64_t count = spec.sinks ? spec.num_attention_heads : 0;
+  if (spec.qkv_bias && !config.add_bias_linear) count += q + k + v;
+  if (spec.qk_norm == QkNorm::full_width) count += q + k;
+  if (spec.qk_norm == QkNorm::per_head) count += 2 * spec.qk_head_dim * (config.norm.norm_bias ? 2 : 1);
+  return count;
+}
+
 Matrices mlp_of(const MlpConfig& mlp, int64_t width) {
   return {(mlp.first_rows() + mlp.ffn_hidden_size) * width, mlp.first_rows() + width};
 }
@@ -53,7 +64,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
     const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
-    const int64_t always = attention.weights + biases + 2 * norm +
+    const int64_t always = attention.weights + attention_vectors(layer.attention, config) + biases + 2 * norm +
                            (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;

@@ -186,6 +186,12 @@ class Estimator {
     const double others = (tensor_ - 1) / tensor_;
     add(Axis::tensor, "all_gather", 6 * passes * stream * others);
     add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
+    constexpr double kSums = 4 * 4;  // of queries and of keys a number per token, forward and backward
+    const auto full_width = [](const LayerSpec& layer) {
+      return layer.attention.qk_norm == QkNorm::full_width ? 1.0 : 0.0;
+    };
+    if (const double norms = of_stage(full_width); norms > 0)
+      add(Axis::tensor, "all_reduce", 2 * others * micro_batches_ * norms * tokens_ * kSums);
     const double keys = tokens_ * of_stage(key_width) / tensor_;
     add(Axis::context, "send", micro_batches_ * (context_ - 1) * keys * (2 * value_ + 4));
     add(Axis::pipeline, "send", 2 * micro_batches_ * chunks() * stream / tensor_);

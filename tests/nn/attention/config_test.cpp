@@ -55,6 +55,28 @@ TEST(AttentionConfig, ImpossibleSizesSayWhy) {
     EXPECT_THROW(set_field(fine.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
+TEST(AttentionConfig, NormsBoundsBiasesAndSinksAreOfEveryLayer) {
+  AttentionConfig config;
+  EXPECT_EQ(config.layers(32, 2)[1].qk_norm, QkNorm::none);
+  EXPECT_EQ(config.layers(32, 2)[1].clip_qkv, 0);
+  EXPECT_FALSE(config.layers(32, 2)[1].sinks || config.layers(32, 2)[1].qkv_bias);
+  config.qk_layernorm = config.add_qkv_bias = true;
+  config.clip_qkv = 8;
+  config.softmax_type = "learnable";
+  config.validate(32, 2);
+  for (const AttentionSpec& layer : config.layers(32, 2)) {
+    EXPECT_EQ(layer.qk_norm, QkNorm::per_head);
+    EXPECT_EQ(layer.clip_qkv, 8);
+    EXPECT_TRUE(layer.sinks && layer.qkv_bias);
+  }
+  config.qk_layernorm_full_width = true;
+  EXPECT_EQ(config.layers(32, 2)[0].qk_norm, QkNorm::full_width);
+  EXPECT_EQ(refused([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }),
+            "qk_layernorm_full_width = true says how queries and keys are normalized, and qk_layernorm = false that "
+            "they are not: set qk_layernorm = true");
+  EXPECT_THROW(set_field(config.fields(), "softmax_type", "off-by-one", "test"), ConfigError);
+}
+
 std::vector<int64_t> windows(const std::string& size, const std::string& skip_freq, int64_t num_layers) {
   AttentionConfig config;
   config.window_size = size;

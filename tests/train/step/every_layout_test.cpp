@@ -155,6 +155,24 @@ RunConfig mixed_layers() {
   return config;
 }
 
+// OLMoE's attention: norms of the full width, of which a rank of the tensor axis has a part, and bounds that are
+// reached.
+RunConfig full_width_norms() {
+  RunConfig config = recipe();
+  config.model.attention.qk_layernorm = config.model.attention.qk_layernorm_full_width = true;
+  config.model.attention.clip_qkv = 1.2;
+  config.model.norm_placement = "post";
+  return config;
+}
+
+// Qwen3's norms of heads, gpt-oss's sinks beside windows, Qwen2's biases.
+RunConfig head_norms_and_sinks() {
+  RunConfig config = mixed_layers();
+  config.model.attention.qk_layernorm = config.model.attention.add_qkv_bias = true;
+  config.model.attention.softmax_type = "learnable";
+  return config;
+}
+
 // Without experts two layouts may be one.
 std::string keys_of(ParallelConfig parallel) {
   std::string keys;
@@ -228,6 +246,46 @@ TEST(MixedLayouts, LayersThatDifferEqualOneRankInFloat64) {
                                             {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
                                             {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
                                             {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
+}
+
+const std::vector<LaidOut> kOfAttentions = {
+    {"shard=4"},
+    {"shard=2", kFsdp},
+    {"context=4"},
+    {"tensor=2,expert_tensor=1"},
+    {"tensor=4,expert_tensor=1"},
+    {"pipeline=2", "auto", 2},
+    {"replicate=4,expert=4"},
+    {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
+    {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
+    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2},
+};
+
+TEST(MixedLayouts, NormsOfTheFullWidthEqualOneRankInFloat64) {
+  expect_steps_of_one_rank(full_width_norms(), kOfAttentions);
+}
+
+TEST(MixedLayouts, NormsOfHeadsBiasesAndSinksEqualOneRankInFloat64) {
+  expect_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
+}
+
+// Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads; a dense
+// model's tensor axis need not divide the residual stream.
+TEST(MixedLayouts, NormsAndSinksOfSharedGroupsEqualOneRankInFloat64) {
+  for (RunConfig config : {full_width_norms(), head_norms_and_sinks()})
+    for (const char* granularity : {"none", "full"}) {
+      config.model.attention.num_query_groups = 2;
+      config.model.recompute_granularity = granularity;
+      expect_steps_of_one_rank(config, {{"context=2,tensor=4,expert=2,expert_tensor=1"}}, 3);
+    }
+  for (RunConfig config : {full_width_norms(), head_norms_and_sinks()}) {
+    config.model.moe.num_experts = 0;
+    config.model.moe.moe_layer_freq = "1";
+    config.model.moe.moe_ffn_hidden_size = 0;
+    RunConfig whole_stream = laid_out(config, {"tensor=2"});
+    whole_stream.parallel.sequence_parallel = false;
+    testing::expect_equal(run_engine(laid_out(config, {}), 3), run_engine(whole_stream, 3), 1e-9, "a whole stream");
+  }
 }
 
 // Ranks of the tensor axis that share a group gather the channels of its keys and of its values.

@@ -192,11 +192,6 @@ void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) 
   if (!settings.has("--v-head-dim")) settings.set("v_head_dim", "128", given);
 }
 
-void qk_layernorm(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.has("--multi-latent-attention"))
-    given.refuse("queries and keys are not normalised, but for the latents of --multi-latent-attention; leave it out");
-}
-
 void v_head_dim(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--multi-latent-attention"))
     given.refuse(

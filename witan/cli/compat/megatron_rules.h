@@ -51,7 +51,6 @@ void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
 void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings);
-void qk_layernorm(const GivenFlag& given, MegatronSettings& settings);
 void v_head_dim(const GivenFlag& given, MegatronSettings& settings);
 void interpolation_factor(const GivenFlag& given, MegatronSettings& settings);
 void use_rope_scaling(const GivenFlag& given, MegatronSettings& settings);

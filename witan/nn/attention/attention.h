@@ -11,6 +11,7 @@
 #include "witan/nn/attention/kv_cache.h"
 #include "witan/nn/dropout.h"
 #include "witan/nn/linear.h"
+#include "witan/nn/norm.h"
 
 namespace witan {
 
@@ -44,8 +45,10 @@ class Attention : public Module {
   virtual KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const = 0;
 };
 
-// `context`: the context-parallel ranks, or null. Must outlive the module.
+// `context`: the context-parallel ranks, or null. Must outlive the module. `norm`: of queries and keys, where the layer
+// normalises them.
 std::unique_ptr<Attention> make_attention(const Builder& builder, const AttentionSpec& spec, int64_t width,
-                                          Bias bias = Bias::none, Group* context = nullptr);
+                                          Bias bias = Bias::none, Group* context = nullptr,
+                                          const NormConfig& norm = {});
 
 }  // namespace witan

@@ -159,6 +159,11 @@ AttentionSpec latent_layer(const AttentionConfig& config) {
   return spec;
 }
 
+QkNorm qk_norm_of(const AttentionConfig& config) {
+  if (!config.qk_layernorm) return QkNorm::none;
+  return config.qk_layernorm_full_width ? QkNorm::full_width : QkNorm::per_head;
+}
+
 AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) {
   const int64_t head_dim = config.qk_head_dim(hidden_size);
   const double rotated = static_cast<double>(head_dim) * config.rotary_percent;
@@ -166,7 +171,11 @@ AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) 
           .num_query_groups = config.num_query_groups,
           .qk_head_dim = head_dim,
           .v_head_dim = config.value_head_dim(hidden_size),
-          .rope = rope_args(config, config.rotates() ? std::llround(rotated) : 0)};
+          .rope = rope_args(config, config.rotates() ? std::llround(rotated) : 0),
+          .qk_norm = qk_norm_of(config),
+          .clip_qkv = config.clip_qkv,
+          .sinks = config.softmax_type == "learnable",
+          .qkv_bias = config.add_qkv_bias};
 }
 
 // What heads of the layers that are not latent are made of.
@@ -223,6 +232,19 @@ Fields AttentionConfig::fields() {
       Field{"max_position_embeddings", &max_position_embeddings, "Number of learned positions; 0: seq_length"}.between(
           0, 1 << 24),
       Field{"attention_dropout", &attention_dropout, "Dropout probability of attention probabilities"}.at_least(0),
+      Field{"qk_layernorm", &qk_layernorm,
+            "Normalize each head of queries and of keys, as normalization says, before they rotate"},
+      Field{"qk_layernorm_full_width", &qk_layernorm_full_width,
+            "With qk_layernorm: normalize all heads of a token together, with a weight of their full width"},
+      Field{"clip_qkv", &clip_qkv, "Hold queries, keys and values between -clip_qkv and clip_qkv; 0: no bounds"}
+          .at_least(0),
+      Field{
+          "softmax_type", &softmax_type,
+          "Softmax of attention: over the keys, or with a learnable logit of each head beside them that stands for no "
+          "value (attention sinks)"}
+          .one_of({"vanilla", "learnable"}),
+      Field{"add_qkv_bias", &add_qkv_bias,
+            "Give the projections of queries, keys and values a bias, also where add_bias_linear = false"},
       Field{"rotary_base", &rotary_base, "Base of the rotary frequencies"}.above(1),
       Field{"rotary_percent", &rotary_percent, "Fraction of the channels of a query or key head that rotate"}.above(0),
       Field{"rotary_interleaved", &rotary_interleaved, "Rotate pairs of neighbouring channels instead of halves"},
@@ -265,6 +287,9 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
                        " and num_query_groups = ", num_query_groups, " must be at least 1");
   require<ConfigError>(attention_dropout < 1, "attention_dropout = ", attention_dropout,
                        " drops everything; use a probability below 1, such as 0.1");
+  require<ConfigError>(qk_layernorm || !qk_layernorm_full_width,
+                       "qk_layernorm_full_width = true says how queries and keys are normalized, and qk_layernorm = "
+                       "false that they are not: set qk_layernorm = true");
   if (multi_latent_attention)
     validate_latent(*this);
   else

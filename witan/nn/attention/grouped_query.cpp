@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "witan/kernels/attention.h"
+#include "witan/kernels/attention_sinks.h"
 #include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
+#include "witan/ops/clamp.h"
 #include "witan/ops/heads.h"
 #include "witan/ops/part.h"
 #include "witan/ops/redistribute.h"
@@ -15,9 +17,25 @@
 #include "witan/ops/view.h"
 
 namespace witan {
+namespace {
+
+// For what every rank of the tensor axis has whole and applies to heads of its own: its gradient is a summand then,
+// however the residual stream is placed.
+Builder of_own_heads(const Builder& builder) {
+  Builder own = builder;
+  if (builder.tensor_ranks() > 1) own.tensor.emplace(builder.tensor->group, Placement::shard(1), builder.tensor->keeps);
+  return own;
+}
+
+// Normal as a matrix, as Megatron-LM's and gpt-oss's; PyTorch has no default for a parameter that stands alone.
+Initialization sinks_init(const Builder& builder) {
+  return builder.torch ? Initialization{Initialization::Kind::zeros} : Initialization{.std = builder.init_std};
+}
+
+}  // namespace
 
 GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width,
-                                             Bias bias, Group* context)
+                                             Bias bias, Group* context, const NormConfig& norm)
     : Attention(builder.path),
       spec_(spec),
       axis_(builder.tensor),
@@ -29,14 +47,27 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Atten
       context_(context),
       projections_(builder.side_by_side({heads_ * spec.qk_head_dim + key_channels_ + value_channels_, width})),
       q_proj_((builder / "q_proj").at(projections_, 0, heads_ * spec.qk_head_dim), width,
-              spec.num_attention_heads * spec.qk_head_dim, builder.init_std, bias, Divided::out()),
+              spec.num_attention_heads * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
+              Divided::out()),
       k_proj_((builder / "k_proj").at(projections_, heads_ * spec.qk_head_dim, key_channels_), width,
-              spec.num_query_groups * spec.qk_head_dim, builder.init_std, bias, Divided::out()),
+              spec.num_query_groups * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
+              Divided::out()),
       v_proj_((builder / "v_proj").at(projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_), width,
-              spec.num_query_groups * spec.v_head_dim, builder.init_std, bias, Divided::out()),
+              spec.num_query_groups * spec.v_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
+              Divided::out()),
       o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std, bias,
               Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
+  const bool full_width = spec.qk_norm == QkNorm::full_width;
+  const Builder of_norms = full_width ? builder : of_own_heads(builder);
+  if (spec.qk_norm != QkNorm::none) {
+    const int64_t queries = full_width ? spec.num_attention_heads : 1, keys = full_width ? spec.num_query_groups : 1;
+    add_child(q_norm_.emplace(of_norms / "q_norm", norm, queries * spec.qk_head_dim, full_width));
+    add_child(k_norm_.emplace(of_norms / "k_norm", norm, keys * spec.qk_head_dim, full_width));
+  }
+  if (spec.sinks)
+    sinks_ = &add_parameter(builder.of_kind(ParameterKind::biases), "sinks", {spec.num_attention_heads},
+                            sinks_init(builder), false, TensorSplit{0});
 }
 
 double GroupedQueryAttention::scale() const {
@@ -45,16 +76,37 @@ double GroupedQueryAttention::scale() const {
 
 GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where) {
   const int64_t B = x.size(0), S = x.size(1);
-  const auto grouped = [&](Var channels, int64_t head_dim) {
-    if (shares_groups()) channels = own_group(tape, std::move(channels));
-    return ops::reshape(tape, channels, {B, S, groups_, head_dim});
+  Var q = q_proj_.forward(tape, x), k = k_proj_.forward(tape, x), v = v_proj_.forward(tape, x);
+  if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
+  if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
+  return prepare(tape,
+                 {ops::reshape(tape, q, {B, S, heads_, spec_.qk_head_dim}),
+                  ops::reshape(tape, k, {B, S, groups_, spec_.qk_head_dim}),
+                  ops::reshape(tape, v, {B, S, groups_, spec_.v_head_dim})},
+                 where);
+}
+
+void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
+  const auto normalise = [&](Norm& norm, Var& x, int64_t channels) {
+    const Shape shape = x.shape();
+    x = ops::reshape(tape, x, {shape[0] * shape[1], channels});
+    x = ops::reshape(tape, norm.forward(tape, x, false), shape);
   };
-  const auto rotated = [&](const Var& heads) {
-    return spec_.rope.dims == 0 ? heads : ops::rope(tape, heads, where.positions, spec_.rope);
+  normalise(*q_norm_, q, heads_ * spec_.qk_head_dim);
+  normalise(*k_norm_, k, key_channels_);
+}
+
+GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads heads, const Positions& where) {
+  if (spec_.qk_norm == QkNorm::per_head) {
+    heads.q = q_norm_->forward(tape, heads.q, false);
+    heads.k = k_norm_->forward(tape, heads.k, false);
+  }
+  if (spec_.clip_qkv > 0)
+    for (Var* x : {&heads.q, &heads.k, &heads.v}) *x = ops::clamp(tape, *x, spec_.clip_qkv);
+  const auto rotated = [&](const Var& x) {
+    return spec_.rope.dims == 0 ? x : ops::rope(tape, x, where.positions, spec_.rope);
   };
-  const Var q = ops::reshape(tape, q_proj_.forward(tape, x), {B, S, heads_, spec_.qk_head_dim});
-  return {rotated(q), rotated(grouped(k_proj_.forward(tape, x), spec_.qk_head_dim)),
-          grouped(v_proj_.forward(tape, x), spec_.v_head_dim)};
+  return {rotated(heads.q), rotated(heads.k), heads.v};
 }
 
 // channels [B, S, G hd / n] of all groups -> [B S, hd] of the one that this rank's queries ask, all of them; of values
@@ -68,12 +120,16 @@ Var GroupedQueryAttention::own_group(Tape& tape, Var channels) const {
 }
 
 GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape, const Var& x, const Positions& where) {
-  const ops::HeadSizes sizes{heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, spec_.rope};
-  const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
+  const kernels::RopeArgs rope = prepares() ? kernels::RopeArgs{} : spec_.rope;  // else prepare() rotates
+  const ops::HeadSizes sizes{heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, rope};
+  const Tensor angles = rotary_angles(tape.stream(), where, rope, accumulator(x.dtype()));
   const auto heads = ops::project_heads(
       tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
       angles, sizes);
-  return {heads.q, heads.k, heads.v};
+  Heads all{heads.q, heads.k, heads.v};
+  if (!prepares()) return all;
+  if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, all.q, all.k);
+  return prepare(tape, std::move(all), where);
 }
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
@@ -91,8 +147,10 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
   const ops::AttentionArgs args{scale(), dropout, where.hints, spec_.window};
-  if (context_ == nullptr || context_->size() == 1) return ops::attention(tape, q, k, v, where.sequence_ids, args);
-  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args);
+  const Var sinks = sinks_ ? tape.parameter(*sinks_) : Var();
+  if (context_ == nullptr || context_->size() == 1)
+    return ops::attention(tape, q, k, v, where.sequence_ids, args, sinks);
+  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args, nullptr, sinks);
 }
 
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
@@ -102,18 +160,19 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
   require<ShapeError>(cache.length + S <= cache.limit, "attention: ", cache.length + S, " positions in a cache of ",
                       cache.limit);
   const Tensor mixed = tape.stream().empty({B, S, heads_, spec_.v_head_dim}, heads.q.dtype());
+  const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   KvCache after = cache;
   for (int64_t row = 0; row < B; ++row) {
     after = cache;
-    decode_row(tape.stream(), mixed, heads, row, after);
+    decode_row(tape.stream(), mixed, heads, sinks, row, after);
   }
   cache = after;
   return o_proj_.forward(tape, tape.constant(mixed.reshape({B, S, heads_ * spec_.v_head_dim})));
 }
 
 // In pieces, where a window's cache has no room for all positions.
-void GroupedQueryAttention::decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, int64_t row,
-                                       KvCache& cache) const {
+void GroupedQueryAttention::decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, const Tensor& sinks,
+                                       int64_t row, KvCache& cache) const {
   const auto of_row = [&](const Tensor& all, int64_t first, int64_t count) {
     return all.narrow(0, row, 1).narrow(1, first, count);
   };
@@ -130,8 +189,10 @@ void GroupedQueryAttention::decode_row(Stream& stream, const Tensor& mixed, cons
     count = std::min(S - done, capacity - past);
     kernels::append_to_cache(stream, keys, of_row(heads.k.value(), done, count), past);
     kernels::append_to_cache(stream, values, of_row(heads.v.value(), done, count), past);
-    kernels::attention_decode(stream, of_row(mixed, done, count), of_row(heads.q.value(), done, count), keys, values,
-                              past, scale(), spec_.window);
+    const Tensor y = of_row(mixed, done, count), q = of_row(heads.q.value(), done, count);
+    const Tensor lse = sinks.defined() ? stream.empty({1, heads_, count}, accumulator(q.dtype())) : Tensor();
+    kernels::attention_decode(stream, y, q, keys, values, past, scale(), spec_.window, lse);
+    if (sinks.defined()) kernels::attention_sinks_forward(stream, y, lse, sinks);
     cache.length += count;
   }
 }

@@ -1,6 +1,10 @@
 // Attention with grouped queries (Ainslie et al., "GQA", 2023, arXiv:2305.13245) and rotary positions (Su et al., 2021,
 // arXiv:2104.09864), full or in a sliding window. With as many groups as heads it is multi-head attention, with one
 // group multi-query attention.
+//
+// On the way from their projections to the softmax, queries and keys are normalised (Henry et al., "Query-Key
+// Normalization", 2020, arXiv:2010.04245), each head by itself or all heads of a token together, then held between
+// bounds, as values are, then rotated: the order of transformers' OlmoeAttention and Qwen3MoeAttention.
 #pragma once
 
 #include <optional>
@@ -12,9 +16,10 @@ namespace witan {
 class GroupedQueryAttention : public Attention {
  public:
   // The tensor axis shards the heads, and the number of groups is a multiple of its ranks, or divides it. Parameters:
-  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v].
+  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; as the spec has them q_norm and k_norm,
+  // [hd] or of the full width [H hd] and [G hd], and sinks [H].
   GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias = Bias::none,
-                        Group* context = nullptr);
+                        Group* context = nullptr, const NormConfig& norm = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) override;
   Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) override;
@@ -30,11 +35,17 @@ class GroupedQueryAttention : public Attention {
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where);
   Heads project_together(Tape& tape, const Var& x, const Positions& where);
+  bool prepares() const { return spec_.qk_norm != QkNorm::none || spec_.clip_qkv > 0; }
+  // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
+  void normalise_width(Tape& tape, Var& q, Var& k);
+  // What else is done to heads before the softmax: each normalised, held between bounds, rotated.
+  Heads prepare(Tape& tape, Heads heads, const Positions& where);
   // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks shard the channels of keys
   // and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of theirs.
   bool shares_groups() const { return axis_ && axis_->group.size() > spec_.num_query_groups; }
   Var own_group(Tape& tape, Var channels) const;
-  void decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, int64_t row, KvCache& cache) const;
+  void decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, const Tensor& sinks, int64_t row,
+                  KvCache& cache) const;
   double scale() const;
 
   AttentionSpec spec_;  // of all ranks together
@@ -45,6 +56,8 @@ class GroupedQueryAttention : public Attention {
   Group* context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::optional<Norm> q_norm_, k_norm_;
+  Parameter* sinks_ = nullptr;
 };
 
 }  // namespace witan
