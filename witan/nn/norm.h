@@ -27,6 +27,10 @@ class Norm : public Module {
   // The same of sum = a + b; b may be undefined: a
   ops::SumAndNorm forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise);
 
+  // For who normalises in a pass of its own.
+  Parameter& weight() { return weight_; }
+  const NormConfig& config() const { return config_; }
+
  private:
   NormConfig config_;
   Group* sums_over_ = nullptr;  // of the ranks that hold parts of a row

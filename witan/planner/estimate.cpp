@@ -102,6 +102,12 @@ class Estimator {
     const AttentionSpec& of = layer.attention;
     return static_cast<double>(of.num_query_groups * (of.qk_head_dim + of.v_head_dim));
   }
+  // Of queries and keys that are kept before their norms too.
+  static double normed_width(const LayerSpec& layer) {
+    const AttentionSpec& of = layer.attention;
+    if (of.qk_norm == QkNorm::none) return 0;
+    return static_cast<double>((of.num_attention_heads + of.num_query_groups) * of.qk_head_dim);
+  }
   // Positions that a token sees, on average over a sequence.
   double seen(const LayerSpec& layer) const {
     const auto length = static_cast<double>(config_.data.seq_length);
@@ -170,7 +176,8 @@ class Estimator {
   // What a block keeps of a micro-batch.
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
-    const double stream = (none ? 4 : 2) * width_, attention = query_width(layer) + key_width(layer);
+    const double stream = (none ? 4 : 2) * width_,
+                 attention = query_width(layer) + key_width(layer) + normed_width(layer);
     const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
     if (!layer.moe) return value_ * here * (stream + attention + inner);

@@ -23,7 +23,7 @@ TEST_F(SinksOnGpu, AgreeWithTheCpuAndRepeat) {
       const Tensor y = host.normal(shape, dtype, "y"), lse = host.normal({B, H, S}, wide, "lse", 3),
                    dy = host.normal(shape, dtype, "dy"), sinks = host.normal({H}, dtype, "sinks", 3);
       if (lse.elements() > 2)  // a query without keys
-        dispatch_floating(wide, [&]<class A>() { lse.data<A>()[2] = -std::numeric_limits<A>::infinity(); });
+        dispatch_floating(wide, [&]<class A>() { lse.data<A>()[2] = A(-std::numeric_limits<float>::infinity()); });
       const Tensor y_gpu = to_gpu(y), lse_gpu = to_gpu(lse), dy_gpu = to_gpu(dy), sinks_gpu = to_gpu(sinks);
       kernels::attention_sinks_forward(host.stream, y, lse, sinks);
       kernels::attention_sinks_forward(gpu(), y_gpu, lse_gpu, sinks_gpu);

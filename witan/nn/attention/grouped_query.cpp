@@ -9,6 +9,7 @@
 #include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
 #include "witan/ops/clamp.h"
+#include "witan/ops/head_norms.h"
 #include "witan/ops/heads.h"
 #include "witan/ops/part.h"
 #include "witan/ops/redistribute.h"
@@ -97,7 +98,15 @@ void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
 }
 
 GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads heads, const Positions& where) {
-  if (spec_.qk_norm == QkNorm::per_head) {
+  const bool per_head = spec_.qk_norm == QkNorm::per_head;
+  if (per_head && spec_.clip_qkv == 0 && q_norm_->config().normalization == "RMSNorm") {  // in one pass
+    const auto [q, k] =
+        ops::rmsnorm_heads(tape, heads.q, heads.k, tape.parameter(q_norm_->weight()), tape.parameter(k_norm_->weight()),
+                           rotary_angles(tape.stream(), where, spec_.rope, accumulator(heads.q.dtype())), spec_.rope,
+                           q_norm_->config().norm_epsilon);
+    return {q, k, heads.v};
+  }
+  if (per_head) {
     heads.q = q_norm_->forward(tape, heads.q, false);
     heads.k = k_norm_->forward(tape, heads.k, false);
   }
