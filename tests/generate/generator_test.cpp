@@ -97,19 +97,28 @@ TEST(Generate, GreedyTextIsTheArgmaxOfRecomputedLogitsAtEveryStep) {
     }
 }
 
-TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
-  for (const ModelConfig& config : {testing::full_width_config(), testing::sinks_config()}) {
-    Rank rank;
-    Alone alone;
-    Transformer model(rank.stream, config, 8, alone);
-    Tokens text = kPrompt;
-    for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(20))) {
-      const auto logits = full_logits(rank, model, text);
-      const auto last = logits.end() - config.vocab_size;
-      EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
-      text.push_back(token);
-    }
+void expect_text_of_recomputed_logits(const ModelConfig& config) {
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, config, 8, alone);
+  Tokens text = kPrompt;
+  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(20))) {
+    const auto logits = full_logits(rank, model, text);
+    const auto last = logits.end() - config.vocab_size;
+    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+    text.push_back(token);
   }
+}
+
+TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
+  ModelConfig of_widths = small_config(4), of_heads = mixed_config();
+  of_widths.attention.qk_layernorm = of_widths.attention.qk_layernorm_full_width = true;
+  of_widths.attention.clip_qkv = 1.5;
+  of_widths.norm_placement = "post";
+  of_heads.attention.qk_layernorm = of_heads.attention.add_qkv_bias = true;
+  of_heads.attention.softmax_type = "learnable";
+  expect_text_of_recomputed_logits(of_widths);
+  expect_text_of_recomputed_logits(of_heads);
 }
 
 // Far beyond the caches of layers with a window.

@@ -1,6 +1,7 @@
 // Sinks on the GPU against the CPU, by themselves and behind attention's own kernels and cuDNN's.
 #include "witan/kernels/attention_sinks.h"
 
+#include <array>
 #include <cmath>
 
 #include "support/cuda_rank.h"
@@ -11,12 +12,15 @@ namespace {
 
 using testing::values;
 
+// No rows; one; heads that are no whole packs; more rows than blocks have.
+constexpr std::array<int64_t, 4> kSinkSizes[] = {
+    {0, 8, 2, 8}, {1, 1, 1, 1}, {2, 37, 3, 5}, {2, 130, 4, 64}, {1, 600, 2, 128}};
+
 class SinksOnGpu : public testing::CudaTest {};
 
 TEST_F(SinksOnGpu, AgreeWithTheCpuAndRepeat) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
-    for (const auto& [B, S, H, hd] :
-         {std::array<int64_t, 4>{0, 8, 2, 8}, {1, 1, 1, 1}, {2, 37, 3, 5}, {2, 130, 4, 64}, {1, 600, 2, 128}}) {
+    for (const auto& [B, S, H, hd] : kSinkSizes) {
       SCOPED_TRACE(cat(dtype, " [", B, ", ", S, ", ", H, ", ", hd, "]"));
       const Shape shape{B, S, H, hd};
       const DType wide = accumulator(dtype);

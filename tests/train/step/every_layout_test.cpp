@@ -269,23 +269,34 @@ TEST(MixedLayouts, NormsOfHeadsBiasesAndSinksEqualOneRankInFloat64) {
   expect_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
 }
 
-// Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads; a dense
-// model's tensor axis need not divide the residual stream.
+const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expert_tensor=1"}};
+
+// Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads.
+void expect_shared_groups(RunConfig config) {
+  config.model.attention.num_query_groups = 2;
+  expect_steps_of_one_rank(config, kOfSharedGroups, 3);
+  config.model.recompute_granularity = "full";
+  expect_steps_of_one_rank(config, kOfSharedGroups, 3);
+}
+
 TEST(MixedLayouts, NormsAndSinksOfSharedGroupsEqualOneRankInFloat64) {
-  for (RunConfig config : {full_width_norms(), head_norms_and_sinks()})
-    for (const char* granularity : {"none", "full"}) {
-      config.model.attention.num_query_groups = 2;
-      config.model.recompute_granularity = granularity;
-      expect_steps_of_one_rank(config, {{"context=2,tensor=4,expert=2,expert_tensor=1"}}, 3);
-    }
-  for (RunConfig config : {full_width_norms(), head_norms_and_sinks()}) {
-    config.model.moe.num_experts = 0;
-    config.model.moe.moe_layer_freq = "1";
-    config.model.moe.moe_ffn_hidden_size = 0;
-    RunConfig whole_stream = laid_out(config, {"tensor=2"});
-    whole_stream.parallel.sequence_parallel = false;
-    testing::expect_equal(run_engine(laid_out(config, {}), 3), run_engine(whole_stream, 3), 1e-9, "a whole stream");
-  }
+  expect_shared_groups(full_width_norms());
+  expect_shared_groups(head_norms_and_sinks());
+}
+
+// A dense model's tensor axis need not divide the residual stream: weights of heads are divided work all the same.
+void expect_whole_stream(RunConfig config) {
+  config.model.moe.num_experts = 0;
+  config.model.moe.moe_layer_freq = "1";
+  config.model.moe.moe_ffn_hidden_size = 0;
+  RunConfig whole_stream = laid_out(config, {"tensor=2"});
+  whole_stream.parallel.sequence_parallel = false;
+  testing::expect_equal(run_engine(laid_out(config, {}), 3), run_engine(whole_stream, 3), 1e-9, "a whole stream");
+}
+
+TEST(MixedLayouts, NormsAndSinksBesideAWholeStreamEqualOneRankInFloat64) {
+  expect_whole_stream(full_width_norms());
+  expect_whole_stream(head_norms_and_sinks());
 }
 
 // Ranks of the tensor axis that share a group gather the channels of its keys and of its values.
