@@ -128,6 +128,16 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     c.model.attention.rotary_scaling_factor = 8;
     c.model.attention.original_max_position_embeddings = 16;
   });
+  check("norms of heads, sinks, biases of projections", [](RunConfig& c) {
+    c.model.attention.qk_layernorm = c.model.attention.add_qkv_bias = true;
+    c.model.attention.softmax_type = "learnable";
+    c.model.attention.window_size = "9,0";
+  });
+  check("norms of the full width, bounds, norms behind", [](RunConfig& c) {
+    c.model.attention.qk_layernorm = c.model.attention.qk_layernorm_full_width = true;
+    c.model.attention.clip_qkv = 1.2;
+    c.model.norm_placement = "post";
+  });
   check("rotary positions of neighbours, untied", [](RunConfig& c) {
     c.model.attention.rotary_interleaved = true;
     c.model.attention.rotary_percent = 0.5;
@@ -183,6 +193,11 @@ TEST_F(EngineOnGpus, ThePlanIsTheArena) {
       config.model.recompute_modules = "moe";
       EXPECT_EQ(run_engine(config, 3).arena_high_water, make_plan(resolve(config, {})).arena_bytes())
           << dtype << " " << granularity << ", latent experts with biases";
+      config.model.attention.qk_layernorm = true;
+      config.model.attention.softmax_type = "learnable";
+      config.model.norm_placement = "post";
+      EXPECT_EQ(run_engine(config, 3).arena_high_water, make_plan(resolve(config, {})).arena_bytes())
+          << dtype << " " << granularity << ", norms of heads and sinks";
     }
 }
 
