@@ -79,5 +79,44 @@ TEST(BatchedGemm, AMatrixHasTheSameBitsInAnyBatchOnAnyNumberOfThreads) {
   EXPECT_EQ(values(d), std::vector<double>(all.begin() + 2 * s.M * s.N, all.begin() + 3 * s.M * s.N));
 }
 
+// Half of it is computed, and the rest is the same numbers; sizes of one strip of rows and of several.
+TEST(BatchedGemm, ASymmetricProductIsItselfAndItsOwnTranspose) {
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-11}, {DType::f32, 1e-3}})
+    for (const int64_t m : {1, 37, 128, 129, 300})
+      for (const bool transposed : {false, true}) {
+        SCOPED_TRACE(cat(dtype, " ", m, " ", transposed));
+        Rank one(1), three(3);
+        const auto run = [&](Rank& rank, bool symmetric) {
+          const Tensor x = rank.normal(transposed ? Shape{2, 45, m} : Shape{2, m, 45}, dtype, "x");
+          const Tensor d = rank.poisoned({2, m, m}, dtype);
+          const kernels::BatchedProduct p{.a = x,
+                                          .transpose_a = transposed ? Transpose::yes : Transpose::no,
+                                          .b = x,
+                                          .transpose_b = transposed ? Transpose::no : Transpose::yes,
+                                          .alpha = 0.5,
+                                          .identity = 3,
+                                          .symmetric = symmetric};
+          kernels::batched_gemm(rank.stream, d, p);
+          std::vector<double> all = expected({2, m, m, 45}, p);
+          for (size_t i = 0; i < all.size(); ++i)
+            if (i % static_cast<size_t>(m * m) % static_cast<size_t>(m + 1) == 0) all[i] += 3;
+          EXPECT_TRUE(close(values(d), all, tolerance, tolerance));
+          return values(d);
+        };
+        const auto half = run(one, true);
+        EXPECT_EQ(half, run(three, true));
+        EXPECT_TRUE(close(half, run(one, false), tolerance, tolerance));
+        for (int64_t r = 0; r < m; ++r)
+          for (int64_t c = 0; c < r; c += 7)
+            if (r / 128 != c / 128)
+              EXPECT_EQ(half[static_cast<size_t>(r * m + c)], half[static_cast<size_t>(c * m + r)]);
+      }
+}
+
+TEST(BatchedGemm, CountsWhatASymmetricProductComputes) {
+  EXPECT_EQ(kernels::symmetric_share(100), 1);
+  EXPECT_EQ(kernels::symmetric_share(512), 0.625);
+}
+
 }  // namespace
 }  // namespace witan

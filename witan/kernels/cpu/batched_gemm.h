@@ -5,6 +5,8 @@
 
 namespace witan::kernels::cpu {
 
+inline constexpr int64_t kSymmetricRows = 128;  // of a strip of a symmetric product
+
 void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& product, const Tensor& workspace);
 
 }  // namespace witan::kernels::cpu

@@ -19,6 +19,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// d + value I, of matrices [m, m]
+template <class T>
+__global__ void __launch_bounds__(kThreads) identity_kernel(T* d, int64_t rows, int64_t m, Acc<T> value) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; r < rows; r += stride)
+    d[r * m + r % m] = convert<T>(convert<Acc<T>>(d[r * m + r % m]) + value);
+}
+
 Tensor matrix_of(const Tensor& batch, int64_t i) {
   return batch.narrow(0, i, 1).reshape({batch.size(1), batch.size(2)});
 }
@@ -40,8 +48,13 @@ void one_by_one(Stream& stream, const Tensor& d, const BatchedProduct& p) {
 
 void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& p) {
   if (d.elements() == 0) return;
-  if (p.a.elements() > 0 && batched_gemm_by_cublaslt(stream, d, p)) return;
-  one_by_one(stream, d, p);
+  if (p.a.elements() == 0 || !batched_gemm_by_cublaslt(stream, d, p)) one_by_one(stream, d, p);
+  if (p.identity == 0) return;
+  const int64_t rows = d.size(0) * d.size(1);
+  dispatch_device(d.dtype(), [&]<class T>() {
+    identity_kernel<T><<<blocks_for(stream, (rows + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+        ptr<T>(d), rows, d.size(1), static_cast<Acc<T>>(p.identity));
+  });
 }
 
 }  // namespace witan::kernels::cuda
