@@ -82,5 +82,93 @@ TEST(NewtonSchulz, KnowsItsSets) {
             "muon_coefficient_type = septic: must be quintic, polar_express, cubic or deepseek");
 }
 
+// The steps on X itself in float64, of one matrix with fewer rows than columns.
+std::vector<double> steps_on_x(std::vector<double> x, size_t m, size_t n, const NewtonSchulz& iteration) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  for (double& value : x) value /= iteration.margin * std::sqrt(squares) + iteration.eps;
+  const auto product = [&](const std::vector<double>& a, const std::vector<double>& b, size_t inner, size_t columns,
+                           bool transposed) {
+    std::vector<double> d(m * columns);
+    for (size_t i = 0; i < m; ++i)
+      for (size_t k = 0; k < inner; ++k)
+        for (size_t j = 0; j < columns; ++j)
+          d[i * columns + j] += a[i * inner + k] * b[transposed ? j * inner + k : k * columns + j];
+    return d;
+  };
+  for (const auto& [a, b, c] : iteration.steps) {
+    const auto r = product(x, x, n, m, true), rr = product(r, r, m, m, false);
+    std::vector<double> polynomial(m * m);
+    for (size_t i = 0; i < m * m; ++i) polynomial[i] = b * r[i] + c * rr[i] + (i % (m + 1) == 0 ? a : 0);
+    x = product(polynomial, x, m, n, false);
+  }
+  return x;
+}
+
+// Rows that fall off as 1 / (1 + i)^power, mixed by rotations of pairs: singular values fall off alike.
+Tensor ill_conditioned(Rank& rank, int64_t m, int64_t n, DType dtype, double power) {
+  std::vector<double> x = values(rank.normal({1, m, n}, DType::f64, "x"));
+  const auto at = [&](int64_t i, int64_t j) -> double& { return x[static_cast<size_t>(i * n + j)]; };
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) at(i, j) *= std::pow(1.0 + static_cast<double>(i), -power);
+  for (int64_t i = 0; i < m / 2; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      const double a = at(i, j), b = at(m - 1 - i, j);
+      at(i, j) = 0.6 * a - 0.8 * b;
+      at(m - 1 - i, j) = 0.8 * a + 0.6 * b;
+    }
+  const Tensor out = rank.stream.empty({1, m, n}, dtype);
+  dispatch_floating(dtype, [&]<class T>() {
+    for (int64_t i = 0; i < m * n; ++i) out.data<T>()[i] = T(x[static_cast<size_t>(i)]);
+  });
+  return out;
+}
+
+double distance(const std::vector<double>& from, const std::vector<double>& to) {
+  double squares = 0, all = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    squares += (from[i] - to[i]) * (from[i] - to[i]);
+    all += to[i] * to[i];
+  }
+  return std::sqrt(squares / all);
+}
+
+// 20 x 96 is worth Gram matrices, and so is its transpose. Float32 keeps to the plain steps in float64 as well as the
+// condition of the matrix lets it.
+TEST(NewtonSchulz, StepsOnGramMatricesAreThoseOnTheMatrix) {
+  for (const auto& [type, steps] : {std::pair{"quintic", 5}, {"polar_express", 5}, {"deepseek", 10}, {"cubic", 12}})
+    for (const double power : {0.0, 1.0, 3.0})
+      for (const auto& [dtype, most] : {std::pair{DType::f64, 1e-9}, {DType::f32, 1e-2}}) {
+        SCOPED_TRACE(cat(type, " ", power, " ", dtype));
+        Rank rank;
+        const NewtonSchulz iteration = NewtonSchulz::of(type, steps);
+        const Tensor wide = ill_conditioned(rank, 20, 96, dtype, power);
+        const Tensor tall = rank.stream.empty({1, 96, 20}, dtype);
+        dispatch_floating(dtype, [&]<class T>() {
+          for (int64_t i = 0; i < 20 * 96; ++i) tall.data<T>()[i % 96 * 20 + i / 96] = wide.data<T>()[i];
+        });
+        const auto expected = steps_on_x(values(wide), 20, 96, iteration);
+        EXPECT_LT(distance(values(orthogonalize(rank.stream, wide, iteration)), expected), most);
+        const auto turned = values(orthogonalize(rank.stream, tall, iteration));
+        std::vector<double> back(turned.size());
+        for (size_t i = 0; i < back.size(); ++i) back[i] = turned[i % 96 * 20 + i / 96];
+        EXPECT_LT(distance(back, expected), most);
+      }
+}
+
+// Of the MoE reference's experts: products in halves on tiles of 256, in two runs of 2 and 3 steps; sums in units of
+// 512 cubed: 2 of X X^T (7 each) and 14 of small matrices (2 each), three quarters of them, and 2 of Q X (7 each).
+TEST(NewtonSchulz, IteratesOnGramMatricesWhereThatTakesFewerOperations) {
+  const NewtonSchulz quintic = NewtonSchulz::of("quintic", 5);
+  const double cube = 512.0 * 512 * 512;
+  EXPECT_DOUBLE_EQ(quintic.flops(1792, 512), 80 * cube);
+  EXPECT_DOUBLE_EQ(quintic.least_flops(1792, 512), (0.75 * (14 + 28) + 14) * cube);
+  EXPECT_DOUBLE_EQ(quintic.least_flops(512, 1792), quintic.least_flops(1792, 512));
+  EXPECT_DOUBLE_EQ(quintic.least_flops(128, 128), quintic.flops(128, 128));
+  EXPECT_DOUBLE_EQ(NewtonSchulz::of("cubic", 5).least_flops(512, 1792), NewtonSchulz::of("cubic", 5).flops(512, 1792));
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 45), 44);
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 1), 1);
+}
+
 }  // namespace
 }  // namespace witan

@@ -13,7 +13,7 @@ namespace witan {
 namespace {
 
 // Elements of the matrices that are worked on at a time: enough to fill a GPU, few on a CPU, whose caches they fit.
-constexpr int64_t kGpuBatch = int64_t{1} << 25, kCpuBatch = int64_t{1} << 20;
+constexpr int64_t kGpuBatch = int64_t{5} << 23, kCpuBatch = int64_t{1} << 20;
 constexpr double kFlopsPerByte = 150;  // that a GPU computes in the time in which it moves a byte
 
 std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
@@ -23,7 +23,7 @@ std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
 double muon_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const NewtonSchulz iteration = NewtonSchulz::of(settings.muon_coefficient_type, settings.muon_num_ns_steps);
   return 36.0 * static_cast<double>(rows) * static_cast<double>(columns) +
-         iteration.flops(rows, columns) / kFlopsPerByte;
+         iteration.least_flops(rows, columns) / kFlopsPerByte;
 }
 
 // Matrices [n, ..] that each rank has pieces of, n divisible by the ranks, and this rank's share of them as whole ones.
@@ -154,7 +154,10 @@ void Muon::plan_batches(Stream& stream) {
   for (size_t i = 0; i < shards().size(); ++i) {
     const ParameterShard& part = shards()[i].part;
     const Form form = form_of(stream, part);
-    const int64_t most = std::max<int64_t>(elements / form.whole.elements(), 1) * form.ranks();
+    const int64_t fit = std::max<int64_t>(elements / form.whole.elements(), 1);
+    const int64_t each =
+        stream.plans_for_cuda() ? kernels::hopper_gram_batch(std::min(form.whole.rows, form.whole.columns), fit) : fit;
+    const int64_t most = each * form.ranks();
     const int64_t all = part.elements / form.piece.elements();
     for (int64_t first = 0; first < all;) {
       auto batch =

@@ -12,6 +12,8 @@
 namespace witan {
 namespace {
 
+using kernels::Transpose;
+
 constexpr NewtonSchulzStep kMuon = {3.4445, -4.7750, 2.0315}, kCubic = {1.5, -0.5, 0}, kToOne = {2, -1.5, 0.5};
 // For singular values from 1e-3 on, with a safety factor of 1.02 in all but the last.
 constexpr NewtonSchulzStep kPolarExpress[] = {
@@ -23,6 +25,101 @@ constexpr NewtonSchulzStep kPolarExpress[] = {
 };
 constexpr NewtonSchulzStep kPolarEnd = {1.875, -1.25, 0.375};  // what its triples tend to
 constexpr int64_t kDeepSeekSteps = 8;                          // with Muon's triple
+
+// How a batch is iterated on; where hopper_gram is missing on the device, on X itself.
+enum class Form : uint8_t { plain, gram, hopper_gram };
+constexpr double kWorthGram = 0.75;  // of the FLOPs of the plain form
+
+double gram_flops(Stream& stream, DType dtype, int64_t rows, int64_t columns, const NewtonSchulz& iteration) {
+  const int64_t m = std::min(rows, columns);
+  const double share = stream.plans_for_cuda() ? 1 : kernels::symmetric_share(m);
+  return kernels::gram_flops({m, std::max(rows, columns), share}, iteration.steps,
+                             kernels::steps_of_gram_run(size_of(dtype)));
+}
+
+Form form_of(Stream& stream, DType dtype, int64_t rows, int64_t columns, const NewtonSchulz& iteration) {
+  if (iteration.steps.empty()) return Form::plain;
+  if (dtype == DType::bf16)
+    return stream.plans_for_cuda() && kernels::suits_hopper_gram(dtype, rows, columns, iteration.steps)
+               ? Form::hopper_gram
+               : Form::plain;
+  return gram_flops(stream, dtype, rows, columns, iteration) < kWorthGram * iteration.flops(rows, columns)
+             ? Form::gram
+             : Form::plain;
+}
+
+// The products of iterate_on_grams() in the dtype of the matrices.
+struct GramProducts {
+  Stream& stream;
+
+  void gram(const Tensor& r, const Tensor& x) const {
+    const bool tall = x.size(1) > x.size(2);
+    kernels::batched_gemm(stream, r,
+                          {.a = x,
+                           .transpose_a = tall ? Transpose::yes : Transpose::no,
+                           .b = x,
+                           .transpose_b = tall ? Transpose::no : Transpose::yes,
+                           .symmetric = true});
+  }
+  void polynomial(const Tensor& p, const Tensor& r, const NewtonSchulzStep& step) const {
+    kernels::batched_gemm(stream, p,
+                          {.a = r,
+                           .transpose_a = Transpose::no,
+                           .b = r,
+                           .transpose_b = Transpose::no,
+                           .alpha = step.c,
+                           .c = r,
+                           .beta = step.b,
+                           .identity = step.a,
+                           .symmetric = true});
+  }
+  void product(const Tensor& d, const Tensor& a, const Tensor& b) const {
+    kernels::batched_gemm(
+        stream, d, {.a = a, .transpose_a = Transpose::no, .b = b, .transpose_b = Transpose::no, .symmetric = true});
+  }
+  void apply(const Tensor& y, const Tensor& q, const Tensor& x, bool) const {
+    const bool tall = x.size(1) > x.size(2);
+    kernels::batched_gemm(
+        stream, y, {.a = tall ? x : q, .transpose_a = Transpose::no, .b = tall ? q : x, .transpose_b = Transpose::no});
+  }
+};
+
+// Steps on X itself: A = X X^T, B = b A + c A A, X = a X + B X. `grams` has room for A and B.
+Tensor iterate_on_x(Stream& stream, Tensor x, Tensor next, const Tensor& grams, const NewtonSchulz& iteration) {
+  const bool tall = x.size(1) > x.size(2);
+  const auto square = [&](int64_t i) {
+    return grams.narrow(0, i, 1).reshape({grams.size(1), grams.size(2), grams.size(3)});
+  };
+  const Tensor a = square(0), b = square(1);
+  for (const NewtonSchulzStep& step : iteration.steps) {
+    kernels::batched_gemm(stream, a,
+                          {.a = x,
+                           .transpose_a = tall ? Transpose::yes : Transpose::no,
+                           .b = x,
+                           .transpose_b = tall ? Transpose::no : Transpose::yes});
+    const bool squared = step.c != 0;
+    if (squared)  // b A + c A A
+      kernels::batched_gemm(stream, b,
+                            {.a = a,
+                             .transpose_a = Transpose::no,
+                             .b = a,
+                             .transpose_b = Transpose::no,
+                             .alpha = step.c,
+                             .c = a,
+                             .beta = step.b});
+    const Tensor& polynomial = squared ? b : a;
+    kernels::batched_gemm(stream, next,
+                          {.a = tall ? x : polynomial,
+                           .transpose_a = Transpose::no,
+                           .b = tall ? polynomial : x,
+                           .transpose_b = Transpose::no,
+                           .alpha = squared ? 1 : step.b,
+                           .c = x,
+                           .beta = step.a});
+    std::swap(x, next);
+  }
+  return x;
+}
 
 Tensor squares_of(Stream& stream, const Tensor& x) {
   const int64_t elements = x.elements() / x.size(0);
@@ -64,43 +161,27 @@ double NewtonSchulz::flops(int64_t rows, int64_t columns) const {
   return sum;
 }
 
+double NewtonSchulz::least_flops(int64_t rows, int64_t columns) const {
+  const int64_t m = std::min(rows, columns);
+  if (!kernels::suits_hopper_gram(DType::bf16, rows, columns, steps)) return flops(rows, columns);
+  return kernels::gram_flops({m, std::max(rows, columns), kernels::hopper_gram_share(m)}, steps,
+                             kernels::steps_of_gram_run(size_of(DType::bf16)));
+}
+
 Tensor orthogonalize(Stream& stream, Tensor x, const NewtonSchulz& iteration) {
-  using kernels::Transpose;
-  const int64_t n = x.size(0), rows = x.size(1), columns = x.size(2);
-  const bool tall = rows > columns;
-  const Shape gram{n, std::min(rows, columns), std::min(rows, columns)};
-  kernels::normalize_matrices(stream, x, squares_of(stream, x), {iteration.margin, iteration.eps});
-  const auto empty = [&](const Shape& shape) { return stream.empty(shape, x.dtype(), MemoryTag::workspace); };
-  Tensor next = empty(x.shape());
-  const Tensor a = empty(gram), b = empty(gram);
-  for (const NewtonSchulzStep& step : iteration.steps) {
-    kernels::batched_gemm(stream, a,
-                          {.a = x,
-                           .transpose_a = tall ? Transpose::yes : Transpose::no,
-                           .b = x,
-                           .transpose_b = tall ? Transpose::no : Transpose::yes});
-    const bool squared = step.c != 0;
-    if (squared)  // b A + c A A
-      kernels::batched_gemm(stream, b,
-                            {.a = a,
-                             .transpose_a = Transpose::no,
-                             .b = a,
-                             .transpose_b = Transpose::no,
-                             .alpha = step.c,
-                             .c = a,
-                             .beta = step.b});
-    const Tensor& polynomial = squared ? b : a;
-    kernels::batched_gemm(stream, next,
-                          {.a = tall ? x : polynomial,
-                           .transpose_a = Transpose::no,
-                           .b = tall ? polynomial : x,
-                           .transpose_b = Transpose::no,
-                           .alpha = squared ? 1 : step.b,
-                           .c = x,
-                           .beta = step.a});
-    std::swap(x, next);
-  }
-  return x;
+  const int64_t n = x.size(0), m = std::min(x.size(1), x.size(2));
+  const Form form = form_of(stream, x.dtype(), x.size(1), x.size(2), iteration);
+  const Tensor sums = squares_of(stream, x);
+  const Tensor other = stream.empty(x.shape(), x.dtype(), MemoryTag::workspace);
+  const Tensor grams =
+      stream.empty({form == Form::plain ? 2 : kernels::kGramMatrices, n, m, m}, x.dtype(), MemoryTag::workspace);
+  if (form == Form::hopper_gram && kernels::has_hopper_gram(stream))
+    return kernels::hopper_gram_newton_schulz(stream, {x, other, grams, sums},
+                                              {iteration.steps, iteration.margin, iteration.eps});
+  kernels::normalize_matrices(stream, x, sums, {iteration.margin, iteration.eps});
+  if (form != Form::gram) return iterate_on_x(stream, x, other, grams, iteration);
+  return kernels::iterate_on_grams(GramProducts{stream}, iteration.steps,
+                                   kernels::steps_of_gram_run(size_of(x.dtype())), x, other, grams);
 }
 
 }  // namespace witan

@@ -7,13 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "witan/kernels/gram_newton_schulz.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {
-
-struct NewtonSchulzStep {
-  double a, b, c;
-};
 
 struct NewtonSchulz {
   std::vector<NewtonSchulzStep> steps;
@@ -27,13 +24,16 @@ struct NewtonSchulz {
   // Throws ConfigError for another name.
   static NewtonSchulz of(const std::string& coefficient_type, int64_t steps);
 
-  // FLOPs for a matrix.
+  // FLOPs for a matrix where every step multiplies X; iterations on Gram matrices take less of them.
   double flops(int64_t rows, int64_t columns) const;
+  // FLOPs in the form that takes least of them on a GPU: what owners of matrices are balanced by.
+  double least_flops(int64_t rows, int64_t columns) const;
 };
 
 // X after all steps, for each matrix of x [n, rows, columns], contiguous; x is overwritten, and returned or not. Takes
-// as much memory again, and twice that of the smaller Gram matrices. On a GPU products of bfloat16 are rounded to
-// bfloat16, as in the original.
+// as much memory again, and twice or four times that of the smaller Gram matrices. On a GPU matrices of bfloat16 are
+// rounded to float16 on the way where Hopper's kernels work on Gram matrices (kernels/gram_newton_schulz.h), elsewhere
+// to bfloat16, as in the original. Float32 and float64 iterate on Gram matrices where that saves a quarter.
 Tensor orthogonalize(Stream& stream, Tensor x, const NewtonSchulz& iteration);
 
 }  // namespace witan

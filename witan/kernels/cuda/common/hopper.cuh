@@ -117,6 +117,13 @@ __device__ __forceinline__ void store_matrices(void* row, uint32_t a, uint32_t b
                : "memory");
 }
 
+// The same of their transposes: lanes 8 m to 8 m + 7 name what matrix m's columns become.
+__device__ __forceinline__ void store_transposed(void* column, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(column)),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t rank_in_cluster() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

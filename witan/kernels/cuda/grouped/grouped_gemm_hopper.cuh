@@ -54,10 +54,12 @@ struct Memory {
 // The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
 enum class Columns : uint8_t { adjacent, paired };
 
-template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent>
+template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent,
+          Element kElementOf = Element::bfloat16>
 struct OperandLayout {
   static constexpr Grouped kGrouped = kGroupedOf;
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
+  static constexpr Element kElement = kElementOf;
   static constexpr bool kPaired = kColumnsOf == Columns::paired;
   static_assert(!kPaired || kMajorB == Major::steps);
   // Columns of one box of b.
@@ -265,9 +267,9 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
       for (int k = 0; k < kWgmmaUnit / kWgmmaSteps; ++k)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          wgmma<Shape::kColumns, kA, kB>(sums[part],
-                                         a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
-                                         b + k * kWgmmaAdvance<kB>, block | k);
+          wgmma<Shape::kColumns, kA, kB, Operands::kElement>(
+              sums[part], a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+              b + k * kWgmmaAdvance<kB>, block | k);
       wgmma_commit();
       wgmma_wait<1>();
     }

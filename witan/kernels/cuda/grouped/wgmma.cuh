@@ -1,5 +1,5 @@
-// Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16, summed in float32, the
-// operands in shared memory. It runs behind the warps that issue it.
+// Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16 or float16, summed in
+// float32, the operands in shared memory. It runs behind the warps that issue it.
 //
 // Operands lie in units of 64 lines (rows of a, columns of b) by 64 steps of the sum, 8 KiB each, as the copy engine
 // writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. In a unit of steps
@@ -18,6 +18,8 @@ inline constexpr int kWgmmaSteps = 16;                               // of one i
 
 // What is adjacent in memory.
 enum class Major : uint8_t { steps, lines };
+// What operands are made of, 16 bits each.
+enum class Element : uint8_t { bfloat16, float16 };
 
 // The descriptor of the operand that begins at a unit, and what to add to it per kWgmmaSteps.
 template <Major kMajor>
@@ -68,47 +70,52 @@ __device__ __forceinline__ void pin(float (&sums)[kSums]) {
   "%115, "                                                                                                         \
   "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
+// The four numbers behind the sums' are those of a, b, add and the operands' transposes.
+#define WITAN_WGMMA(columns, type, places, a_at, b_at, add_at, ta_at, tb_at, ...)                                    \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns         \
+               "k16.f32." type "." type " {" places "}, %" a_at ", %" b_at ", p, 1, 1, %" ta_at ", %" tb_at ";\n}\n" \
+               : __VA_ARGS__                                                                                         \
+               : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB))
+#define WITAN_WGMMA_64(type) WITAN_WGMMA("64", type, WITAN_PLACES_0, "32", "33", "34", "35", "36", WITAN_SUMS_32(0))
+#define WITAN_WGMMA_128(type)                                                                                  \
+  WITAN_WGMMA("128", type, WITAN_PLACES_0 ", " WITAN_PLACES_1, "64", "65", "66", "67", "68", WITAN_SUMS_32(0), \
+              WITAN_SUMS_32(32))
+#define WITAN_WGMMA_192(type)                                                                                     \
+  WITAN_WGMMA("192", type, WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2, "96", "97", "98", "99", "100", \
+              WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64))
+#define WITAN_WGMMA_256(type)                                                                                        \
+  WITAN_WGMMA("256", type, WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2 ", " WITAN_PLACES_3, "128", "129", \
+              "130", "131", "132", WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64), WITAN_SUMS_32(96))
+#define WITAN_WGMMA_OF(columns)   \
+  if constexpr (kFloat16)         \
+    WITAN_WGMMA_##columns("f16"); \
+  else                            \
+    WITAN_WGMMA_##columns("bf16")
+
 // Writes d = a b + (add ? d : 0). Thread t of the warpgroup holds, of row t / 32 * 16 + t % 32 / 4 (and of the 8th
 // after it), columns 8 j + t % 4 * 2 and the next: sums[4 j], sums[4 j + 1] (and sums[4 j + 2], sums[4 j + 3]).
-template <int kColumns, Major kMajorA, Major kMajorB>
+template <int kColumns, Major kMajorA, Major kMajorB, Element kElement = Element::bfloat16>
 __device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, uint64_t b, int add) {
   static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256);
   constexpr int kTransposeA = kMajorA == Major::lines, kTransposeB = kMajorB == Major::lines;
-  if constexpr (kColumns == 64)
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WITAN_PLACES_0
-        "}, "
-        "%32, %33, p, 1, 1, %35, %36;\n}\n"
-        : WITAN_SUMS_32(0)
-        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
-  else if constexpr (kColumns == 128)
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1
-        "}, "
-        "%64, %65, p, 1, 1, %67, %68;\n}\n"
-        : WITAN_SUMS_32(0), WITAN_SUMS_32(32)
-        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
-  else if constexpr (kColumns == 192)
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2
-        "}, "
-        "%96, %97, p, 1, 1, %99, %100;\n}\n"
-        : WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64)
-        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
-  else
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2
-        ", " WITAN_PLACES_3
-        "}, "
-        "%128, %129, p, 1, 1, %131, %132;\n}\n"
-        : WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64), WITAN_SUMS_32(96)
-        : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));
+  constexpr bool kFloat16 = kElement == Element::float16;
+  if constexpr (kColumns == 64) {
+    WITAN_WGMMA_OF(64);
+  } else if constexpr (kColumns == 128) {
+    WITAN_WGMMA_OF(128);
+  } else if constexpr (kColumns == 192) {
+    WITAN_WGMMA_OF(192);
+  } else {
+    WITAN_WGMMA_OF(256);
+  }
 }
 
+#undef WITAN_WGMMA_OF
+#undef WITAN_WGMMA_256
+#undef WITAN_WGMMA_192
+#undef WITAN_WGMMA_128
+#undef WITAN_WGMMA_64
+#undef WITAN_WGMMA
 #undef WITAN_SUMS_8
 #undef WITAN_SUMS_32
 #undef WITAN_PLACES_0

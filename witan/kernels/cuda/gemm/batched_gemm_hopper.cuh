@@ -1,0 +1,237 @@
+// Products of a batch of matrices on Hopper, in float16 with sums in float32, by the ring of the grouped products:
+// every matrix of the batch is a group of as many lines (or steps) as every other. Of a symmetric product only the
+// tiles on and below the diagonal are computed, and those below it are stored twice.
+//
+// Tensors of float16 are declared as bfloat16, since no dtype of tensors has those bits.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "witan/kernels/cuda/grouped/grouped_store.cuh"
+
+namespace witan::kernels::cuda {
+
+// What a batch multiplies: `a` has the lines of all matrices below each other, or, where steps are rows of memory, the
+// steps.
+struct BatchedShape {
+  int matrices, lines, columns, steps;
+  bool lower;  // tiles above the diagonal are left out
+};
+
+template <Grouped kGrouped, int kSpanLines, int kSpanColumns>
+class BatchedTiles {
+ public:
+  __device__ explicit BatchedTiles(const BatchedShape& shape)
+      : shape_(shape),
+        across_(divide_up(shape.columns, kSpanColumns)),
+        each_(shape.lower ? across_ * (across_ + 1) / 2 : divide_up(shape.lines, kSpanLines) * across_) {}
+
+  __device__ int spans() const { return shape_.matrices * each_; }
+
+  __device__ Tile at(int span) const {
+    const int matrix = span / each_, rest = span - matrix * each_;
+    int down = rest / across_;
+    if (shape_.lower) {  // row after row of the triangle: the last that begins at or before
+      down = static_cast<int>((sqrtf(static_cast<float>(8 * rest + 1)) - 1) / 2);
+      while (down * (down + 1) / 2 > rest) --down;
+      while ((down + 1) * (down + 2) / 2 <= rest) ++down;
+    }
+    const int before = shape_.lower ? down * (down + 1) / 2 : down * across_;
+    const int line = down * kSpanLines, column = (rest - before) * kSpanColumns;
+    if constexpr (kGrouped == Grouped::lines)
+      return {matrix, matrix * shape_.lines + line, shape_.lines - line, line, column};
+    else
+      return {matrix, matrix * shape_.steps, shape_.steps, line, column};
+  }
+
+ private:
+  BatchedShape shape_;
+  int across_, each_;
+};
+
+// Two sums rounded to float16, the first in the lower half.
+__device__ __forceinline__ uint32_t rounded_to_float16(float first, float second) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// alpha sums + beta c + identity I, rounded to float16, of square matrices; c where it is not null, of the result's
+// shape, with rows and columns in whole packs. What lies below the diagonal's tiles is stored above it too.
+template <Grouped kGrouped>
+struct SymmetricStore {
+  static constexpr bool kAccumulates = false;
+  template <int kColumns>
+  static constexpr int kStaging = Rows64::kBytes;
+  __nv_bfloat16* out;
+  const __nv_bfloat16* c;
+  int size;
+  float alpha, beta, identity;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(float (&sums)[kColumns / 2], const Part& part, uint8_t* staging) const {
+    const int64_t first_of_matrix = static_cast<int64_t>(part.expert) * size * size;
+    const int warp_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+    const int line = part.row - (kGrouped == Grouped::lines ? part.expert * size : 0);
+    const int row = line + warp_row, rows = part.rows - warp_row;
+    combine<kColumns>(sums, first_of_matrix, row, part.column);
+    const auto pair = [&](int first, int j, int half) {
+      const int i = (first + j * 8) / 2 + half * 2;
+      return rounded_to_float16(sums[i], sums[i + 1]);
+    };
+    __nv_bfloat16* const matrix = out + first_of_matrix;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+      Rows64::store(matrix + static_cast<int64_t>(row) * size + part.column + first, size, rows, part.columns - first,
+                    staging, [&](int j, int half) { return pair(first, j, half); });
+    if (line < part.column + kColumns) return;  // a tile of the diagonal is whole
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+      store_mirrored(matrix + static_cast<int64_t>(part.column + first) * size + row, rows, staging,
+                     [&](int j, int half) { return pair(first, j, half); });
+  }
+  __device__ __forceinline__ void finish() const {}
+
+ private:
+  // Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go with their sums.
+  template <int kColumns>
+  __device__ __forceinline__ void combine(float (&sums)[kColumns / 2], int64_t first_of_matrix, int row,
+                                          int column) const {
+    constexpr int kOfQuad = 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own_row = row + lane / 4 + half * 8;
+#pragma unroll
+      for (int first = 0; first < kColumns; first += kOfQuad) {
+        uint32_t words[4] = {0, 0, 0, 0};
+        const int read = column + first + lane % 4 * 8;
+        if (c != nullptr) {
+          if (own_row < size && read < size) {
+            const uint4 pack =
+                *reinterpret_cast<const uint4*>(c + first_of_matrix + static_cast<int64_t>(own_row) * size + read);
+            words[0] = pack.x, words[1] = pack.y, words[2] = pack.z, words[3] = pack.w;
+          }
+          transpose_in_quad(words);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 before = __half22float2(reinterpret_cast<const __half2&>(words[i]));
+          const int at = (first + i * 8) / 2 + half * 2, own = column + first + i * 8 + lane % 4 * 2;
+          sums[at] = alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0);
+          sums[at + 1] = alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0);
+        }
+      }
+    }
+  }
+
+  // 64 columns of a warp's 16 rows, as 64 rows of 16: each half a row of 32 bytes, which change places in every other
+  // four rows, so that neither side meets a bank twice.
+  template <class Pair>
+  __device__ __forceinline__ void store_mirrored(__nv_bfloat16* to, int rows, uint8_t* staging,
+                                                 const Pair& pair) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto at = [&](int column, int piece) { return staging + column * 32 + (piece ^ (column >> 2 & 1)) * 16; };
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < Rows64::kColumns / 8; j += 2)
+      store_transposed(at((j + lane / 16) * 8 + lane % 8, lane / 8 % 2), pair(j, 0), pair(j, 1), pair(j + 1, 0),
+                       pair(j + 1, 1));
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = i * 16 + lane / 2, piece = lane % 2;
+      const auto pack = load_pack<__nv_bfloat16, 8>(reinterpret_cast<__nv_bfloat16*>(at(column, piece)));
+      if (piece * 8 < rows) store_pack(to + static_cast<int64_t>(column) * size + piece * 8, pack);
+    }
+  }
+};
+
+// scale times the sums, rounded to float16 or, `last`, to bfloat16.
+struct ScaledStore {
+  static constexpr bool kAccumulates = false;
+  template <int kColumns>
+  static constexpr int kStaging = Rows64::kBytes;
+  __nv_bfloat16* out;
+  int64_t row_stride;
+  float scale;
+  bool last;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+    __nv_bfloat16* const to = out + (part.row + row) * row_stride + part.column;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+      Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
+        const int i = (first + j * 8) / 2 + half * 2;
+        const float low = scale * sums[i], high = scale * sums[i + 1];
+        return last ? rounded(low, high) : rounded_to_float16(low, high);
+      });
+  }
+  __device__ __forceinline__ void finish() const {}
+};
+
+template <class Shape, class Operands, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    batched_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                        const __grid_constant__ BatchedShape shape, const __grid_constant__ GroupedProduct product,
+                        const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init();
+  const BatchedTiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(shape);
+  const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
+  __syncthreads();
+  if (Shape::kCluster > 1) cluster_sync();
+
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, rank);
+  } else {
+    take_registers<232>();
+    consume<Shape, Operands>(shared, tiles, product, epilogue, rank, warpgroup - 1);
+  }
+  // The other block may still load into this one's memory, or arrive at its barriers.
+  if (Shape::kCluster > 1) cluster_sync();
+#endif
+}
+
+template <class Shape, class Operands, class Epilogue>
+void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const BatchedShape& shape,
+                         const Epilogue& epilogue) {
+  assert(!shape.lower || (Shape::kSpanLines == Shape::kSpanColumns && shape.lines == shape.columns));
+  assert(a.size(0) <= INT32_MAX);
+  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.lines, shape.columns, shape.steps};
+  const auto kernel = batched_gemm_kernel<Shape, Operands, Epilogue>;
+  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                     "asking for shared memory");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(multiprocessors(stream) / Shape::kCluster * Shape::kCluster);
+  config.blockDim = kGroupedThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = native(stream);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, a_map, b_map, shape, product, epilogue),
+                     "a product of a batch");
+}
+
+// Calls body.template operator()<Shape>() with square spans: those of a cluster of two blocks, or, where all columns
+// fit, of one.
+template <class Body>
+void with_square_spans(int64_t columns, const Body& body) {
+  if (columns <= 128)
+    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
+  else
+    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
+}
+
+}  // namespace witan::kernels::cuda
