@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/group.h"
-#include "witan/kernels/blocks.h"
+#include "witan/optim/matrix_pieces.h"
 
 namespace witan {
 namespace {
@@ -25,48 +25,6 @@ double muon_cost(const OptimizerSettings& settings, int64_t rows, int64_t column
   return 36.0 * static_cast<double>(rows) * static_cast<double>(columns) +
          iteration.least_flops(rows, columns) / kFlopsPerByte;
 }
-
-// Matrices [n, ..] that each rank has pieces of, n divisible by the ranks, and this rank's share of them as whole ones.
-class Exchange {
- public:
-  Exchange(Stream& stream, Group& group, const MatrixSize& piece, bool columns_divided)
-      : stream_(stream), group_(group), piece_(piece), columns_divided_(columns_divided) {}
-
-  // [n, rows, columns] of pieces -> [n / ranks, rows, columns] of whole matrices
-  Tensor to_whole(const Tensor& pieces) const {
-    const Tensor received = empty({pieces.elements()}, pieces.dtype());
-    group_.all_to_all_equal(stream_, received, pieces.reshape({pieces.elements()}));
-    const int64_t T = group_.size(), matrices = pieces.size(0) / T;
-    const auto [outer, inner] = cut(matrices);
-    const Tensor whole = empty({outer, T, inner}, pieces.dtype());
-    kernels::swap_blocks(stream_, whole, received.reshape({T, outer, inner}));
-    return columns_divided_ ? whole.reshape({matrices, piece_.rows, T * piece_.columns})
-                            : whole.reshape({matrices, T * piece_.rows, piece_.columns});
-  }
-  // Its inverse.
-  Tensor to_pieces(const Tensor& whole) const {
-    const int64_t T = group_.size(), matrices = whole.size(0);
-    const auto [outer, inner] = cut(matrices);
-    const Tensor sent = empty({T, outer, inner}, whole.dtype());
-    kernels::swap_blocks(stream_, sent, whole.reshape({outer, T, inner}));
-    const Tensor pieces = empty({whole.elements()}, whole.dtype());
-    group_.all_to_all_equal(stream_, pieces, sent.reshape({sent.elements()}));
-    return pieces.reshape({T * matrices, piece_.rows, piece_.columns});
-  }
-
- private:
-  Tensor empty(const Shape& shape, DType dtype) const { return stream_.empty(shape, dtype, MemoryTag::workspace); }
-  // What lies side by side in a rank's pieces of so many matrices: stretches, and elements of each.
-  std::pair<int64_t, int64_t> cut(int64_t matrices) const {
-    return columns_divided_ ? std::pair(matrices * piece_.rows, piece_.columns)
-                            : std::pair(matrices, piece_.elements());
-  }
-
-  Stream& stream_;
-  Group& group_;
-  MatrixSize piece_;
-  bool columns_divided_;
-};
 
 }  // namespace
 
@@ -216,14 +174,10 @@ void Muon::update_batch(Stream& stream, Batch& batch, const Tensor& step, int64_
     kernels::muon_momentum(stream, items, batch.momentum_table->holding(stream, kernels::muon_table(items)), step,
                            args);
   }
-  if (ranks == 1) {
-    x = orthogonalize(stream, std::move(x), iteration_);
-  } else {
-    const Exchange exchange(stream, *form.pieces, form.piece, form.columns_divided);
-    x = exchange.to_whole(x);
-    x = orthogonalize(stream, std::move(x), iteration_);
-    x = exchange.to_pieces(x);
-  }
+  const MatrixPieces pieces(form.pieces, form.piece, form.columns_divided);
+  x = pieces.to_owners(stream, x);
+  x = orthogonalize(stream, std::move(x), iteration_);
+  x = pieces.from_owners(stream, x);
   if (kind_ == Kind::normuon) normalize_rows(stream, batch, x, step);
   const auto items = items_of(batch, {}, x);
   kernels::muon_update(stream, items, batch.update_table->holding(stream, kernels::muon_table(items)), step, args);
