@@ -7,37 +7,41 @@
 namespace witan::kernels {
 namespace {
 
-// Room for syevd, or for two matrices, v once more, and what QR and the order need.
+// Room for syevd, or for two matrices, v once more, and what QR, or a GPU's blocks of rows, and the order need.
 int64_t basis_work(int64_t n, int64_t of_v) {
-  return 4 * n * n + 96 * n + 64 + of_v;
+  return 4 * n * n + 96 * n + 1024 + of_v;
 }
 
 }  // namespace
 
 void soap_moments(Stream& stream, const SoapMoments& t, const Tensor& step, const SoapMomentArgs& args) {
-  assert(!stream.plans_for_cuda());
   const Cost cost{5.0 * static_cast<double>(t.outer.elements()),
                   bytes_of(t.gradient, t.outer, t.scaled) + 2 * bytes_of(t.m)};
-  charge(stream, "soap_moments", cost, [&] { cpu::soap_moments(stream, t, step, args); });
+  WITAN_LAUNCH(stream, soap_moments, cost, t, step, args);
 }
 
 void soap_direction(Stream& stream, const Tensor& direction, const Tensor& v, const Tensor& gradient, const Tensor& m,
                     const Tensor& step, const SoapDirectionArgs& args) {
-  assert(!stream.plans_for_cuda());
   const Cost cost{9.0 * static_cast<double>(v.elements()), bytes_of(direction, gradient, m) + 2 * bytes_of(v)};
-  charge(stream, "soap_direction", cost, [&] { cpu::soap_direction(stream, direction, v, gradient, m, step, args); });
+  WITAN_LAUNCH(stream, soap_direction, cost, direction, v, gradient, m, step, args);
 }
 
 void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& step,
                  const BasisArgs& args) {
-  assert(!stream.plans_for_cuda() && basis.contiguous() && factor.contiguous() && v.contiguous());
+  assert(basis.contiguous() && factor.contiguous() && v.contiguous());
   const int64_t n = factor.size(0);
   const auto size = static_cast<double>(n);
   const double share = 1 / static_cast<double>(args.frequency);
   const Cost cost{share * 6 * size * size * size, share * (4 * bytes_of(factor) + 2 * bytes_of(v))};
   const Tensor work = stream.empty({basis_work(n, v.elements())}, factor.dtype(), MemoryTag::workspace);
-  const Tensor packed = cpu::gemm_workspace(stream, factor.dtype(), factor.dtype(), n);
-  charge(stream, "renew_basis", cost, [&] { cpu::renew_basis(stream, basis, v, factor, work, packed, step, args); });
+  const Tensor packed =
+      stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, factor.dtype(), factor.dtype(), n);
+  charge(stream, "renew_basis", cost, [&] {
+    if (stream.is_cuda())
+      WITAN_CALL_CUDA(renew_basis, stream, basis, v, factor, work, step, args);
+    else
+      cpu::renew_basis(stream, basis, v, factor, work, packed, step, args);
+  });
 }
 
 }  // namespace witan::kernels

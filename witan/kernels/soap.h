@@ -1,4 +1,4 @@
-// Kernels of SOAP (optim/soap.h), on the CPU alone. A basis [n, n] has a vector in each row. What changes from step to
+// Kernels of SOAP (optim/soap.h). A basis [n, n] has a vector in each row. What changes from step to
 // step is read from `step` (step_value.h): the first update only makes the bases, and the others are counted from it.
 #pragma once
 
@@ -18,6 +18,7 @@ struct SoapMomentArgs {
 // scaled = gradient_scale * gradient    outer = sqrt(factor_weight) scaled
 // m = beta1 m + (1 - beta1) scaled, but for the first update.  In a skipped step m stays, and the others are 0.
 void soap_moments(Stream& stream, const SoapMoments& tensors, const Tensor& step, const SoapMomentArgs& args);
+WITAN_KERNEL_TWINS(soap_moments)
 
 struct SoapDirectionArgs {
   double beta1, beta2, eps, weight_decay;
@@ -29,24 +30,31 @@ struct SoapDirectionArgs {
 // skipped step. Contiguous tensors of equal shape; direction may be m.
 void soap_direction(Stream& stream, const Tensor& direction, const Tensor& v, const Tensor& gradient, const Tensor& m,
                     const Tensor& step, const SoapDirectionArgs& args);
+WITAN_KERNEL_TWINS(soap_direction)
 
 // In the first update, basis = the eigenvectors of factor, those of large eigenvalues first. When `frequency` divides
 // s: basis vectors are ordered by b factor b^T, the largest first, and v [R, C] with them along `dim`, which the basis
-// is of; then they are those of the QR decomposition of factor basis^T (a step of power iteration). LAPACK's syevd,
-// geqrf and orgqr; where one fails, the basis stays.
+// is of; then they are those of the QR decomposition of factor basis^T (a step of power iteration). On the CPU LAPACK's
+// syevd, geqrf and orgqr, on a GPU rotations and block Gram-Schmidt, whose vectors may have the other sign; where one
+// fails, the basis stays.
 struct BasisArgs {
   int64_t frequency;
   int dim;
+  int64_t update;  // this one, as the host knows: on a CUDA device, where it does not read `step`, it decides alone
 };
 void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& step,
                  const BasisArgs& args);
 
 namespace cpu {
-decltype(::witan::kernels::soap_moments) soap_moments;
-decltype(::witan::kernels::soap_direction) soap_direction;
 // `work` [basis_work(n, elements of v)] of the factor's dtype, `packed` of gemm_workspace()
 void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& work,
                  const Tensor& packed, const Tensor& step, const BasisArgs& args);
 }  // namespace cpu
+#if WITAN_CUDA
+namespace cuda {
+void renew_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tensor& factor, const Tensor& work,
+                 const Tensor& step, const BasisArgs& args);
+}  // namespace cuda
+#endif
 
 }  // namespace witan::kernels

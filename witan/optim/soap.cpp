@@ -67,13 +67,7 @@ const OptimizerTraits Soap::kTraits = {
     .eager = true};
 
 Soap::Soap(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
-    : GroupOptimizer(group, index, stream, std::move(parameter_shards)), settings_(group.settings) {
-  require<ConfigError>(
-      !stream.plans_for_cuda(),
-      "optimizer = soap: its eigendecompositions and QR decompositions are made on the CPU alone, since "
-      "on a GPU they would wait for the host; set optimizer = shampoo with shampoo_root = newton, or "
-      "device = cpu");
-}
+    : GroupOptimizer(group, index, stream, std::move(parameter_shards)), settings_(group.settings) {}
 
 void Soap::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
   for (const Shard& shard : shards()) update_shard(stream, shard, step, rate);
@@ -114,7 +108,7 @@ void Soap::update_shard(Stream& stream, const Shard& shard, const Tensor& step, 
       kernels::decay_factor(stream, factor, step, beta);
       kernels::gemm(stream, factor, Write::accumulate, whole, dim == 0 ? Transpose::no : Transpose::yes, whole,
                     dim == 0 ? Transpose::yes : Transpose::no);
-      kernels::renew_basis(stream, basis, v, factor, step, {settings_.precondition_frequency, dim});
+      kernels::renew_basis(stream, basis, v, factor, step, {settings_.precondition_frequency, dim, update_number()});
     };
     renew(sides.left_of(factors, rows), left, 0);
     renew(sides.right_of(factors, columns), right, 1);

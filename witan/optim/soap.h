@@ -8,7 +8,7 @@
 //   step of power iteration with them, by QR (kernels/soap.h)
 //
 // The first update makes the bases from its gradient and changes nothing else; bias corrections count from the second.
-// A dim above max_preconditioner_dim has no factor and is not rotated, nor is a vector. On the CPU alone.
+// A dim above max_preconditioner_dim has no factor and is not rotated, nor is a vector.
 //
 // v belongs to the bases: it is state of the whole matrix, as the factors are. Where tensor-parallel ranks divide a
 // matrix, each gathers G and M, does the whole matrix's work, and takes its piece of N.
@@ -23,7 +23,6 @@ class Soap final : public GroupOptimizer {
  public:
   static const OptimizerTraits kTraits;
 
-  // Throws ConfigError on a GPU.
   Soap(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
