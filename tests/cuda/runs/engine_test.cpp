@@ -145,6 +145,19 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   });
 }
 
+// Sides of full rank: of others, roundings choose some of the vectors. Steps with new bases, and some without.
+TEST_F(EngineOnGpus, SoapTrainsAsOnTheCpu) {
+  RunConfig config = gpu_config("float64");
+  config.model.moe.num_experts = 0;
+  set_field(config.fields(), "optimizer_groups",
+            R"([{kind = "matrices", optimizer = "soap", shampoo_beta = 0.9, precondition_frequency = 2,
+                 max_preconditioner_dim = 64}])",
+            "test");
+  const Trajectory gpu = run_engine(config, 6), cpu = on_cpu(config, 6);
+  expect_near(gpu.losses, cpu.losses, 1e-6);
+  EXPECT_EQ(gpu.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+}
+
 TEST_F(EngineOnGpus, ARecordedStepReadsTheRatesOfParameterGroups) {
   RunConfig recorded = with_param_groups(gpu_config("bfloat16")), eager = recorded;
   eager.parallel.cuda_graph = false;
