@@ -27,7 +27,7 @@ constexpr NewtonSchulzStep kPolarEnd = {1.875, -1.25, 0.375};  // what its tripl
 constexpr int64_t kDeepSeekSteps = 8;                          // with Muon's triple
 
 // How a batch is iterated on; where hopper_gram is missing on the device, on X itself.
-enum class Form : uint8_t { plain, gram, hopper_gram };
+enum class IterationForm : uint8_t { plain, gram, hopper_gram };
 constexpr double kWorthGram = 0.75;  // of the FLOPs of the plain form
 
 double gram_flops(Stream& stream, DType dtype, int64_t rows, int64_t columns, const NewtonSchulz& iteration) {
@@ -37,15 +37,16 @@ double gram_flops(Stream& stream, DType dtype, int64_t rows, int64_t columns, co
                              kernels::steps_of_gram_run(size_of(dtype)));
 }
 
-Form form_of(Stream& stream, DType dtype, int64_t rows, int64_t columns, const NewtonSchulz& iteration) {
-  if (iteration.steps.empty()) return Form::plain;
+IterationForm iteration_form(Stream& stream, DType dtype, int64_t rows, int64_t columns,
+                             const NewtonSchulz& iteration) {
+  if (iteration.steps.empty()) return IterationForm::plain;
   if (dtype == DType::bf16)
     return stream.plans_for_cuda() && kernels::suits_hopper_gram(dtype, rows, columns, iteration.steps)
-               ? Form::hopper_gram
-               : Form::plain;
+               ? IterationForm::hopper_gram
+               : IterationForm::plain;
   return gram_flops(stream, dtype, rows, columns, iteration) < kWorthGram * iteration.flops(rows, columns)
-             ? Form::gram
-             : Form::plain;
+             ? IterationForm::gram
+             : IterationForm::plain;
 }
 
 // The products of iterate_on_grams() in the dtype of the matrices.
@@ -170,16 +171,16 @@ double NewtonSchulz::least_flops(int64_t rows, int64_t columns) const {
 
 Tensor orthogonalize(Stream& stream, Tensor x, const NewtonSchulz& iteration) {
   const int64_t n = x.size(0), m = std::min(x.size(1), x.size(2));
-  const Form form = form_of(stream, x.dtype(), x.size(1), x.size(2), iteration);
+  const IterationForm form = iteration_form(stream, x.dtype(), x.size(1), x.size(2), iteration);
   const Tensor sums = squares_of(stream, x);
   const Tensor other = stream.empty(x.shape(), x.dtype(), MemoryTag::workspace);
-  const Tensor grams =
-      stream.empty({form == Form::plain ? 2 : kernels::kGramMatrices, n, m, m}, x.dtype(), MemoryTag::workspace);
-  if (form == Form::hopper_gram && kernels::has_hopper_gram(stream))
+  const Tensor grams = stream.empty({form == IterationForm::plain ? 2 : kernels::kGramMatrices, n, m, m}, x.dtype(),
+                                    MemoryTag::workspace);
+  if (form == IterationForm::hopper_gram && kernels::has_hopper_gram(stream))
     return kernels::hopper_gram_newton_schulz(stream, {x, other, grams, sums},
                                               {iteration.steps, iteration.margin, iteration.eps});
   kernels::normalize_matrices(stream, x, sums, {iteration.margin, iteration.eps});
-  if (form != Form::gram) return iterate_on_x(stream, x, other, grams, iteration);
+  if (form != IterationForm::gram) return iterate_on_x(stream, x, other, grams, iteration);
   return kernels::iterate_on_grams(GramProducts{stream}, iteration.steps,
                                    kernels::steps_of_gram_run(size_of(x.dtype())), x, other, grams);
 }
