@@ -63,12 +63,12 @@ int64_t integer_member(const Json& object, const char* key, std::string_view whe
   return integer_from(member(object, key, where), cat('"', key, '"'), where, least, most);
 }
 
-Shape shape_member(const Json& object, const char* key, DType dtype, std::string_view where) {
+Shape shape_member(const Json& object, const char* key, int64_t element_bytes, std::string_view where) {
   const Json& sizes = array_member(object, key, where);
   require<CheckpointError>(sizes.size() <= Shape::kMostDims, where, ": a tensor has at most ", Shape::kMostDims,
                            " dims, found ", sizes.size());
   Shape shape;
-  int64_t bytes = size_of(dtype);
+  int64_t bytes = element_bytes;
   for (const Json& size : sizes) {
     shape.append(integer_from(size, "a size", where));
     require<CheckpointError>(!__builtin_mul_overflow(bytes, std::max<int64_t>(shape.last(), 1), &bytes), where,

@@ -22,8 +22,11 @@ const Json& array_member(const Json& object, const char* key, std::string_view w
 const std::string& text_member(const Json& object, const char* key, std::string_view where);
 int64_t integer_member(const Json& object, const char* key, std::string_view where, int64_t least = 0,
                        int64_t most = std::numeric_limits<int64_t>::max());
-// A list of sizes whose product, times the dtype's size, fits an int64_t in whatever order it is formed.
-Shape shape_member(const Json& object, const char* key, DType dtype, std::string_view where);
+// A list of sizes whose product, times the bytes of an element, fits an int64_t in whatever order it is formed.
+Shape shape_member(const Json& object, const char* key, int64_t element_bytes, std::string_view where);
+inline Shape shape_member(const Json& object, const char* key, DType dtype, std::string_view where) {
+  return shape_member(object, key, size_of(dtype), where);
+}
 
 // A whole number in [least, most]; `what` names it in messages.
 int64_t integer_from(const Json& value, std::string_view what, std::string_view where, int64_t least = 0,

@@ -6,10 +6,12 @@ void add_all(CLI::App& app, Context& context) {
   add_doctor(app, context);
   add_data(app, context);
   add_tokenizer(app, context);
+  add_import(app, context);
   add_plan(app, context);
   add_train(app, context);
   add_eval(app, context);
   add_generate(app, context);
+  add_export(app, context);
   add_report(app, context);
   add_bench(app, context);
 }

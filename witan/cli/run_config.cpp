@@ -11,8 +11,10 @@
 #include "witan/base/error.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/options.h"
+#include "witan/convert/hf_config.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/train/run/identity.h"
+#include "witan/train/run/initial_weights.h"
 #include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
@@ -96,6 +98,28 @@ void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.changes = changed_identity(*given.saved, config);
 }
 
+// A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
+// there. What the call says otherwise must leave the function that the weights are of.
+void take_model(GivenConfig& given) {
+  TrainConfig& train = given.config.train;
+  if (train.init_from.empty()) return;
+  const std::string asked = cat("init_from = ", train.init_from, ": ");
+  const auto source = open_weights(train.init_from, train.runs_folder, asked);
+  ModelConfig model = source->model();
+  const Fields theirs = model.fields(), ours = given.config.model.fields();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const bool takes = shapes_function(theirs[i]) || theirs[i].name == "dtype";
+    if (!takes || given.said(ours[i].name) || ours[i].text() == theirs[i].text()) continue;
+    ours[i].set(theirs[i].text(), "init_from");
+    given.sources[ours[i].name] = Source::init_from;
+  }
+  require_same_function(given.config.model, *source, asked);
+  const auto tokenizer = tokenizer_of(*source);
+  if (!tokenizer || !given.config.data.tokenizer.empty()) return;
+  given.config.data.tokenizer = tokenizer->string();
+  given.sources["tokenizer"] = Source::init_from;
+}
+
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
 bool names(const std::string& message, const std::string& key, const std::string& value) {
   const auto is_word = [&](size_t at) {
@@ -172,8 +196,9 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
       say(context.err,
           fmt::format("the run {} is resumed: its saved configuration applies where the command line sets nothing",
                       given.run.string()));
-  } else if (line && line->defaults) {
-    apply_megatron_defaults(*line, given, context.err);
+  } else {
+    if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
+    take_model(given);
   }
   follow_tensor_ranks(given);
   if (line) say_harmless(context.err, *line);

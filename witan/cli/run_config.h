@@ -22,8 +22,9 @@ inline constexpr const char* kListsHelp =
 // Adds --megatron and --no-megatron to a command.
 void add_megatron_flag(CLI::App& command);
 
-// Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults do not apply to a run that is on disk.
-enum class Source : uint8_t { witan_default, megatron_default, saved_run, preset, file, flag };
+// Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults, and the model that a new run starts
+// from, do not apply to a run that is on disk.
+enum class Source : uint8_t { witan_default, megatron_default, init_from, saved_run, preset, file, flag };
 
 // A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
 struct GivenConfig {

@@ -84,6 +84,10 @@ Fields TrainConfig::fields() {
       Field{"upcycle_drop_ratio", &upcycle_drop_ratio,
             "Share of each expert's hidden units that upcycle_method = drop draws anew"}
           .between(0, 1),
+      Field{
+          "init_from", &init_from,
+          "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, the name "
+          "of a run, its folder, or a checkpoint's; empty: random weights"},
   };
 }
 
@@ -269,6 +273,9 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
                          ": experts that choose tokens leave no number of experts per token to record; use another "
                          "moe_router_selection");
   }
+  require<ConfigError>(train.upcycle.empty() || train.init_from.empty(), "upcycle = ", train.upcycle,
+                       " and init_from = ", train.init_from,
+                       " both say where the first weights come from: give one (upcycling reads imported runs too)");
   require<ConfigError>(train.upcycle.empty() || moe.num_experts > 0, "upcycle = ", train.upcycle,
                        " makes experts of a dense model's layers, and num_experts = 0: set num_experts");
   require<ConfigError>(train.record_routes.empty() || train.record_routes != train.replay_routes,

@@ -14,6 +14,11 @@ RunStart find_start(const RunFolder& folder) {
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}. Restore one from a copy, or start over with --fresh",
                     folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
+  const std::string name = folder.place().filename().string();
+  require<ConfigError>(!start.from || !start.from->scalars.contains(kImported), "the run ", folder.place().string(),
+                       " was imported: it has weights, but no optimizer state and no text that training could go on "
+                       "with; start a new run from them: `witan train --run NEW --init-from ",
+                       name, "`");
   return start;
 }
 

@@ -29,7 +29,10 @@ struct RunStart {
   RunAids aids = {};
   int64_t step() const { return from ? from->step : 0; }
 };
-// Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them.
+// A scalar of checkpoints that hold imported weights alone.
+inline constexpr const char* kImported = "imported";
+// Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them;
+// ConfigError when it was imported, which is no training to resume.
 RunStart find_start(const RunFolder& folder);
 
 }  // namespace witan

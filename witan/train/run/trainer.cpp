@@ -17,6 +17,7 @@
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
+#include "witan/train/run/initial_weights.h"
 #include "witan/train/run/run_records.h"
 #include "witan/train/run/run_routes.h"
 #include "witan/train/run/saved_config.h"
@@ -77,6 +78,8 @@ class RankTrainer {
       resume();
     else if (!run_.config->train.upcycle.empty())
       upcycle();
+    else if (!run_.config->train.init_from.empty())
+      take_weights();
     // Not before: what cannot train or be resumed must not change what the run is.
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
@@ -177,6 +180,21 @@ class RankTrainer {
       run_.recorder().warn(fmt::format(
           "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
           upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
+  }
+
+  // Likewise, of another model of the same function.
+  void take_weights() {
+    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
+    const RunConfig& config = run_.config;
+    InitialWeights weights(config);
+    weights.fill(stream_, engine_.state());
+    if (!leads()) return;
+    copy_companions_of(weights.source(), run_.start.folder.path());
+    const auto tokenizer = tokenizer_of(weights.source());
+    if (tokenizer && read_file(*tokenizer) != run_.tokenizer)
+      run_.recorder().warn(
+          fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
+                      weights.source().where(), tokenizer->string()));
   }
 
   // Returns whether a rank was asked to stop.

@@ -1,0 +1,117 @@
+#include "witan/convert/elements.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+template <class To, class From>
+std::vector<To> copied(Element to, Element from, const std::vector<From>& values, int64_t stride = 1) {
+  const auto count = (static_cast<int64_t>(values.size()) + stride - 1) / stride;
+  std::vector<To> out(static_cast<size_t>(count));
+  copy_elements(to, reinterpret_cast<std::byte*>(out.data()), from, reinterpret_cast<const std::byte*>(values.data()),
+                stride, count);
+  return out;
+}
+
+// The value of a binary16 by its definition (IEEE 754, table 3.5).
+double half_value(unsigned bits) {
+  const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
+  const unsigned exponent = bits >> 10 & 31U, fraction = bits & 1023U;
+  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
+  if (exponent == 0) return sign * fraction * std::pow(2.0, -24);
+  return sign * (1 + fraction / 1024.0) * std::pow(2.0, static_cast<int>(exponent) - 15);
+}
+
+TEST(Elements, EveryHalfIsReadAndWrittenBack) {
+  std::vector<uint16_t> all;
+  for (unsigned bits = 0; bits < 65536; ++bits) all.push_back(static_cast<uint16_t>(bits));
+  const auto values = copied<float>(Element::f32, Element::f16, all);
+  const auto back = copied<uint16_t>(Element::f16, Element::f32, values);
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    const double expected = half_value(bits);
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(values[bits])) << bits;
+      continue;
+    }
+    ASSERT_EQ(static_cast<double>(values[bits]), expected) << bits;
+    ASSERT_EQ(back[bits], all[bits]) << bits;
+  }
+}
+
+TEST(Elements, HalvesAreRoundedToNearestEven) {
+  const std::vector<double> values = {1 + 0x1p-11, 1 + 3 * 0x1p-11, 1 + 0x1.1p-11, 65519,
+                                      65520,       0x1p-25,         0x1.1p-25,     0x1.ffcp-15};
+  EXPECT_EQ((copied<uint16_t>(Element::f16, Element::f64, values)),
+            (std::vector<uint16_t>{0x3C00, 0x3C02, 0x3C01, 0x7BFF, 0x7C00, 0, 1, 0x0400}));
+}
+
+TEST(Elements, StridesSkip) {
+  const std::vector<float> values = {1, 2, 3, 4, 5};
+  EXPECT_EQ((copied<float>(Element::f32, Element::f32, values, 2)), (std::vector<float>{1, 3, 5}));
+  EXPECT_EQ((copied<double>(Element::f64, Element::f32, values, 2)), (std::vector<double>{1, 3, 5}));
+}
+
+TEST(Elements, BitsStayWithinADtype) {
+  const uint32_t signalling = 0x7FA00001;
+  float value;
+  std::memcpy(&value, &signalling, sizeof value);
+  const auto copy = copied<float>(Element::f32, Element::f32, std::vector<float>{value});
+  EXPECT_EQ(std::memcmp(copy.data(), &signalling, sizeof signalling), 0);
+}
+
+TEST(Elements, WiderDtypesHoldNarrowerOnes) {
+  EXPECT_TRUE(holds(Element::f32, Element::bf16) && holds(Element::f32, Element::f16));
+  EXPECT_FALSE(holds(Element::bf16, Element::f16) || holds(Element::f16, Element::bf16) ||
+               holds(Element::bf16, Element::f32) || holds(Element::f32, Element::f64));
+}
+
+TEST(Elements, OthersAreRefused) {
+  EXPECT_NE(
+      test::message_of<CheckpointError>([] { element_from_name("I64", "file: \"x\""); }).find("file: \"x\": dtype I64"),
+      std::string::npos);
+}
+
+std::vector<float> floats_of(const std::vector<std::byte>& narrow) {
+  std::vector<float> values(narrow.size() / 2);
+  copy_elements(Element::f32, reinterpret_cast<std::byte*>(values.data()), Element::bf16, narrow.data(), 1,
+                static_cast<int64_t>(values.size()));
+  return values;
+}
+
+// A matrix of 3 x 5 in blocks of 2: six scales.
+TEST(Elements, BlocksOfFloat8HaveTheirScales) {
+  // 0, 2^-9 (the smallest), 1, 1.125, 448 (the largest), and their negatives
+  const std::vector<unsigned> bits = {0x00, 0x01, 0x38, 0x39, 0x7E, 0x80, 0x81, 0xB8,
+                                      0xB9, 0xFE, 0x38, 0x38, 0x38, 0x38, 0x38};
+  const std::vector<double> plain = {0, 0x1p-9, 1, 1.125, 448, -0.0, -0x1p-9, -1, -1.125, -448, 1, 1, 1, 1, 1};
+  std::vector<std::byte> values;
+  for (const unsigned one : bits) values.push_back(static_cast<std::byte>(one));
+  const std::vector<float> scales = {1, 2, 4, 0.5F, 8, 16};
+  const auto found = floats_of(dequantise_fp8_blocks(values, std::as_bytes(std::span(scales)), 3, 5, 2));
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_EQ(static_cast<double>(found[i]), plain[i] * static_cast<double>(scales[i / 10 * 3 + i % 5 / 2])) << i;
+}
+
+TEST(Elements, Mxfp4IsTwoToAByteWithAScaleFor32) {
+  std::vector<std::byte> blocks;
+  for (int i = 0; i < 32; ++i) blocks.push_back(static_cast<std::byte>((i % 16) | ((15 - i % 16) << 4)));
+  const std::vector<std::byte> scales = {std::byte{127}, std::byte{129}};
+  const auto found = floats_of(dequantise_mxfp4(blocks, scales));
+  const double table[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+  ASSERT_EQ(found.size(), 64U);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const size_t byte = i / 2, code = i % 2 == 0 ? byte % 16 : 15 - byte % 16;
+    EXPECT_EQ(static_cast<double>(found[i]), table[code] * (i < 32 ? 1 : 4)) << i;
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,146 @@
+#include "witan/convert/links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/convert/architecture.h"
+
+namespace witan {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A box of sizes [2, 3, 4] whose `to` is [2, 3, 4] and whose `from` is [4, 2, 3].
+SharedBox turned() {
+  SharedBox box;
+  box.sizes = {1, 2, 3, 4};
+  box.to = {"a", 0, {0, 12, 4, 1}};
+  box.from = {"b", 0, {0, 3, 1, 6}};
+  box.normalise();
+  return box;
+}
+
+// The elements [first, first + count) of a link whose source has its own numbers as elements.
+std::vector<float> gathered(const Link& link, int64_t first, int64_t count, int64_t of_source) {
+  std::vector<float> numbers(static_cast<size_t>(of_source)), out(static_cast<size_t>(count), -1);
+  std::iota(numbers.begin(), numbers.end(), 0.0F);
+  gather(link, first, count, Element::f32, reinterpret_cast<std::byte*>(out.data()), [&](const std::string&) {
+    return HeldTensor{Element::f32, std::as_bytes(std::span(numbers))};
+  });
+  return out;
+}
+
+TEST(Links, EveryStretchIsGatheredAsTheBoxSays) {
+  const Link link{"a", {2, 3, 4}, {turned()}};
+  const Link inverse{"b", {4, 2, 3}, {turned().inverse()}};
+  for (int64_t first = 0; first < 24; ++first)
+    for (int64_t count = 0; first + count <= 24; ++count) {
+      const auto found = gathered(link, first, count, 24), back = gathered(inverse, first, count, 24);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t at = first + i, x = at / 12, y = at / 4 % 3, z = at % 4;
+        ASSERT_EQ(found[static_cast<size_t>(i)], static_cast<float>(z * 6 + x * 3 + y)) << first << " " << count;
+        const int64_t p = at / 6, q = at / 3 % 2, r = at % 3;
+        ASSERT_EQ(back[static_cast<size_t>(i)], static_cast<float>(q * 12 + r * 4 + p)) << first << " " << count;
+      }
+    }
+}
+
+TEST(Links, WhatIsOneRunOnBothSidesIsJoined) {
+  SharedBox box;
+  box.sizes = {2, 3, 4, 5};
+  box.to = {"a", 7, {60, 20, 5, 1}};
+  box.from = {"b", 9, {60, 20, 5, 1}};
+  box.normalise();
+  EXPECT_EQ(box.sizes, (std::array<int64_t, 4>{1, 1, 1, 120}));
+}
+
+TEST(Links, PaddingIsZero) {
+  SharedBox box;
+  box.sizes = {1, 1, 1, 6};
+  box.to = {"a", 0, {0, 0, 0, 1}};
+  box.from = {"b", 0, {0, 0, 0, 1}};
+  const Link link{"a", {4, 2}, {box}, 2};
+  EXPECT_THAT(gathered(link, 0, 8, 6), ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 0, 0));
+  EXPECT_THAT(gathered(link, 7, 1, 6), ::testing::ElementsAre(0));
+  check_cover(link, "here");
+}
+
+TEST(Links, HolesAndOverlapsAreFound) {
+  const auto box = [](int64_t first, int64_t count) {
+    SharedBox one;
+    one.sizes = {1, 1, 1, count};
+    one.to = {"a", first, {0, 0, 0, 1}};
+    one.from = {"b", 0, {0, 0, 0, 1}};
+    return one;
+  };
+  const auto error = [](const Link& link) {
+    return test::message_of<CheckpointError>([&] { check_cover(link, "here"); });
+  };
+  EXPECT_THAT(error({"a", {8}, {box(0, 5), box(4, 4)}}), HasSubstr("element 4 of \"a\" [8] comes from two places"));
+  EXPECT_THAT(error({"a", {8}, {box(5, 3), box(0, 4)}}), HasSubstr("element 4 of \"a\" [8] comes from nowhere"));
+  EXPECT_THAT(error({"a", {8}, {box(0, 5)}}), HasSubstr("element 5 of \"a\" [8] comes from nowhere"));
+  EXPECT_THAT(error({"a", {8}, {box(0, 9)}}), HasSubstr("is beyond its end"));
+}
+
+// [E, 2 F, D] of gpt-oss's [E, D, 2 F], where gate and up take turns.
+TEST(Links, GateAndUpThatTakeTurnsAreParted) {
+  const int64_t E = 3, F = 2, D = 5;
+  const std::vector<ModelTensor> tensors = {{"layers.4.moe.experts.gate_up_proj", {E, 2 * F, D}, DType::f32, true}};
+  const NameStyle style{ExpertStorage::fused};
+  const Architecture& architecture = *find_architecture("gpt_oss");
+  const auto others = other_tensors(architecture, style, tensors, 0);
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].first, "model.layers.4.mlp.experts.gate_up_proj");
+  EXPECT_EQ(others[0].second, Shape({E, D, 2 * F}));
+  const auto links = link_model(architecture, style, tensors, 0);
+  const auto found = gathered(links[0], 0, E * 2 * F * D, E * 2 * F * D);
+  for (int64_t e = 0; e < E; ++e)
+    for (int64_t r = 0; r < 2 * F; ++r)
+      for (int64_t d = 0; d < D; ++d)
+        EXPECT_EQ(found[static_cast<size_t>((e * 2 * F + r) * D + d)],
+                  static_cast<float>((e * D + d) * 2 * F + 2 * (r % F) + r / F));
+  const auto back = inverse_links(links, others);
+  check_cover(back[0], "inverse");
+}
+
+// Queries, keys and values are thirds of GPT-2's one matrix, which is [in, out].
+TEST(Links, Gpt2sMatrixHoldsThree) {
+  const int64_t D = 4;
+  std::vector<ModelTensor> tensors;
+  for (const char* name : {"q", "k", "v"})
+    tensors.push_back({cat("layers.0.attention.", name, "_proj.weight"), {D, D}});
+  const Architecture& architecture = *find_architecture("gpt2");
+  const auto others = other_tensors(architecture, {}, tensors, 0);
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].second, Shape({D, 3 * D}));
+  const auto links = link_model(architecture, {}, tensors, 0);
+  for (int64_t which = 0; which < 3; ++which) {
+    const auto found = gathered(links[static_cast<size_t>(which)], 0, D * D, 3 * D * D);
+    for (int64_t o = 0; o < D; ++o)
+      for (int64_t i = 0; i < D; ++i)
+        EXPECT_EQ(found[static_cast<size_t>(o * D + i)], static_cast<float>(i * 3 * D + which * D + o));
+  }
+  check_cover(inverse_links(links, others)[0], "inverse");
+}
+
+TEST(Links, WhatAnArchitectureHasNoPlaceForIsRefused) {
+  const std::string message = test::message_of<ConfigError>([] {
+    link_model(*find_architecture("llama"), {}, {{"layers.0.moe.router.weight", {4, 8}}}, 0);
+  });
+  EXPECT_THAT(message, HasSubstr("layers.0.moe.router.weight [4, 8]"));
+  EXPECT_THAT(message, HasSubstr("llama has no place for"));
+}
+
+TEST(Links, MasksAreComputed) {
+  const Architecture& gpt2 = *find_architecture("gpt2");
+  for (const char* name : {"h.3.attn.bias", "transformer.h.11.attn.masked_bias"}) EXPECT_TRUE(is_computed(gpt2, name));
+  for (const char* name : {"h.3.attn.c_attn.bias", "h.x.attn.bias", "h..attn.bias"})
+    EXPECT_FALSE(is_computed(gpt2, name));
+}
+
+}  // namespace
+}  // namespace witan

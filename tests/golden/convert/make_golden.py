@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Writes a folder for each architecture beside this script: a tiny random model as transformers saves it (config.json,
+model.safetensors), what transformers computes with it (expected.safetensors: tokens [B, S], logits [B, S, V], generated
+[64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
+S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
+
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0, safetensors 0.8.0, float32. The bytes are committed; run
+this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads a folder that Witan
+exported, compares its logits with expected.safetensors, and fails where they differ at all. It was run on the export of
+every model here.
+"""
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).parent
+COMMON = dict(vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              max_position_embeddings=128, initializer_range=0.3, bos_token_id=1, eos_token_id=2, pad_token_id=None,
+              rms_norm_eps=1e-5)
+LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=16)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+            original_max_position_embeddings=32)
+DEEPSEEK = dict(COMMON, intermediate_size=24, moe_intermediate_size=8, n_routed_experts=8, n_shared_experts=2,
+                num_experts_per_tok=3, first_k_dense_replace=1, kv_lora_rank=12, qk_nope_head_dim=8,
+                qk_rope_head_dim=4, v_head_dim=6, num_key_value_heads=4, num_hidden_layers=3,
+                routed_scaling_factor=1.5)
+MODELS = {
+    "mixtral": ("Mixtral", dict(COMMON, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2,
+                                sliding_window=7, rope_theta=1e6)),
+    "llama": ("Llama", dict(COMMON, intermediate_size=24, tie_word_embeddings=True, rope_theta=5e5)),
+    "llama3": ("Llama", dict(COMMON, intermediate_size=24, rope_parameters=LLAMA3_ROPE)),
+    "gpt2": ("GPT2", dict(vocab_size=64, n_embd=16, n_layer=2, n_head=4, n_positions=80, n_inner=24,
+                          initializer_range=0.3, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1,
+                          eos_token_id=2)),
+    "qwen3": ("Qwen3", dict(COMMON, intermediate_size=24, head_dim=8)),
+    "qwen3_moe": ("Qwen3Moe", dict(COMMON, intermediate_size=24, head_dim=8, num_experts=6, num_experts_per_tok=3,
+                                   moe_intermediate_size=8, norm_topk_prob=True, mlp_only_layers=[0])),
+    "olmoe": ("Olmoe", dict(COMMON, intermediate_size=12, num_experts=6, num_experts_per_tok=3, clip_qkv=1.5,
+                            norm_topk_prob=False)),
+    "olmo2": ("Olmo2", dict(COMMON, intermediate_size=24)),
+    "deepseek_v2": ("DeepseekV2", dict(DEEPSEEK, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4,
+                                       topk_group=2, rope_parameters=dict(YARN, mscale=0.8, mscale_all_dim=0.8))),
+    "deepseek_v3": ("DeepseekV3", dict(DEEPSEEK, q_lora_rank=10, n_group=4, topk_group=2, norm_topk_prob=True,
+                                       rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
+    "gpt_oss": ("GptOss", dict(COMMON, intermediate_size=12, head_dim=8, num_local_experts=6, num_experts_per_tok=3,
+                               sliding_window=5, rope_parameters=dict(YARN, truncate=False))),
+}
+
+
+def load(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                              experts_implementation="eager")
+    return model.eval()
+
+
+def randomise(model):
+    """Nothing that a model begins with stays: norms, biases and sinks that are 1 or 0 would hide mistakes."""
+    generator = torch.Generator().manual_seed(7)
+    tensors = list(model.named_parameters()) + [(n, b) for n, b in model.named_buffers() if "correction_bias" in n]
+    for name, tensor in tensors:
+        noise = torch.randn(tensor.shape, generator=generator) * 0.3
+        tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
+
+
+def make(name):
+    kind, settings = MODELS[name]
+    torch.manual_seed(1)
+    config = getattr(transformers, kind + "Config")(**settings)
+    config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).float()
+    randomise(model)
+    folder = HERE / name
+    model.save_pretrained(folder)
+    model = load(folder)
+    tokens = torch.randint(3, config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(3))
+    logits = model(tokens).logits
+    rows = logits[:, :-1].reshape(-1, logits.size(-1))
+    torch.nn.functional.cross_entropy(rows, tokens[:, 1:].reshape(-1)).backward()
+    generated, row = [], tokens[:1, :4]
+    with torch.no_grad():
+        for _ in range(64):
+            row = torch.cat([row, model(row).logits[:, -1:].argmax(-1)], 1)
+    generated = row[0, 4:]
+    save_file({"tokens": tokens, "logits": logits.detach().contiguous(), "generated": generated.contiguous()},
+              folder / "expected.safetensors", {"format": "pt"})
+    for parameter in model.parameters():
+        parameter.data = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+    model.save_pretrained(folder / "gradient")
+    for extra in ["config.json", "generation_config.json"]:
+        (folder / "gradient" / extra).unlink(missing_ok=True)
+    print(name, sum(p.numel() for p in model.parameters()), {str(p.dtype) for p in model.parameters()})
+
+
+def check(name, folder):
+    expected = load_file(HERE / name / "expected.safetensors")
+    with torch.no_grad():
+        logits = load(folder)(expected["tokens"]).logits
+    difference = (logits - expected["logits"]).abs().max().item()
+    print(f"{name}: {folder} differs by {difference}")
+    sys.exit(difference != 0)
+
+
+if sys.argv[1:2] == ["--check"]:
+    check(*sys.argv[2:4])
+else:
+    for one in sys.argv[1:] or MODELS:
+        make(one)

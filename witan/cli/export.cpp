@@ -1,0 +1,170 @@
+// witan export: a run's weights as a folder that other programs read.
+#include "witan/convert/export.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/options.h"
+#include "witan/convert/companions.h"
+#include "witan/convert/hf_config.h"
+#include "witan/convert/hf_folder.h"
+#include "witan/train/run/load_run.h"
+
+namespace witan::cli {
+namespace {
+
+struct ExportArgs {
+  std::string run, runs_folder = "runs", format = "hf", out, architecture, dtype, max_shard_size = "5GB";
+};
+
+// A run to export: its newest intact checkpoint, as it was resolved for training.
+struct Exported {
+  fs::path folder;
+  Checkpoint checkpoint;
+  RunConfig config;
+  std::optional<Ledger> ledger;  // of the import that its weights began with
+};
+
+Exported open_exported(Context& context, const ExportArgs& args) {
+  const fs::path folder = find_run(args.runs_folder, args.run), checkpoints = folder / "checkpoints";
+  std::vector<std::string> warnings;
+  auto newest = latest_checkpoint(checkpoints, warnings);
+  for (const std::string& warning : warnings) fmt::print(context.err, "warning: {}\n", warning);
+  require<CheckpointError>(newest.has_value(), checkpoints.string(),
+                           " has no intact checkpoint: train the run further, or restore one from a copy");
+  Exported run{folder, std::move(*newest), {}, {}};
+  parse_toml(run.config.fields(), read_extra_file(run.checkpoint, "config.toml"),
+             (run.checkpoint.folder / "config.toml").string());
+  const fs::path ledger = folder / kLedgerName;
+  std::error_code none;
+  if (fs::is_regular_file(ledger, none)) run.ledger = parse_ledger(read_file(ledger), ledger.string());
+  return run;
+}
+
+std::string name_in_python(Element element) {
+  switch (element) {
+    case Element::f64:
+      return "float64";
+    case Element::f32:
+      return "float32";
+    case Element::f16:
+      return "float16";
+    default:
+      return "bfloat16";
+  }
+}
+
+// config.json as it was imported, where it still says what the model is. Weights that were quantised are written in
+// the dtype that they were read as, so that what says how they were goes.
+std::optional<std::string> kept_config(const Exported& run, const Architecture& architecture) {
+  const fs::path path = run.folder / kCompanionFolder / kHfConfig;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return std::nullopt;
+  const std::string text = read_file(path);
+  const HfModel hf = read_hf_config(text, path.string());
+  if (hf.architecture != &architecture || !differences(run.config.model, hf.model).empty()) return std::nullopt;
+  auto json = nlohmann::ordered_json::parse(text);
+  return json.erase("quantization_config") > 0 ? json.dump(2) + "\n" : text;
+}
+
+const Architecture& architecture_of(const Exported& run, const ExportArgs& args) {
+  const std::string asked = !args.architecture.empty() ? args.architecture : run.ledger ? run.ledger->architecture : "";
+  if (!asked.empty()) return *find_architecture(asked);
+  std::string why;
+  for (const Architecture& one : architectures()) try {
+      write_hf_config(one, run.config.model, run.config.data.seq_length, "float32");
+      return one;
+    } catch (const ConfigError& error) {
+      why += cat("\n  ", error.what());
+    }
+  throw ConfigError(cat("no architecture that Witan exports is what this model is:", why));
+}
+
+// The names that the import found, but for what is only read.
+NameStyle style_for(const Exported& run, const Architecture& architecture) {
+  NameStyle style{default_storage(architecture), false, false};
+  if (run.ledger && run.ledger->architecture == architecture.model_type) style = run.ledger->style;
+  if (style.storage == ExpertStorage::mxfp4) style.storage = ExpertStorage::fused;
+  return style;
+}
+
+void write_companions(const Exported& run, const Architecture& architecture, const HfExport& how, const fs::path& out,
+                      Ledger& ledger) {
+  const auto config = kept_config(run, architecture);
+  if (config) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(run.folder / kCompanionFolder))
+      if (entry.path().filename() != kHfConfig) names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    ledger.files = copy_companions(run.folder / kCompanionFolder, names, out);
+  } else if (run.checkpoint.manifest.files.end() !=
+             std::ranges::find(run.checkpoint.manifest.files, "tokenizer.json", &Manifest::File::name)) {
+    write_file_atomically(out / "tokenizer.json", read_extra_file(run.checkpoint, "tokenizer.json"));
+    ledger.files = {{"tokenizer.json", 0, ""}};
+  }
+  const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
+  write_file_atomically(out / kHfConfig, config ? *config
+                                                : write_hf_config(architecture, run.config.model,
+                                                                  run.config.data.seq_length, name_in_python(element)));
+}
+
+ExitCode export_run(Context& context, const ExportArgs& args) {
+  const Exported run = open_exported(context, args);
+  const Architecture& architecture = architecture_of(run, args);
+  HfExport how{&architecture, style_for(run, architecture), {}, {}, parse_bytes(args.max_shard_size)};
+  if (!args.dtype.empty()) how.dtype = *element_of(dtype_from_name(args.dtype));
+  if (run.ledger)
+    for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
+  const fs::path out = args.out;
+  std::error_code none;
+  require<ConfigError>(!fs::exists(out, none) || fs::is_empty(out, none), out.string(),
+                       " is not empty: give a folder that does not exist yet, so that nothing of another model stays");
+  fs::create_directories(out);
+  CheckpointWeights weights(run.checkpoint, run.config.model);
+  Ledger ledger = export_weights(weights, how, out);
+  write_companions(run, architecture, how, out, ledger);
+  write_file_atomically(run.folder / "export-ledger.json", ledger.text());
+  const int64_t padding = run.config.model.padded_vocab_size() - run.config.model.vocab_size;
+  fmt::print(context.out, "{}", ledger.summary());
+  if (padding > 0) fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
+  fmt::print(context.out, "step         {}\nmodel        {} ({})\nledger       {}\nfolder       {}\n",
+             run.checkpoint.step, architecture.name, architecture.model_type,
+             (run.folder / "export-ledger.json").string(), out.string());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<ExportArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"export", "Write a run's weights as a Hugging Face folder",
+       "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
+       "was made of, byte for byte, and the files that came with them.",
+       "witan export --run my-run --format hf exported\n"
+       "witan export --run my-run --format hf exported --dtype bfloat16 --max-shard-size 2GB"},
+      [&context, args] { return export_run(context, *args); });
+  std::vector<std::string> types;
+  for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
+  add_option(*command, "--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_option(*command, "--format", args->format, "hf: Hugging Face's safetensors").one_of({"hf"}).show_default();
+  add_option(*command, "out", args->out, "Folder to write").type_name("OUT").required();
+  add_option(*command, "--architecture", args->architecture,
+             "model_type of the folder (default: as imported, else the first that can be this model)")
+      .one_of(types);
+  add_option(*command, "--dtype", args->dtype, "Dtype of all tensors (default: as imported, else the model's)")
+      .one_of({"float32", "bfloat16", "float64"});
+  add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
+      .type_name("SIZE")
+      .show_default();
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,122 @@
+// witan import: a run made of a model that another program has trained.
+#include "witan/convert/import.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/options.h"
+#include "witan/convert/companions.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_start.h"
+#include "witan/train/run/saved_config.h"
+#include "witan/train/run/train_state.h"
+
+namespace witan::cli {
+namespace {
+
+struct ImportArgs {
+  std::string folder, run, runs_folder = "runs";
+  bool without_mtp = false;
+};
+
+// The configuration of a run that only says which model it is.
+RunConfig imported_config(const ImportArgs& args, const HfWeights& weights) {
+  RunConfig config;
+  config.model = weights.model();
+  config.train.run = args.run;
+  config.train.runs_folder = args.runs_folder;
+  config.data.seq_length = std::max<int64_t>(weights.hf().positions, 1);
+  return resolve(config, {});
+}
+
+// The tokenizer.json of the folder, if Witan can read it; says so if it cannot.
+std::optional<std::string> readable_tokenizer(const fs::path& folder, const ModelConfig& model, std::FILE* err) {
+  const fs::path path = folder / "tokenizer.json";
+  std::error_code none;
+  std::string why = "there is none";
+  if (fs::is_regular_file(path, none)) try {
+      const Tokenizer tokenizer = Tokenizer::load(path);
+      require<DataError>(tokenizer.vocab_size() <= model.vocab_size, "it has ", tokenizer.vocab_size(),
+                         " entries, the model ", model.vocab_size);
+      return read_file(path);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  fmt::print(err, "warning: no tokenizer.json of {} can be used: {}. `witan generate` and `witan eval` need one\n",
+             folder.string(), why);
+  return std::nullopt;
+}
+
+// What was written is taken away again unless the import is complete.
+class PartialRun {
+ public:
+  explicit PartialRun(const RunFolder& folder) : folder_(folder) {}
+  ~PartialRun() {
+    std::error_code ignored;
+    if (complete) return;
+    for (const fs::path& path : {folder_.checkpoints(), folder_.path() / kCompanionFolder, folder_.path() / kLedgerName,
+                                 folder_.tokenizer(), folder_.config()})
+      fs::remove_all(path, ignored);
+  }
+  PartialRun(const PartialRun&) = delete;
+  PartialRun& operator=(const PartialRun&) = delete;
+  bool complete = false;
+
+ private:
+  const RunFolder& folder_;
+};
+
+ExitCode import_model(Context& context, const ImportArgs& args) {
+  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
+  const RunConfig config = imported_config(args, weights);
+  const auto tokenizer = readable_tokenizer(args.folder, config.model, context.err);
+  const RunFolder folder(args.runs_folder, args.run);
+  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
+                       " already: import under another name (--run NAME), or remove that folder");
+  PartialRun partial(folder);
+  std::vector<std::pair<std::string, std::string>> files = {{"config.toml", config_to_save(config)}};
+  if (tokenizer) files.emplace_back("tokenizer.json", *tokenizer);
+  Json scalars = TrainState().to_json();
+  scalars[kImported] = true;
+  Ledger ledger = import_weights(weights, folder.checkpoints(), files, scalars);
+  ledger.files = copy_companions(args.folder, weights.folder().companions(), folder.path() / kCompanionFolder);
+  write_file_atomically(folder.path() / kLedgerName, ledger.text());
+  if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
+  write_file_atomically(folder.config(), config_to_save(config, true));
+  partial.complete = true;
+  fmt::print(context.out, "{}dtype        {}\nvocabulary   {} entries{}\nledger       {}\nrun          {}\n",
+             ledger.summary(), config.model.dtype, config.model.vocab_size, tokenizer ? "" : ", without a tokenizer",
+             (folder.path() / kLedgerName).string(), folder.path().string());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<ImportArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"import", "Make a run of a Hugging Face folder",
+       "Reads config.json and the safetensors files of a model and writes a run with its weights, which `witan "
+       "generate`, `witan eval` and `witan train --init-from` use. Every tensor is accounted for in the run's "
+       "ledger.json; one without a place is an error. docs/convert.md lists the architectures.",
+       "witan import model-folder --run imported\n"
+       "witan import model-folder --run imported --runs-folder my-runs"},
+      [&context, args] { return import_model(context, *args); });
+  add_option(*command, "folder", args->folder, "Folder with config.json and safetensors files")
+      .type_name("FOLDER")
+      .required();
+  add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_flag(*command, "--without-mtp", args->without_mtp,
+           "Leave out layers that predict further tokens (multi-token prediction), which Witan cannot represent");
+}
+
+}  // namespace witan::cli

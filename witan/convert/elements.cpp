@@ -1,0 +1,193 @@
+#include "witan/convert/elements.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/half.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+constexpr std::array<std::pair<Element, std::string_view>, 6> kElementNames{{{Element::f64, "F64"},
+                                                                             {Element::f32, "F32"},
+                                                                             {Element::f16, "F16"},
+                                                                             {Element::bf16, "BF16"},
+                                                                             {Element::f8_e4m3, "F8_E4M3"},
+                                                                             {Element::f8_e8m0, "F8_E8M0"}}};
+
+// IEEE 754's binary16.
+struct Float16 {
+  uint16_t bits = 0;
+
+  Float16() = default;
+  explicit Float16(double value) {
+    const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+    const double magnitude = std::fabs(value);
+    if (std::isnan(value)) {
+      bits = sign | 0x7E00;
+    } else if (magnitude >= 65520) {
+      bits = sign | 0x7C00;
+    } else {
+      const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
+      // In units of the last place; a carry into the exponent is what rounding up to a power of 2 is.
+      const auto units = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+      bits = static_cast<uint16_t>(sign | (((exponent + 14) << 10) + units));
+    }
+  }
+  explicit operator double() const {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double value = std::ldexp(fraction + (exponent == 0 ? 0 : 1024), std::max(exponent, 1) - 25);
+    if (exponent == 31) value = fraction == 0 ? HUGE_VAL : NAN;
+    return (bits & 0x8000) != 0 ? -value : value;
+  }
+};
+
+// 4 bits of exponent, 3 of fraction, no infinities.
+double from_e4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  double value = std::ldexp(fraction + (exponent == 0 ? 0 : 8), std::max(exponent, 1) - 10);
+  if (exponent == 15 && fraction == 7) value = NAN;
+  return (bits & 0x80) != 0 ? -value : value;
+}
+
+double from_e8m0(uint8_t bits) {
+  return bits == 0xFF ? NAN : std::ldexp(1.0, bits - 127);
+}
+
+template <class T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+double load_as_double(Element type, const std::byte* from) {
+  switch (type) {
+    case Element::f64:
+      return load<double>(from);
+    case Element::f32:
+      return static_cast<double>(load<float>(from));
+    case Element::f16:
+      return static_cast<double>(load<Float16>(from));
+    case Element::bf16:
+      return static_cast<double>(static_cast<float>(load<bf16>(from)));
+    case Element::f8_e4m3:
+      return from_e4m3(load<uint8_t>(from));
+    case Element::f8_e8m0:
+      return from_e8m0(load<uint8_t>(from));
+  }
+  return 0;
+}
+
+template <class To>
+void convert(std::byte* to, Element from_type, const std::byte* from, int64_t step, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const To value(load_as_double(from_type, from + i * step));
+    std::memcpy(to + i * static_cast<int64_t>(sizeof(To)), &value, sizeof value);
+  }
+}
+
+void copy_same(std::byte* to, int64_t width, const std::byte* from, int64_t step, int64_t count) {
+  if (step == width) {
+    std::memcpy(to, from, static_cast<size_t>(count * width));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * width, from + i * step, static_cast<size_t>(width));
+}
+
+}  // namespace
+
+Element element_from_name(std::string_view name, std::string_view where) {
+  const auto* found = std::ranges::find(kElementNames, name, &std::pair<Element, std::string_view>::second);
+  require<CheckpointError>(found != kElementNames.end(), where, ": dtype ", clipped(name),
+                           " is none of weights that this program reads: F64, F32, F16, BF16, and F8_E4M3 with scales");
+  return found->first;
+}
+
+std::string_view name_of(Element element) {
+  return std::ranges::find(kElementNames, element, &std::pair<Element, std::string_view>::first)->second;
+}
+
+int64_t size_of(Element element) {
+  switch (element) {
+    case Element::f64:
+      return 8;
+    case Element::f32:
+      return 4;
+    case Element::f16:
+    case Element::bf16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+bool holds(Element wide, Element narrow) {
+  if (wide == narrow || wide == Element::f64) return true;
+  return wide == Element::f32 && narrow != Element::f64;
+}
+
+void copy_elements(Element to_type, std::byte* to, Element from_type, const std::byte* from, int64_t stride,
+                   int64_t count) {
+  const int64_t width = size_of(from_type), step = stride * width;
+  if (to_type == from_type) return copy_same(to, width, from, step, count);
+  switch (to_type) {
+    case Element::f64:
+      return convert<double>(to, from_type, from, step, count);
+    case Element::f32:
+      return convert<float>(to, from_type, from, step, count);
+    case Element::f16:
+      return convert<Float16>(to, from_type, from, step, count);
+    case Element::bf16:
+      return convert<bf16>(to, from_type, from, step, count);
+    default:
+      assert(false);
+  }
+}
+
+std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, std::span<const std::byte> scales,
+                                             int64_t rows, int64_t columns, int64_t block) {
+  std::array<float, 256> table{};
+  for (size_t bits = 0; bits < table.size(); ++bits)
+    table[bits] = static_cast<float>(from_e4m3(static_cast<uint8_t>(bits)));
+  const int64_t across = (columns + block - 1) / block;
+  std::vector<std::byte> out(values.size() * sizeof(bf16));
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t first = 0; first < columns; first += block) {
+      const auto at = static_cast<size_t>(row / block * across + first / block);
+      const float scale = load<float>(scales.data() + at * sizeof(float));
+      for (int64_t column = first; column < std::min(first + block, columns); ++column) {
+        const auto i = static_cast<size_t>(row * columns + column);
+        const bf16 value(table[static_cast<size_t>(values[i])] * scale);
+        std::memcpy(out.data() + i * sizeof value, &value, sizeof value);
+      }
+    }
+  return out;
+}
+
+std::vector<std::byte> dequantise_mxfp4(std::span<const std::byte> blocks, std::span<const std::byte> scales) {
+  static constexpr std::array<float, 16> kE2M1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+  constexpr size_t kBytesOfGroup = 16;
+  std::vector<std::byte> out(blocks.size() * 2 * sizeof(bf16));
+  std::byte* to = out.data();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const int exponent = static_cast<int>(scales[i / kBytesOfGroup]) - 127;
+    const auto both = static_cast<unsigned>(blocks[i]);
+    for (const unsigned bits : {both & 15U, both >> 4}) {
+      const bf16 value(std::ldexp(kE2M1[bits], exponent));
+      std::memcpy(to, &value, sizeof value);
+      to += sizeof value;
+    }
+  }
+  return out;
+}
+
+}  // namespace witan

@@ -1,0 +1,38 @@
+// Elements of tensors as files hold them, in whatever floating dtype: copied, rounded and dequantised.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace witan {
+
+// Floating dtypes of files, by their names there. Others are not weights.
+enum class Element : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e8m0 };
+
+// "F32" …; throws CheckpointError("WHERE: …") for another one.
+Element element_from_name(std::string_view name, std::string_view where);
+std::string_view name_of(Element element);
+int64_t size_of(Element element);
+// Whether every value of `narrow` is one of `wide` too.
+bool holds(Element wide, Element narrow);
+
+// `count` elements of dtype `from_type`, each `stride` elements after the one before, to consecutive ones of dtype
+// `to_type`: the same bits where both are one dtype, else rounded to nearest even. Neither need be aligned. To an 8-bit
+// dtype nothing is converted: an internal error.
+void copy_elements(Element to_type, std::byte* to, Element from_type, const std::byte* from, int64_t stride,
+                   int64_t count);
+
+// A matrix [rows, columns] in float8 (E4M3), of which each block of `block` x `block` elements has a float32 scale that
+// multiplies it, scales [ceil(rows / block), ceil(columns / block)], as bfloat16: DeepSeek-V3's weights.
+std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, std::span<const std::byte> scales,
+                                             int64_t rows, int64_t columns, int64_t block);
+
+// Of OCP's Microscaling formats (v1.0, section 5.3) MXFP4: groups of 32 elements in float4 (E2M1), two in a byte, the
+// first in its lower half; a group's scale is 2^(scale - 127). As bfloat16, which holds every such value but those
+// beyond its exponents. `scales` has one byte for each 16 of `blocks`.
+std::vector<std::byte> dequantise_mxfp4(std::span<const std::byte> blocks, std::span<const std::byte> scales);
+
+}  // namespace witan

@@ -1,0 +1,177 @@
+#include "witan/convert/export.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/stored_writer.h"
+#include "witan/convert/hf_folder.h"
+
+namespace witan {
+namespace {
+
+constexpr int64_t kExportPiece = int64_t{8} << 20;  // bytes of a stretch
+
+class HfExporter {
+ public:
+  HfExporter(CheckpointWeights& weights, const HfExport& how, const fs::path& folder)
+      : weights_(weights), how_(how), folder_(folder), tensors_(tensors_of(weights.model())) {
+    const int64_t vocabulary = weights.model().vocab_size;
+    const auto links = link_model(*how.architecture, how.style, tensors_, vocabulary);
+    auto order = other_tensors(*how.architecture, how.style, tensors_, vocabulary);
+    links_ = inverse_links(links, order);
+    if (how.style.tied_copy) add_tied_copy();
+    ledger_.from = "witan";
+    ledger_.to = "hf";
+    ledger_.architecture = how.architecture->model_type;
+    ledger_.style = how.style;
+  }
+
+  Ledger run() {
+    const auto files = division();
+    require_disk_space();
+    nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes()}}},
+                                    {"weight_map", nlohmann::ordered_json::object()}};
+    for (size_t file = 0; file < files.size(); ++file) {
+      const std::string name = file_name(file, files.size());
+      write_file(name, files[file]);
+      for (const size_t i : files[file]) index["weight_map"][links_[i].name] = name;
+    }
+    if (files.size() > 1) write_file_atomically(folder_ / kHfIndex, index.dump(2) + "\n");
+    account_for_sources();
+    return std::move(ledger_);
+  }
+
+ private:
+  void add_tied_copy() {
+    const std::string embedding = embedding_name(*how_.architecture, how_.style);
+    Link copy = *std::ranges::find(links_, embedding, &Link::name);
+    copy.name = kHeadName;
+    for (SharedBox& piece : copy.pieces) piece.to.name = copy.name;
+    links_.push_back(std::move(copy));
+  }
+
+  Element dtype_of(const Link& link) const {
+    if (how_.dtype) return *how_.dtype;
+    if (const auto known = how_.dtypes.find(link.name); known != how_.dtypes.end())
+      if (const Element element = element_from_name(known->second, link.name); size_of(element) > 1) return element;
+    return *element_of(weights_.model().compute_dtype());
+  }
+  uint64_t bytes_of(const Link& link) const { return static_cast<uint64_t>(link.elements() * size_of(dtype_of(link))); }
+  uint64_t total_bytes() const {
+    uint64_t sum = 0;
+    for (const Link& link : links_) sum += bytes_of(link);
+    return sum;
+  }
+
+  void require_disk_space() const {
+    const uint64_t needed = total_bytes(), free = free_disk_bytes(folder_);
+    require<DiskFullError>(needed <= free, "cannot export to ", folder_.string(), ": it needs ",
+                           format_bytes(static_cast<double>(needed)), " and ", format_bytes(static_cast<double>(free)),
+                           " are free on that disk");
+  }
+
+  // Indices of links, by file.
+  std::vector<std::vector<size_t>> division() const {
+    std::vector<std::vector<size_t>> files(1);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < links_.size(); ++i) {
+      if (!files.back().empty() && bytes + bytes_of(links_[i]) > how_.shard_bytes) {
+        files.emplace_back();
+        bytes = 0;
+      }
+      files.back().push_back(i);
+      bytes += bytes_of(links_[i]);
+    }
+    return files;
+  }
+
+  static std::string file_name(size_t file, size_t files) {
+    if (files == 1) return kHfWeights;
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", file + 1, files);
+    return name;
+  }
+
+  void write_file(const std::string& name, const std::vector<size_t>& links) {
+    std::vector<StoredTensor> order;
+    for (const size_t i : links) {
+      const Link& link = links_[i];
+      order.push_back({link.name, std::string(name_of(dtype_of(link))), link.shape, bytes_of(link)});
+    }
+    StoredWriter writer(folder_ / name, order);
+    for (const size_t i : links) write_tensor(writer, links_[i]);
+    writer.finish();
+  }
+
+  void write_tensor(StoredWriter& writer, const Link& link) {
+    // What the tensor before was made of is often what this one is made of too.
+    const auto shared = [&](const SharedBox& piece) {
+      return std::ranges::find(held_, piece.from.name) != held_.end();
+    };
+    if (!std::ranges::all_of(link.pieces, shared)) {
+      weights_.release();
+      held_.clear();
+      for (const SharedBox& piece : link.pieces) held_.push_back(piece.from.name);
+    }
+    const Element element = dtype_of(link);
+    const int64_t width = size_of(element), most = kExportPiece / width;
+    std::vector<std::byte> piece(static_cast<size_t>(std::min(most, link.elements()) * width));
+    Hasher hasher;
+    for (int64_t first = 0; first < link.elements(); first += most) {
+      const int64_t count = std::min(most, link.elements() - first);
+      gather(link, first, count, element, piece.data(), [&](const std::string& name) { return weights_.whole(name); });
+      writer.write(piece.data(), static_cast<size_t>(count * width));
+      hasher.update(piece.data(), static_cast<size_t>(count * width));
+    }
+    LedgerEntry target{link.name, std::string(name_of(element)), link.shape, hasher.hex(), {}, {}};
+    for (const SharedBox& from : link.pieces) {
+      if (std::ranges::find(target.others, from.from.name) == target.others.end())
+        target.others.push_back(from.from.name);
+      went_into_[from.from.name].push_back(link.name);
+    }
+    ledger_.target.push_back(std::move(target));
+  }
+
+  void account_for_sources() {
+    std::vector<std::string> unknown;
+    for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
+      if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
+      LedgerEntry source{name, std::string(safetensors_name(entry.dtype)), entry.shape, "", went_into_[name], ""};
+      if (source.others.empty()) {
+        if (!entry.buffer) unknown.push_back(name);
+        source.note = "a counter of training, which these files have no place for";
+      } else {
+        const HeldTensor held = weights_.whole(name);
+        source.hash = hash_hex(held.bytes.data(), held.bytes.size());
+        weights_.release();
+      }
+      ledger_.source.push_back(std::move(source));
+    }
+    require<CheckpointError>(unknown.empty(), weights_.where(), " holds \"",
+                             clipped(unknown.empty() ? "" : unknown.front()),
+                             "\", which the exported model has no place for: it would be lost");
+  }
+
+  CheckpointWeights& weights_;
+  const HfExport& how_;
+  const fs::path folder_;
+  const std::vector<ModelTensor> tensors_;
+  std::vector<Link> links_;
+  std::vector<std::string> held_;
+  std::map<std::string, std::vector<std::string>> went_into_;
+  Ledger ledger_;
+};
+
+}  // namespace
+
+Ledger export_weights(CheckpointWeights& weights, const HfExport& how, const fs::path& folder) {
+  return HfExporter(weights, how, folder).run();
+}
+
+}  // namespace witan

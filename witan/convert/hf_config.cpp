@@ -1,0 +1,754 @@
+#include "witan/convert/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+// Keys that say nothing of what a model computes, or what only transformers' own programs do.
+constexpr std::string_view kHarmless[] = {"architectures",
+                                          "auto_map",
+                                          "model_type",
+                                          "transformers_version",
+                                          "torch_dtype",
+                                          "dtype",
+                                          "_name_or_path",
+                                          "bos_token_id",
+                                          "eos_token_id",
+                                          "pad_token_id",
+                                          "decoder_start_token_id",
+                                          "sep_token_id",
+                                          "use_cache",
+                                          "output_router_logits",
+                                          "output_attentions",
+                                          "output_hidden_states",
+                                          "return_dict",
+                                          "pretraining_tp",
+                                          "id2label",
+                                          "label2id",
+                                          "problem_type",
+                                          "task_specific_params",
+                                          "summary_type",
+                                          "summary_use_proj",
+                                          "summary_activation",
+                                          "summary_first_dropout",
+                                          "summary_proj_to_labels",
+                                          "reorder_and_upcast_attn",
+                                          "n_ctx",
+                                          "ep_size",
+                                          "seq_aux",
+                                          "aux_loss_alpha",
+                                          "num_nextn_predict_layers",
+                                          "initial_context_length",
+                                          "experts_per_token",
+                                          "max_length",
+                                          "chunk_size_feed_forward",
+                                          "_from_model_config",
+                                          "gradient_checkpointing",
+                                          "do_sample",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "num_beams",
+                                          "length_penalty",
+                                          "repetition_penalty",
+                                          "tokenizer_class",
+                                          "prefix",
+                                          "is_decoder",
+                                          "is_encoder_decoder",
+                                          "unsloth_version",
+                                          "unsloth_fixed",
+                                          "moe_backend",
+                                          "attn_implementation",
+                                          "norm_after"};
+
+// Keys of the model that training may choose anew.
+constexpr std::string_view kOfTraining[] = {"dtype",
+                                            "init_method",
+                                            "init_method_std",
+                                            "recompute_granularity",
+                                            "recompute_modules",
+                                            "hidden_dropout",
+                                            "attention_dropout",
+                                            "make_vocab_size_divisible_by",
+                                            "moe_input_jitter_eps",
+                                            "moe_router_bias_update_rate",
+                                            "moe_router_load_balancing_type",
+                                            "moe_aux_loss_coeff",
+                                            "moe_z_loss_coeff",
+                                            "moe_expert_capacity_factor",
+                                            "moe_token_drop_policy",
+                                            "moe_pad_expert_input_to_capacity",
+                                            "moe_grouped_gemm",
+                                            "moe_expert_backend",
+                                            "moe_token_dispatcher_type",
+                                            "moe_pool_factor",
+                                            "moe_per_layer_logging",
+                                            "moe_shared_expert_overlap",
+                                            "moe_router_skew",
+                                            "moe_router_sinkhorn_iterations",
+                                            "moe_router_sinkhorn_tolerance",
+                                            "mtp_num_layers",
+                                            "mtp_loss_scaling_factor"};
+
+std::string number_text(double value) {
+  return nlohmann::json(value).dump();
+}
+
+// An object of config.json: each key that is asked for is remembered, so that what nobody asked for is known.
+class Keys {
+ public:
+  Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    require<ConfigError>(object.is_object(), where_, ": an object is expected, found ", object.type_name());
+  }
+
+  // Null where it is absent or null.
+  const Json* find(const char* key) {
+    asked_.insert(key);
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+
+  int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_number_integer() || *value < 0 || *value > (int64_t{1} << 40)) refuse(key, "must be a whole number");
+    return value->get<int64_t>();
+  }
+  double number(const char* key, std::optional<double> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_number()) refuse(key, "must be a number");
+    return value->get<double>();
+  }
+  bool flag(const char* key, std::optional<bool> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_boolean()) refuse(key, "must be true or false");
+    return value->get<bool>();
+  }
+  std::string text(const char* key, std::optional<std::string> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, std::move(otherwise));
+    if (!value->is_string()) refuse(key, "must be a text");
+    return value->get<std::string>();
+  }
+
+  // Refuses any value but this one, and takes an absent key for it.
+  void only(const char* key, const Json& value, const char* why) {
+    const Json* found = find(key);
+    if (found && *found != value) refuse(key, why);
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& why) const {
+    const auto found = object_.find(key);
+    const std::string value = found == object_.end() ? "absent" : clipped(found->dump());
+    throw ConfigError(cat(where_, ": ", key, " = ", value, ": ", why));
+  }
+  // Refuses keys that nobody has asked for, unless they are known to be harmless or say nothing.
+  void finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      const bool empty = value.is_null() || value == false || value == 0 || value == "" || value.empty();
+      if (asked_.contains(key) || empty || std::ranges::find(kHarmless, key) != std::end(kHarmless)) continue;
+      throw ConfigError(cat(where_, ": ", clipped(key), " = ", clipped(value.dump()),
+                            ": Witan does not know what this key asks for, so it cannot tell whether it computes the "
+                            "same; remove the key if it is of no concern"));
+    }
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  template <class T>
+  T absent(const char* key, std::optional<T> otherwise) const {
+    require<ConfigError>(otherwise.has_value(), where_, ": ", key, " is missing");
+    return *std::move(otherwise);
+  }
+
+  const Json& object_;
+  std::string where_;
+  std::set<std::string> asked_;
+};
+
+// Witan's keys of the model, set one by one as a file would set them.
+class Settings {
+ public:
+  explicit Settings(ModelConfig& model, std::string where) : fields_(model.fields()), where_(std::move(where)) {}
+
+  void set(const char* key, const std::string& text) const { set_field(fields_, key, text, where_); }
+  void set(const char* key, const char* text) const { set(key, std::string(text)); }
+  void set(const char* key, int64_t value) const { set(key, std::to_string(value)); }
+  void set(const char* key, double value) const { set(key, number_text(value)); }
+  void set(const char* key, bool value) const { set(key, value ? "true" : "false"); }
+  // Where the default says the same, nothing: so a key is only asked for where it is needed.
+  void set_if(bool condition, const char* key, const std::string& text) const {
+    if (condition) set(key, text);
+  }
+
+ private:
+  Fields fields_;
+  std::string where_;
+};
+
+std::string layer_list(const std::vector<bool>& layers) {
+  std::string list;
+  for (const bool layer : layers) list += cat(list.empty() ? "[" : ",", layer ? 1 : 0);
+  return list + "]";
+}
+
+// One config.json as Witan's keys.
+class HfReader {
+ public:
+  HfReader(const Json& json, const std::string& where, HfModel& out)
+      : keys_(json, where), to_(out.model, where), out_(out) {}
+
+  void read() {
+    const std::string type = out_.architecture->model_type.data();
+    quantization();
+    if (type == "gpt2")
+      gpt2();
+    else
+      llama_like(type);
+    keys_.finish();
+  }
+
+ private:
+  void llama_like(const std::string& type) {
+    common();
+    rope(type == "mixtral" ? 1e6 : 10000.0);
+    if (type == "llama" || type == "qwen3" || type == "olmo2") to_.set("num_experts", int64_t{0});
+    if (type == "mixtral") mixtral();
+    if (type == "qwen3" || type == "qwen3_moe") qwen3();
+    if (type == "qwen3_moe") qwen3_moe();
+    if (type == "olmoe") olmoe();
+    if (type == "olmo2") olmo2();
+    if (type == "gpt_oss") gpt_oss();
+    if (type == "deepseek_v2") deepseek_v2();
+    if (type == "deepseek_v3") deepseek_v3();
+    if (type != "gpt_oss")
+      keys_.only("attention_bias", false,
+                 "Witan has biases in all linear layers or in none; only gpt_oss's layers have them here");
+    keys_.only("mlp_bias", false, "Witan has biases in all linear layers or in none");
+  }
+
+  // Of all but GPT-2.
+  void common() {
+    layers_ = keys_.integer("num_hidden_layers");
+    hidden_ = keys_.integer("hidden_size");
+    const int64_t heads = keys_.integer("num_attention_heads");
+    to_.set("num_layers", layers_);
+    to_.set("hidden_size", hidden_);
+    to_.set("vocab_size", keys_.integer("vocab_size"));
+    to_.set("ffn_hidden_size", keys_.integer("intermediate_size"));
+    to_.set("num_attention_heads", heads);
+    to_.set("num_query_groups", keys_.integer("num_key_value_heads", heads));
+    const int64_t head_dim = keys_.integer("head_dim", 0);
+    latent_ = keys_.has("kv_lora_rank");
+    if (!latent_ && head_dim > 0 && head_dim * heads != hidden_) to_.set("kv_channels", head_dim);
+    to_.set("norm_epsilon", keys_.number("rms_norm_eps", 1e-6));
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", false));
+    keys_.only("hidden_act", "silu", "Witan's gated layers of this architecture are SwiGLU");
+    training_keys("attention_dropout");
+    out_.positions = keys_.integer("max_position_embeddings", 4096);
+  }
+
+  void training_keys(const char* attention_dropout) {
+    if (const double std = keys_.number("initializer_range", 0.02); std > 0) to_.set("init_method_std", std);
+    if (const double dropout = keys_.number(attention_dropout, 0.0); dropout > 0) to_.set("attention_dropout", dropout);
+  }
+
+  void rope(double theta) {
+    const bool joined = keys_.has("rope_parameters");  // as transformers v5 writes it
+    const Json* given = keys_.find(joined ? "rope_parameters" : "rope_scaling");
+    theta = keys_.number("rope_theta", theta);
+    double percent = keys_.number("partial_rotary_factor", 1.0);
+    if (!given) {
+      to_.set("rotary_base", theta);
+      if (percent != 1) to_.set("rotary_percent", percent);
+      return;
+    }
+    Keys scaling(*given, cat(keys_.where(), ": ", joined ? "rope_parameters" : "rope_scaling"));
+    to_.set("rotary_base", scaling.number("rope_theta", theta));
+    percent = scaling.number("partial_rotary_factor", percent);
+    if (percent != 1) to_.set("rotary_percent", percent);
+    std::string type = scaling.text("type", "default");
+    type = scaling.text("rope_type", type);
+    if (type == "linear" || type == "llama3" || type == "yarn") {
+      to_.set("rotary_scaling_factor", scaling.number("factor"));
+      if (type != "linear")
+        to_.set("original_max_position_embeddings",
+                scaling.integer("original_max_position_embeddings", out_.positions));
+    } else if (type != "default") {
+      scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
+                     "Witan scales rotary positions as linear, llama3 or yarn do");
+    }
+    if (type == "llama3") {
+      to_.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
+      to_.set("rope_high_freq_factor", scaling.number("high_freq_factor"));
+    }
+    if (type == "yarn") type = yarn(scaling);
+    if (type != "default") to_.set("rope_scaling_type", type);
+    scaling.finish();
+  }
+
+  // Returns Witan's name of its kind.
+  std::string yarn(Keys& scaling) {
+    to_.set("beta_fast", scaling.number("beta_fast", 32.0));
+    to_.set("beta_slow", scaling.number("beta_slow", 1.0));
+    const double mscale = scaling.number("mscale", 0.0), all_dim = scaling.number("mscale_all_dim", 0.0);
+    if (mscale != 0 && all_dim != 0) {
+      to_.set("mscale", mscale);
+      to_.set("mscale_all_dim", all_dim);
+    } else if (all_dim != 0) {
+      scaling.refuse("mscale_all_dim", "Witan knows it only together with mscale");
+    }
+    if (scaling.has("attention_factor"))
+      scaling.refuse("attention_factor", "Witan computes this factor from factor, mscale and mscale_all_dim");
+    return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
+  }
+
+  // `sees` W tokens, its own included, in the layers that are windowed.
+  void window(int64_t sees, const std::vector<bool>& windowed) {
+    if (std::ranges::find(windowed, true) == windowed.end()) return;
+    if (sees < 2) keys_.refuse("sliding_window", "a window must reach back to at least one earlier token");
+    to_.set("window_size", cat(sees - 1, ",0"));
+    if (std::ranges::find(windowed, false) != windowed.end()) to_.set("window_attn_skip_freq", layer_list(windowed));
+  }
+  // Of layer_types; `otherwise` where there is no such key.
+  std::vector<bool> windowed_layers(const std::function<bool(int64_t)>& otherwise) {
+    std::vector<bool> windowed;
+    for (int64_t layer = 0; layer < layers_; ++layer) windowed.push_back(otherwise(layer));
+    const Json* types = keys_.find("layer_types");
+    if (!types) return windowed;
+    if (!types->is_array() || static_cast<int64_t>(types->size()) != layers_)
+      keys_.refuse("layer_types", "must have an entry for each of num_hidden_layers");
+    for (size_t layer = 0; layer < windowed.size(); ++layer) {
+      const Json& kind = (*types)[layer];
+      if (kind != "sliding_attention" && kind != "full_attention")
+        keys_.refuse("layer_types", "Witan has layers of sliding_attention and full_attention");
+      windowed[layer] = kind == "sliding_attention";
+    }
+    return windowed;
+  }
+
+  void experts(int64_t count, int64_t chosen) {
+    to_.set("num_experts", count);
+    to_.set("moe_router_topk", chosen);
+    if (const double loss = keys_.number("router_aux_loss_coef", 0.0); loss > 0) to_.set("moe_aux_loss_coeff", loss);
+  }
+  // Scores of all experts, or of the chosen ones.
+  void softmax_router(bool normalised) {
+    if (!normalised) to_.set("moe_router_pre_softmax", true);
+  }
+
+  void mixtral() {
+    experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
+    keys_.only("router_jitter_noise", 0.0, "Mixtral multiplies what experts read too, Witan what the router reads");
+    window(keys_.integer("sliding_window", 0),
+           std::vector<bool>(static_cast<size_t>(layers_), keys_.has("sliding_window")));
+  }
+
+  void qwen3() {
+    to_.set("qk_layernorm", true);
+    const bool slides = keys_.flag("use_sliding_window", false);
+    const int64_t from = keys_.integer("max_window_layers", layers_), sees = keys_.integer("sliding_window", 0);
+    const std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
+    window(sees, windowed);
+  }
+
+  void qwen3_moe() {
+    experts(keys_.has("num_local_experts") ? keys_.integer("num_local_experts") : keys_.integer("num_experts"),
+            keys_.integer("num_experts_per_tok"));
+    keys_.find("num_experts");
+    to_.set("moe_ffn_hidden_size", keys_.integer("moe_intermediate_size"));
+    softmax_router(keys_.flag("norm_topk_prob", false));
+    const int64_t step = keys_.integer("decoder_sparse_step", 1);
+    std::vector<bool> moe;
+    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
+    if (const Json* dense = keys_.find("mlp_only_layers"))
+      for (const Json& layer : *dense) {
+        if (!layer.is_number_integer() || layer < 0 || layer >= layers_)
+          keys_.refuse("mlp_only_layers", "must list numbers of layers");
+        moe[layer.get<size_t>()] = false;
+      }
+    moe_layers(moe, "mlp_only_layers");
+  }
+
+  void moe_layers(const std::vector<bool>& moe, const char* key) {
+    if (std::ranges::find(moe, true) == moe.end())
+      keys_.refuse(key, "leaves no layer with experts; that is a dense model");
+    if (std::ranges::find(moe, false) != moe.end()) to_.set("moe_layer_freq", layer_list(moe));
+  }
+
+  void olmoe() {
+    experts(keys_.has("num_local_experts") ? keys_.integer("num_local_experts") : keys_.integer("num_experts"),
+            keys_.integer("num_experts_per_tok"));
+    softmax_router(keys_.flag("norm_topk_prob", false));
+    to_.set("qk_layernorm", true);
+    to_.set("qk_layernorm_full_width", true);
+    if (const double bound = keys_.number("clip_qkv", 0.0); bound > 0) to_.set("clip_qkv", bound);
+  }
+
+  void olmo2() {
+    to_.set("qk_layernorm", true);
+    to_.set("qk_layernorm_full_width", true);
+    to_.set("norm_placement", "post");
+  }
+
+  void gpt_oss() {
+    experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
+    keys_.only("attention_bias", true, "gpt_oss's layers have biases");
+    for (const char* key : {"add_bias_linear", "moe_expert_add_bias", "moe_router_add_bias"}) to_.set(key, true);
+    to_.set("softmax_type", "learnable");
+    to_.set("activation_func_clamp_value", keys_.number("swiglu_limit", 7.0));
+    to_.set("glu_activation_scale", keys_.number("swiglu_alpha", 1.702));
+    to_.set("glu_linear_offset", 1.0);
+    window(keys_.integer("sliding_window", 128), windowed_layers([](int64_t layer) { return layer % 2 == 0; }));
+  }
+
+  // What V2 and V3 share.
+  void deepseek() {
+    to_.set("multi_latent_attention", true);
+    if (const int64_t rank = keys_.integer("q_lora_rank", 0); rank > 0) to_.set("q_lora_rank", rank);
+    to_.set("kv_lora_rank", keys_.integer("kv_lora_rank"));
+    const int64_t nope = keys_.integer("qk_nope_head_dim"), rotary = keys_.integer("qk_rope_head_dim");
+    to_.set("qk_head_dim", nope);
+    to_.set("qk_pos_emb_head_dim", rotary);
+    to_.set("v_head_dim", keys_.integer("v_head_dim"));
+    keys_.only("qk_head_dim", nope + rotary, "must be qk_nope_head_dim + qk_rope_head_dim");
+    if (keys_.flag("rope_interleave", true)) to_.set("rotary_interleaved", true);
+    experts(keys_.integer("n_routed_experts"), keys_.integer("num_experts_per_tok"));
+    const int64_t size = keys_.integer("moe_intermediate_size"), shared = keys_.integer("n_shared_experts", 0);
+    to_.set("moe_ffn_hidden_size", size);
+    if (shared > 0) to_.set("moe_shared_expert_intermediate_size", shared * size);
+    if (const double scale = keys_.number("routed_scaling_factor", 1.0); scale != 1)
+      to_.set("moe_router_topk_scaling_factor", scale);
+    const int64_t dense = keys_.integer("first_k_dense_replace", 0), step = keys_.integer("moe_layer_freq", 1);
+    std::vector<bool> moe;
+    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
+    moe_layers(moe, "first_k_dense_replace");
+  }
+
+  void groups(int64_t scores) {
+    const int64_t count = keys_.integer("n_group", 1), chosen = keys_.integer("topk_group", 1);
+    if (count <= 1) return;
+    to_.set("moe_router_num_groups", count);
+    to_.set("moe_router_group_topk", chosen);
+    to_.set("moe_router_group_score_topk", scores);
+  }
+
+  void deepseek_v2() {
+    deepseek();
+    keys_.only("norm_topk_prob", false, "transformers' DeepSeek-V2 does not divide by the sum, whatever this says");
+    keys_.only("scoring_func", "softmax", "DeepSeek-V2's scores are a softmax");
+    to_.set("moe_router_pre_softmax", true);
+    const std::string method = keys_.text("topk_method", "greedy");
+    if (method == "group_limited_greedy")
+      groups(1);
+    else if (method != "greedy")
+      keys_.refuse("topk_method", "DeepSeek-V2 chooses by greedy or group_limited_greedy");
+    keys_.find("n_group");
+    keys_.find("topk_group");
+  }
+
+  void deepseek_v3() {
+    deepseek();
+    keys_.only("scoring_func", "sigmoid", "DeepSeek-V3's scores are sigmoids");
+    keys_.only("topk_method", "noaux_tc", "DeepSeek-V3 chooses by scores with a bias");
+    to_.set("moe_router_score_function", "sigmoid");
+    to_.set("moe_router_enable_expert_bias", true);
+    to_.set("moe_router_norm_topk_prob", keys_.flag("norm_topk_prob", true) ? "true" : "false");
+    groups(2);
+  }
+
+  void gpt2() {
+    layers_ = keys_.integer("n_layer");
+    hidden_ = keys_.integer("n_embd");
+    to_.set("num_layers", layers_);
+    to_.set("hidden_size", hidden_);
+    to_.set("vocab_size", keys_.integer("vocab_size"));
+    to_.set("ffn_hidden_size", keys_.integer("n_inner", 4 * hidden_));
+    to_.set("num_attention_heads", keys_.integer("n_head"));
+    to_.set("num_query_groups", keys_.integer("n_head"));
+    out_.positions = keys_.integer("n_positions");
+    to_.set("position_embedding_type", "learned_absolute");
+    to_.set("max_position_embeddings", out_.positions);
+    to_.set("num_experts", int64_t{0});
+    to_.set("normalization", "LayerNorm");
+    to_.set("norm_bias", true);
+    to_.set("norm_epsilon", keys_.number("layer_norm_epsilon", 1e-5));
+    to_.set("add_bias_linear", true);
+    to_.set("swiglu", false);
+    const std::string activation = keys_.text("activation_function", "gelu_new");
+    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu")
+      keys_.refuse("activation_function", "Witan's dense layers have GELU (gelu) or its approximation (gelu_new)");
+    to_.set("gelu_tanh", activation != "gelu");
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", true));
+    keys_.only("scale_attn_weights", true, "Witan divides logits of attention by the root of a head's channels");
+    keys_.only("scale_attn_by_inverse_layer_idx", false, "Witan scales attention alike in all layers");
+    keys_.only("add_cross_attention", false, "Witan has no cross attention");
+    training_keys("attn_pdrop");
+    const double dropout = keys_.number("resid_pdrop", 0.1);
+    if (keys_.number("embd_pdrop", 0.1) != dropout)
+      keys_.refuse("embd_pdrop", "Witan drops embeddings and the residual stream with one probability: resid_pdrop");
+    if (dropout > 0) to_.set("hidden_dropout", dropout);
+  }
+
+  void quantization() {
+    const Json* given = keys_.find("quantization_config");
+    if (!given) return;
+    Keys of(*given, keys_.where() + ": quantization_config");
+    const std::string method = of.text("quant_method", "");
+    if (method == "mxfp4") return;
+    if (method != "fp8") of.refuse("quant_method", "Witan reads weights in mxfp4 and in blocks of fp8");
+    of.only("fmt", "e4m3", "Witan reads float8 weights in E4M3");
+    const Json* block = of.find("weight_block_size");
+    if (!block || !block->is_array() || block->size() != 2 || (*block)[0] != (*block)[1] ||
+        !(*block)[0].is_number_integer() || (*block)[0] < 1)
+      of.refuse("weight_block_size", "Witan reads float8 weights with a scale for each square block, as [128, 128]");
+    out_.fp8_block = (*block)[0].get<int64_t>();
+  }
+
+  Keys keys_;
+  Settings to_;
+  HfModel& out_;
+  int64_t layers_ = 0, hidden_ = 0;
+  bool latent_ = false;
+};
+
+using Out = nlohmann::ordered_json;
+
+Out rope_parameters(const AttentionConfig& attention) {
+  Out rope = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
+  if (attention.rotary_percent != 1) rope["partial_rotary_factor"] = attention.rotary_percent;
+  const std::string& type = attention.rope_scaling_type;
+  if (type == "none") return rope;
+  const bool yarn = type.starts_with("yarn");
+  rope["rope_type"] = yarn ? "yarn" : type;
+  rope["factor"] = attention.rotary_scaling_factor;
+  if (type != "linear") rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
+  if (type == "llama3") {
+    rope["low_freq_factor"] = attention.rope_low_freq_factor;
+    rope["high_freq_factor"] = attention.rope_high_freq_factor;
+  }
+  if (!yarn) return rope;
+  rope["beta_fast"] = attention.beta_fast;
+  rope["beta_slow"] = attention.beta_slow;
+  if (attention.mscale_all_dim != 0) {
+    rope["mscale"] = attention.mscale;
+    rope["mscale_all_dim"] = attention.mscale_all_dim;
+  }
+  if (type != "yarn") rope["truncate"] = false;
+  return rope;
+}
+
+// What reading does, the other way round: each key where the architecture has it. What it cannot say is found by
+// reading the result.
+class HfWriter {
+ public:
+  HfWriter(const Architecture& architecture, const ModelConfig& model, int64_t positions)
+      : type_(architecture.model_type), model_(model), layers_(model.layers()), positions_(positions) {
+    out_["architectures"] = {architecture.name};
+    out_["model_type"] = type_;
+  }
+
+  Out write() && {
+    if (type_ == "gpt2")
+      gpt2();
+    else
+      llama_like();
+    out_["vocab_size"] = model_.vocab_size;
+    out_["initializer_range"] = model_.init_method_std;
+    out_["tie_word_embeddings"] = !model_.untie_embeddings_and_output_weights;
+    return std::move(out_);
+  }
+
+ private:
+  void llama_like() {
+    const AttentionConfig& attention = model_.attention;
+    out_["hidden_size"] = model_.hidden_size;
+    out_["num_hidden_layers"] = model_.num_layers;
+    out_["intermediate_size"] = model_.mlp.ffn_hidden_size;
+    out_["num_attention_heads"] = attention.num_attention_heads;
+    out_["num_key_value_heads"] = attention.num_query_groups;
+    if (!deepseek()) out_["head_dim"] = attention.qk_head_dim(model_.hidden_size);
+    out_["rms_norm_eps"] = model_.norm.norm_epsilon;
+    out_["hidden_act"] = "silu";
+    out_["max_position_embeddings"] = positions_;
+    out_["attention_dropout"] = attention.attention_dropout;
+    out_["attention_bias"] = type_ == "gpt_oss";
+    out_["rope_parameters"] = rope_parameters(attention);
+    windows();
+    if (model_.moe.num_experts > 0) experts();
+    if (deepseek()) latent();
+    if (type_ == "olmoe" && attention.clip_qkv > 0) out_["clip_qkv"] = attention.clip_qkv;
+  }
+
+  bool deepseek() const { return type_.starts_with("deepseek"); }
+
+  void windows() {
+    int64_t sees = 0;
+    Out types = Out::array();
+    for (const LayerSpec& layer : layers_) {
+      sees = std::max(sees, layer.attention.window);
+      types.push_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
+    }
+    if (type_ == "mixtral") out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
+    if (type_ != "gpt_oss" && type_ != "qwen3" && type_ != "qwen3_moe") return;
+    out_["layer_types"] = types;
+    out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
+    if (type_ != "gpt_oss") out_["use_sliding_window"] = sees > 0;
+  }
+
+  void experts() {
+    const MoeConfig& moe = model_.moe;
+    const bool local = type_ == "mixtral" || type_ == "gpt_oss";
+    out_[deepseek() ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = moe.num_experts;
+    out_["num_experts_per_tok"] = moe.moe_router_topk;
+    const int64_t size = moe.moe_ffn_hidden_size > 0 ? moe.moe_ffn_hidden_size : model_.mlp.ffn_hidden_size;
+    if (deepseek() || type_ == "qwen3_moe")
+      out_["moe_intermediate_size"] = size;
+    else
+      out_["intermediate_size"] = size;
+    if (type_ == "qwen3_moe" || type_ == "olmoe") out_["norm_topk_prob"] = !moe.moe_router_pre_softmax;
+    if (type_ == "qwen3_moe") {
+      out_["mlp_only_layers"] = Out::array();
+      for (size_t layer = 0; layer < layers_.size(); ++layer)
+        if (!layers_[layer].moe) out_["mlp_only_layers"].push_back(layer);
+    }
+    if (type_ == "gpt_oss") {
+      out_["swiglu_limit"] = model_.mlp.activation_func_clamp_value;
+      out_["swiglu_alpha"] = model_.mlp.glu_activation_scale;
+    }
+  }
+
+  void latent() {
+    const AttentionConfig& attention = model_.attention;
+    const MoeConfig& moe = model_.moe;
+    out_["q_lora_rank"] = attention.q_lora_rank > 0 ? Out(attention.q_lora_rank) : Out();
+    out_["kv_lora_rank"] = attention.kv_lora_rank;
+    out_["qk_nope_head_dim"] = attention.latent_qk_head_dim;
+    out_["qk_rope_head_dim"] = attention.qk_pos_emb_head_dim;
+    out_["v_head_dim"] = attention.value_head_dim(model_.hidden_size);
+    out_["rope_interleave"] = attention.rotary_interleaved;
+    out_["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+    out_["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
+    const auto first = std::ranges::find(layers_, true, &LayerSpec::moe);
+    out_["first_k_dense_replace"] = first - layers_.begin();
+    out_["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
+    out_["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);
+    if (type_ == "deepseek_v2")
+      out_["topk_method"] = moe.moe_router_num_groups > 0 ? "group_limited_greedy" : "greedy";
+    else
+      out_["norm_topk_prob"] = moe.moe_router_norm_topk_prob != "false";
+  }
+
+  void gpt2() {
+    out_["n_layer"] = model_.num_layers;
+    out_["n_embd"] = model_.hidden_size;
+    out_["n_head"] = model_.attention.num_attention_heads;
+    out_["n_inner"] = model_.mlp.ffn_hidden_size;
+    out_["n_positions"] = model_.attention.max_position_embeddings;
+    out_["layer_norm_epsilon"] = model_.norm.norm_epsilon;
+    out_["activation_function"] = model_.mlp.gelu_tanh ? "gelu_new" : "gelu";
+    out_["resid_pdrop"] = out_["embd_pdrop"] = model_.hidden_dropout;
+    out_["attn_pdrop"] = model_.attention.attention_dropout;
+  }
+
+  const std::string type_;
+  const ModelConfig& model_;
+  const std::vector<LayerSpec> layers_;
+  const int64_t positions_;
+  Out out_ = Out::object();
+};
+
+// Whether two texts of a key say the same of the layers that it chooses among.
+bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, const Field& of_b) {
+  if (of_a.text() == of_b.text()) return true;
+  const auto layers = [](const ModelConfig& config) { return config.layers(); };
+  if (a.num_layers != b.num_layers) return false;
+  if (of_a.name == "moe_layer_freq")
+    return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
+  if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.window; },
+        [](const LayerSpec& x) { return x.attention.window; });
+  if (of_a.name == "kv_channels")
+    return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
+  if (of_a.name == "v_head_dim")
+    return a.attention.value_head_dim(a.hidden_size) == b.attention.value_head_dim(b.hidden_size);
+  if (of_a.name == "ffn_hidden_size" || of_a.name == "moe_ffn_hidden_size")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; },
+        [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; });
+  // Of models that learn none.
+  if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();
+  return false;
+}
+
+}  // namespace
+
+HfModel read_hf_config(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  require<ConfigError>(json.is_object(), where, ": a config.json is an object, found ", json.type_name());
+  const auto type = json.find("model_type");
+  require<ConfigError>(type != json.end() && type->is_string(), where, ": model_type is missing: it names the kind of ",
+                       "model");
+  HfModel model;
+  model.architecture = find_architecture(type->get<std::string>());
+  if (model.architecture == nullptr) {
+    std::string known;
+    for (const Architecture& one : architectures()) known += cat(known.empty() ? "" : ", ", one.model_type);
+    throw ConfigError(cat(where, ": model_type = ", clipped(type->get<std::string>()),
+                          ": Witan cannot represent models of this type; it knows ", known));
+  }
+  HfReader(json, where, model).read();
+  try {
+    ModelConfig checked = model.model;
+    if (checked.attention.max_position_embeddings == 0) checked.attention.max_position_embeddings = model.positions;
+    checked.validate();
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(where, ": ", error.what()));
+  }
+  return model;
+}
+
+std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
+                            std::string_view dtype) {
+  Out out = HfWriter(architecture, model, positions).write();
+  out["dtype"] = dtype;
+  std::string text = out.dump(2) + "\n";
+  const std::string what = cat("a model of type ", architecture.model_type);
+  const auto different = differences(read_hf_config(text, what).model, model);
+  require<ConfigError>(different.empty(), what, " cannot be what this one is: ", different.empty() ? "" : different[0]);
+  return text;
+}
+
+bool shapes_function(const Field& field) {
+  return (field.section == "model" || field.section == "moe") &&
+         std::ranges::find(kOfTraining, field.name) == std::end(kOfTraining);
+}
+
+std::vector<std::string> differences(ModelConfig a, ModelConfig b) {
+  std::vector<std::string> all;
+  const Fields of_a = a.fields(), of_b = b.fields();
+  // Without experts, their keys say nothing.
+  const bool dense = a.moe.num_experts == 0 && b.moe.num_experts == 0;
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    if (!shapes_function(of_a[i]) || (dense && of_a[i].section == "moe")) continue;
+    if (!same_value(a, b, of_a[i], of_b[i]))
+      all.push_back(cat(of_a[i].name, " = ", of_a[i].text(), ", not ", of_b[i].text()));
+  }
+  return all;
+}
+
+}  // namespace witan

@@ -1,0 +1,39 @@
+// A model's configuration between Hugging Face's config.json and Witan's keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/convert/architecture.h"
+#include "witan/model/config.h"
+
+namespace witan {
+
+struct HfModel {
+  const Architecture* architecture = nullptr;
+  ModelConfig model;      // dtype is float32, whatever the file says: weights tell
+  int64_t positions = 0;  // that it is meant for
+  int64_t fp8_block = 0;  // rows and columns of a block with one scale, of weights in float8; 0: there are none
+};
+
+// Reads config.json, untrusted. Keys that change nothing of what a model computes are passed over. Throws ConfigError
+// for a model_type that Witan does not know, and naming key, value and reason for what Witan's keys cannot say, keys of
+// unknown meaning included; CorruptionError and CheckpointError for what is no configuration.
+HfModel read_hf_config(std::string_view text, const std::string& where);
+
+// The text of a config.json which reads as this model, meant for so many positions. Throws ConfigError naming the key
+// that the architecture cannot have as the model has it. `dtype`: of the weights, by its name in Python.
+std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
+                            std::string_view dtype);
+
+// Whether the key decides which function the weights are of; others, such as dropout, the coefficients of losses, dtype
+// and recomputation, may differ between a source of weights and a run that starts from them.
+bool shapes_function(const Field& field);
+
+// The keys of shapes_function() in which two models differ: "KEY = A, not B".
+std::vector<std::string> differences(ModelConfig a, ModelConfig b);
+
+}  // namespace witan

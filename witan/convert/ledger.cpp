@@ -1,0 +1,131 @@
+#include "witan/convert/ledger.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/json_fields.h"
+#include "witan/checkpoint/safetensors_header.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kLedgerFormat = "witan-ledger";
+constexpr int64_t kLedgerVersion = 1;
+constexpr int kLedgerDepth = 8;
+constexpr std::array<std::pair<ExpertStorage, std::string_view>, 4> kStorages{{{ExpertStorage::any, "any"},
+                                                                               {ExpertStorage::single, "single"},
+                                                                               {ExpertStorage::fused, "fused"},
+                                                                               {ExpertStorage::mxfp4, "mxfp4"}}};
+
+Json json_of(const LedgerEntry& entry) {
+  Json shape = Json::array();
+  for (int dim = 0; dim < entry.shape.dims(); ++dim) shape.push_back(entry.shape[dim]);
+  Json json = {{"name", entry.name}, {"dtype", entry.dtype}, {"shape", shape}, {"xxh3_128", entry.hash}};
+  if (!entry.others.empty()) json["others"] = entry.others;
+  if (!entry.note.empty()) json["note"] = entry.note;
+  return json;
+}
+
+LedgerEntry entry_from(const Json& json, const std::string& where) {
+  LedgerEntry entry{text_member(json, "name", where), text_member(json, "dtype", where), {}, {}, {}, {}};
+  entry.shape = shape_member(json, "shape", stored_element_bytes(entry.dtype, where), where);
+  entry.hash = text_member(json, "xxh3_128", where);
+  if (json.contains("others"))
+    for (const Json& other : array_member(json, "others", where)) {
+      require<CheckpointError>(other.is_string(), where, ": \"others\" must list names");
+      entry.others.push_back(other.get<std::string>());
+    }
+  if (json.contains("note")) entry.note = text_member(json, "note", where);
+  return entry;
+}
+
+std::string side_summary(const char* what, const std::string& format, const std::vector<LedgerEntry>& entries) {
+  int64_t elements = 0, bytes = 0;
+  std::vector<std::string> dtypes;
+  for (const LedgerEntry& entry : entries) {
+    elements += entry.shape.elements();
+    bytes += entry.shape.elements() * stored_element_bytes(entry.dtype, "ledger");
+    if (std::ranges::find(dtypes, entry.dtype) == dtypes.end()) dtypes.push_back(entry.dtype);
+  }
+  std::string kinds;
+  for (const std::string& dtype : dtypes) kinds += (kinds.empty() ? "" : ", ") + dtype;
+  return cat(what, entries.size(), " tensors of ", format, ", ", elements, " elements (", kinds, "), ",
+             format_bytes(static_cast<double>(bytes)), "\n");
+}
+
+}  // namespace
+
+std::string Ledger::summary() const {
+  std::string text = side_summary("source       ", from, source) + side_summary("target       ", to, target);
+  int64_t moved = 0;
+  for (const LedgerEntry& entry : source) {
+    if (!entry.others.empty()) ++moved;
+    if (!entry.note.empty()) text += cat("             ", entry.name, ": ", entry.note, "\n");
+  }
+  for (const LedgerEntry& entry : target)
+    if (!entry.note.empty()) text += cat("             ", entry.name, ": ", entry.note, "\n");
+  text += cat("accounted    ", moved, " source tensors went into the target, ",
+              static_cast<int64_t>(source.size()) - moved, " are noted above; none is left over\n");
+  if (!files.empty()) {
+    text += "carried      ";
+    for (size_t i = 0; i < files.size(); ++i) text += (i == 0 ? "" : ", ") + files[i].name;
+    text += "\n";
+  }
+  return text;
+}
+
+std::string Ledger::text() const {
+  Json json = {{"format", kLedgerFormat},
+               {"version", kLedgerVersion},
+               {"from", from},
+               {"to", to},
+               {"architecture", architecture},
+               {"bare_names", style.bare},
+               {"tied_copy", style.tied_copy}};
+  json["experts"] =
+      std::ranges::find(kStorages, style.storage, &std::pair<ExpertStorage, std::string_view>::first)->second;
+  for (const auto& [key, entries] : {std::pair{"source", &source}, std::pair{"target", &target}}) {
+    json[key] = Json::array();
+    for (const LedgerEntry& entry : *entries) json[key].push_back(json_of(entry));
+  }
+  json["files"] = Json::array();
+  for (const LedgerFile& file : files)
+    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
+  return json.dump(1) + "\n";
+}
+
+Ledger parse_ledger(std::string_view text, const std::string& where) {
+  const Json json = parse_object(text, where, kLedgerDepth);
+  require<CheckpointError>(text_member(json, "format", where) == kLedgerFormat, where, " is no ledger of a conversion");
+  integer_member(json, "version", where, kLedgerVersion, kLedgerVersion);
+  Ledger ledger{text_member(json, "from", where),
+                text_member(json, "to", where),
+                text_member(json, "architecture", where),
+                {},
+                {},
+                {},
+                {}};
+  const std::string& experts = text_member(json, "experts", where);
+  const auto* storage = std::ranges::find(kStorages, experts, &std::pair<ExpertStorage, std::string_view>::second);
+  require<CheckpointError>(storage != kStorages.end(), where, ": experts = ", clipped(experts), " is unknown");
+  ledger.style.storage = storage->first;
+  for (const auto& [key, flag] :
+       {std::pair{"bare_names", &ledger.style.bare}, std::pair{"tied_copy", &ledger.style.tied_copy}}) {
+    const Json& value = member(json, key, where);
+    require<CheckpointError>(value.is_boolean(), where, ": \"", key, "\" must be true or false");
+    *flag = value.get<bool>();
+  }
+  for (const Json& entry : array_member(json, "source", where)) ledger.source.push_back(entry_from(entry, where));
+  for (const Json& entry : array_member(json, "target", where)) ledger.target.push_back(entry_from(entry, where));
+  for (const Json& file : array_member(json, "files", where))
+    ledger.files.push_back({text_member(file, "name", where),
+                            static_cast<uint64_t>(integer_member(file, "bytes", where)),
+                            text_member(file, "xxh3_128", where)});
+  return ledger;
+}
+
+}  // namespace witan

@@ -1,0 +1,44 @@
+// The ledger of a conversion: every tensor of its source and of its target, with what became of it (docs/convert.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/convert/architecture.h"
+#include "witan/tensor/shape.h"
+
+namespace witan {
+
+inline constexpr const char* kLedgerName = "ledger.json";
+
+struct LedgerEntry {
+  std::string name, dtype;
+  Shape shape;
+  std::string hash;                 // XXH3-128 of its bytes
+  std::vector<std::string> others;  // of a source: what it went into; of a target: what it was made of
+  std::string note;                 // where there are none: why
+};
+struct LedgerFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::string hash;
+};
+
+struct Ledger {
+  std::string from, to;      // the formats: "hf", "witan"
+  std::string architecture;  // Architecture::model_type
+  NameStyle style;
+  std::vector<LedgerEntry> source, target;
+  std::vector<LedgerFile> files;  // carried along byte for byte
+
+  // A few lines for people: tensors, elements and bytes of both sides.
+  std::string summary() const;
+  std::string text() const;  // JSON; the same ledger gives the same text
+};
+
+// Throws CheckpointError("WHERE: …") for what is no ledger.
+Ledger parse_ledger(std::string_view text, const std::string& where);
+
+}  // namespace witan

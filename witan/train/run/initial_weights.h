@@ -1,0 +1,53 @@
+// The first weights of a new run from those of another model: a run, a checkpoint or a Hugging Face folder. Weights
+// alone: the optimizer, the schedule and the data begin anew, under any layout and in any dtype.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/checkpoint/state.h"
+#include "witan/convert/weight_source.h"
+#include "witan/tensor/device.h"
+#include "witan/train/run/config.h"
+
+namespace witan {
+
+// What `where` names: a Hugging Face folder, a checkpoint's folder, a run's, or the name of a run in `runs_folder`.
+// `asked`, "init_from = X: " or so, begins messages. Throws CheckpointError where there is none, and what reading it
+// throws.
+std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
+                                           const std::string& asked);
+
+// Its tokenizer.json, where it has one.
+std::optional<fs::path> tokenizer_of(const WeightSource& source);
+// Copies what an export gives back besides weights (convert/companions.h) to a run's folder.
+void copy_companions_of(const WeightSource& source, const fs::path& run);
+
+// Throws ConfigError naming a key in which the model is another function than the source's weights are of.
+void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked);
+
+class InitialWeights {
+ public:
+  // Opens config.train.init_from. Throws CheckpointError, and ConfigError naming the keys in which the two models
+  // compute different functions, or the tensor that one of them lacks.
+  explicit InitialWeights(const RunConfig& config);
+
+  // Fills the values, masters and buffers among a rank's tensors; others stay, and so do buffers that the source lacks.
+  // On the stream's device, which nobody else uses.
+  void fill(Stream& stream, const std::vector<StateTensor>& state);
+
+  const WeightSource& source() const { return *source_; }
+
+ private:
+  void check() const;
+  void fill(const StateTensor& to, const std::string& name);
+
+  const RunConfig& config_;
+  std::unique_ptr<WeightSource> source_;
+  std::map<std::string, Shape> weights_;  // of the source
+};
+
+}  // namespace witan
