@@ -1,0 +1,165 @@
+// witan import and witan export, and runs that start from what was imported.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/cli_support.h"
+#include "witan/base/file.h"
+#include "witan/base/json.h"
+
+namespace witan::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert";
+
+class ConvertCommands : public ::testing::Test {
+ protected:
+  ConvertCommands() { write_text(folder_ / "text.txt", some_text(400)); }
+
+  Said run(std::vector<std::string> args, bool runs = true) const {
+    if (runs) args.insert(args.end(), {"--runs-folder", (folder_ / "runs").string()});
+    return witan(args);
+  }
+  void train(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"train",
+                                     "--run",
+                                     name,
+                                     "--data",
+                                     folder_ / "text.txt",
+                                     "--seq-length",
+                                     "16",
+                                     "--micro-batch-size",
+                                     "1",
+                                     "--global-batch-size",
+                                     "4",
+                                     "--train-iters",
+                                     "2",
+                                     "--sample-tokens",
+                                     "0",
+                                     "--held-out-fraction",
+                                     "0.2",
+                                     "--device",
+                                     "cpu"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Said said = run(args);
+    ASSERT_EQ(said.code, 0) << said.err;
+  }
+  void train_small(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2", "--hidden-size", "32",
+                                     "--ffn-hidden-size",      "32",  "--num-experts", "4"};
+    args.insert(args.end(), more.begin(), more.end());
+    train(name, args);
+  }
+  std::string export_to(const std::string& name, const std::string& out) const {
+    const Said said = run({"export", "--run", name, "--format", "hf", folder_ / out});
+    EXPECT_EQ(said.code, 0) << said.err;
+    return said.out;
+  }
+  std::string file(const std::string& name) const { return read_file(folder_ / name); }
+
+  TempFolder folder_;
+};
+
+TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
+  train_small("one", {"--ranks", "1"});
+  EXPECT_THAT(export_to("one", "hf"), AllOf(HasSubstr("MixtralForCausalLM"), HasSubstr("none is left over")));
+  EXPECT_EQ(Json::parse(file("hf/config.json"))["num_local_experts"], 4);
+  const Said imported = run({"import", folder_ / "hf", "--run", "two"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("vocabulary   300 entries\n"));
+  const auto text = [&](const std::string& name) {
+    return run({"generate", "the ", "--run", name, "--greedy", "--max-tokens", "12"}).out;
+  };
+  EXPECT_EQ(text("two"), text("one"));
+  export_to("two", "again");
+  for (const char* name : {"model.safetensors", "config.json", "tokenizer.json"})
+    EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
+}
+
+// Deterministic runs of layouts that divide weights in different ways.
+TEST_F(ConvertCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
+  train_small("one", {"--ranks", "1", "--deterministic"});
+  export_to("one", "one-hf");
+  int number = 0;
+  for (const char* mesh : {"replicate=2,expert=2", "pipeline=2", "shard=4,expert=2"}) {
+    const std::string name = cat("run", ++number);
+    train_small(name, {"--mesh", mesh, "--deterministic"});
+    export_to(name, name + "-hf");
+    EXPECT_EQ(file(name + "-hf/model.safetensors"), file("one-hf/model.safetensors")) << mesh;
+  }
+}
+
+TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
+  train_small("source", {"--ranks", "1"});
+  export_to("source", "hf");
+  ASSERT_EQ(run({"import", folder_ / "hf", "--run", "imported"}).code, 0);
+  const Said resumed = run({"train", "--run", "imported", "--train-iters", "9"});
+  EXPECT_EQ(resumed.code, 3);
+  EXPECT_THAT(resumed.err, HasSubstr("witan train --run NEW --init-from imported"));
+  const auto losses = [&](const std::string& name) {
+    std::string all;
+    std::istringstream lines(file(cat("runs/", name, "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const Json event = Json::parse(line); event.value("event", "") == "step")
+        all += event.at("loss").dump() + " ";
+    return all;
+  };
+  train("from-hf", {"--init-from", folder_ / "hf", "--ranks", "1"});
+  train("from-run", {"--init-from", "imported", "--ranks", "1"});
+  train("divided", {"--init-from", "imported", "--mesh", "replicate=2,expert=2"});
+  EXPECT_NE(losses("from-hf"), "");
+  EXPECT_EQ(losses("from-run"), losses("from-hf"));
+  EXPECT_EQ(losses("from-run").substr(0, 6), losses("divided").substr(0, 6));
+  // What came with the weights is given back.
+  export_to("from-run", "tuned");
+  EXPECT_EQ(file("tuned/config.json"), file("hf/config.json"));
+  EXPECT_NE(file("tuned/model.safetensors"), file("hf/model.safetensors"));
+  const Said other = run({"train", "--run", "other", "--init-from", "imported", "--num-layers", "3"});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, HasSubstr("num_layers = 3, not 2"));
+}
+
+TEST_F(ConvertCommands, LedgersAccountForEveryTensor) {
+  const Said said = run({"import", kGolden / "mixtral", "--run", "mixtral"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("source       41 tensors of hf, 8400 elements (F32), 32.8 KiB"),
+                              HasSubstr("41 source tensors went into the target, 0 are noted above")));
+  EXPECT_THAT(said.err, HasSubstr("no tokenizer.json"));
+  const Json ledger = Json::parse(file("runs/mixtral/ledger.json"));
+  EXPECT_EQ(ledger["source"].size(), 41U);
+  for (const Json& tensor : ledger["source"]) {
+    EXPECT_FALSE(tensor["others"].empty());
+    EXPECT_EQ(tensor["xxh3_128"].get<std::string>().size(), 32U);
+  }
+}
+
+TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
+  const Said bad = run({"import", folder_.path(), "--run", "bad"});
+  EXPECT_EQ(bad.code, 5);
+  EXPECT_THAT(bad.err, HasSubstr("has no config.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/bad"));
+  ASSERT_EQ(run({"import", kGolden / "llama", "--run", "llama"}).code, 0);
+  const Said twice = run({"import", kGolden / "llama", "--run", "llama"});
+  EXPECT_EQ(twice.code, 3);
+  EXPECT_THAT(twice.err, HasSubstr("there is a run"));
+  export_to("llama", "out");
+  const Said full = run({"export", "--run", "llama", folder_ / "out"});
+  EXPECT_EQ(full.code, 3);
+  EXPECT_THAT(full.err, HasSubstr("is not empty"));
+  const Said other = run({"export", "--run", "llama", "--architecture", "gpt2", folder_ / "gpt2"});
+  EXPECT_EQ(other.code, 3);
+}
+
+TEST_F(ConvertCommands, DtypesAreKeptOrChosen) {
+  ASSERT_EQ(run({"import", kGolden / "gpt2", "--run", "gpt2"}).code, 0);
+  const Said said = run({"export", "--run", "gpt2", folder_ / "narrow", "--dtype", "bfloat16"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("6256 elements (BF16), 12.2 KiB"));
+}
+
+}  // namespace
+}  // namespace witan::test
