@@ -129,6 +129,9 @@ constexpr Exception kExceptions[] = {
     {"witan doctor --gpu", 10, "it says what is missing where there is no GPU that can be used"},
 };
 
+// A model of another program, as documents call it.
+constexpr const char* kModelExample =
+    "witan train --run model && witan export --run model --format hf model-folder && rm -r runs";
 constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
 
 // The folder that examples run in, as the reader of the documentation has it.
@@ -158,10 +161,10 @@ class Desk {
   // Tokenizers, token shards and runs that examples read.
   void prepare() {
     for (const char* command :
-         {kTokenizerExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
+         {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
-    for (const char* name : {"mine", "my-run"})
+    for (const char* name : {"mine", "my-run", "base", "tuned"})
       fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
   }
 
@@ -214,6 +217,7 @@ TEST_P(ExamplesTest, Run) {
   if (GetParam() == "others") desk.prepare();
   if (GetParam() == "train") {
     EXPECT_EQ(desk.run(kTokenizerExample), "");
+    EXPECT_EQ(desk.run(kModelExample), "");
   }
   int ran = 0;
   for (const auto& [command, places] : all_examples()) {

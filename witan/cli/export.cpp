@@ -149,7 +149,7 @@ void add_export(CLI::App& app, Context& context) {
        "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
        "was made of, byte for byte, and the files that came with them.",
        "witan export --run my-run --format hf exported\n"
-       "witan export --run my-run --format hf exported --dtype bfloat16 --max-shard-size 2GB"},
+       "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
   std::vector<std::string> types;
   for (const Architecture& one : architectures()) types.emplace_back(one.model_type);

@@ -107,8 +107,8 @@ void add_import(CLI::App& app, Context& context) {
        "Reads config.json and the safetensors files of a model and writes a run with its weights, which `witan "
        "generate`, `witan eval` and `witan train --init-from` use. Every tensor is accounted for in the run's "
        "ledger.json; one without a place is an error. docs/convert.md lists the architectures.",
-       "witan import model-folder --run imported\n"
-       "witan import model-folder --run imported --runs-folder my-runs"},
+       "witan import model-folder --run base\n"
+       "witan import model-folder --run base --runs-folder my-runs"},
       [&context, args] { return import_model(context, *args); });
   add_option(*command, "folder", args->folder, "Folder with config.json and safetensors files")
       .type_name("FOLDER")

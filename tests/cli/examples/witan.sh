@@ -35,6 +35,7 @@ default() {
 small_model() {
   put --device cpu
   put --seq-length 16
+  if says --init-from; then return; fi  # the model is small already
   put --hidden-size 32
   put --ffn-hidden-size 32
   if says --preset; then
@@ -56,7 +57,7 @@ case "$1 ${2-}" in
     put --train-iters 2
     put --sample-tokens 4
     says --data-path || default --data my.txt
-    says --tokenizer || default --tokenizer-vocab-size 300
+    says --tokenizer || says --init-from || default --tokenizer-vocab-size 300
     ;;
   "bench step")
     small_model
