@@ -9,6 +9,7 @@
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/convert/model_function.h"
 
 namespace witan {
 namespace {

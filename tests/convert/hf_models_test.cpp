@@ -10,6 +10,7 @@
 #include "model/model_support.h"
 #include "witan/convert/export.h"
 #include "witan/convert/import.h"
+#include "witan/convert/model_function.h"
 #include "witan/generate/generator.h"
 
 namespace witan {

@@ -14,6 +14,7 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/hf_folder.h"
+#include "witan/convert/model_function.h"
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {

@@ -11,7 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/options.h"
-#include "witan/convert/hf_config.h"
+#include "witan/convert/model_function.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/train/run/identity.h"
 #include "witan/train/run/initial_weights.h"

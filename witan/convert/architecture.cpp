@@ -201,6 +201,8 @@ std::vector<Architecture> make_architectures() {
   std::vector<Architecture> all = {
       llama_like("llama", "LlamaForCausalLM"),
       llama_like("qwen3", "Qwen3ForCausalLM"),
+      llama_like("mistral", "MistralForCausalLM"),
+      llama_like("qwen2", "Qwen2ForCausalLM"),
       llama_like("mixtral", "MixtralForCausalLM"),
       llama_like("qwen3_moe", "Qwen3MoeForCausalLM"),
       llama_like("olmoe", "OlmoeForCausalLM"),

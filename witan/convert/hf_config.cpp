@@ -67,39 +67,7 @@ constexpr std::string_view kHarmless[] = {"architectures",
                                           "is_decoder",
                                           "is_encoder_decoder",
                                           "unsloth_version",
-                                          "unsloth_fixed",
-                                          "moe_backend",
-                                          "attn_implementation",
-                                          "norm_after"};
-
-// Keys of the model that training may choose anew.
-constexpr std::string_view kOfTraining[] = {"dtype",
-                                            "init_method",
-                                            "init_method_std",
-                                            "recompute_granularity",
-                                            "recompute_modules",
-                                            "hidden_dropout",
-                                            "attention_dropout",
-                                            "make_vocab_size_divisible_by",
-                                            "moe_input_jitter_eps",
-                                            "moe_router_bias_update_rate",
-                                            "moe_router_load_balancing_type",
-                                            "moe_aux_loss_coeff",
-                                            "moe_z_loss_coeff",
-                                            "moe_expert_capacity_factor",
-                                            "moe_token_drop_policy",
-                                            "moe_pad_expert_input_to_capacity",
-                                            "moe_grouped_gemm",
-                                            "moe_expert_backend",
-                                            "moe_token_dispatcher_type",
-                                            "moe_pool_factor",
-                                            "moe_per_layer_logging",
-                                            "moe_shared_expert_overlap",
-                                            "moe_router_skew",
-                                            "moe_router_sinkhorn_iterations",
-                                            "moe_router_sinkhorn_tolerance",
-                                            "mtp_num_layers",
-                                            "mtp_loss_scaling_factor"};
+                                          "unsloth_fixed"};
 
 std::string number_text(double value) {
   return nlohmann::json(value).dump();
@@ -225,9 +193,13 @@ class HfReader {
   void llama_like(const std::string& type) {
     common();
     rope(type == "mixtral" ? 1e6 : 10000.0);
-    if (type == "llama" || type == "qwen3" || type == "olmo2") to_.set("num_experts", int64_t{0});
+    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2"})
+      if (type == dense) to_.set("num_experts", int64_t{0});
+    if (type == "mistral") every_window();
     if (type == "mixtral") mixtral();
-    if (type == "qwen3" || type == "qwen3_moe") qwen3();
+    if (type == "qwen2") to_.set("add_qkv_bias", true);
+    if (type == "qwen3" || type == "qwen3_moe") to_.set("qk_layernorm", true);
+    if (type.starts_with("qwen")) qwen();
     if (type == "qwen3_moe") qwen3_moe();
     if (type == "olmoe") olmoe();
     if (type == "olmo2") olmo2();
@@ -343,7 +315,9 @@ class HfReader {
   void experts(int64_t count, int64_t chosen) {
     to_.set("num_experts", count);
     to_.set("moe_router_topk", chosen);
-    if (const double loss = keys_.number("router_aux_loss_coef", 0.0); loss > 0) to_.set("moe_aux_loss_coeff", loss);
+    // Of training, where transformers adds it to the loss; else Witan's own default stays.
+    const double loss = keys_.number("router_aux_loss_coef", 0.0);
+    if (keys_.flag("output_router_logits", false) && loss > 0) to_.set("moe_aux_loss_coeff", loss);
   }
   // Scores of all experts, or of the chosen ones.
   void softmax_router(bool normalised) {
@@ -353,12 +327,15 @@ class HfReader {
   void mixtral() {
     experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
     keys_.only("router_jitter_noise", 0.0, "Mixtral multiplies what experts read too, Witan what the router reads");
+    every_window();
+  }
+  void every_window() {
     window(keys_.integer("sliding_window", 0),
            std::vector<bool>(static_cast<size_t>(layers_), keys_.has("sliding_window")));
   }
 
-  void qwen3() {
-    to_.set("qk_layernorm", true);
+  // Windows of some layers or of none.
+  void qwen() {
     const bool slides = keys_.flag("use_sliding_window", false);
     const int64_t from = keys_.integer("max_window_layers", layers_), sees = keys_.integer("sliding_window", 0);
     const std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
@@ -525,176 +502,6 @@ class HfReader {
   bool latent_ = false;
 };
 
-using Out = nlohmann::ordered_json;
-
-Out rope_parameters(const AttentionConfig& attention) {
-  Out rope = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
-  if (attention.rotary_percent != 1) rope["partial_rotary_factor"] = attention.rotary_percent;
-  const std::string& type = attention.rope_scaling_type;
-  if (type == "none") return rope;
-  const bool yarn = type.starts_with("yarn");
-  rope["rope_type"] = yarn ? "yarn" : type;
-  rope["factor"] = attention.rotary_scaling_factor;
-  if (type != "linear") rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
-  if (type == "llama3") {
-    rope["low_freq_factor"] = attention.rope_low_freq_factor;
-    rope["high_freq_factor"] = attention.rope_high_freq_factor;
-  }
-  if (!yarn) return rope;
-  rope["beta_fast"] = attention.beta_fast;
-  rope["beta_slow"] = attention.beta_slow;
-  if (attention.mscale_all_dim != 0) {
-    rope["mscale"] = attention.mscale;
-    rope["mscale_all_dim"] = attention.mscale_all_dim;
-  }
-  if (type != "yarn") rope["truncate"] = false;
-  return rope;
-}
-
-// What reading does, the other way round: each key where the architecture has it. What it cannot say is found by
-// reading the result.
-class HfWriter {
- public:
-  HfWriter(const Architecture& architecture, const ModelConfig& model, int64_t positions)
-      : type_(architecture.model_type), model_(model), layers_(model.layers()), positions_(positions) {
-    out_["architectures"] = {architecture.name};
-    out_["model_type"] = type_;
-  }
-
-  Out write() && {
-    if (type_ == "gpt2")
-      gpt2();
-    else
-      llama_like();
-    out_["vocab_size"] = model_.vocab_size;
-    out_["initializer_range"] = model_.init_method_std;
-    out_["tie_word_embeddings"] = !model_.untie_embeddings_and_output_weights;
-    return std::move(out_);
-  }
-
- private:
-  void llama_like() {
-    const AttentionConfig& attention = model_.attention;
-    out_["hidden_size"] = model_.hidden_size;
-    out_["num_hidden_layers"] = model_.num_layers;
-    out_["intermediate_size"] = model_.mlp.ffn_hidden_size;
-    out_["num_attention_heads"] = attention.num_attention_heads;
-    out_["num_key_value_heads"] = attention.num_query_groups;
-    if (!deepseek()) out_["head_dim"] = attention.qk_head_dim(model_.hidden_size);
-    out_["rms_norm_eps"] = model_.norm.norm_epsilon;
-    out_["hidden_act"] = "silu";
-    out_["max_position_embeddings"] = positions_;
-    out_["attention_dropout"] = attention.attention_dropout;
-    out_["attention_bias"] = type_ == "gpt_oss";
-    out_["rope_parameters"] = rope_parameters(attention);
-    windows();
-    if (model_.moe.num_experts > 0) experts();
-    if (deepseek()) latent();
-    if (type_ == "olmoe" && attention.clip_qkv > 0) out_["clip_qkv"] = attention.clip_qkv;
-  }
-
-  bool deepseek() const { return type_.starts_with("deepseek"); }
-
-  void windows() {
-    int64_t sees = 0;
-    Out types = Out::array();
-    for (const LayerSpec& layer : layers_) {
-      sees = std::max(sees, layer.attention.window);
-      types.push_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
-    }
-    if (type_ == "mixtral") out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
-    if (type_ != "gpt_oss" && type_ != "qwen3" && type_ != "qwen3_moe") return;
-    out_["layer_types"] = types;
-    out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
-    if (type_ != "gpt_oss") out_["use_sliding_window"] = sees > 0;
-  }
-
-  void experts() {
-    const MoeConfig& moe = model_.moe;
-    const bool local = type_ == "mixtral" || type_ == "gpt_oss";
-    out_[deepseek() ? "n_routed_experts" : local ? "num_local_experts" : "num_experts"] = moe.num_experts;
-    out_["num_experts_per_tok"] = moe.moe_router_topk;
-    const int64_t size = moe.moe_ffn_hidden_size > 0 ? moe.moe_ffn_hidden_size : model_.mlp.ffn_hidden_size;
-    if (deepseek() || type_ == "qwen3_moe")
-      out_["moe_intermediate_size"] = size;
-    else
-      out_["intermediate_size"] = size;
-    if (type_ == "qwen3_moe" || type_ == "olmoe") out_["norm_topk_prob"] = !moe.moe_router_pre_softmax;
-    if (type_ == "qwen3_moe") {
-      out_["mlp_only_layers"] = Out::array();
-      for (size_t layer = 0; layer < layers_.size(); ++layer)
-        if (!layers_[layer].moe) out_["mlp_only_layers"].push_back(layer);
-    }
-    if (type_ == "gpt_oss") {
-      out_["swiglu_limit"] = model_.mlp.activation_func_clamp_value;
-      out_["swiglu_alpha"] = model_.mlp.glu_activation_scale;
-    }
-  }
-
-  void latent() {
-    const AttentionConfig& attention = model_.attention;
-    const MoeConfig& moe = model_.moe;
-    out_["q_lora_rank"] = attention.q_lora_rank > 0 ? Out(attention.q_lora_rank) : Out();
-    out_["kv_lora_rank"] = attention.kv_lora_rank;
-    out_["qk_nope_head_dim"] = attention.latent_qk_head_dim;
-    out_["qk_rope_head_dim"] = attention.qk_pos_emb_head_dim;
-    out_["v_head_dim"] = attention.value_head_dim(model_.hidden_size);
-    out_["rope_interleave"] = attention.rotary_interleaved;
-    out_["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
-    out_["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
-    const auto first = std::ranges::find(layers_, true, &LayerSpec::moe);
-    out_["first_k_dense_replace"] = first - layers_.begin();
-    out_["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
-    out_["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);
-    if (type_ == "deepseek_v2")
-      out_["topk_method"] = moe.moe_router_num_groups > 0 ? "group_limited_greedy" : "greedy";
-    else
-      out_["norm_topk_prob"] = moe.moe_router_norm_topk_prob != "false";
-  }
-
-  void gpt2() {
-    out_["n_layer"] = model_.num_layers;
-    out_["n_embd"] = model_.hidden_size;
-    out_["n_head"] = model_.attention.num_attention_heads;
-    out_["n_inner"] = model_.mlp.ffn_hidden_size;
-    out_["n_positions"] = model_.attention.max_position_embeddings;
-    out_["layer_norm_epsilon"] = model_.norm.norm_epsilon;
-    out_["activation_function"] = model_.mlp.gelu_tanh ? "gelu_new" : "gelu";
-    out_["resid_pdrop"] = out_["embd_pdrop"] = model_.hidden_dropout;
-    out_["attn_pdrop"] = model_.attention.attention_dropout;
-  }
-
-  const std::string type_;
-  const ModelConfig& model_;
-  const std::vector<LayerSpec> layers_;
-  const int64_t positions_;
-  Out out_ = Out::object();
-};
-
-// Whether two texts of a key say the same of the layers that it chooses among.
-bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, const Field& of_b) {
-  if (of_a.text() == of_b.text()) return true;
-  const auto layers = [](const ModelConfig& config) { return config.layers(); };
-  if (a.num_layers != b.num_layers) return false;
-  if (of_a.name == "moe_layer_freq")
-    return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
-  if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
-    return std::ranges::equal(
-        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.window; },
-        [](const LayerSpec& x) { return x.attention.window; });
-  if (of_a.name == "kv_channels")
-    return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
-  if (of_a.name == "v_head_dim")
-    return a.attention.value_head_dim(a.hidden_size) == b.attention.value_head_dim(b.hidden_size);
-  if (of_a.name == "ffn_hidden_size" || of_a.name == "moe_ffn_hidden_size")
-    return std::ranges::equal(
-        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; },
-        [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; });
-  // Of models that learn none.
-  if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();
-  return false;
-}
-
 }  // namespace
 
 HfModel read_hf_config(std::string_view text, const std::string& where) {
@@ -720,35 +527,6 @@ HfModel read_hf_config(std::string_view text, const std::string& where) {
     throw ConfigError(cat(where, ": ", error.what()));
   }
   return model;
-}
-
-std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
-                            std::string_view dtype) {
-  Out out = HfWriter(architecture, model, positions).write();
-  out["dtype"] = dtype;
-  std::string text = out.dump(2) + "\n";
-  const std::string what = cat("a model of type ", architecture.model_type);
-  const auto different = differences(read_hf_config(text, what).model, model);
-  require<ConfigError>(different.empty(), what, " cannot be what this one is: ", different.empty() ? "" : different[0]);
-  return text;
-}
-
-bool shapes_function(const Field& field) {
-  return (field.section == "model" || field.section == "moe") &&
-         std::ranges::find(kOfTraining, field.name) == std::end(kOfTraining);
-}
-
-std::vector<std::string> differences(ModelConfig a, ModelConfig b) {
-  std::vector<std::string> all;
-  const Fields of_a = a.fields(), of_b = b.fields();
-  // Without experts, their keys say nothing.
-  const bool dense = a.moe.num_experts == 0 && b.moe.num_experts == 0;
-  for (size_t i = 0; i < of_a.size(); ++i) {
-    if (!shapes_function(of_a[i]) || (dense && of_a[i].section == "moe")) continue;
-    if (!same_value(a, b, of_a[i], of_b[i]))
-      all.push_back(cat(of_a[i].name, " = ", of_a[i].text(), ", not ", of_b[i].text()));
-  }
-  return all;
 }
 
 }  // namespace witan

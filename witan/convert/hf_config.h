@@ -29,11 +29,4 @@ HfModel read_hf_config(std::string_view text, const std::string& where);
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype);
 
-// Whether the key decides which function the weights are of; others, such as dropout, the coefficients of losses, dtype
-// and recomputation, may differ between a source of weights and a run that starts from them.
-bool shapes_function(const Field& field);
-
-// The keys of shapes_function() in which two models differ: "KEY = A, not B".
-std::vector<std::string> differences(ModelConfig a, ModelConfig b);
-
 }  // namespace witan

@@ -9,6 +9,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_weights.h"
+#include "witan/convert/model_function.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 

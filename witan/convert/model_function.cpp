@@ -1,0 +1,84 @@
+#include "witan/convert/model_function.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// Keys of the model that training may choose anew.
+constexpr std::string_view kOfTraining[] = {"dtype",
+                                            "init_method",
+                                            "init_method_std",
+                                            "recompute_granularity",
+                                            "recompute_modules",
+                                            "hidden_dropout",
+                                            "attention_dropout",
+                                            "make_vocab_size_divisible_by",
+                                            "moe_input_jitter_eps",
+                                            "moe_router_bias_update_rate",
+                                            "moe_router_load_balancing_type",
+                                            "moe_aux_loss_coeff",
+                                            "moe_z_loss_coeff",
+                                            "moe_expert_capacity_factor",
+                                            "moe_token_drop_policy",
+                                            "moe_pad_expert_input_to_capacity",
+                                            "moe_grouped_gemm",
+                                            "moe_expert_backend",
+                                            "moe_token_dispatcher_type",
+                                            "moe_pool_factor",
+                                            "moe_per_layer_logging",
+                                            "moe_shared_expert_overlap",
+                                            "moe_router_skew",
+                                            "moe_router_sinkhorn_iterations",
+                                            "moe_router_sinkhorn_tolerance",
+                                            "mtp_num_layers",
+                                            "mtp_loss_scaling_factor"};
+
+// Whether two texts of a key say the same of the layers that it chooses among.
+bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, const Field& of_b) {
+  if (of_a.text() == of_b.text()) return true;
+  const auto layers = [](const ModelConfig& config) { return config.layers(); };
+  if (a.num_layers != b.num_layers) return false;
+  if (of_a.name == "moe_layer_freq")
+    return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
+  if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.window; },
+        [](const LayerSpec& x) { return x.attention.window; });
+  if (of_a.name == "kv_channels")
+    return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
+  if (of_a.name == "v_head_dim")
+    return a.attention.value_head_dim(a.hidden_size) == b.attention.value_head_dim(b.hidden_size);
+  if (of_a.name == "ffn_hidden_size" || of_a.name == "moe_ffn_hidden_size")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; },
+        [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; });
+  // Of models that learn none.
+  if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();
+  return false;
+}
+
+}  // namespace
+
+bool shapes_function(const Field& field) {
+  return (field.section == "model" || field.section == "moe") &&
+         std::ranges::find(kOfTraining, field.name) == std::end(kOfTraining);
+}
+
+std::vector<std::string> differences(ModelConfig a, ModelConfig b) {
+  std::vector<std::string> all;
+  const Fields of_a = a.fields(), of_b = b.fields();
+  // Without experts, their keys say nothing.
+  const bool dense = a.moe.num_experts == 0 && b.moe.num_experts == 0;
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    if (!shapes_function(of_a[i]) || (dense && of_a[i].section == "moe")) continue;
+    if (!same_value(a, b, of_a[i], of_b[i]))
+      all.push_back(cat(of_a[i].name, " = ", of_a[i].text(), ", not ", of_b[i].text()));
+  }
+  return all;
+}
+
+}  // namespace witan
