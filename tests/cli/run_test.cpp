@@ -5,8 +5,8 @@
 namespace witan::test {
 namespace {
 
-const std::vector<std::string> kCommands = {"doctor", "data",     "tokenizer", "plan",  "train",
-                                            "eval",   "generate", "report",    "bench", "help"};
+const std::vector<std::string> kCommands = {"doctor", "data",     "tokenizer", "import", "plan",  "train",
+                                            "eval",   "generate", "export",    "report", "bench", "help"};
 
 TEST(RunTest, AloneItShowsItsCommands) {
   const Said said = witan({});
