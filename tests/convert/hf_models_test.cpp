@@ -65,11 +65,16 @@ class HfModels : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Transformer> model_;
 };
 
-// Equal but for 1e-5 of the largest.
-::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected) {
+double largest_of(const std::vector<double>& values) {
   double largest = 0;
-  for (const double value : expected) largest = std::max(largest, std::fabs(value));
-  return testing::close(found, expected, 1e-5 * largest, 0);
+  for (const double value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+// Equal but for 1e-5 of the largest, or for `rounding` where that is more.
+::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected,
+                                  double rounding = 0) {
+  return testing::close(found, expected, std::max(1e-5 * largest_of(expected), rounding), 0);
 }
 
 template <class T>
@@ -106,11 +111,19 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
   const fs::path gradients = folder_ / "gradients";
   testing::write_model(gradients, GetParam(), tensors_in(golden(GetParam()) / "gradient"));
   HfWeights expected_gradients(gradients);
+  std::map<std::string, std::vector<double>> of_parameters;
+  double largest = 0;
   for (Parameter* parameter : model.parameters()) {
-    std::vector<double> values(static_cast<size_t>(parameter->elements()));
+    std::vector<double>& values = of_parameters[parameter->name()];
+    values.resize(static_cast<size_t>(parameter->elements()));
     expected_gradients.read(parameter->name(), 0, parameter->elements(), values.data());
-    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), values)) << parameter->name();
+    largest = std::max(largest, largest_of(values));
   }
+  EXPECT_GT(largest, 1e-2);
+  // Some are 0 but for rounding: a bias of keys shifts all logits of a query alike.
+  for (Parameter* parameter : model.parameters())
+    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), 1e-7 * largest))
+        << parameter->name();
 }
 
 TEST_P(HfModels, GreedyTokensAreTransformers) {
@@ -160,7 +173,7 @@ TEST_P(HfModels, AreSaidByAConfigOfWitansOwn) {
   EXPECT_EQ(again.positions, hf.positions);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfModels, ::testing::Values("mixtral", "llama", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(Golden, HfModels, ::testing::Values("mixtral", "llama", "mistral", "gpt2"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -73,12 +73,15 @@ class HfWriter {
     out_["attention_bias"] = type_ == "gpt_oss";
     out_["rope_parameters"] = rope_parameters(attention);
     windows();
-    if (model_.moe.num_experts > 0) experts();
+    if (has_experts()) experts();
     if (deepseek()) latent();
     if (type_ == "olmoe" && attention.clip_qkv > 0) out_["clip_qkv"] = attention.clip_qkv;
   }
 
   bool deepseek() const { return type_.starts_with("deepseek"); }
+  bool has_experts() const {
+    return deepseek() || type_ == "mixtral" || type_ == "qwen3_moe" || type_ == "olmoe" || type_ == "gpt_oss";
+  }
 
   void windows() {
     int64_t sees = 0;
