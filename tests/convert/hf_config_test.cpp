@@ -102,6 +102,9 @@ TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
   model.moe.moe_shared_expert_intermediate_size = 0;
   EXPECT_THAT(error("llama"), HasSubstr("num_experts = 0, not 4"));
   model.moe.moe_aux_loss_coeff = "0.5";  // of training
+  model.moe.moe_router_pre_softmax = true;
+  EXPECT_THAT(error("mixtral"), HasSubstr("moe_router_pre_softmax = false, not true"));
+  model.moe.moe_router_norm_topk_prob = "true";  // in other words what it was
   EXPECT_NO_THROW(write_hf_config(*find_architecture("mixtral"), model, 128, "float32"));
 }
 

@@ -107,7 +107,8 @@ class HfWriter {
       out_["moe_intermediate_size"] = size;
     else
       out_["intermediate_size"] = size;
-    if (type_ == "qwen3_moe" || type_ == "olmoe") out_["norm_topk_prob"] = !moe.moe_router_pre_softmax;
+    if (type_ == "qwen3_moe" || type_ == "olmoe")
+      out_["norm_topk_prob"] = moe.scoring().scores != kernels::Scores::softmax;
     if (type_ == "qwen3_moe") {
       out_["mlp_only_layers"] = Out::array();
       for (size_t layer = 0; layer < layers_.size(); ++layer)

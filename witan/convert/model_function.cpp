@@ -56,6 +56,13 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; },
         [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; });
+  if (of_a.name == "moe_router_pre_softmax" || of_a.name == "moe_router_norm_topk_prob") {
+    const kernels::Scoring x = a.moe.scoring(), y = b.moe.scoring();
+    const bool softmax = !kernels::scores_each_alone(x.scores);  // which says by itself what it is divided by
+    return x.scores == y.scores && (softmax || x.normalised == y.normalised);
+  }
+  if (of_a.name == "moe_router_group_score_topk" && a.moe.moe_router_group_topk > 0 && b.moe.moe_router_group_topk > 0)
+    return a.moe.group_score_topk() == b.moe.group_score_topk();
   // Of models that learn none.
   if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();
   return false;
