@@ -22,9 +22,16 @@ TEST(LayerPattern, ListsAreMegatronsExpressions) {
   EXPECT_EQ(read_layer_list("[1]*100000").size(), 100000u);
 }
 
+TEST(LayerPattern, ListsMayHoldNumbers) {
+  EXPECT_EQ(read_layer_numbers("[1,12]+[0]*2+[1]", 12), (std::vector<int64_t>{1, 12, 0, 0, 1}));
+  for (const char* none : {"[13]", "[-1]", "[01]", "[1.5]", "[+1]", "[99999999999999999999]", "[]", "3"})
+    EXPECT_TRUE(read_layer_numbers(none, 12).empty()) << none;
+}
+
 TEST(LayerPattern, OtherTextIsNoList) {
-  for (const char* none : {"", "[", "[]", "[2]", "[1", "([1]", "[1]*", "[1]*0", "[1]*-1", "[1]+", "1", "[1] [0]",
-                           "[1]*99999999999999999999", "[1]*1000000", "([1]*1000)*1000", "[1,]", "[11]", "[1]x"})
+  for (const char* none :
+       {"", "[", "[]", "[2]", "[1", "([1]", "[1]*", "[1]*0", "[1]*-1", "[1]+", "1", "[1] [0]",
+        "[1]*99999999999999999999", "[1]*1000000", "([1]*1000)*1000", "[1,]", "[11]", "[01]", "[1]x"})
     EXPECT_TRUE(read_layer_list(none).empty()) << none;
   EXPECT_TRUE(read_layer_list(std::string(1000000, '(')).empty());
   EXPECT_TRUE(read_layer_list("(" + std::string(1000000, '[')).empty());

@@ -26,17 +26,14 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
   // DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Moonlight too), GptOssForCausalLM (whose authors' 3.61 B active
   // parameters are without the embedding), LlamaForCausalLM, Olmo2ForCausalLM, OlmoeForCausalLM and
   // Qwen3MoeForCausalLM on the meta device; active likewise, with the embeddings.
-  const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
-                                          {"deepseek-v3", 671'026'404'352, 37'552'282'624},
-                                          {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
-                                          {"gpt2-124m", 124'439'808, 124'439'808},
-                                          {"llama3-8b", 8'030'261'248, 8'030'261'248},
-                                          {"megatron-moe-4b", 4'375'732'736, 213'934'592},
-                                          {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
-                                          {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
-                                          {"olmo2-7b", 7'298'617'344, 7'298'617'344},
-                                          {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
-                                          {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704}};
+  const std::vector<Figures> published = {
+      {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208}, {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+      {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},      {"gpt2-124m", 124'439'808, 124'439'808},
+      {"llama3-8b", 8'030'261'248, 8'030'261'248},         {"megatron-moe-4b", 4'375'732'736, 213'934'592},
+      {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},    {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
+      {"nanogpt-dense", 1'102'315'567, 1'102'315'567},     {"nanogpt-moe", 3'921'084'463, 1'102'512'175},
+      {"olmo2-7b", 7'298'617'344, 7'298'617'344},          {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
+      {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704}};
   EXPECT_EQ(published.size(), cli::presets().size());
   for (const Figures& figures : published) {
     ModelConfig model = config_of(figures.name).model;
@@ -45,6 +42,17 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
     EXPECT_EQ(counts.exact, figures.all) << figures.name;
     EXPECT_EQ(counts.active, figures.active) << figures.name;
   }
+}
+
+// Tutel's example holds 64 factors of sums in one tensor, of which its 12 layers read 47: 6 of 12 for skips, 24 for the
+// embedding, and of two for each layer's values one or both, none in layer 7; 4 fill the tensor up to 8 ranks.
+TEST(Presets, NanogptHasTheParametersOfTutelsExample) {
+  constexpr int64_t kUnread = 64 - (6 + 24 + 11 + 6);
+  const ParameterCounts counts = count_parameters(config_of("nanogpt-moe").model);
+  EXPECT_EQ(counts.exact - counts.experts + kUnread, 699'859'008) << "shared";
+  EXPECT_EQ(counts.experts / 8, 402'653'184) << "one of 8 sets of experts";
+  EXPECT_EQ(counts.exact + kUnread, 3'921'084'480);
+  EXPECT_EQ(config_of("nanogpt-moe").model.padded_vocab_size(), 50304);
 }
 
 TEST(Presets, AreValidConfigurationsOfOneRank) {
@@ -106,7 +114,7 @@ TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
                     "deepseek-v2-lite, deepseek-v3, gpt-oss-20b, gpt2-124m, llama3-8b, megatron-moe-4b, mixtral-8x7b, "
-                    "moonlight-16b-a3b, olmo2-7b, olmoe-1b-7b, qwen3-30b-a3b"});
+                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, olmo2-7b, olmoe-1b-7b, qwen3-30b-a3b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3, {"--preset mixtral: there is no such preset"});
 }
 

@@ -222,6 +222,31 @@ TEST(SquaredRelu, AgreesWithTheFormulaAndItsSlope) {
   });
 }
 
+TEST(Silu, AgreesWithTheFormulaAndItsSlope) {
+  Rank rank;
+  sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+    const Tensor h = rank.normal({T, F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
+    const Tensor y = rank.poisoned({T, F}, dtype), dh = rank.poisoned({T, F}, dtype);
+    const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+    kernels::silu_forward(rank.stream, y, h, s, {});
+    kernels::silu_backward(rank.stream, dh, ds, dy, h, s, {});
+    const auto in = values(h), g = values(dy);
+    std::vector<double> expected, slope, expected_ds(static_cast<size_t>(T));
+    for (size_t i = 0; i < in.size(); ++i) {
+      const auto t = static_cast<int64_t>(i) / F;
+      const double sigmoid = 1 / (1 + std::exp(-in[i]));
+      expected.push_back(in[i] * sigmoid * weight_of(s, t));
+      slope.push_back(g[i] * weight_of(s, t) * sigmoid * (1 + in[i] * (1 - sigmoid)));
+      expected_ds[static_cast<size_t>(t)] += g[i] * in[i] * sigmoid;
+    }
+    EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+    EXPECT_TRUE(close(values(dh), slope, tolerance(dtype), tolerance(dtype)));
+    if (ds.defined()) {
+      EXPECT_TRUE(close(values(ds), expected_ds, tolerance(s.dtype()) * 100, tolerance(s.dtype())));
+    }
+  });
+}
+
 // Groups out of order, one of them empty, with rows between them that hold NaN.
 struct Pool {
   explicit Pool(Rank& rank)

@@ -29,6 +29,16 @@ TEST(RopeFrequencies, FallByOneFactorFromPairToPair) {
   EXPECT_TRUE(rope_frequencies({.dims = 0}).empty());
 }
 
+// As torch.linspace(0, 1, 4) spaces the exponents of 1 / 1000, followed by zeros.
+TEST(RopeFrequencies, HalfTruncatedOnesEndAtOneOverTheBase) {
+  RopeArgs args{.base = 1000, .dims = 16};
+  args.half_truncated = true;
+  const auto frequencies = rope_frequencies(args);
+  const std::vector<double> expected = {1, 0.1, 0.01, 0.001, 0, 0, 0, 0};
+  ASSERT_EQ(frequencies.size(), expected.size());
+  for (size_t pair = 0; pair < expected.size(); ++pair) EXPECT_NEAR(frequencies[pair], expected[pair], 1e-15);
+}
+
 TEST(RopeFrequencies, AFactorOfOneChangesNothing) {
   for (const Type type : {Type::linear, Type::llama3, Type::yarn}) {
     const RopeArgs args = args_of(type, 1);

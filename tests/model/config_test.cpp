@@ -111,6 +111,61 @@ TEST(ModelConfig, LayersAreResolvedOneByOne) {
   EXPECT_EQ(config.layers()[3].mlp.ffn_hidden_size, 512) << "without experts their size means nothing";
 }
 
+TEST(ModelConfig, LayersReadWhatEarlierOnesWrote) {
+  ModelConfig config;
+  config.vocab_size = 8;
+  config.num_layers = 5;
+  EXPECT_FALSE(config.joins_layers());
+  config.value_embedding_freq = "[2,1]+[0]*2+[2]";
+  config.skip_connections = true;
+  config.attention.no_attention_freq = "[0,0,1,0,0]";
+  config.validate();
+  EXPECT_TRUE(config.joins_layers());
+  EXPECT_EQ(config.value_embedding_tables(), 2);
+  std::string text;
+  for (const LayerSpec& layer : config.layers())
+    text += cat(layer.attention.value_embedding, layer.attention.value_scale ? "s" : "-",
+                layer.skip_from ? cat(*layer.skip_from) : "", ' ');
+  EXPECT_EQ(text, "2s 1s 0- 0s1 2s0 ");
+}
+
+TEST(ModelConfig, JoinsThatCannotBeSayWhy) {
+  const auto refused = [](auto&& change) {
+    ModelConfig config;
+    config.vocab_size = 8;
+    change(config);
+    return message_of<ConfigError>([&] { config.validate(); });
+  };
+  for (const char* bad : {"2", "[0]*4", "[1,0]", "[1,-1,0,0]", "[9,0,0,0]"})
+    EXPECT_EQ(refused([&](ModelConfig& c) { c.value_embedding_freq = bad; }),
+              cat("value_embedding_freq = ", bad,
+                  ": must be none, or a list of the 4 layers' tables, from 1 on, with 0 for none, as in [1]+[0]*3"));
+  EXPECT_EQ(refused([](ModelConfig& c) { c.value_embedding_freq = "[1,3,0,1]"; }),
+            "value_embedding_freq = [1,3,0,1]: no layer reads table 2; number tables from 1 on without a gap");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.value_embedding_freq = "[1,0,0,1]";
+              c.attention.no_attention_freq = "[1,0,0,0]";
+            }),
+            "value_embedding_freq = [1,0,0,1] gives layer 0 a value embedding, and no_attention_freq takes its "
+            "attention; put a 0 there");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.num_layers = 1;
+              c.skip_connections = true;
+            }),
+            "skip_connections = true joins two halves of a model; num_layers = 1 has none");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.init_method = "fan_in"; }),
+            "init_method = fan_in begins embeddings at a deviation of 1, which is too much for an output layer: set "
+            "untie_embeddings_and_output_weights = true, or init_method = normal");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.mlp.silu = true; }),
+            "silu = true and swiglu = true are two activations; of these keys set one (SwiGLU is swiglu = true alone)");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.norm.normalization = "LayerNorm";
+              c.norm.norm_bias = true;
+              c.norm.norm_weight = false;
+            }),
+            "norm_weight = false and norm_bias = true: a norm without a weight has no bias; set norm_bias = false");
+}
+
 TEST(ModelConfig, ADenseModelMayHaveBiases) {
   ModelConfig config;
   config.vocab_size = 8;

@@ -106,6 +106,10 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   }
   configs.push_back(testing::gpt_config());
   configs.back().attention.qk_layernorm = configs.back().attention.add_qkv_bias = true;
+  configs.push_back(testing::nanogpt_config(0));
+  configs.push_back(testing::nanogpt_config(4));
+  configs.back().norm.norm_weight = true;
+  configs.back().attention.num_query_groups = 1;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

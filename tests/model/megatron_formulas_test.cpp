@@ -76,6 +76,17 @@ TEST(MegatronFormulas, FlopsOfLatentAttention) {
   EXPECT_NEAR(per_token(), others + layers * (100 * (D + 16 * 192 + 1) + shared), 1);
 }
 
+// A layer without attention lacks 2 H² (1 + G/A) weights, and its products of queries and keys; tables of value
+// embeddings are looked up.
+TEST(MegatronFormulas, LayersWithoutAttentionHaveNoneOfItsFlops) {
+  ModelConfig config = megatron_reference(0);
+  const double before = megatron_iteration_flops(config, 2048, 1);
+  config.attention.no_attention_freq = "24";
+  config.value_embedding_freq = "[1]*23+[0]";
+  EXPECT_NEAR(before - megatron_iteration_flops(config, 2048, 1),
+              6.0 * 2048 * (2 * 512 * 512 + 2 * 512 * 128 + 2048 * 4 * 256), 1e5);
+}
+
 TEST(MegatronFormulas, TheoreticalMemory) {
   const auto mebibytes = [](int64_t experts, bool distributed) {
     return megatron_weight_and_optimizer_bytes(megatron_reference(experts), 8, distributed) / kMebi;

@@ -69,6 +69,18 @@ TEST(Parts, AreChargedTheirMatrixProducts) {
   EXPECT_DOUBLE_EQ(flops_of(costs["router"], "gemm"), 6 * T * L * router);
 }
 
+// Of the formulas of modded-nanogpt, which look up tables of value embeddings, one of four layers has no attention.
+TEST(Parts, OfJoinedLayersAreChargedTheirMatrixProducts) {
+  const ModelConfig config = testing::nanogpt_config(4);
+  const auto T = static_cast<double>(kTokens);
+  auto costs = costs_of(config);
+  EXPECT_EQ(parts_of(config),
+            (std::set<std::string>{"embedding", "attention", "router", "experts", "dispatch", "head"}));
+  EXPECT_DOUBLE_EQ(flops_of(costs["attention"], "gemm"), 6 * T * 3 * 4 * 16 * 16);
+  EXPECT_DOUBLE_EQ(flops_of(costs["experts"], "grouped_gemm"), 6 * T * 4 * 2 * 16 * 12);
+  EXPECT_DOUBLE_EQ(flops_of(costs["embedding"], "gemm"), 0);
+}
+
 TEST(Parts, ARecomputedBlockPaysItsForwardTwice) {
   ModelConfig config = tiny_config(0);
   config.recompute_granularity = "full";

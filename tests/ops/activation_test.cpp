@@ -57,6 +57,15 @@ TEST(SquaredRelu, GradientsMatchDifferences) {
             {h});
 }
 
+TEST(Silu, GradientsMatchDifferences) {
+  Rank rank;
+  const Tensor h = rank.normal({3, 7}, DType::f64, "h"), s = rank.normal({3}, DType::f64, "s");
+  gradcheck(rank, "silu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::silu(tape, in[0], in[1])}; }, {h, s});
+  gradcheck(rank, "silu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::silu(tape, in[0], {})}; }, {h});
+}
+
 TEST(Gelu, GradientsMatchDifferences) {
   Rank rank;
   for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
@@ -146,6 +155,7 @@ TEST(Activation, GradientsWithinGroupsMatchDifferences) {
   gradcheck(rank, "gelu", within(gelu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_tanh), {h, s});
   gradcheck(rank, "squared_relu", within(ops::squared_relu), {h, s});
+  gradcheck(rank, "silu", within(ops::silu), {h, s});
   gradcheck(rank, "clamped_swiglu", within([](Tape& tape, const Var& of, const Var& by, const RowGroups* which) {
               return ops::clamped_swiglu(tape, of, by, which, {0.75, 1.702, 1});
             }),

@@ -20,6 +20,29 @@ TEST(RmsNorm, GradientsMatchDifferences) {
   }
 }
 
+TEST(Norms, WithoutAWeightAreThoseWithOnes) {
+  Rank rank;
+  const Shape shape = {2, 3, 70};
+  gradcheck(rank, "rmsnorm",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::rmsnorm(tape, in[0], {}, 1e-5)}; },
+            {rank.normal(shape, DType::f64, "x")});
+  gradcheck(rank, "add_rmsnorm",
+            [](Tape& tape, const std::vector<Var>& in) {
+              const auto [sum, normed] = ops::add_rmsnorm(tape, in[0], in[1], {}, 1e-5);
+              return std::vector{sum, normed};
+            },
+            {rank.normal(shape, DType::f64, "a"), rank.normal(shape, DType::f64, "b")});
+  gradcheck(
+      rank, "layernorm",
+      [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::layernorm(tape, in[0], {}, {}, 1e-5)}; },
+      {rank.normal(shape, DType::f64, "x")});
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal(shape, DType::f32, "x")),
+            ones = tape.constant(rank.tensor<float>({70}, std::vector<float>(70, 1)));
+  EXPECT_EQ(testing::values(ops::rmsnorm(tape, x, {}, 1e-5).value()),
+            testing::values(ops::rmsnorm(tape, x, ones, 1e-5).value()));
+}
+
 TEST(AddRmsNorm, GradientsMatchDifferences) {
   Rank rank;
   for (const Shape& shape : {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 70}}) {

@@ -78,6 +78,15 @@ void draw_model(Draw& draw, ModelConfig& model) {
     attention.add_qkv_bias = draw.rarely();
     model.norm_placement = draw.one_of({"pre", "post"});
   }
+  if (draw.rarely()) {
+    model.skip_connections = model.num_layers > 1;
+    model.embedding_residual = draw.rarely(2);
+    model.embedding_norm = draw.rarely(2);
+    model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
+  }
+  if (draw.rarely()) model.logit_soft_cap = 15;
+  if (draw.rarely()) model.attention.qk_l2_norm = true;
+  if (draw.rarely() && model.norm.normalization == "RMSNorm") model.norm.norm_weight = false;
   auto& moe = model.moe;
   moe.num_experts = draw.one_of<int64_t>({0, 4, 4, 8});
   if (moe.num_experts == 0) {

@@ -8,17 +8,18 @@
 namespace witan {
 namespace {
 
-// sum := product ('+' product)*, product := list ('*' number)*, list := '[' digits ']' | '(' sum ')'
+// sum := product ('+' product)*, product := list ('*' number)*, list := '[' numbers ']' | '(' sum ')'
 class LayerListReader {
  public:
-  explicit LayerListReader(std::string_view text) {
+  // Entries are numbers up to `most`.
+  LayerListReader(std::string_view text, int64_t most) : most_(most) {
     for (const char c : text)
       if (c != ' ') text_ += c;
   }
 
-  std::vector<bool> read() {
-    std::vector<bool> layers = sum(0);
-    return ok_ && at_ == text_.size() ? layers : std::vector<bool>();
+  std::vector<int64_t> read() {
+    std::vector<int64_t> layers = sum(0);
+    return ok_ && at_ == text_.size() ? layers : std::vector<int64_t>();
   }
 
  private:
@@ -32,19 +33,19 @@ class LayerListReader {
   }
   void fail() { ok_ = false; }
 
-  static void append(std::vector<bool>& layers, const std::vector<bool>& more) {
+  static void append(std::vector<int64_t>& layers, const std::vector<int64_t>& more) {
     layers.insert(layers.end(), more.begin(), more.end());
   }
 
-  std::vector<bool> sum(int depth) {
-    std::vector<bool> layers = product(depth);
+  std::vector<int64_t> sum(int depth) {
+    std::vector<int64_t> layers = product(depth);
     while (ok_ && take('+')) append(layers, product(depth));
     if (layers.size() > kMostLayers) fail();
     return layers;
   }
 
-  std::vector<bool> product(int depth) {
-    std::vector<bool> once = list(depth);
+  std::vector<int64_t> product(int depth) {
+    std::vector<int64_t> once = list(depth);
     while (ok_ && take('*')) {
       size_t times = 0;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), times);
@@ -53,15 +54,15 @@ class LayerListReader {
         return {};
       }
       at_ = static_cast<size_t>(end - text_.data());
-      std::vector<bool> all;
+      std::vector<int64_t> all;
       for (size_t i = 0; i < times; ++i) append(all, once);
       once = std::move(all);
     }
     return once;
   }
 
-  std::vector<bool> list(int depth) {
-    std::vector<bool> layers;
+  std::vector<int64_t> list(int depth) {
+    std::vector<int64_t> layers;
     if (depth >= kMostDepth) {
       fail();
     } else if (take('(')) {
@@ -69,9 +70,7 @@ class LayerListReader {
       if (!take(')')) fail();
     } else if (take('[')) {
       do {
-        const char c = at_ < text_.size() ? text_[at_++] : ' ';
-        if (c != '0' && c != '1') fail();
-        layers.push_back(c == '1');
+        layers.push_back(number());
       } while (ok_ && take(','));
       if (!take(']')) fail();
     } else {
@@ -80,6 +79,18 @@ class LayerListReader {
     return layers;
   }
 
+  // Of decimal digits alone, as Python writes it.
+  int64_t number() {
+    int64_t value = 0;
+    const char *const from = text_.data() + at_, *const end = text_.data() + text_.size();
+    const auto read = std::from_chars(from, end, value);
+    const bool padded = *from == '0' && read.ptr != from + 1;
+    if (read.ec != std::errc() || *from == '-' || padded || value > most_) fail();
+    at_ += static_cast<size_t>(read.ptr - from);
+    return value;
+  }
+
+  const int64_t most_;
   std::string text_;
   size_t at_ = 0;
   bool ok_ = true;
@@ -95,7 +106,12 @@ std::optional<int64_t> read_period(const std::string& text) {
 }  // namespace
 
 std::vector<bool> read_layer_list(std::string_view text) {
-  return LayerListReader(text).read();
+  const std::vector<int64_t> numbers = read_layer_numbers(text, 1);
+  return {numbers.begin(), numbers.end()};
+}
+
+std::vector<int64_t> read_layer_numbers(std::string_view text, int64_t most) {
+  return LayerListReader(text, most).read();
 }
 
 std::vector<bool> choose_layers(const char* key, const std::string& pattern, int64_t num_layers, OfPeriod of_period) {

@@ -14,6 +14,9 @@ namespace witan {
 // longer than 100000 layers.
 std::vector<bool> read_layer_list(std::string_view text);
 
+// The same with numbers from 0 to `most` for entries.
+std::vector<int64_t> read_layer_numbers(std::string_view text, int64_t most);
+
 // Which layer of each N an integer singles out.
 enum class OfPeriod : uint8_t {
   first,  // layers 0, N, 2 N ...

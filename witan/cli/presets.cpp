@@ -23,6 +23,8 @@ WITAN_EMBED(witan_preset_llama3_8b, WITAN_RECIPES "presets/llama3-8b.toml")
 WITAN_EMBED(witan_preset_megatron_moe_4b, WITAN_RECIPES "reference/moe.toml")
 WITAN_EMBED(witan_preset_mixtral_8x7b, WITAN_RECIPES "presets/mixtral-8x7b.toml")
 WITAN_EMBED(witan_preset_moonlight_16b_a3b, WITAN_RECIPES "presets/moonlight-16b-a3b.toml")
+WITAN_EMBED(witan_preset_nanogpt_dense, WITAN_RECIPES "presets/nanogpt-dense.toml")
+WITAN_EMBED(witan_preset_nanogpt_moe, WITAN_RECIPES "presets/nanogpt-moe.toml")
 WITAN_EMBED(witan_preset_olmo2_7b, WITAN_RECIPES "presets/olmo2-7b.toml")
 WITAN_EMBED(witan_preset_olmoe_1b_7b, WITAN_RECIPES "presets/olmoe-1b-7b.toml")
 WITAN_EMBED(witan_preset_qwen3_30b_a3b, WITAN_RECIPES "presets/qwen3-30b-a3b.toml")
@@ -44,6 +46,8 @@ std::span<const Preset> presets() {
       {"megatron-moe-4b", {witan_preset_megatron_moe_4b_begin, witan_preset_megatron_moe_4b_end}},
       {"mixtral-8x7b", {witan_preset_mixtral_8x7b_begin, witan_preset_mixtral_8x7b_end}},
       {"moonlight-16b-a3b", {witan_preset_moonlight_16b_a3b_begin, witan_preset_moonlight_16b_a3b_end}},
+      {"nanogpt-dense", {witan_preset_nanogpt_dense_begin, witan_preset_nanogpt_dense_end}},
+      {"nanogpt-moe", {witan_preset_nanogpt_moe_begin, witan_preset_nanogpt_moe_end}},
       {"olmo2-7b", {witan_preset_olmo2_7b_begin, witan_preset_olmo2_7b_end}},
       {"olmoe-1b-7b", {witan_preset_olmoe_1b_7b_begin, witan_preset_olmoe_1b_7b_end}},
       {"qwen3-30b-a3b", {witan_preset_qwen3_30b_a3b_begin, witan_preset_qwen3_30b_a3b_end}},

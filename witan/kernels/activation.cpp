@@ -44,6 +44,15 @@ void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, c
                groups);
 }
 
+void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, silu_forward, cost_of(14, y, groups, bytes_of(y, h, s)), y, h, s, groups);
+}
+
+void silu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                   const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, silu_backward, cost_of(20, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s, groups);
+}
+
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                   GeluKind kind) {
   WITAN_LAUNCH(stream, gelu_forward, cost_of(16, y, groups, bytes_of(y, h, s)), y, h, s, groups, kind);

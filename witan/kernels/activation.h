@@ -1,5 +1,5 @@
 // Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
-// h [T, 2F] for SwiGLU and GEGLU, [T, F] for GELU and squared ReLU   y, dy [T, F]   dh of h's shape   s, ds [T]
+// h [T, 2F] for SwiGLU and GEGLU, [T, F] for others   y, dy [T, F]   dh of h's shape   s, ds [T]
 // accumulator dtype; undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others
 // are neither read nor written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
 #pragma once
@@ -55,6 +55,15 @@ WITAN_KERNEL_TWINS(squared_relu_forward)
 void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                            const Tensor& s, const RowGroups& groups);
 WITAN_KERNEL_TWINS(squared_relu_backward)
+
+// SiLU (Elfwing et al., 2017):  y[t,f] = h[t,f] sigmoid(h[t,f]) s[t]
+void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(silu_forward)
+
+// dh = dy s sigmoid(h) (1 + h (1 - sigmoid(h)))   ds[t] = sum_f dy silu(h);  ds undefined: not wanted
+void silu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                   const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(silu_backward)
 
 // GELU (Hendrycks & Gimpel, 2016):  y[t,f] = gelu(h[t,f]) * s[t]
 // exact: gelu(x) = x/2 (1 + erf(x / sqrt 2))   tanh: gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))

@@ -9,6 +9,14 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
+// Before any scaling.
+double trained_frequency(const RopeArgs& args, int64_t pair) {
+  const auto i = static_cast<double>(pair);
+  if (!args.half_truncated) return std::pow(args.base, -2 * i / static_cast<double>(args.dims));
+  const int64_t turning = args.dims / 4;
+  return pair < turning ? std::pow(args.base, -i / static_cast<double>(turning - 1)) : 0;
+}
+
 double llama3(const RopeScaling& scaling, double frequency) {
   const double turns = static_cast<double>(scaling.original_positions) * frequency / kTurn;
   if (turns > scaling.high_freq_factor) return frequency;
@@ -44,10 +52,8 @@ double scaled(const RopeArgs& args, int64_t pair, double frequency) {
 
 std::vector<double> rope_frequencies(const RopeArgs& args) {
   std::vector<double> frequencies(static_cast<size_t>(args.dims / 2));
-  for (int64_t pair = 0; pair < args.dims / 2; ++pair) {
-    const double trained = std::pow(args.base, -2.0 * static_cast<double>(pair) / static_cast<double>(args.dims));
-    frequencies[static_cast<size_t>(pair)] = scaled(args, pair, trained);
-  }
+  for (int64_t pair = 0; pair < args.dims / 2; ++pair)
+    frequencies[static_cast<size_t>(pair)] = scaled(args, pair, trained_frequency(args, pair));
   return frequencies;
 }
 

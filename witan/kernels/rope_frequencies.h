@@ -9,7 +9,8 @@
 namespace witan::kernels {
 
 // Radians per position of each of the R/2 pairs: what rotates on any device takes them from here. With f = base^(-2i/R)
-// of pair i and L = scaling.original_positions:
+// of pair i, or half truncated (Jordan et al., modded-nanogpt, 2024; R a multiple of 4, at least 8) base^(-i/(R/4 - 1))
+// of the first R/4 pairs, from 1 to 1/base, and 0 of the others, and L = scaling.original_positions:
 //   none    f
 //   linear  f / factor                      (Chen et al., "Positional Interpolation", 2023, arXiv:2306.15595)
 //   llama3  f where pair i turns more often than high_freq_factor within L, f / factor where less often than

@@ -7,6 +7,7 @@
 
 #include "witan/autograd/recompute.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/scaled_sum.h"
 
 namespace witan {
 
@@ -16,14 +17,24 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
       post_norm_(config.norm_placement == "post"),
       recompute_(read_recompute_modules(config)),
       unit_(builder.unit),
-      attention_norm_(builder / "attention_norm", config.norm, config.hidden_size),
-      attention_(make_attention(builder / "attention", layer.attention, config.hidden_size, config.linear_bias(),
-                                axes.context, config.norm)),
+      attention_(layer.attention.absent ? nullptr
+                                        : make_attention(builder / "attention", layer.attention, config.hidden_size,
+                                                         config.linear_bias(), axes.context, config.norm)),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
-  add_child(attention_norm_);
-  add_child(*attention_);
+  const auto scalar = [&](const char* name, double value) {
+    return &add_parameter(builder.of_kind(ParameterKind::norms), name, {1}, Initialization::constant(value), false);
+  };
+  if (layer.skip_from) skip_scale_ = scalar("skip_scale", 1);
+  if (layer.embedding_residual) {
+    residual_scale_ = scalar("residual_scale", 1);
+    embedding_scale_ = scalar("embedding_scale", 0);
+  }
+  if (attention_) {
+    add_child(attention_norm_.emplace(builder / "attention_norm", config.norm, config.hidden_size));
+    add_child(*attention_);
+  }
   add_child(mlp_norm_);
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
@@ -36,27 +47,40 @@ Var Residual::sum(Tape& tape) const {
 }
 
 // A block that is computed again keeps one tensor, its input: sums are formed at once.
-BlockOutput Block::forward(Tape& tape, Residual x, const Positions& where, const TokenSource& source,
-                           Dropping dropping) {
-  if (!recompute_all_) return compute(tape, std::move(x), where, source, dropping);
+BlockOutput Block::forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
+                           const TokenSource& source, Dropping dropping) {
+  if (!recompute_all_) return compute(tape, std::move(x), beside, where, source, dropping);
   const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
-  const auto again = [this, where, source, dropping, names](Tape& on, const std::vector<Var>& in) {
-    const BlockOutput block = compute(on, {in[0], {}}, where, source, dropping);
+  std::vector<Var> inputs = {x.sum(tape)};
+  std::vector<Var BlockInputs::*> given;  // which of them the block has
+  for (Var BlockInputs::*const input : {&BlockInputs::embedding, &BlockInputs::skip, &BlockInputs::values}) {
+    if (!(beside.*input).defined()) continue;
+    given.push_back(input);
+    inputs.push_back(beside.*input);
+  }
+  x = {};
+  const auto again = [this, given, where, source, dropping, names](Tape& on, const std::vector<Var>& in) {
+    BlockInputs here;
+    for (size_t i = 0; i < given.size(); ++i) here.*given[i] = in[i + 1];
+    const BlockOutput block = compute(on, {in[0], {}}, here, where, source, dropping);
     std::vector<Var> out = {block.x.sum(on)};
     std::ranges::copy(block.router.values(on, names), std::back_inserter(out));
     return out;
   };
-  const auto out = recomputed(tape, {x.sum(tape)}, again);
+  const auto out = recomputed(tape, inputs, again);
   return {{out[0], {}}, names.with(std::span(out).subspan(1))};
 }
 
-BlockOutput Block::compute(Tape& tape, Residual in, const Positions& where, const TokenSource& source,
-                           Dropping dropping) {
+BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, const Positions& where,
+                           const TokenSource& source, Dropping dropping) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const auto [x, input] = read(tape, attention_norm_, in);
+  in = joined(tape, std::move(in), beside);
+  if (!attention_) return feed_forward(tape, in.x, in.added, source, dropping);
+  const auto [x, input] = read(tape, *attention_norm_, in);
   in = {};
-  const Var mixed = added(tape, attention_norm_, attention_->forward(tape, input, where, source.randomness));
+  const Var mixed =
+      added(tape, *attention_norm_, attention_->forward(tape, input, where, source.randomness, beside.values));
   return feed_forward(tape, x, attention_dropout_.forward(tape, mixed, source.randomness), source, dropping);
 }
 
@@ -68,6 +92,15 @@ ops::SumAndNorm Block::read(Tape& tape, Norm& norm, const Residual& in) {
 
 Var Block::added(Tape& tape, Norm& norm, Var y) {
   return post_norm_ ? norm.forward(tape, y, recompute_.layernorm) : y;
+}
+
+Residual Block::joined(Tape& tape, Residual x, const BlockInputs& beside) {
+  if (skip_scale_) x = {ops::scaled_sum(tape, {x.sum(tape), {}}, {beside.skip, tape.parameter(*skip_scale_)}), {}};
+  if (residual_scale_)
+    x = {ops::scaled_sum(tape, {x.sum(tape), tape.parameter(*residual_scale_)},
+                         {beside.embedding, tape.parameter(*embedding_scale_)}),
+         {}};
+  return x;
 }
 
 Var Block::mlp_forward(Tape& tape, const Var& x) {
@@ -103,12 +136,21 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   return {{sum, to_stream(moe.y)}, std::move(moe.record)};
 }
 
-Var Block::decode(Tape& tape, const Var& x, const Tensor& tokens, const Positions& where, KvCache& cache) {
+Var Block::decode(Tape& tape, const Var& x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
+                  KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const Var input = read(tape, attention_norm_, {x, {}}).normed;
-  const Var mixed = added(tape, attention_norm_, attention_->decode(tape, input, where, cache));
-  return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x.sum(tape);
+  const Var in = joined(tape, {x, {}}, beside).x;
+  Var mixed;
+  if (attention_) {
+    const Var input = read(tape, *attention_norm_, {in, {}}).normed;
+    mixed = added(tape, *attention_norm_, attention_->decode(tape, input, where, cache, beside.values));
+  }
+  return feed_forward(tape, in, mixed, {tokens, {}}, Dropping::never).x.sum(tape);
+}
+
+KvCache Block::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
+  return attention_ ? attention_->make_cache(stream, batch, positions, dtype) : KvCache();
 }
 
 }  // namespace witan

@@ -20,6 +20,13 @@ struct Residual {
   Var sum(Tape& tape) const;
 };
 
+// What earlier layers wrote beside the residual stream for this one; undefined: nothing.
+struct BlockInputs {
+  Var embedding;  // [B, S, D] that the residual stream began with
+  Var skip;       // [B, S, D] that an earlier layer gave
+  Var values;     // rows of a value embedding, as attention takes them
+};
+
 struct BlockOutput {
   Residual x;           // [B, S, D]
   RouterRecord router;  // empty in a dense block
@@ -30,20 +37,26 @@ class Block : public Module {
   Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
 
   // x [B, S, D] of the tokens of `source`
-  BlockOutput forward(Tape& tape, Residual x, const Positions& where, const TokenSource& source, Dropping dropping);
+  BlockOutput forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
+                      const TokenSource& source, Dropping dropping);
   // tokens [B, S] int32
-  Var decode(Tape& tape, const Var& x, const Tensor& tokens, const Positions& where, KvCache& cache);
+  Var decode(Tape& tape, const Var& x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
+             KvCache& cache);
+  // Of its attention; empty where it has none.
+  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const;
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
   // Of its MoE layer, if it has one (moe/expert_pools.h).
   void use_pools(const ExpertPools* pools) {
     if (moe_) moe_->use_pools(pools);
   }
-  Attention& attention() { return *attention_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
-  BlockOutput compute(Tape& tape, Residual x, const Positions& where, const TokenSource& source, Dropping dropping);
+  BlockOutput compute(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
+                      const TokenSource& source, Dropping dropping);
+  // x + skip_scale skip, and then residual_scale x + embedding_scale embedding
+  Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x);
   // The residual stream, and what a part of the block reads of it.
@@ -58,7 +71,8 @@ class Block : public Module {
   RecomputeModules recompute_;
   UnitAccess* units_ = nullptr;
   int unit_;
-  Norm attention_norm_;
+  Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
+  std::optional<Norm> attention_norm_;  // none, and the next null: the layer has no attention
   std::unique_ptr<Attention> attention_;
   Norm mlp_norm_;
   std::optional<Mlp> mlp_;

@@ -3,10 +3,41 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/base/layer_pattern.h"
 #include "witan/base/torch_random.h"
 #include "witan/model/recompute_modules.h"
 
 namespace witan {
+
+namespace {
+
+constexpr const char* kNoTables = "none";
+
+// Of what layers read beside the residual stream.
+void validate_joins(const ModelConfig& model) {
+  const std::vector<AttentionSpec> attentions = model.attention.layers(model.hidden_size, model.num_layers);
+  const std::vector<int64_t> tables = model.value_embeddings();
+  for (size_t layer = 0; layer < tables.size(); ++layer)
+    require<ConfigError>(tables[layer] == 0 || !attentions[layer].absent,
+                         "value_embedding_freq = ", model.value_embedding_freq, " gives layer ", layer,
+                         " a value embedding, and no_attention_freq takes its attention; put a 0 there");
+  for (int64_t table = 1; table <= model.value_embedding_tables(); ++table)
+    require<ConfigError>(std::ranges::find(tables, table) != tables.end(),
+                         "value_embedding_freq = ", model.value_embedding_freq, ": no layer reads table ", table,
+                         "; number tables from 1 on without a gap");
+  require<ConfigError>(model.value_embedding_freq == kNoTables || !model.attention.multi_latent_attention,
+                       "value_embedding_freq = ", model.value_embedding_freq,
+                       " needs values of their own, which multi_latent_attention = true does not project; set one of "
+                       "them only");
+  require<ConfigError>(!model.skip_connections || model.num_layers > 1,
+                       "skip_connections = true joins two halves of a model; num_layers = 1 has none");
+  require<ConfigError>(
+      model.init_method != "fan_in" || model.untie_embeddings_and_output_weights,
+      "init_method = fan_in begins embeddings at a deviation of 1, which is too much for an output layer: "
+      "set untie_embeddings_and_output_weights = true, or init_method = normal");
+}
+
+}  // namespace
 
 Fields ModelConfig::fields() {
   Fields own = {
@@ -27,13 +58,28 @@ Fields ModelConfig::fields() {
           "Where a layer normalizes: what attention and MLP read (pre), or what they add to the residual stream (post)"}
           .one_of({"pre", "post"}),
       Field{"init_method", &init_method,
-            "Weight initialization: Megatron-LM's, or PyTorch's defaults, equal to those of a PyTorch program with the "
-            "same seed"}
-          .one_of({"normal", "torch"}),
-      Field{"init_method_std", &init_method_std,
-            "Standard deviation of initial weights; layers that write to the residual stream divide it by "
-            "sqrt(2 num_layers)"}
+            "Weight initialization: Megatron-LM's, by the number of a matrix's inputs, or PyTorch's defaults, equal to "
+            "those of a PyTorch program with the same seed"}
+          .one_of({"normal", "fan_in", "torch"}),
+      Field{
+          "init_method_std", &init_method_std,
+          "Standard deviation of initial weights: normal divides it by sqrt(2 num_layers) in layers that write to the "
+          "residual stream, fan_in by the square root of a matrix's inputs (embeddings have 1)"}
           .above(0),
+      Field{
+          "value_embedding_freq", &value_embedding_freq,
+          "Which table of value embeddings each layer's attention mixes into its values, as a list: 0 for none, 1 for "
+          "the first table, as in [1,2]+[0]*4+[1,2]; none: no layer has one"},
+      Field{"skip_connections", &skip_connections,
+            "Layers of the second half add outputs of the first, the last layer the first one's, each times a learned "
+            "factor (U-net)"},
+      Field{"embedding_residual", &embedding_residual,
+            "Mix the embedding into each layer's input, by two learned factors"},
+      Field{"embedding_norm", &embedding_norm, "Normalise the embedding"},
+      Field{"logit_scale", &logit_scale, "What logits are multiplied by"}.above(0),
+      Field{"logit_soft_cap", &logit_soft_cap,
+            "Keep logits within this bound: cap tanh(logit / cap), after logit_scale; 0: no bound"}
+          .at_least(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float64"}),
       Field{"recompute_granularity", &recompute_granularity,
@@ -71,6 +117,7 @@ void ModelConfig::validate() const {
   require<ConfigError>(!attention.multi_latent_attention || !add_bias_linear,
                        "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
                        "false, or multi_latent_attention = false");
+  validate_joins(*this);
   read_recompute_modules(*this);
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;
@@ -82,12 +129,31 @@ void ModelConfig::validate() const {
 std::vector<LayerSpec> ModelConfig::layers() const {
   const std::vector<AttentionSpec> attentions = attention.layers(hidden_size, num_layers);
   const std::vector<bool> with_experts = moe.moe_layers(num_layers);
+  const std::vector<int64_t> tables = value_embeddings();
   std::vector<LayerSpec> layers;
   for (size_t i = 0; i < attentions.size(); ++i) {
     LayerSpec& layer = layers.emplace_back(LayerSpec{attentions[i], with_experts[i], mlp});
+    layer.attention.value_embedding = tables[i];
+    layer.attention.value_scale = value_embedding_freq != kNoTables && !layer.attention.absent;
+    layer.embedding_residual = embedding_residual;
+    if (const size_t mirrored = attentions.size() - 1 - i; skip_connections && mirrored < i)
+      layer.skip_from = static_cast<int64_t>(mirrored);
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
   }
   return layers;
+}
+
+std::vector<int64_t> ModelConfig::value_embeddings() const {
+  if (value_embedding_freq == kNoTables) return std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
+  const std::vector<int64_t> tables = read_layer_numbers(value_embedding_freq, num_layers);
+  require<ConfigError>(tables.size() == static_cast<size_t>(num_layers) && *std::ranges::max_element(tables) > 0,
+                       "value_embedding_freq = ", value_embedding_freq, ": must be none, or a list of the ", num_layers,
+                       " layers' tables, from 1 on, with 0 for none, as in [1]+[0]*", num_layers - 1);
+  return tables;
+}
+
+int64_t ModelConfig::value_embedding_tables() const {
+  return std::ranges::max(value_embeddings());
 }
 
 Recompute ModelConfig::recompute() const {

@@ -31,6 +31,8 @@ struct ModelConfig {
   std::string value_embedding_freq = "none";
   bool skip_connections = false;
   bool embedding_residual = false;
+  bool embedding_norm = false;
+  double logit_scale = 1;
   double logit_soft_cap = 0;
   std::string recompute_modules;  // of "selective": with commas between them; empty: all of them
 
@@ -49,6 +51,11 @@ struct ModelConfig {
     return (vocab_size + make_vocab_size_divisible_by - 1) / make_vocab_size_divisible_by *
            make_vocab_size_divisible_by;
   }
+  // Of each layer the table of value embeddings that it reads, from 1 on; 0: none.
+  std::vector<int64_t> value_embeddings() const;
+  int64_t value_embedding_tables() const;  // how many there are
+  // Layers read what earlier ones wrote beside the residual stream.
+  bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }

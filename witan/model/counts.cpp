@@ -25,17 +25,19 @@ Matrices attention_of(const AttentionSpec& spec, int64_t width) {
   if (spec.latent.kv_rank > 0) return latent_attention_of(spec, width);
   const int64_t q = spec.num_attention_heads * spec.qk_head_dim, k = spec.num_query_groups * spec.qk_head_dim,
                 v = spec.num_query_groups * spec.v_head_dim, y = spec.num_attention_heads * spec.v_head_dim;
-  return {width * (q + k + v + y), q + k + v + width};
+  return {width * (q + k + v + y), spec.absent ? 0 : q + k + v + width};
 }
 
 // Of queries and keys the norms, and sinks; of projections the biases that they have although others have none.
 int64_t attention_vectors(const AttentionSpec& spec, const ModelConfig& config) {
   const int64_t q = spec.num_attention_heads * spec.qk_head_dim, k = spec.num_query_groups * spec.qk_head_dim,
                 v = spec.num_query_groups * spec.v_head_dim;
+  if (spec.absent) return 0;
   int64_t count = spec.sinks ? spec.num_attention_heads : 0;
   if (spec.qkv_bias && !config.add_bias_linear) count += q + k + v;
-  if (spec.qk_norm == QkNorm::full_width) count += q + k;
-  if (spec.qk_norm == QkNorm::per_head) count += 2 * spec.qk_head_dim * (config.norm.norm_bias ? 2 : 1);
+  const int64_t vectors = (config.norm.norm_weight ? 1 : 0) + (config.norm.norm_bias ? 1 : 0);
+  if (spec.qk_norm == QkNorm::full_width) count += (q + k) * vectors;
+  if (spec.qk_norm == QkNorm::per_head) count += 2 * spec.qk_head_dim * vectors;
   return count;
 }
 
@@ -47,12 +49,15 @@ Matrices mlp_of(const MlpConfig& mlp, int64_t width) {
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t D = config.hidden_size, V = config.padded_vocab_size(), E = config.moe.num_experts;
-  const int64_t norm = D * (config.norm.norm_bias ? 2 : 1);
+  const int64_t norm = D * ((config.norm.norm_weight ? 1 : 0) + (config.norm.norm_bias ? 1 : 0));
   const int64_t tables = config.untie_embeddings_and_output_weights ? 2 : 1;
   const int64_t positions = config.attention.learned_positions() ? config.attention.max_position_embeddings : 0;
 
   ParameterCounts counts;
-  counts.exact = counts.active = norm + (tables * V + positions) * D;
+  counts.value_embeddings =
+      config.value_embedding_tables() * V * config.attention.num_query_groups * config.attention.value_head_dim(D);
+  counts.exact = counts.active =
+      norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.value_embeddings;
   counts.megatron_layers = 2 * D;
   counts.megatron_embeddings = tables * D * V;
   for (const LayerSpec& layer : config.layers()) {
@@ -64,7 +69,10 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
     const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
-    const int64_t always = attention.weights + attention_vectors(layer.attention, config) + biases + 2 * norm +
+    const int64_t scalars = (layer.skip_from ? 1 : 0) + (layer.embedding_residual ? 2 : 0) +
+                            (layer.attention.value_scale ? 1 : 0) + (layer.attention.value_embedding > 0 ? 1 : 0);
+    const int64_t always = attention.weights + attention_vectors(layer.attention, config) + biases +
+                           (layer.attention.absent ? 1 : 2) * norm + scalars +
                            (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;

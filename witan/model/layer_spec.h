@@ -2,6 +2,8 @@
 // plan layers.
 #pragma once
 
+#include <optional>
+
 #include "witan/nn/attention/config.h"
 #include "witan/nn/mlp.h"
 
@@ -11,6 +13,8 @@ struct LayerSpec {
   AttentionSpec attention;
   bool moe = false;  // an MoE layer; else a dense one
   MlpConfig mlp;     // of the dense layer, or of each expert, with the ffn_hidden_size that is its own
+  std::optional<int64_t> skip_from = {};  // the earlier layer whose output this one adds to its input
+  bool embedding_residual = false;        // this one mixes the embedding into its input
 };
 
 }  // namespace witan

@@ -10,7 +10,7 @@ std::string part_of(const Module& module) {
   const std::string name = module.path().substr(module.path().rfind('.') + 1);
   if (name == "embedding" || name == "attention" || name == "router" || name == "experts" || name == "mlp") return name;
   if (name == "shared_experts") return "mlp";
-  if (name == "position_embedding") return "embedding";
+  if (name == "position_embedding" || name.starts_with("value_embedding_")) return "embedding";
   return name == "moe" ? "dispatch" : "";
 }
 

@@ -9,6 +9,7 @@
 
 #include "witan/ops/elementwise.h"
 #include "witan/ops/redistribute.h"
+#include "witan/ops/soft_cap.h"
 #include "witan/ops/view.h"
 
 namespace witan {
@@ -21,6 +22,7 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   builder.seed = seed;
   builder.init_std = config.init_method_std;
   builder.output_init_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  if (config.init_method == "fan_in") builder.fan_in_std = config.init_method_std;
   builder.expert_ranks = axes.expert->size();
   builder.expert_rank = axes.expert->rank();
   builder.expert_tensor_ranks = ModelAxes::size(axes.expert_tensor);
@@ -76,6 +78,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   if (const auto positions = most_positions())
     position_embedding_ =
         build<Embedding>(stage.first, builder.in_unit(kEmbeddingUnit) / "position_embedding", *positions, hidden);
+  build_value_embeddings(builder, stage);
+  if (config.embedding_norm)
+    embedding_norm_ = build<Norm>(stage.first, builder.in_unit(kEmbeddingUnit) / "embedding_norm", config.norm, hidden);
   build_layers(builder, axes, stage);
   final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
   if (untied)
@@ -97,7 +102,10 @@ std::vector<Unit> Transformer::units() {
     unit.chunk = unit.parameters.front()->spec().chunk;
     units.push_back(std::move(unit));
   };
-  add({Unit::Kind::embedding, 0, "embedding", 0}, {embedding_.get(), position_embedding_.get()});
+  std::vector<Module*> embeddings = {embedding_.get(), position_embedding_.get()};
+  for (const auto& table : value_embeddings_) embeddings.push_back(table.get());
+  embeddings.push_back(embedding_norm_.get());
+  add({Unit::Kind::embedding, 0, "embedding", 0}, embeddings);
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) add({Unit::Kind::block, 0, block->path(), 0}, {block.get()});
   add({Unit::Kind::head, 0, "head", 0}, {final_norm_.get(), head_.get()});
@@ -126,6 +134,20 @@ std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, cons
   return part;
 }
 
+// Tensor-parallel ranks divide their channels, as they do those of values.
+void Transformer::build_value_embeddings(const Builder& builder, const StageLayers& stage) {
+  require<ConfigError>(
+      !config_.joins_layers() || (stage.first && stage.last && stage.count() == 1),
+      "value_embedding_freq, skip_connections and embedding_residual join layers that a pipeline puts on "
+      "different ranks; set pipeline_model_parallel_size = 1");
+  const int64_t padding = config_.padded_vocab_size() - config_.vocab_size;
+  const int64_t channels = config_.attention.num_query_groups * config_.attention.value_head_dim(config_.hidden_size);
+  for (int64_t table = 1; table <= config_.value_embedding_tables(); ++table)
+    value_embeddings_.push_back(
+        build<Embedding>(true, builder.in_unit(kEmbeddingUnit) / ("value_embedding_" + std::to_string(table)),
+                         config_.vocab_size, channels, padding, Embedding::Divided::channels));
+}
+
 void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage) {
   chunks_.resize(stage.chunks.size());
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
@@ -145,14 +167,20 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   ModelOutput out;
   Positions where = input.where;
   where.tables = rotary_tables(tape.stream(), where);
-  if (!x.defined()) x = embedding_dropout_.forward(tape, embed(tape, input), input.randomness);
-  Residual residual = {std::move(x), {}};  // [B, S, D]
-  for (const auto& block : chunks_[static_cast<size_t>(chunk)]) {
-    BlockOutput next =
-        block->forward(tape, std::move(residual), where, {input.tokens, input.randomness}, input.dropping);
-    residual = std::move(next.x);
-    if (block->is_moe()) out.routers.push_back(std::move(next.router));
+  std::vector<Var> values;
+  if (!x.defined()) {
+    Embedded embedded = embed(tape, input);
+    x = embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness);
+    values = std::move(embedded.values);
   }
+  const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
+    BlockOutput next =
+        block.forward(tape, std::move(in), beside, where, {input.tokens, input.randomness}, input.dropping);
+    if (block.is_moe()) out.routers.push_back(std::move(next.router));
+    return std::move(next.x);
+  };
+  const Residual residual =
+      through(tape, chunks_[static_cast<size_t>(chunk)], {std::move(x), {}}, std::move(values), run);  // [B, S, D]
   if (!last_ || chunk + 1 < chunks()) {
     out.x = residual.sum(tape);
     return out;
@@ -162,23 +190,54 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   return out;
 }
 
+template <class Run>
+Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::vector<Var> values, const Run& run) {
+  if (!config_.joins_layers()) {
+    for (const auto& block : chunk) x = run(*block, BlockInputs(), std::move(x));
+    return x;
+  }
+  const Var embedding = config_.embedding_residual ? x.x : Var();
+  std::vector<Var> outputs(layers_.size());  // of layers that a later one skips back to, until it has
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const LayerSpec& spec = layers_[layer];
+    BlockInputs beside;
+    if (spec.embedding_residual) beside.embedding = embedding;
+    if (spec.skip_from) beside.skip = std::move(outputs[static_cast<size_t>(*spec.skip_from)]);
+    if (const int64_t table = spec.attention.value_embedding; table > 0)
+      beside.values = values[static_cast<size_t>(table - 1)];
+    x = run(*chunk[layer], beside, std::move(x));
+    if (!config_.skip_connections || layer >= layers_.size() / 2) continue;
+    x = {x.sum(tape), {}};
+    outputs[layer] = x.x;
+  }
+  return x;
+}
+
 // One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.
 std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where) const {
   Positions known = where;
   if (config_.add_bias_linear) return known.tables;
   for (const LayerSpec& layer : layers_) {
     const kernels::RopeArgs& rope = layer.attention.rope;
+    if (layer.attention.prepares_heads()) continue;  // and turns them by itself
     if (rope.dims == 0 || std::ranges::find(known.tables, rope, &RotaryTable::rope) != known.tables.end()) continue;
     known.tables.push_back({rope, rotary_angles(stream, known, rope, accumulator(config_.compute_dtype()))});
   }
   return known.tables;
 }
 
-Var Transformer::embed(Tape& tape, const ModelInput& input) {
+Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
+  Embedded out;
+  for (const auto& table : value_embeddings_) out.values.push_back(table->forward(tape, input.tokens));
   Var rows = embedding_->forward(tape, input.tokens);
   if (position_embedding_) rows = add_positions(tape, rows, input);
-  return tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : rows;
+  out.x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
+  if (!embedding_norm_) return out;
+  std::optional<UnitGuard> norm;  // whose backward reads its weight
+  if (config_.norm.norm_weight) norm.emplace(tape, units_, kEmbeddingUnit);
+  out.x = embedding_norm_->forward(tape, out.x, config_.recompute() != Recompute::none);
+  return out;
 }
 
 Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& input) {
@@ -188,14 +247,21 @@ Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& in
 }
 
 Var Transformer::head(Tape& tape, const Residual& x) {
-  const UnitGuard unit(tape, units_, head_unit(config_));
+  std::optional<UnitGuard> unit;  // of a tied head behind a norm without a weight there is none
+  if (head_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
   const Var normed = final_norm_->forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
   const Var whole = tensor_ ? to_sharded_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
   const Var rows = ops::reshape(tape, whole, {T, D});
-  if (head_) return head_->forward(tape, rows);
+  if (head_) return capped(tape, head_->forward(tape, rows));
   const UnitGuard tied(tape, units_, kEmbeddingUnit);
-  return embedding_->logits(tape, rows);
+  return capped(tape, embedding_->logits(tape, rows));
+}
+
+Var Transformer::capped(Tape& tape, Var logits) const {
+  if (config_.logit_soft_cap > 0)
+    return ops::soft_cap(tape, std::move(logits), config_.logit_scale, config_.logit_soft_cap);
+  return config_.logit_scale == 1 ? logits : ops::scale(tape, logits, config_.logit_scale);
 }
 
 ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
@@ -208,9 +274,12 @@ ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& target
 
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {
   Tape tape(stream, Tape::Mode::off);
-  Var x = embed(tape, input);  // [B, S, D]
   auto cache = caches.begin();
-  for (const auto& block : whole()) x = block->decode(tape, x, input.tokens, input.where, *cache++);
+  const auto run = [&](Block& block, const BlockInputs& beside, const Residual& in) {
+    return Residual{block.decode(tape, in.x, beside, input.tokens, input.where, *cache++), {}};
+  };
+  Embedded embedded = embed(tape, input);
+  const Var x = through(tape, whole(), {std::move(embedded.x), {}}, std::move(embedded.values), run).x;  // [B, S, D]
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
   const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
@@ -230,7 +299,7 @@ const Transformer::Chunk& Transformer::whole() const {
 std::vector<KvCache> Transformer::make_caches(Stream& stream, int64_t batch, int64_t positions) const {
   std::vector<KvCache> caches;
   for (const auto& block : whole())
-    caches.push_back(block->attention().make_cache(stream, batch, positions, config_.compute_dtype()));
+    caches.push_back(block->make_cache(stream, batch, positions, config_.compute_dtype()));
   return caches;
 }
 

@@ -1,4 +1,8 @@
 // A decoder, dense or with experts: embedding (and learned positions) -> dropout -> blocks -> norm -> head.
+//
+// Options of modded-nanogpt (Jordan et al., 2024): a norm behind the embedding; tables of value embeddings, which give
+// layers' attention a row for each token; layers of the second half that add outputs of the first, the last layer the
+// first one's (U-net); layers that mix the embedding into their input; logits within a bound.
 #pragma once
 
 #include <memory>
@@ -61,16 +65,25 @@ class Transformer : public Module {
 
  private:
   using Chunk = std::vector<std::unique_ptr<Block>>;
+  struct Embedded {
+    Var x;                    // [B, S, D], of the residual stream
+    std::vector<Var> values;  // of each table of value embeddings [B, S, G hd_v / n]
+  };
 
   Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes, const StageLayers& stage);
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
+  void build_value_embeddings(const Builder& builder, const StageLayers& stage);
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
   const Chunk& whole() const;  // all layers, of a rank that holds them
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where) const;
-  Var embed(Tape& tape, const ModelInput& input);                           // [B, S, D], of the residual stream
+  Embedded embed(Tape& tape, const ModelInput& input);
   Var add_positions(Tape& tape, const Var& rows, const ModelInput& input);  // rows [B, S, D]
   Var head(Tape& tape, const Residual& x);                                  // x [B, S, D] -> [T, n]
+  Var capped(Tape& tape, Var logits) const;
+  // Calls run(block, its inputs, x) -> x for each layer of a chunk, and hands on what layers write beside x.
+  template <class Run>
+  Residual through(Tape& tape, const Chunk& chunk, Residual x, std::vector<Var> values, const Run& run);
 
   ModelConfig config_;
   UnitAccess* units_ = nullptr;
@@ -82,6 +95,8 @@ class Transformer : public Module {
   bool last_;                                      // the last chunk ends with the head
   std::unique_ptr<Embedding> embedding_;           // null: another stage's
   std::unique_ptr<Embedding> position_embedding_;  // null: another stage's, or positions are not learned
+  std::vector<std::unique_ptr<Embedding>> value_embeddings_;
+  std::unique_ptr<Norm> embedding_norm_;  // null: there is none, or it is another stage's
   std::vector<Chunk> chunks_;
   std::unique_ptr<Norm> final_norm_;  // null: another stage's
   std::unique_ptr<Linear> head_;      // null: another stage's, or tied to the embedding

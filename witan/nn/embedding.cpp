@@ -5,12 +5,23 @@
 
 namespace witan {
 
-Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding)
+namespace {
+
+TensorSplit split_of_table(Embedding::Divided divided) {
+  return divided == Embedding::Divided::entries ? TensorSplit{.dim = 0, .uneven = true} : TensorSplit{.dim = 1};
+}
+
+}  // namespace
+
+Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding, Divided divided)
     : Module(builder.path),
-      part_{nearly_equal_piece(size + padding, builder.tensor_ranks(), builder.tensor_rank()).begin, size, padding},
+      part_{divided == Divided::channels
+                ? 0
+                : nearly_equal_piece(size + padding, builder.tensor_ranks(), builder.tensor_rank()).begin,
+            size, padding},
       weight_(add_parameter(builder.of_kind(ParameterKind::embeddings), "weight", {size + padding, width},
                             Initialization::padded(builder.embedding_init(), padding * width), true,
-                            TensorSplit{.dim = 0, .uneven = true})) {}
+                            split_of_table(divided))) {}
 
 Var Embedding::forward(Tape& tape, const Tensor& ids) {
   const ModuleScope scope(tape, *this);

@@ -6,16 +6,21 @@
 
 namespace witan {
 
-// Ranks of the tensor axis hold n of the V entries each, as evenly as whole entries can be divided.
+// Ranks of the tensor axis hold n of the V entries each, as evenly as whole entries can be divided, or each of them the
+// same number of channels of every entry.
 class Embedding : public Module {
  public:
+  enum class Divided : uint8_t { entries, channels };
+
   // weight [V, D], V = size + padding: entries that stand for nothing follow those that ids name (ops/vocabulary.h),
   // and begin, and stay, at 0.
-  Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding = 0);
+  Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding = 0,
+            Divided divided = Divided::entries);
 
-  // ids int32 [..] -> [.., D]: 0 where another rank has the entry, so that ranks have summands
+  // ids int32 [..] -> [.., D]: 0 where another rank has the entry, so that ranks have summands; divided by channels
+  // [.., D/n]: this rank's
   Var forward(Tape& tape, const Tensor& ids);
-  // With the same weight (tied head): x [.., D] as to_sharded_layer() gives it -> [.., n]
+  // With the same weight (tied head), divided by entries: x [.., D] as to_sharded_layer() gives it -> [.., n]
   Var logits(Tape& tape, const Var& x);
 
  private:

@@ -16,6 +16,7 @@ Fields MlpConfig::fields() {
       Field{"geglu", &geglu, "Use GEGLU, a GELU gate, instead of GELU; needs swiglu = false"},
       Field{"gelu_tanh", &gelu_tanh, "Use the tanh approximation of GELU"},
       Field{"squared_relu", &squared_relu, "Use squared ReLU instead of GELU; needs swiglu = false"},
+      Field{"silu", &silu, "Use SiLU, without a gate, instead of GELU; needs swiglu = false"},
       Field{"activation_func_clamp_value", &activation_func_clamp_value,
             "Clamp SwiGLU's inputs: the gate from above, the linear half on both sides; 0: no clamp"}
           .at_least(0),
@@ -32,6 +33,12 @@ void MlpConfig::validate() const {
                        " = true are two activations; set ", swiglu ? "swiglu" : "geglu", " = false");
   require<ConfigError>(!squared_relu || !gelu_tanh,
                        "squared_relu = true and gelu_tanh = true are two activations; set gelu_tanh = false");
+  require<ConfigError>(!silu || !(gated() || squared_relu || gelu_tanh), "silu = true and ",
+                       swiglu         ? "swiglu"
+                       : geglu        ? "geglu"
+                       : squared_relu ? "squared_relu"
+                                      : "gelu_tanh",
+                       " = true are two activations; of these keys set one (SwiGLU is swiglu = true alone)");
   const auto of_swiglu = [&](const char* key, double value, double none) {
     require<ConfigError>(swiglu || value == none, key, " = ", value, " is a form of SwiGLU: set swiglu = true, or ",
                          key, " = ", none);
@@ -53,6 +60,7 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
       return form.plain() ? ops::swiglu(on, in[0], weight, within)
                           : ops::clamped_swiglu(on, in[0], weight, within, form);
     }
+    if (config.silu) return ops::silu(on, in[0], weight, within);
     if (config.squared_relu) return ops::squared_relu(on, in[0], weight, within);
     const GeluKind kind = config.gelu_tanh ? GeluKind::tanh : GeluKind::exact;
     return config.geglu ? ops::geglu(on, in[0], weight, within, kind) : ops::gelu(on, in[0], weight, within, kind);

@@ -1,4 +1,4 @@
-// The feed-forward layer of a dense block: SwiGLU, GEGLU (Shazeer, 2020) or GELU.
+// The feed-forward layer of a dense block: SwiGLU, GEGLU (Shazeer, 2020), GELU, SiLU or squared ReLU.
 #pragma once
 
 #include "witan/base/fields.h"
@@ -13,6 +13,7 @@ struct MlpConfig {
   bool geglu = false;
   bool gelu_tanh = false;  // the tanh approximation of GELU
   bool squared_relu = false;
+  bool silu = false;                       // without a gate
   double activation_func_clamp_value = 0;  // of SwiGLU's inputs; 0: not clamped
   double glu_linear_offset = 0;            // added to the linear half of SwiGLU
   double glu_activation_scale = 1;         // within the sigmoid of SwiGLU

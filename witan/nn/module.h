@@ -1,6 +1,7 @@
 // Modules own parameters, buffers and children, and are visited in one deterministic order: the order of construction.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@ struct Builder {
   uint64_t seed = 1234;
   double init_std = 0.02;
   double output_init_std = 0.02;  // of projections back into the residual stream: std / sqrt(2 L), as Megatron-LM
+  double fan_in_std = 0;          // above 0: matrices begin with this / sqrt(fan_in) instead, embeddings with 1
   int expert_ranks = 1;           // size of the expert axis, and this rank's coordinate on it
   int expert_rank = 0;
   int expert_tensor_ranks = 1;  // the same of the expert tensor axis
@@ -38,17 +40,20 @@ struct Builder {
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
 
-  // How a matrix, or a stack of them, begins: normal with this deviation, or as torch.nn.Linear does.
+  // How a matrix, or a stack of them, begins: normal with this deviation or with one that follows from its inputs, or
+  // as torch.nn.Linear does.
   Initialization linear_init(double std, int64_t fan_in) const {
-    return torch ? torch_uniform(fan_in) : Initialization{.std = std};
+    if (torch) return torch_uniform(fan_in);
+    return {.std = fan_in_std > 0 ? fan_in_std / std::sqrt(static_cast<double>(fan_in)) : std};
   }
   // The bias of a matrix: zeros, or as torch.nn.Linear does.
   Initialization bias_init(int64_t fan_in) const {
     return torch ? torch_uniform(fan_in) : Initialization{Initialization::Kind::zeros};
   }
-  // An embedding: normal with init_std, or as torch.nn.Embedding does.
+  // An embedding: normal with init_std or, like torch.nn.Embedding, with 1.
   Initialization embedding_init() const {
-    return torch ? Initialization{Initialization::Kind::torch_normal} : Initialization{.std = init_std};
+    if (torch) return {Initialization::Kind::torch_normal};
+    return {.std = fan_in_std > 0 ? 1 : init_std};
   }
 
   int tensor_ranks() const { return tensor ? tensor->group.size() : 1; }

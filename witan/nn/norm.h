@@ -10,7 +10,8 @@ namespace witan {
 struct NormConfig {
   std::string normalization = "RMSNorm";
   double norm_epsilon = 1e-5;
-  bool norm_bias = false;  // LayerNorm alone
+  bool norm_weight = true;  // false: rows are normalised and not scaled
+  bool norm_bias = false;   // LayerNorm alone
 
   Fields fields();
   void validate() const;  // throws ConfigError
@@ -27,15 +28,16 @@ class Norm : public Module {
   // The same of sum = a + b; b may be undefined: a
   ops::SumAndNorm forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise);
 
-  // For who normalises in a pass of its own.
-  Parameter& weight() { return weight_; }
+  // For who normalises in a pass of its own; of a norm that has a weight.
+  Parameter& weight() { return *weight_; }
   const NormConfig& config() const { return config_; }
 
  private:
+  Var weight(Tape& tape);  // undefined where there is none
+
   NormConfig config_;
   Group* sums_over_ = nullptr;  // of the ranks that hold parts of a row
-  Parameter& weight_;
-  Parameter* bias_ = nullptr;
+  Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 }  // namespace witan

@@ -136,7 +136,7 @@ void Parameter::initialize(Stream& stream, const Shard& shard, uint64_t seed) {
       stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t element = region_.global(shard.first + from + i);
-          double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : 0.0;
+          double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : spec_.init.value;
           if (spec_.init.kind == Initialization::Kind::normal)
             value = rng.normal(static_cast<uint64_t>(element)) * spec_.init.std;
           values[i] = element < begun ? T(value) : T(0.0);

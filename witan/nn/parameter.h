@@ -24,18 +24,24 @@ namespace witan {
 // Initial values never depend on the layout. Witan's own depend on (seed, name, position in the global tensor) alone;
 // PyTorch's are drawn in the order of construction, the global tensor on every rank.
 struct Initialization {
-  enum class Kind : uint8_t { zeros, ones, normal, torch_normal, torch_uniform };
+  enum class Kind : uint8_t { zeros, ones, constant, normal, torch_normal, torch_uniform };
   Kind kind = Kind::normal;
   double std = 0.02;   // of normal; torch_normal has 1
   int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
   // Elements at the end of the global tensor that begin at 0, and of which the generator knows nothing.
   int64_t padding = 0;
+  double value = 0;  // of constant
 
+  static Initialization constant(double value) {
+    Initialization init{Kind::constant};
+    init.value = value;
+    return init;
+  }
   static Initialization padded(Initialization init, int64_t elements) {
     init.padding = elements;
     return init;
   }
-  bool random() const { return kind != Kind::zeros && kind != Kind::ones; }
+  bool random() const { return kind == Kind::normal || drawn(); }
   bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
 
@@ -63,7 +69,7 @@ constexpr Piece nearly_equal_piece(int64_t size, int64_t ranks, int64_t rank) {
 enum class ParameterKind : uint8_t {
   embeddings,  // of tokens and of positions; a tied one, which is the head too, is of this kind
   head,        // the output layer's matrix, where it is not tied
-  norms,       // weights and biases of norms
+  norms,       // weights and biases of norms, and single learned factors
   biases,      // of matrices
   routers,     // matrices that score experts
   matrices,    // all other matrices: of attention and of dense MLPs

@@ -102,6 +102,14 @@ Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroup
                      backward_of(Kept(tape, h, row_weight, groups), kernels::squared_relu_backward));
 }
 
+Var silu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  check("silu", h, row_weight, groups);
+  const Tensor y = tape.stream().empty_like(h.value());
+  kernels::silu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  return tape.record("silu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), kernels::silu_backward));
+}
+
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {
   check("gelu", h, row_weight, groups);
   const Tensor y = tape.stream().empty_like(h.value());

@@ -25,6 +25,9 @@ Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGro
 Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
 
 // h [.., F] -> [.., F];  the rest as for swiglu
+Var silu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
+
+// h [.., F] -> [.., F];  the rest as for swiglu
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
          GeluKind kind = GeluKind::exact);
 

@@ -1,5 +1,6 @@
 #include "witan/ops/norm.h"
 
+#include "witan/kernels/elementwise.h"
 #include "witan/kernels/norm.h"
 #include "witan/kernels/sharded_rmsnorm.h"
 
@@ -11,6 +12,14 @@ void check_weight(const char* op, const char* name, const Var& x, const Var& w) 
   const int64_t D = x.shape().last();
   require<ShapeError>(w.shape() == Shape{D}, op, ": ", name, " must be [D=", D, "], got ", w.shape());
   require<ShapeError>(w.dtype() == x.dtype(), op, ": ", name, " is ", w.dtype(), " but x is ", x.dtype());
+}
+
+// What kernels multiply by where a norm has no weight.
+Var or_ones(Tape& tape, const Var& w, const Var& x) {
+  if (w.defined() || x.shape().dims() == 0) return w;
+  const Tensor ones = tape.stream().empty({x.shape().last()}, x.dtype());
+  kernels::fill(tape.stream(), ones, 1);
+  return tape.constant(ones);
 }
 
 // dx = [dsum +] the gradient of rmsnorm's input; dx undefined: not wanted.
@@ -27,7 +36,8 @@ void rmsnorm_backward(Backward& b, const Tensor& dx, const Tensor& dsum, const T
 
 }  // namespace
 
-Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
+Var rmsnorm(Tape& tape, const Var& x, const Var& weight, double eps) {
+  const Var w = or_ones(tape, weight, x);
   check_weight("rmsnorm", "w", x, w);
   Stream& s = tape.stream();
   const int64_t T = x.shape().as_rows().first;
@@ -42,7 +52,8 @@ Var rmsnorm(Tape& tape, const Var& x, const Var& w, double eps) {
                      });
 }
 
-SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, double eps) {
+SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& weight, double eps) {
+  const Var w = or_ones(tape, weight, a);
   check_weight("add_rmsnorm", "w", a, w);
   require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_rmsnorm: a and b must be alike, got ",
                       a.dtype(), " ", a.shape(), " and ", b.dtype(), " ", b.shape());
@@ -64,7 +75,8 @@ SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, dou
   return {out[0], out[1]};
 }
 
-Var sharded_rmsnorm(Tape& tape, const Var& x, const Var& w, double eps, Group& group) {
+Var sharded_rmsnorm(Tape& tape, const Var& x, const Var& weight, double eps, Group& group) {
+  const Var w = or_ones(tape, weight, x);
   if (group.size() == 1) return rmsnorm(tape, x, w, eps);
   check_weight("sharded_rmsnorm", "w", x, w);
   Stream& s = tape.stream();
@@ -93,7 +105,8 @@ Var sharded_rmsnorm(Tape& tape, const Var& x, const Var& w, double eps, Group& g
       });
 }
 
-Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& bias, double eps) {
+Var layernorm(Tape& tape, const Var& x, const Var& weight, const Var& bias, double eps) {
+  const Var w = or_ones(tape, weight, x);
   check_weight("layernorm", "w", x, w);
   if (bias.defined()) check_weight("layernorm", "b", x, bias);
   Stream& s = tape.stream();

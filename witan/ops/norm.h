@@ -1,4 +1,4 @@
-// Normalisation over the last dim. Throws ShapeError.
+// Normalisation over the last dim, with a weight w or, undefined, without. Throws ShapeError.
 #pragma once
 
 #include "witan/autograd/tape.h"

@@ -159,8 +159,8 @@ class Estimator {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
     const auto attention = [&](const LayerSpec& layer) { return 7 * seen(layer) * query_width(layer); };
-    const double weights =
-        static_cast<double>(counts_.active) - table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
+    const double weights = static_cast<double>(counts_.active - counts_.value_embeddings) -
+                           table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
     const double blocks = 6 * weights + stages_ * of_stage(attention);
     const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
     return tokens * (again * blocks + 6 * table) / static_cast<double>(parallel_.ranks);

@@ -26,11 +26,15 @@ std::string counts_section(const Plan& plan) {
 }
 
 std::string kind_of(const LayerSpec& layer) {
-  const int64_t window = layer.attention.window;
-  const std::string kind = layer.attention.latent.kv_rank > 0 ? "latent attention" : "attention";
-  return cat(window > 0 ? cat("sliding window of ", window, " tokens") : cat("full ", kind),
-             layer.attention.rope.dims == 0 ? ", no RoPE" : "", layer.moe ? ", MoE, experts of " : ", dense, FFN of ",
-             layer.mlp.ffn_hidden_size);
+  const AttentionSpec& attention = layer.attention;
+  const int64_t window = attention.window;
+  return cat(attention.absent               ? "no attention"
+             : window > 0                   ? cat("sliding window of ", window, " tokens")
+             : attention.latent.kv_rank > 0 ? "full latent attention"
+                                            : "full attention",
+             attention.rope.dims == 0 && !attention.absent ? ", no RoPE" : "",
+             attention.value_embedding > 0 ? cat(", value embedding ", attention.value_embedding) : "",
+             layer.moe ? ", MoE, experts of " : ", dense, FFN of ", layer.mlp.ffn_hidden_size);
 }
 
 // Which layers are of which kind, where not all are of one.

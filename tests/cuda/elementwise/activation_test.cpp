@@ -97,6 +97,10 @@ TEST_F(Activations, SquaredRelu) {
   check(1, kernels::squared_relu_forward, kernels::squared_relu_backward);
 }
 
+TEST_F(Activations, Silu) {
+  check(1, kernels::silu_forward, kernels::silu_backward);
+}
+
 // Far from zero nothing becomes NaN.
 TEST_F(Activations, LargeInputsSaturate) {
   const std::vector<float> gates = {-1e4f, -100, -89, -88, 88, 89, 100, 1e4f};

@@ -104,6 +104,32 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
     c.model.moe.moe_shared_expert_intermediate_size = 24;
     c.model.moe.moe_shared_expert_gate = true;
   });
+  const auto nanogpt = [](RunConfig& c) {
+    c.model.num_layers = 4;
+    c.model.untie_embeddings_and_output_weights = true;
+    c.model.init_method = "fan_in";
+    c.model.init_method_std = 0.5;
+    c.model.attention.num_query_groups = c.model.attention.num_attention_heads;
+    c.model.attention.rotary_half_truncated = c.model.attention.qk_l2_norm = true;
+    c.model.attention.softmax_scale = 0.12;
+    c.model.attention.no_attention_freq = "[0,0,1,0]";
+    c.model.value_embedding_freq = "[1,2,0,1]";
+    c.model.skip_connections = c.model.embedding_residual = c.model.embedding_norm = true;
+    c.model.logit_scale = 0.125;
+    c.model.logit_soft_cap = 15;
+    c.model.norm.norm_weight = false;
+    c.model.mlp.swiglu = false;
+    c.model.mlp.silu = true;
+    c.model.moe.moe_router_topk = 1;
+    c.model.moe.moe_router_pre_softmax = true;
+  };
+  check("modded-nanogpt with experts", nanogpt);
+  check("modded-nanogpt with experts, recomputed", [&](RunConfig& c) {
+    nanogpt(c);
+    c.model.recompute_granularity = "full";
+  });
+  check("half truncated rotation in one kernel with projections",
+        [](RunConfig& c) { c.model.attention.rotary_half_truncated = true; });
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
   check("recomputed MoE layers", [](RunConfig& c) {
     c.model.recompute_granularity = "selective";

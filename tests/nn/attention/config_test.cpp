@@ -131,6 +131,44 @@ TEST(AttentionConfig, ImpossibleWindowsSayWhy) {
                                   "[1,0]"));
 }
 
+TEST(AttentionConfig, SomeLayersMayHaveNoAttention) {
+  AttentionConfig config;
+  config.no_attention_freq = "[0,1,0]";
+  config.window_size = "3,0";
+  config.softmax_scale = 0.12;
+  config.qk_l2_norm = true;
+  config.validate(32, 3);
+  const auto layers = config.layers(32, 3);
+  EXPECT_TRUE(layers[1].absent);
+  EXPECT_EQ(layers[1].num_attention_heads + layers[1].num_query_groups + layers[1].window + layers[1].rope.dims, 0);
+  for (const size_t layer : {0U, 2U}) {
+    EXPECT_FALSE(layers[layer].absent);
+    EXPECT_EQ(layers[layer].scale, 0.12);
+    EXPECT_EQ(layers[layer].qk_norm, QkNorm::l2);
+  }
+  EXPECT_EQ(refused([](AttentionConfig& c) { c.no_attention_freq = "1"; }),
+            "no_attention_freq = 1 leaves no layer with attention, so that no token would see another; leave a layer "
+            "out");
+}
+
+TEST(AttentionConfig, HalfOfTheRotationMayBeLeftOut) {
+  AttentionConfig config;
+  config.rotary_half_truncated = true;
+  EXPECT_TRUE(config.layers(32, 1).front().rope.half_truncated);
+  const auto why = [](auto&& change) {
+    return refused([&](AttentionConfig& c) {
+      c.rotary_half_truncated = true;
+      change(c);
+    });
+  };
+  const std::string needs =
+      "rotary_half_truncated = true rotates half of the pairs of channels, at least two: it needs "
+      "position_embedding_type = rope and a multiple of 4 channels that rotate, at least 8, but there are ";
+  EXPECT_EQ(why([](AttentionConfig& c) { c.kv_channels = 10; }), needs + "10");
+  EXPECT_EQ(why([](AttentionConfig& c) { c.rotary_percent = 0.5; }), needs + "4");
+  EXPECT_EQ(why([](AttentionConfig& c) { c.position_embedding_type = "none"; }), needs + "0");
+}
+
 TEST(AttentionConfig, SomeLayersMayHaveNoRotaryPositions) {
   AttentionConfig config;
   config.rotary_percent = 0.5;

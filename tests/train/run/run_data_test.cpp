@@ -8,6 +8,7 @@
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
+#include "witan/base/file.h"
 #include "witan/data/bigram.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/tokenizer/bpe_trainer.h"
@@ -67,6 +68,42 @@ TEST_F(RunDataTest, NoTokenIsTrainedOnAndHeldOut) {
   EXPECT_GT(trained.size(), 10u);
   EXPECT_GT(held_out.size(), 5u);
   for (const int32_t letter : held_out) EXPECT_FALSE(trained.contains(letter)) << tokenizer_->token_bytes(letter);
+}
+
+// Token files of llm.c and modded-nanogpt, whose documents begin with the end-of-text token that here ends them.
+TEST_F(RunDataTest, ATokenFileIsReadAsShardsAre) {
+  const auto bytes_of = [](const auto& numbers) {
+    return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0]));
+  };
+  std::vector<int32_t> ids;
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    ids.push_back(*tokenizer_->end_of_text());
+    for (const int32_t id : tokenizer_->encode(std::string(10, letter))) ids.push_back(id);
+  }
+  const auto header = [&](int32_t magic, int32_t version) {
+    std::vector<int32_t> words(256);
+    words[0] = magic, words[1] = version, words[2] = static_cast<int32_t>(ids.size());
+    return bytes_of(words);
+  };
+  write_file_atomically(folder_ / "gpt2.bin",
+                        header(20240520, 1) + bytes_of(std::vector<uint16_t>(ids.begin(), ids.end())));
+  write_file_atomically(folder_ / "llama3.bin",
+                        header(20240801, 7) + bytes_of(std::vector<uint32_t>(ids.begin(), ids.end())));
+  const auto trained_on = [&](const char* name) {
+    const RunData data = open_run_data(config_, tokenizer_, folder_ / name);
+    EXPECT_FALSE(data.fingerprint.empty());
+    EXPECT_GT(data.held_out->per_epoch(), 1);
+    std::multiset<std::vector<int32_t>> samples;
+    std::vector<int32_t> tokens(9);
+    for (int64_t i = 0; i < data.train->per_epoch(); ++i) {
+      data.train->read(i, tokens);
+      samples.insert(tokens);
+    }
+    return samples;
+  };
+  const auto narrow = trained_on("gpt2.bin");
+  EXPECT_GT(narrow.size(), 10U);
+  EXPECT_EQ(narrow, trained_on("llama3.bin"));
 }
 
 // Seven samples in batches of three: the last batches are filled up, and what fills them does not count.

@@ -281,7 +281,7 @@ Defaults derived_defaults(const RunConfig& config) {
       {"num_query_groups", std::to_string(model.attention.num_attention_heads)},
       {"norm_bias", model.norm.normalization == "LayerNorm" ? "true" : "false"},
       // The kernel that adds a bias and applies GELU is its tanh approximation; without biases GELU is exact.
-      {"gelu_tanh", model.add_bias_linear && !model.mlp.squared_relu ? "true" : "false"},
+      {"gelu_tanh", model.add_bias_linear && !model.mlp.squared_relu && !model.mlp.silu ? "true" : "false"},
       {"moe_expert_add_bias", model.add_bias_linear && model.moe.num_experts > 0 ? "true" : "false"},
       {"global_batch_size", std::to_string(config.train.micro_batch_size * ranks)}};
   if (!config.data.data_path.empty()) defaults.push_back({"held_out_fraction", "0.031"});  // --split 969,30,1

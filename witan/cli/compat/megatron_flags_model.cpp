@@ -54,6 +54,7 @@ MegatronSection megatron_model_flags() {
           refused("--apply-residual-connection-post-layernorm",
                   "the residual connection starts before the norm; leave it out"),
           same_truth("--qk-layernorm"),
+          same_truth("--qk-l2-norm"),
           same("--softmax-type"),
           same_truth("--swiglu"),
           sets("--openai-gelu", "gelu_tanh", "true"),

@@ -188,6 +188,15 @@ void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, c
   plain_rows_backward<SquaredRelu>(stream, dh, ds, dy, h, s, groups);
 }
 
+void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  plain_rows_forward<Silu>(stream, y, h, s, groups);
+}
+
+void silu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                   const Tensor& s, const RowGroups& groups) {
+  plain_rows_backward<Silu>(stream, dh, ds, dy, h, s, groups);
+}
+
 void gelu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
                   GeluKind kind) {
   if (kind == GeluKind::exact) return plain_rows_forward<ExactGelu>(stream, y, h, s, groups);

@@ -37,10 +37,12 @@ class Attention : public Module {
   using Module::Module;
 
   // x [B, S, D] of the residual stream -> the same; where sequences are sharded, of the tokens at this rank's
-  // context_positions()
-  virtual Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) = 0;
+  // context_positions(). embedded [B, S, G hd_v / n]: the tokens' rows of a value embedding, of all of a sequence where
+  // tensor-parallel ranks divide it; undefined where the layer has none.
+  virtual Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
+                      const Var& embedded = {}) = 0;
   // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
-  virtual Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) = 0;
+  virtual Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) = 0;
   // An empty cache for decode(), of this layer alone.
   virtual KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const = 0;
 };

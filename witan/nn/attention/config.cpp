@@ -85,6 +85,7 @@ void round_ramp(kernels::RopeArgs& rope) {
 // Of heads of which `dims` channels rotate.
 kernels::RopeArgs rope_args(const AttentionConfig& config, int64_t dims) {
   kernels::RopeArgs rope{config.rotary_base, dims, config.rotary_interleaved, false};
+  rope.half_truncated = config.rotary_half_truncated;
   if (config.rope_scaling_type == kNone || dims == 0) return rope;
   rope.scaling.factor = config.rotary_scaling_factor;
   if (config.rope_scaling_type == "linear") {
@@ -137,6 +138,7 @@ void validate_latent(const AttentionConfig& config) {
   need(config.qk_pos_emb_head_dim % 2 == 0, "qk_pos_emb_head_dim = ", config.qk_pos_emb_head_dim,
        " must be even: rope rotates pairs of channels");
   need(!config.qk_layernorm_full_width, "latents are normalised, and no heads are; drop qk_layernorm_full_width");
+  need(!config.qk_l2_norm, "latents are normalised, and no heads are; drop qk_l2_norm");
   need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " is of other attention; set it to 0");
   need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
        " is of other attention; set it to vanilla");
@@ -160,18 +162,26 @@ AttentionSpec latent_layer(const AttentionConfig& config) {
 }
 
 QkNorm qk_norm_of(const AttentionConfig& config) {
+  if (config.qk_l2_norm) return QkNorm::l2;
   if (!config.qk_layernorm) return QkNorm::none;
   return config.qk_layernorm_full_width ? QkNorm::full_width : QkNorm::per_head;
 }
 
+// Of a head, before they are known to be a whole number.
+double rotated_channels(const AttentionConfig& config, int64_t hidden_size) {
+  if (config.multi_latent_attention) return static_cast<double>(config.qk_pos_emb_head_dim);
+  return static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
+}
+
 AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) {
   const int64_t head_dim = config.qk_head_dim(hidden_size);
-  const double rotated = static_cast<double>(head_dim) * config.rotary_percent;
+  const double rotated = rotated_channels(config, hidden_size);
   return {.num_attention_heads = config.num_attention_heads,
           .num_query_groups = config.num_query_groups,
           .qk_head_dim = head_dim,
           .v_head_dim = config.value_head_dim(hidden_size),
           .rope = rope_args(config, config.rotates() ? std::llround(rotated) : 0),
+          .scale = config.softmax_scale,
           .qk_norm = qk_norm_of(config),
           .clip_qkv = config.clip_qkv,
           .sinks = config.softmax_type == "learnable",
@@ -187,10 +197,41 @@ void validate_groups(const AttentionConfig& config, int64_t hidden_size) {
                        " does not divide hidden_size = ", hidden_size, "; set kv_channels");
   require<ConfigError>(config.rotary_percent <= 1, "rotary_percent = ", config.rotary_percent,
                        ": a share is at most 1");
-  const double rotated = static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
+  const double rotated = rotated_channels(config, hidden_size);
   require<ConfigError>(!config.rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),
                        "rope rotates pairs of channels: the head size ", config.qk_head_dim(hidden_size),
                        " times rotary_percent ", config.rotary_percent, " must be even");
+}
+
+// Variants that modded-nanogpt (Jordan et al., 2024) brought together.
+void validate_variants(const AttentionConfig& config, int64_t hidden_size, int64_t num_layers) {
+  const double rotated = rotated_channels(config, hidden_size);
+  require<ConfigError>(!config.qk_l2_norm || !config.qk_layernorm,
+                       "qk_l2_norm = true and qk_layernorm = true normalise queries and keys twice; set one of them");
+  const std::string& absent = config.no_attention_freq;
+  require<ConfigError>(!all(singled_out("no_attention_freq", absent, num_layers)), "no_attention_freq = ", absent,
+                       " leaves no layer with attention, so that no token would see another; leave a layer out");
+  require<ConfigError>(
+      !config.rotary_half_truncated || (config.rotates() && std::fmod(rotated, 4) == 0 && rotated >= 8),
+      "rotary_half_truncated = true rotates half of the pairs of channels, at least two: it needs "
+      "position_embedding_type = rope and a multiple of 4 channels that rotate, at least 8, but there "
+      "are ",
+      config.rotates() ? rotated : 0);
+  require<ConfigError>(!config.rotary_half_truncated || config.rope_scaling_type == kNone,
+                       "rotary_half_truncated = true has frequencies of its own, which rope_scaling_type = ",
+                       config.rope_scaling_type, " does not know how to stretch; set rope_scaling_type = none");
+}
+
+void apply_variants(const AttentionConfig& config, std::vector<AttentionSpec>& layers) {
+  const std::vector<bool> absent =
+      singled_out("no_attention_freq", config.no_attention_freq, static_cast<int64_t>(layers.size()));
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!absent[layer]) continue;
+    AttentionSpec& spec = layers[layer];
+    spec.absent = true;  // with no heads, so that none are built, counted or planned
+    spec.num_attention_heads = spec.num_query_groups = spec.rope.dims = spec.window = 0;
+    spec.latent = {};
+  }
 }
 
 }  // namespace
@@ -279,6 +320,18 @@ Fields AttentionConfig::fields() {
       Field{"rope_high_freq_factor", &rope_high_freq_factor,
             "llama3: pairs of channels that turn more often than this in the context before keep their frequency"}
           .above(0),
+      Field{
+          "rotary_half_truncated", &rotary_half_truncated,
+          "Rotate half of the pairs of channels, by frequencies from 1 down to 1 / rotary_base, and leave the others"},
+      Field{"qk_l2_norm", &qk_l2_norm,
+            "Divide each head's queries and keys by their root mean square, without a learned weight"},
+      Field{"softmax_scale", &softmax_scale,
+            "What attention multiplies the products of queries and keys by; 0: 1 / sqrt(kv_channels)"}
+          .at_least(0),
+      Field{
+          "no_attention_freq", &no_attention_freq,
+          "Which layers have no attention: N for every N-th layer, or a list, 1 for a layer without; none: all layers "
+          "have it"},
   };
 }
 
@@ -308,6 +361,7 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
                        " leaves no layer its rotary positions; that is position_embedding_type = none");
   validate_rope_scaling(*this);
+  validate_variants(*this, hidden_size, num_layers);
 }
 
 std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
@@ -321,6 +375,7 @@ std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t 
     if (!windowed[layer]) layers[layer].window = 0;
     if (no_rope[layer]) layers[layer].rope.dims = 0;
   }
+  apply_variants(*this, layers);
   return layers;
 }
 

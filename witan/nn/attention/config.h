@@ -9,7 +9,7 @@
 
 namespace witan {
 
-enum class QkNorm : uint8_t { none, per_head, full_width };  // of queries and keys, before they rotate
+enum class QkNorm : uint8_t { none, per_head, full_width, l2 };  // of queries and keys, before they rotate
 
 // Of multi-head latent attention; kv_rank 0: the attention is another.
 struct LatentSpec {
@@ -32,8 +32,13 @@ struct AttentionSpec {
   double clip_qkv = 0;  // bound of queries, keys and values, either way; 0: none
   bool sinks = false;   // a learned logit of each head that takes probability and adds nothing
   bool qkv_bias = false;
-  bool absent = false;  // the layer has no attention
+  bool absent = false;          // the layer has no attention
+  int64_t value_embedding = 0;  // the table, from 1 on, whose rows of tokens are added to their values; 0: none
+  bool value_scale = false;     // values, and such rows, have a learned factor each
   LatentSpec latent = {};
+
+  // What is done to queries and keys before they rotate.
+  bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }
 };
 
 struct AttentionConfig {
@@ -59,6 +64,7 @@ struct AttentionConfig {
   bool rotary_half_truncated = false;
   bool qk_layernorm = false;
   bool qk_layernorm_full_width = false;
+  bool qk_l2_norm = false;
   double clip_qkv = 0;
   double softmax_scale = 0;
   std::string softmax_type = "vanilla";

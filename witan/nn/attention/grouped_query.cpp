@@ -1,6 +1,7 @@
 #include "witan/nn/attention/grouped_query.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "witan/ops/redistribute.h"
 #include "witan/ops/ring_attention.h"
 #include "witan/ops/rope.h"
+#include "witan/ops/scaled_sum.h"
 #include "witan/ops/view.h"
 
 namespace witan {
@@ -26,6 +28,13 @@ Builder of_own_heads(const Builder& builder) {
   Builder own = builder;
   if (builder.tensor_ranks() > 1) own.tensor.emplace(builder.tensor->group, Placement::shard(1), builder.tensor->keeps);
   return own;
+}
+
+// Of norms that divide by the root mean square alone.
+NormConfig unweighted(NormConfig norm) {
+  norm.normalization = "RMSNorm";
+  norm.norm_weight = norm.norm_bias = false;
+  return norm;
 }
 
 // Normal as a matrix, as Megatron-LM's and gpt-oss's; PyTorch has no default for a parameter that stands alone.
@@ -60,25 +69,44 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Atten
               Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
   const bool full_width = spec.qk_norm == QkNorm::full_width;
-  const Builder of_norms = full_width ? builder : of_own_heads(builder);
+  const Builder own_heads = of_own_heads(builder);
   if (spec.qk_norm != QkNorm::none) {
+    const Builder& of_norms = full_width ? builder : own_heads;
+    const NormConfig of_heads = spec.qk_norm == QkNorm::l2 ? unweighted(norm) : norm;
     const int64_t queries = full_width ? spec.num_attention_heads : 1, keys = full_width ? spec.num_query_groups : 1;
-    add_child(q_norm_.emplace(of_norms / "q_norm", norm, queries * spec.qk_head_dim, full_width));
-    add_child(k_norm_.emplace(of_norms / "k_norm", norm, keys * spec.qk_head_dim, full_width));
+    add_child(q_norm_.emplace(of_norms / "q_norm", of_heads, queries * spec.qk_head_dim, full_width));
+    add_child(k_norm_.emplace(of_norms / "k_norm", of_heads, keys * spec.qk_head_dim, full_width));
   }
   if (spec.sinks)
     sinks_ = &add_parameter(builder.of_kind(ParameterKind::biases), "sinks", {spec.num_attention_heads},
                             sinks_init(builder), false, TensorSplit{0});
+  constexpr double kHalf = 0.5;
+  const auto scalar = [&](const char* name) {
+    return &add_parameter(own_heads.of_kind(ParameterKind::norms), name, {1}, Initialization::constant(kHalf), false);
+  };
+  if (spec.value_scale) value_scale_ = scalar("value_scale");
+  if (spec.value_embedding > 0) embedded_scale_ = scalar("embedded_scale");
 }
 
 double GroupedQueryAttention::scale() const {
-  return 1 / std::sqrt(static_cast<double>(spec_.qk_head_dim));
+  return spec_.scale > 0 ? spec_.scale : 1 / std::sqrt(static_cast<double>(spec_.qk_head_dim));
 }
 
-GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where) {
+// v [.., G hd_v / n] or its heads
+Var GroupedQueryAttention::mix_values(Tape& tape, const Var& v, const Var& embedded) {
+  assert(embedded.defined() == (embedded_scale_ != nullptr));
+  if (value_scale_ == nullptr) return v;
+  const Var scale = tape.parameter(*value_scale_);
+  if (embedded_scale_ == nullptr) return ops::scaled_sum(tape, {v, scale});
+  return ops::scaled_sum(tape, {v, scale}, {ops::reshape(tape, embedded, v.shape()), tape.parameter(*embedded_scale_)});
+}
+
+GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where,
+                                                            const Var& embedded) {
   const int64_t B = x.size(0), S = x.size(1);
   Var q = q_proj_.forward(tape, x), k = k_proj_.forward(tape, x), v = v_proj_.forward(tape, x);
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
+  v = mix_values(tape, v, embedded);
   if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
   return prepare(tape,
                  {ops::reshape(tape, q, {B, S, heads_, spec_.qk_head_dim}),
@@ -97,16 +125,21 @@ void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
   normalise(*k_norm_, k, key_channels_);
 }
 
+bool GroupedQueryAttention::normalises_in_one_pass() const {
+  if (spec_.qk_norm != QkNorm::per_head || spec_.clip_qkv > 0) return false;
+  const NormConfig& norm = q_norm_->config();
+  return norm.normalization == "RMSNorm" && norm.norm_weight;
+}
+
 GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads heads, const Positions& where) {
-  const bool per_head = spec_.qk_norm == QkNorm::per_head;
-  if (per_head && spec_.clip_qkv == 0 && q_norm_->config().normalization == "RMSNorm") {  // in one pass
+  if (normalises_in_one_pass()) {
     const auto [q, k] =
         ops::rmsnorm_heads(tape, heads.q, heads.k, tape.parameter(q_norm_->weight()), tape.parameter(k_norm_->weight()),
                            rotary_angles(tape.stream(), where, spec_.rope, accumulator(heads.q.dtype())), spec_.rope,
                            q_norm_->config().norm_epsilon);
     return {q, k, heads.v};
   }
-  if (per_head) {
+  if (q_norm_ && spec_.qk_norm != QkNorm::full_width) {
     heads.q = q_norm_->forward(tape, heads.q, false);
     heads.k = k_norm_->forward(tape, heads.k, false);
   }
@@ -128,24 +161,27 @@ Var GroupedQueryAttention::own_group(Tape& tape, Var channels) const {
   return ops::take_part(tape, ops::reshape(tape, all, {tokens, groups, all.size(2) / groups}), group);
 }
 
-GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape, const Var& x, const Positions& where) {
-  const kernels::RopeArgs rope = prepares() ? kernels::RopeArgs{} : spec_.rope;  // else prepare() rotates
+GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape, const Var& x, const Positions& where,
+                                                                     const Var& embedded) {
+  const kernels::RopeArgs rope = spec_.prepares_heads() ? kernels::RopeArgs{} : spec_.rope;  // else prepare() rotates
   const ops::HeadSizes sizes{heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, rope};
   const Tensor angles = rotary_angles(tape.stream(), where, rope, accumulator(x.dtype()));
   const auto heads = ops::project_heads(
       tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
       angles, sizes);
   Heads all{heads.q, heads.k, heads.v};
-  if (!prepares()) return all;
+  all.v = mix_values(tape, all.v, embedded);
+  if (!spec_.prepares_heads()) return all;
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, all.q, all.k);
   return prepare(tape, std::move(all), where);
 }
 
-Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
+Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
+                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
   const bool alone = q_proj_.has_bias() || shares_groups();
-  const Heads heads = alone ? project(tape, tokens, where) : project_together(tape, tokens, where);
+  const Heads heads = alone ? project(tape, tokens, where, embedded) : project_together(tape, tokens, where, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
 }
@@ -162,9 +198,10 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args, nullptr, sinks);
 }
 
-Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache,
+                                  const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = project(tape, x, where);
+  const Heads heads = project(tape, x, where, embedded);
   const int64_t B = x.size(0), S = x.size(1);
   require<ShapeError>(cache.length + S <= cache.limit, "attention: ", cache.length + S, " positions in a cache of ",
                       cache.limit);

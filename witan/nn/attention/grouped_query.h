@@ -4,7 +4,9 @@
 //
 // On the way from their projections to the softmax, queries and keys are normalised (Henry et al., "Query-Key
 // Normalization", 2020, arXiv:2010.04245), each head by itself or all heads of a token together, then held between
-// bounds, as values are, then rotated: the order of transformers' OlmoeAttention and Qwen3MoeAttention.
+// bounds, as values are, then rotated: the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be
+// mixed with rows of an embedding of their own (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt,
+// 2024): v = value_scale v_proj x + embedded_scale row.
 #pragma once
 
 #include <optional>
@@ -17,12 +19,13 @@ class GroupedQueryAttention : public Attention {
  public:
   // The tensor axis shards the heads, and the number of groups is a multiple of its ranks, or divides it. Parameters:
   // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; as the spec has them q_norm and k_norm,
-  // [hd] or of the full width [H hd] and [G hd], and sinks [H].
+  // [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias = Bias::none,
                         Group* context = nullptr, const NormConfig& norm = {});
 
-  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {}) override;
-  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) override;
+  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
+              const Var& embedded = {}) override;
+  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) override;
   // Of a layer with a window w, a cache of at most 2 w positions, however long the sequence becomes: when it is full
   // its last w - 1 positions move to its front, and what stood before them is forgotten. Results then agree with those
   // of forward() to roundings, as tiles of keys begin elsewhere; other layers' are equal to the bit on a CPU.
@@ -33,12 +36,13 @@ class GroupedQueryAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd_v]
   };
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
-  Heads project(Tape& tape, const Var& x, const Positions& where);
-  Heads project_together(Tape& tape, const Var& x, const Positions& where);
-  bool prepares() const { return spec_.qk_norm != QkNorm::none || spec_.clip_qkv > 0; }
+  Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
+  Var mix_values(Tape& tape, const Var& v, const Var& embedded);
+  Heads project_together(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
   // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
   void normalise_width(Tape& tape, Var& q, Var& k);
   // What else is done to heads before the softmax: each normalised, held between bounds, rotated.
+  bool normalises_in_one_pass() const;  // with their rotation
   Heads prepare(Tape& tape, Heads heads, const Positions& where);
   // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks shard the channels of keys
   // and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of theirs.
@@ -58,6 +62,7 @@ class GroupedQueryAttention : public Attention {
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::optional<Norm> q_norm_, k_norm_;
   Parameter* sinks_ = nullptr;
+  Parameter *value_scale_ = nullptr, *embedded_scale_ = nullptr;
 };
 
 }  // namespace witan

@@ -67,7 +67,8 @@ LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const 
   return {heads.q, heads.k, heads.v};
 }
 
-Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness) {
+Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
+                             const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const auto [q, k, v] = project(tape, x, where);
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
@@ -80,7 +81,7 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
 }
 
-Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache) {
+Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Heads heads = project(tape, x, where);
   const int64_t B = x.size(0), S = x.size(1);

@@ -19,7 +19,9 @@ Fields DataConfig::fields() {
             Field{"data", &data,
                   "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, .gz, "
                   ".zst …); empty: the English text of Debian's perl-doc"},
-            Field{"data_path", &data_path, "Prefix of token shards written by `witan data`, instead of data"},
+            Field{"data_path", &data_path,
+                  "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
+                  "of data"},
             Field{"tokenizer", &tokenizer, "Hugging Face tokenizer.json; empty: train a tokenizer on the data"},
             Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
@@ -254,6 +256,20 @@ void validate_context(const RunConfig& config) {
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
 }
 
+// Stages of a pipeline pass on the residual stream alone.
+void validate_joined_layers(const RunConfig& config) {
+  const ModelConfig& model = config.model;
+  const int64_t stages = config.parallel.pipeline_model_parallel_size;
+  if (stages == 1 || !model.joins_layers()) return;
+  const std::string key = model.skip_connections     ? "skip_connections = true"
+                          : model.embedding_residual ? "embedding_residual = true"
+                                                     : cat("value_embedding_freq = ", model.value_embedding_freq);
+  throw ConfigError(cat("pipeline_model_parallel_size = ", stages, ": ", key,
+                        " has later layers read what earlier ones computed, and stages of a pipeline pass on the "
+                        "residual stream alone; set pipeline_model_parallel_size = 1, and divide the model by "
+                        "data_parallel_sharding_strategy, expert or tensor parallelism instead"));
+}
+
 // The largest micro-batch below the present one that so many ranks could share the batch in.
 std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   if (train.global_batch_size % data_ranks != 0) return "";
@@ -293,6 +309,7 @@ void RunConfig::validate() const {
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
   validate_context(*this);
   validate_tensor(*this);
+  validate_joined_layers(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",
