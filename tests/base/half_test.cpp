@@ -59,5 +59,44 @@ TEST(Bf16, SumsAreWider) {
   EXPECT_EQ(float(bf16(1.5)), 1.5f);
 }
 
+// The compiler's own type, which is the same format.
+uint16_t compilers(float value) {
+  return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+}
+f16 of_bits(uint32_t bits) {
+  f16 value;
+  value.bits = static_cast<uint16_t>(bits);
+  return value;
+}
+
+TEST(F16, EveryPatternIsTheNumberThatItStandsFor) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = of_bits(bits), expected = std::bit_cast<_Float16>(static_cast<uint16_t>(bits));
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(value)) << bits;
+      EXPECT_TRUE(std::isnan(float(f16(value)))) << bits;
+    } else {
+      EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(expected)) << bits;
+      EXPECT_EQ(f16(value).bits, bits);
+    }
+  }
+}
+
+// Numbers of every exponent, those just beside the middles between neighbours among them.
+TEST(F16, RoundsAsTheCompiler) {
+  for (uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x2000u, 0x3000u, 0x8000u, 0xFFFFu}) {
+      const float value = float_of(upper << 16 | lower);
+      if (std::isnan(value))
+        ASSERT_TRUE(std::isnan(float(f16(value)))) << upper;
+      else
+        ASSERT_EQ(f16(value).bits, compilers(value)) << upper << " " << lower;
+    }
+  EXPECT_EQ(float(f16(65519.0f)), 65504);
+  EXPECT_EQ(float(f16(65520.0f)), HUGE_VALF);
+  EXPECT_EQ(float(f16(0x1p-25f)), 0) << "the middle to the even one";
+  EXPECT_EQ(float(f16(0x1.01p-25f)), 0x1p-24f);
+}
+
 }  // namespace
 }  // namespace witan

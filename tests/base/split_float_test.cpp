@@ -64,5 +64,23 @@ TEST(SplitFloat, ANaNStaysOne) {
   }
 }
 
+// Numbers of every exponent that a float16 does not overflow from.
+TEST(SplitFloat, AFloat16AndItsRestAreTheNumberToTheBit) {
+  for (uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x7A5Bu, 0xFFFFu}) {
+      const float value = float_of(upper << 16 | lower);
+      if (!(std::abs(value) < 65520)) continue;
+      const f16 narrow(value);
+      ASSERT_EQ(std::bit_cast<uint32_t>(join(narrow, rest_of(value, narrow)) + 0.0f),
+                std::bit_cast<uint32_t>(value + 0.0f))  // a zero's sign aside
+          << upper << " " << lower;
+    }
+  for (const float value : {HUGE_VALF, -HUGE_VALF, 1e6f, -65520.0f, std::nanf("")}) {
+    const f16 narrow(value);
+    EXPECT_EQ(rest_of(value, narrow), 0);
+    EXPECT_FALSE(std::isfinite(join(narrow, 0)));
+  }
+}
+
 }  // namespace
 }  // namespace witan

@@ -98,6 +98,39 @@ TEST(Split, AWeightIsThatOfItsMaster) {
   });
 }
 
+// As whole(), of numbers that float16 holds, most of them rounded, many to 0.
+StateTensor within_float16(Stream& stream, int64_t first, int64_t rows) {
+  StateTensor all = whole(stream, first, rows);
+  for (float& number : all.local.span<float>())
+    number = std::isfinite(number) ? std::fmod(number, 1000.0f) + 0.0f : 1.5f;  // no negative zero
+  return all;
+}
+StateTensor in_float16(Stream& stream, int64_t first, int64_t rows) {
+  const Tensor numbers = within_float16(stream, first, rows).local;
+  const Tensor value = stream.empty(numbers.shape(), DType::f16), rest = stream.empty(numbers.shape(), DType::f32);
+  split_from_host(value, rest, 0, numbers.raw(), numbers.elements());
+  return {kName, value, kGlobal, rows_of(kGlobal, first, rows), true, rest};
+}
+
+TEST(Split, MastersOfFloat16ValuesComeBackToTheBit) {
+  const TempFolder folder;
+  const fs::path one = save(folder.path(), 1, 2, within_float16), two = save(folder.path(), 2, 2, in_float16);
+  for (const char* shard : {"shard-00000.safetensors", "shard-00001.safetensors"}) {
+    const SafetensorsFile plain(one / shard), joined(two / shard);
+    EXPECT_TRUE(std::ranges::equal(joined.tensors()[0].bytes, plain.tensors()[0].bytes)) << shard;
+  }
+  on_ranks(3, [&](Group& world, Stream& stream) {
+    const auto [first, rows] = share(kGlobal[0], world.rank(), 3);
+    const StateTensor expected = in_float16(stream, first, rows);
+    StateTensor found = expected;
+    found.local = stream.zeros(expected.local.shape(), DType::f16);
+    found.remainder = stream.zeros(expected.local.shape(), DType::f32);
+    load_tensors(world, stream, open_checkpoint(one), {found});
+    EXPECT_EQ(bytes_of(found.local), bytes_of(expected.local));
+    EXPECT_EQ(bytes_of(found.remainder), bytes_of(expected.remainder));
+  });
+}
+
 TEST(Split, RefusesHalvesThatDoNotFit) {
   testing::Rank rank(1, 1 << 20);
   const auto refusal = [&](const Tensor& upper, const Tensor& lower) {
@@ -109,6 +142,10 @@ TEST(Split, RefusesHalvesThatDoNotFit) {
   EXPECT_EQ(refusal(of(2, DType::bf16), of(2, DType::f32)), start + "bfloat16 [2] and float32 [2]");
   EXPECT_EQ(refusal(of(2, DType::bf16), of(3, DType::bf16)), start + "bfloat16 [2] and bfloat16 [3]");
   EXPECT_EQ(refusal(of(2, DType::f32), of(2, DType::bf16)), start + "float32 [2] and bfloat16 [2]");
+  check_state({"m", of(2, DType::f16), {2}, {0, 2}, true, of(2, DType::f32)});
+  EXPECT_EQ(refusal(of(2, DType::f16), of(2, DType::bf16)),
+            "checkpoint: \"m\" must be a float16 tensor and its float32 remainder with one shape, got float16 [2] and "
+            "bfloat16 [2]");
 }
 
 }  // namespace

@@ -51,8 +51,7 @@ void compare_adamw(DType value_dtype, DType gradient_dtype, double tolerance) {
     const DType wide = accumulator(value_dtype);
     const Tensor start = rank.normal({n}, value_dtype, "p");
     testing::AdamWTensors t{start, {}, zeros(rank, n, wide), zeros(rank, n, wide), {}};
-    if (value_dtype == DType::bf16)
-      t.remainder = testing::split_into(rank.stream, t.value, rank.normal({n}, wide, "p"));
+    if (is_split(value_dtype)) t.remainder = testing::split_into(rank.stream, t.value, rank.normal({n}, wide, "p"));
     AdamReference reference{weights(t)};
     for (int update = 1; update <= 3; ++update) {
       t.gradient = rank.normal({n}, gradient_dtype, std::to_string(update), 0.1);
@@ -70,6 +69,7 @@ TEST(AdamW, FollowsTheFormula) {
   compare_adamw(DType::f32, DType::f32, 1e-6);
   compare_adamw(DType::bf16, DType::f32, 1e-6);
   compare_adamw(DType::bf16, DType::bf16, 1e-6);
+  compare_adamw(DType::f16, DType::f32, 1e-6);
 }
 
 // The first step of Adam without decay has the size lr, whatever the gradient.
@@ -128,21 +128,28 @@ TEST(AdamW, AStepOfNothingLeavesFiniteMastersAsTheyAre) {
 
 // The update of a split weight is the update of its float32, to the bit: lossless, and rounded nowhere but in the
 // value.
-TEST(AdamW, AMasterInHalvesTakesTheStepsOfAFloat32) {
+void expect_steps_of_float32(DType dtype, DType of_gradient) {
   Rank rank;
   const int64_t n = 40000;
-  const Tensor whole = rank.normal({n}, DType::f32, "p"), value = zeros(rank, n, DType::bf16);
+  const Tensor whole = rank.normal({n}, DType::f32, "p"), value = zeros(rank, n, dtype);
   const auto moments = [&] { return std::array{zeros(rank, n, DType::f32), zeros(rank, n, DType::f32)}; };
   const auto [m, v] = moments();
   const auto [split_m, split_v] = moments();
   const Tensor rest = testing::split_into(rank.stream, value, whole);
   for (int update = 1; update <= 3; ++update) {
-    const Tensor gradient = rank.normal({n}, DType::bf16, std::to_string(update));
+    const Tensor gradient = rank.normal({n}, of_gradient, std::to_string(update));
     testing::adamw(rank.stream, {whole, {}, m, v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
     testing::adamw(rank.stream, {value, rest, split_m, split_v, gradient}, step(rank, 0.02, 0.5, update), kAdam);
   }
   EXPECT_EQ(testing::joined(value, rest), values(whole));
   EXPECT_EQ(values(split_m), values(m));
+  EXPECT_TRUE(close(values(value), values(whole), 1e-7, 4e-3));
+}
+TEST(AdamW, AMasterInHalvesTakesTheStepsOfAFloat32) {
+  expect_steps_of_float32(DType::bf16, DType::bf16);
+}
+TEST(AdamW, AMasterOfAFloat16TakesTheStepsOfAFloat32) {
+  expect_steps_of_float32(DType::f16, DType::f32);
 }
 
 TEST(AdamW, ASkippedStepChangesNothing) {

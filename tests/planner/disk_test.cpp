@@ -48,7 +48,7 @@ Saved save(const RunConfig& config) {
 
 TEST(Disk, ACheckpointIsAsLargeAsPlanned) {
   std::vector<RunConfig> configs;
-  for (const char* dtype : {"float32", "bfloat16"}) {
+  for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     RunConfig config = testing::small_config();
     config.model.dtype = dtype;
     configs.push_back(config);

@@ -83,6 +83,18 @@ TEST(Charts, EveryStatisticOfRoutersHasOne) {
   EXPECT_EQ(last(charts["Busiest expert"], "most even layer"), 2);
 }
 
+TEST(Charts, LossScalesHaveOneWhereTheyAreRecorded) {
+  Metrics m = synthetic::run(20, 2, 4);
+  const auto has = [&](const std::string& title) {
+    return std::ranges::any_of(make_charts(m), [&](const Chart& chart) { return chart.title == title; });
+  };
+  EXPECT_FALSE(has("Loss scale"));
+  for (StepEvent& step : m.steps) step.loss_scale = 65536;
+  ASSERT_TRUE(has("Loss scale"));
+  const std::vector<Chart> charts = make_charts(m);
+  EXPECT_EQ(std::ranges::find(charts, "Loss scale", &Chart::title)->series[0].points.back().y, 16) << "powers of two";
+}
+
 TEST(HeatMap, LayersKeepTheirNumbersAndSizes) {
   const auto heat = make_heat_map({{1, {1, 3}, {{1}, {0.5, 0.5}}}});
   EXPECT_EQ(heat->panels[0].layer, 1);

@@ -1,4 +1,4 @@
-// Float32 weights in halves (base/split_float.h), as tests fill and read them.
+// Float32 weights in two (base/split_float.h), as tests fill and read them.
 #pragma once
 
 #include <bit>
@@ -9,9 +9,9 @@
 
 namespace witan::testing {
 
-// Writes the upper halves into `value` and returns the lower ones. Everything is on the CPU.
+// Writes the values of 16 bits into `value` and returns the remainders. Everything is on the CPU.
 inline Tensor split_into(Stream& stream, const Tensor& value, const Tensor& whole) {
-  Tensor remainder = stream.empty(value.shape(), kRemainder);
+  Tensor remainder = stream.empty(value.shape(), remainder_dtype(value.dtype()));
   split_from_host(value, remainder, 0, whole.raw(), whole.elements());
   return remainder;
 }

@@ -19,8 +19,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and written from memory");
 
-constexpr std::array<std::pair<DType, std::string_view>, 5> kNames{
-    {{DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f64, "F64"}, {DType::i32, "I32"}, {DType::i64, "I64"}}};
+constexpr std::array<std::pair<DType, std::string_view>, 6> kNames{{{DType::f32, "F32"},
+                                                                    {DType::bf16, "BF16"},
+                                                                    {DType::f16, "F16"},
+                                                                    {DType::f64, "F64"},
+                                                                    {DType::i32, "I32"},
+                                                                    {DType::i64, "I64"}}};
 
 uint64_t byte_count(const TensorInfo& info) {
   return static_cast<uint64_t>(info.shape.elements() * size_of(info.dtype));
@@ -54,7 +58,7 @@ std::string_view safetensors_name(DType dtype) {
 DType dtype_from_safetensors(std::string_view name, std::string_view where) {
   const auto* found = std::ranges::find(kNames, name, &std::pair<DType, std::string_view>::second);
   require<CheckpointError>(found != kNames.end(), where, ": dtype \"", clipped(name),
-                           "\" is not supported, only F32, BF16, F64, I32 and I64 are");
+                           "\" is not supported, only F32, BF16, F16, F64, I32 and I64 are");
   return found->first;
 }
 

@@ -23,7 +23,7 @@ struct StateTensor {
   Shape global_shape;
   Region region;
   bool writes = true;     // exactly one rank of the world writes each element; the others hold replicas
-  Tensor remainder = {};  // lower half of a float32 stored as two halves, of which `local` is the upper one
+  Tensor remainder = {};  // of a float32 stored in two, of which `local` is the first (tensor/split.h)
   Kind kind = Kind::value;
 
   // The dtype of the global tensor in files.

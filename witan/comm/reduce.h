@@ -1,6 +1,6 @@
 // Reductions over the buffers of several ranks, on the CPU: y_k[i] = x_0[i] + x_1[i] + …, for every k, in a binary
 // tree: the first largest power of two of them, plus the rest. So the sum over n ranks that each summed 2^m values in
-// such a tree is the tree over all values, whatever n is. Sums in float32 for bfloat16 and in the type itself
+// such a tree is the tree over all values, whatever n is. Sums in float32 for types of 16 bits and in the type itself
 // otherwise; integers wrap.
 #pragma once
 
@@ -18,8 +18,11 @@
 namespace witan::reduce_detail {
 
 template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+
+template <class T>
 struct SumOf {
-  using type = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+  using type = std::conditional_t<kIsHalf<T>, float, T>;
 };
 template <>
 struct SumOf<int32_t> {
@@ -40,7 +43,7 @@ struct Add {
 };
 struct Largest {
   template <class T>
-  using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+  using Wide = std::conditional_t<kIsHalf<T>, float, T>;
   template <class A>
   static A combine(A a, A b) {
     return a > b || a != a ? a : b;
@@ -49,8 +52,8 @@ struct Largest {
 
 template <class T, class A>
 void store(T& to, A value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    to.bits = bf16(value).bits;  // assigning the struct itself keeps g++ from vectorising
+  if constexpr (kIsHalf<T>) {
+    to.bits = T(value).bits;  // assigning the struct itself keeps g++ from vectorising
   } else {
     to = static_cast<T>(value);
   }

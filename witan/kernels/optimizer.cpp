@@ -104,6 +104,19 @@ void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, doubl
   WITAN_LAUNCH(stream, clip_by_norm, (Cost{4.0, bytes_of(step, total)}), step, total, max_norm);
 }
 
+void scale_losses(Stream& stream, const Tensor& scaled, const Tensor& weights, const Tensor& scaler) {
+  const Cost cost{static_cast<double>(scaled.elements()), bytes_of(scaled, weights, scaler)};
+  WITAN_LAUNCH(stream, scale_losses, cost, scaled, weights, scaler);
+}
+
+void unscale_total(Stream& stream, const Tensor& total, const Tensor& scaler) {
+  WITAN_LAUNCH(stream, unscale_total, (Cost{2.0, bytes_of(total, scaler)}), total, scaler);
+}
+
+void adapt_loss_scale(Stream& stream, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args) {
+  WITAN_LAUNCH(stream, adapt_loss_scale, (Cost{4.0, bytes_of(step, scaler)}), step, scaler, args);
+}
+
 void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
                  const Tensor& order, double sigma) {
   const Cost cost{3.0 * static_cast<double>(history.elements()), bytes_of(step, history, total, losses, order)};

@@ -15,11 +15,11 @@ namespace witan::kernels {
 
 inline constexpr int kMostStates = 3;
 
-// A parameter's tensors. What is updated is a number p of value's accumulator dtype: value itself, or where value is
-// bfloat16 the float32 master of which value is the upper half and remainder the lower one (base/split_float.h);
-// undefined elsewhere. state is the algorithm's own, in the order of its formula, undefined behind its last: of that
-// accumulator dtype, or where said bfloat16, computed in the accumulator dtype and rounded to the nearest, ties to
-// even. gradient is of any floating dtype.
+// A parameter's tensors. What is updated is a number p of value's accumulator dtype: value itself, or where value has
+// 16 bits the float32 master of which value is the rounding and remainder the rest (tensor/split.h); undefined
+// elsewhere. state is the algorithm's own, in the order of its formula, undefined behind its last: of that accumulator
+// dtype, or where said bfloat16, computed in the accumulator dtype and rounded to the nearest, ties to even. gradient
+// is of any floating dtype.
 struct UpdateTensors {
   Tensor value, remainder;                // written
   std::array<Tensor, kMostStates> state;  // written
@@ -115,6 +115,36 @@ WITAN_KERNEL_TWINS(total_sums)
 // 0;  step.skip = the norm is not finite.  total [2] of total_sums
 void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm);
 WITAN_KERNEL_TWINS(clip_by_norm)
+
+// The loss scale of float16 models (Micikevicius et al., "Mixed precision training", 2018, arXiv:1710.03740), adapted
+// as Megatron-LM's DynamicGradScaler does it. What losses are multiplied by before the backward is in `scaler` [3]
+// float64, with what decides how it changes, so that a step needs no host:
+namespace loss_scaler {
+inline constexpr int64_t scale = 0;
+inline constexpr int64_t growth = 1;      // steps without an overflow since the last one, or since the scale grew
+inline constexpr int64_t hysteresis = 2;  // overflows until the scale falls; from 0 down each one lowers it
+}  // namespace loss_scaler
+inline constexpr int64_t kLossScalerValues = 3;
+
+struct LossScaleArgs {
+  double least = 1;        // the scale falls no lower
+  int64_t window = 1000;   // steps without an overflow after which the scale doubles and hysteresis is as before
+  int64_t hysteresis = 2;  // overflows from which on each halves the scale
+  bool dynamic = true;     // false: the scale stays
+};
+
+// scaled[i] = scale weights[i]: what backwards begin with;  scaled, weights [n] of one floating dtype
+void scale_losses(Stream& stream, const Tensor& scaled, const Tensor& weights, const Tensor& scaler);
+WITAN_KERNEL_TWINS(scale_losses)
+
+// total[0] /= scale^2: the norm is that of the gradients without the scale.  total [2] of total_sums
+void unscale_total(Stream& stream, const Tensor& total, const Tensor& scaler);
+WITAN_KERNEL_TWINS(unscale_total)
+
+// After clip_by_norm, whose skip says that gradients overflowed:  step.gradient_scale /= scale, then the scale and its
+// counts change. A step that will be made again (expert_pool.h) changes neither.
+void adapt_loss_scale(Stream& stream, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args);
+WITAN_KERNEL_TWINS(adapt_loss_scale)
 
 // What skip_spikes() remembers: how many steps it has seen, and of the last `window` of them the losses and the norms,
 // step s in slot s % window.

@@ -40,7 +40,7 @@ static_assert(sizeof(SquareSumsRow) == kSquareSumsColumns * sizeof(int64_t));
 // body(value's dtype, gradient's dtype) for each pair among the items, in the order of the table's groups.
 template <class Body>
 void for_update_kinds(std::span<const UpdateItem> items, const Body& body) {
-  for (const DType value : {DType::bf16, DType::f32, DType::f64})
+  for (const DType value : {DType::bf16, DType::f16, DType::f32, DType::f64})
     for (const DType gradient : {DType::bf16, DType::f32, DType::f64})
       if (std::ranges::any_of(items, [&](const UpdateItem& item) {
             return item.tensors.value.dtype() == value && item.tensors.gradient.dtype() == gradient;

@@ -11,6 +11,26 @@
 
 namespace witan::kernels {
 
+// kernels::adapt_loss_scale().
+constexpr void adapt_loss_scale_rule(double* step, double* scaler, const LossScaleArgs& args) {
+  const double skip = step[step_value::skip];
+  if (skip > 1) return;
+  step[step_value::gradient_scale] /= scaler[loss_scaler::scale];
+  if (!args.dynamic) return;
+  if (skip != 0) {
+    scaler[loss_scaler::growth] = 0;
+    scaler[loss_scaler::hysteresis] -= 1;
+    const double lower = 0.5 * scaler[loss_scaler::scale];
+    if (scaler[loss_scaler::hysteresis] <= 0) scaler[loss_scaler::scale] = lower > args.least ? lower : args.least;
+  } else {
+    scaler[loss_scaler::growth] += 1;
+    if (scaler[loss_scaler::growth] < static_cast<double>(args.window)) return;
+    scaler[loss_scaler::growth] = 0;
+    scaler[loss_scaler::hysteresis] = static_cast<double>(args.hysteresis);
+    scaler[loss_scaler::scale] *= 2;
+  }
+}
+
 template <class A>
 struct AdamWRule {
   static constexpr int kStates = 2;  // m, v

@@ -81,7 +81,7 @@ Fields ModelConfig::fields() {
             "Keep logits within this bound: cap tanh(logit / cap), after logit_scale; 0: no bound"}
           .at_least(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
-          {"float32", "bfloat16", "float64"}),
+          {"float32", "bfloat16", "float16", "float64"}),
       Field{"recompute_granularity", &recompute_granularity,
             "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),

@@ -80,6 +80,17 @@ Fields OptimizerConfig::fields() {
           {"eigen", "newton"}),
       Field{"shampoo_grafting", &shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
           {"adam", "sgd", "none"}),
+      Field{
+          "loss_scale", &loss_scale,
+          "What losses of float16 models are multiplied by before the backward, and gradients divided by (0: dynamic)"}
+          .at_least(0),
+      Field{"initial_loss_scale", &initial_loss_scale, "Loss scale at the start, where it is dynamic"}.above(0),
+      Field{"min_loss_scale", &min_loss_scale, "Smallest dynamic loss scale"}.above(0),
+      Field{"loss_scale_window", &loss_scale_window,
+            "Steps without overflowing gradients after which a dynamic loss scale doubles"}
+          .at_least(1),
+      Field{"hysteresis", &hysteresis, "Steps with overflowing gradients from which on a dynamic loss scale halves"}
+          .at_least(1),
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       Field{
           "skip_step_sigma", &skip_step_sigma,
@@ -138,6 +149,8 @@ void OptimizerConfig::validate() const {
       " would begin before the end of the warmup: "
       "lr_decay_iters - lr_warmup_iters is ",
       lr_decay_iters - lr_warmup_iters);
+  require<ConfigError>(min_loss_scale <= initial_loss_scale, "min_loss_scale = ", min_loss_scale,
+                       " is above initial_loss_scale = ", initial_loss_scale, "; lower min_loss_scale");
   const ParamGroups checked(*this);
 }
 

@@ -17,8 +17,8 @@ GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& st
     shard.part = part;
     shard.weight_decay = group.weight_decay(part.parameter->spec());
     const Tensor value = shard.value();
-    if (value.dtype() == DType::bf16)  // a master begins as the value that was drawn
-      shard.remainder = stream.zeros(value.shape(), kRemainder, MemoryTag::optimizer);
+    if (is_split(value.dtype()))  // a master begins as the value that was drawn
+      shard.remainder = stream.zeros(value.shape(), remainder_dtype(value.dtype()), MemoryTag::optimizer);
     for (const OptimizerStateSpec& state : kept) {
       ShardState place = state_of(state, group.settings, *part.parameter, part.first, part.elements);
       const int64_t elements = place.elements();

@@ -27,7 +27,7 @@ class GroupOptimizer : public Optimizer {
   // A shard's tensors, all of them flat.
   struct Shard {
     ParameterShard part;
-    Tensor remainder;          // of bfloat16 values: what their float32 masters have beyond
+    Tensor remainder;          // of values of 16 bits: what their float32 masters have beyond
     std::vector<State> state;  // in the order of the traits
     double weight_decay = 0;
 

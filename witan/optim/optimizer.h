@@ -29,10 +29,10 @@ struct ParameterShard {
 // A piece of optimizer state as checkpoints see it: a part of a global tensor.
 struct OptimizerTensor {
   std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
-  Tensor tensor;                   // flat; of a master: the value itself, which is its upper half
+  Tensor tensor;                   // flat; of a master: the value itself, which it is rounded to
   const ParameterSpec& parameter;  // of the global tensor's shape, and held by ranks as it is (ShardState::global)
   Region region;                   // where the elements of the tensor stand in it
-  Tensor remainder = {};           // of a master: its lower half (base/split_float.h)
+  Tensor remainder = {};           // of a master: what it has beyond (tensor/split.h)
 };
 
 class Optimizer {
@@ -47,7 +47,7 @@ class Optimizer {
   virtual void update(Stream& stream, const StepState& step) = 0;
 
   // Everything but the values that a resumed run needs, in a fixed order: of each shard the float32 master
-  // ("master/NAME", of bfloat16 values alone), then the algorithm's own state.
+  // ("master/NAME", of values of 16 bits alone), then the algorithm's own state.
   virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {
@@ -115,9 +116,9 @@ class Estimator {
     return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
   }
 
-  // What the optimizer keeps of an element beside its value: its state, and the lower half of a bfloat16 value's
-  // master. Of parameter groups those of the lightest, and of state only what is kept for every element: no rank needs
-  // less.
+  // What the optimizer keeps of an element beside its value: its state, and what the master of a 16-bit value
+  // has beyond it. Of parameter groups those of the lightest, and of state only what is kept for every element: no rank
+  // needs less.
   double optimizer_bytes() const {
     size_t least = SIZE_MAX;
     const ParamGroups groups(config_.optimizer);
@@ -128,7 +129,11 @@ class Estimator {
           bytes += size_of(state.dtype.value_or(accumulator(config_.model.compute_dtype())));
       least = std::min(least, bytes);
     }
-    return static_cast<double>(least) + (value_ == 2 ? 2 : 0);
+    return static_cast<double>(least) + remainder_bytes();
+  }
+  double remainder_bytes() const {
+    const DType value = config_.model.compute_dtype();
+    return is_split(value) ? static_cast<double>(size_of(remainder_dtype(value))) : 0;
   }
   // That its update of an element reads and writes.
   double update_bytes() const {

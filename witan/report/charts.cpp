@@ -92,6 +92,12 @@ void add_learning(Charts& charts, const Metrics& m) {
 
   charts.open(Section::learning, "Learning rate", "", true);
   charts.add("rate", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.lr; }));
+
+  charts.open(Section::learning, "Loss scale", "powers of two");
+  charts.add("scale", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) -> std::optional<double> {
+               if (!e.loss_scale) return std::nullopt;
+               return std::log2(*e.loss_scale);
+             }));
 }
 
 enum class Extreme : uint8_t { lowest, highest };

@@ -42,6 +42,7 @@ void visit(Archive& a, StepEvent& e) {
   a("params_norm", e.params_norm);
   a("num_zeros", e.num_zeros);
   a("megatron_tflops", e.megatron_tflops);
+  a("loss_scale", e.loss_scale);
   a("load_balancing_loss", e.load_balancing_loss);
   a("z_loss", e.z_loss);
   a("tokens_per_s", e.tokens_per_s);

@@ -40,10 +40,11 @@ struct StepEvent {
   int64_t step = 0;  // counted from 1
   double loss = 0;   // cross entropy, nats per token
   double lr = 0;
-  double grad_norm = 0;                   // before clipping
-  std::optional<double> params_norm;      // L2, of all parameters; these three only if they were requested
-  std::optional<double> num_zeros;        // gradients that are exactly 0
-  std::optional<double> megatron_tflops;  // TFLOP/s of a rank by Megatron-LM's formula
+  double grad_norm = 0;                            // before clipping
+  std::optional<double> params_norm;               // L2, of all parameters; these three only if they were requested
+  std::optional<double> num_zeros;                 // gradients that are exactly 0
+  std::optional<double> megatron_tflops;           // TFLOP/s of a rank by Megatron-LM's formula
+  std::optional<double> loss_scale = {};           // of the next step; float16 models only
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
   double tokens_per_s = 0;

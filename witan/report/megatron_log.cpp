@@ -40,7 +40,7 @@ std::string format_interval(const Interval& i) {
   line += fmt::format(" global batch size: {:5d} |", i.global_batch_size);
   for (const auto& [name, mean] : i.losses)
     if (mean > 0) line += fmt::format(" {}: {:.6E} |", name, mean);
-  line += " loss scale: 1.0 |";  // bfloat16 and float32 need none
+  line += fmt::format(" loss scale: {:.1f} |", i.loss_scale);
   line += fmt::format(" grad norm: {:.3f} |", unsigned_nan(i.grad_norm));
   if (i.num_zeros) line += fmt::format(" num zeros: {:.1f} |", *i.num_zeros);
   if (i.params_norm) line += fmt::format(" params norm: {:.3f} |", unsigned_nan(*i.params_norm));

@@ -25,6 +25,7 @@ struct Interval {
   int64_t global_batch_size = 0;
   std::vector<std::pair<std::string, double>> losses;  // "lm loss" …; means over iterations that were not skipped
   double grad_norm = 0;                                // before clipping
+  double loss_scale = 1;                               // of models that need none
   std::optional<double> num_zeros, params_norm;
   int64_t skipped = 0, nan = 0;  // iterations; `nan` are those among the skipped whose loss was not finite
 };

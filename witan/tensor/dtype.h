@@ -11,11 +11,12 @@
 
 namespace witan {
 
-enum class DType : uint8_t { f32, bf16, f64, i32, i64 };
+enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::bf16:
+    case DType::f16:
       return 2;
     case DType::f32:
     case DType::i32:
@@ -33,8 +34,8 @@ constexpr DType accumulator(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-std::string_view name_of(DType dtype);         // "float32", "bfloat16", "float64", "int32", "int64"
-DType dtype_from_name(std::string_view name);  // those and Megatron's fp32, bf16, fp64; throws ConfigError
+std::string_view name_of(DType dtype);         // "float32", "bfloat16", "float16", "float64", "int32", "int64"
+DType dtype_from_name(std::string_view name);  // those and Megatron's fp32, bf16, fp16, fp64; throws ConfigError
 inline std::ostream& operator<<(std::ostream& out, DType dtype) {
   return out << name_of(dtype);
 }
@@ -48,6 +49,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<bf16>() {
   return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::f16;
 }
 template <>
 constexpr DType dtype_of<double>() {
@@ -70,6 +75,8 @@ decltype(auto) dispatch_floating(DType dtype, Body&& body) {
       return body.template operator()<float>();
     case DType::bf16:
       return body.template operator()<bf16>();
+    case DType::f16:
+      return body.template operator()<f16>();
     case DType::f64:
       return body.template operator()<double>();
     default:

@@ -11,7 +11,9 @@
 namespace witan {
 namespace {
 
-// What moves at once: little of the host's memory, but of a device enough for a copy to be worth its start.
+// What moves at once: little of the host's memory, but of a device enough for a copy to be worth its start. Upper and
+// Lower: the elements of the two tensors, as the host holds them.
+template <class Upper, class Lower>
 class Pieces {
  public:
   Pieces(const Tensor& upper, const Tensor& lower, int64_t elements)
@@ -20,37 +22,53 @@ class Pieces {
         most_(std::min(elements, upper.device().kind == Device::Kind::cpu ? kOfHost : kOfDevice)),
         whole_(static_cast<size_t>(most_)),
         high_(whole_.size()),
-        low_(whole_.size()) {
-    assert(upper.dtype() == DType::bf16 && lower.dtype() == kRemainder && upper.shape() == lower.shape());
-  }
+        low_(whole_.size()) {}
 
   // The elements [at, at + count) of the tensor; count <= most().
   const std::byte* join(int64_t at, int64_t count) {
-    copy_to_host(high_.data(), upper_, at * kHalf, count * kHalf);
-    copy_to_host(low_.data(), lower_, at * kHalf, count * kHalf);
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) whole_[i] = witan::join({high_[i], low_[i]});
+    copy_to_host(high_.data(), upper_, at * kUpper, count * kUpper);
+    copy_to_host(low_.data(), lower_, at * kLower, count * kLower);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) whole_[i] = joined(high_[i], low_[i]);
     return reinterpret_cast<const std::byte*>(whole_.data());
   }
   void split(int64_t at, int64_t count, const std::byte* from) {
     std::memcpy(whole_.data(), from, static_cast<size_t>(count) * sizeof(float));
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      const SplitFloat halves = witan::split(whole_[i]);
-      high_[i] = halves.upper;
-      low_[i] = halves.lower;
-    }
-    copy_from_host(upper_, at * kHalf, high_.data(), count * kHalf);
-    copy_from_host(lower_, at * kHalf, low_.data(), count * kHalf);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) cut(whole_[i], high_[i], low_[i]);
+    copy_from_host(upper_, at * kUpper, high_.data(), count * kUpper);
+    copy_from_host(lower_, at * kLower, low_.data(), count * kLower);
   }
   int64_t most() const { return most_; }
 
  private:
-  static constexpr int64_t kOfHost = int64_t{1} << 16, kOfDevice = int64_t{1} << 20, kHalf = size_of(kRemainder);
+  static constexpr int64_t kOfHost = int64_t{1} << 16, kOfDevice = int64_t{1} << 20;
+  static constexpr int64_t kUpper = sizeof(Upper), kLower = sizeof(Lower);
+
+  static float joined(uint16_t upper, uint16_t lower) { return witan::join(SplitFloat{upper, lower}); }
+  static float joined(f16 narrow, float rest) { return witan::join(narrow, rest); }
+  static void cut(float whole, uint16_t& upper, uint16_t& lower) {
+    const SplitFloat halves = witan::split(whole);
+    upper = halves.upper;
+    lower = halves.lower;
+  }
+  static void cut(float whole, f16& narrow, float& rest) {
+    narrow = f16(whole);
+    rest = rest_of(whole, narrow);
+  }
 
   const Tensor &upper_, &lower_;
   int64_t most_;
   std::vector<float> whole_;
-  std::vector<uint16_t> high_, low_;
+  std::vector<Upper> high_;
+  std::vector<Lower> low_;
 };
+
+// body(Pieces of `elements` at once, at most)
+template <class Body>
+void with_pieces(const Tensor& upper, const Tensor& lower, int64_t elements, const Body& body) {
+  assert(is_split(upper.dtype()) && lower.dtype() == remainder_dtype(upper.dtype()) && upper.shape() == lower.shape());
+  if (upper.dtype() == DType::f16) return body(Pieces<f16, float>(upper, lower, elements));
+  body(Pieces<uint16_t, uint16_t>(upper, lower, elements));
+}
 
 constexpr int64_t kWhole = size_of(DType::f32);
 
@@ -58,17 +76,19 @@ constexpr int64_t kWhole = size_of(DType::f32);
 
 void for_joined_bytes(const Tensor& upper, const Tensor& lower,
                       const std::function<void(const std::byte* bytes, int64_t count)>& body) {
-  Pieces pieces(upper, lower, upper.elements());
-  for (int64_t at = 0; at < upper.elements(); at += pieces.most()) {
-    const int64_t count = std::min(pieces.most(), upper.elements() - at);
-    body(pieces.join(at, count), count * kWhole);
-  }
+  with_pieces(upper, lower, upper.elements(), [&](auto pieces) {
+    for (int64_t at = 0; at < upper.elements(); at += pieces.most()) {
+      const int64_t count = std::min(pieces.most(), upper.elements() - at);
+      body(pieces.join(at, count), count * kWhole);
+    }
+  });
 }
 
 void split_from_host(const Tensor& upper, const Tensor& lower, int64_t first, const std::byte* from, int64_t elements) {
-  Pieces pieces(upper, lower, elements);
-  for (int64_t at = 0; at < elements; at += pieces.most())
-    pieces.split(first + at, std::min(pieces.most(), elements - at), from + at * kWhole);
+  with_pieces(upper, lower, elements, [&](auto pieces) {
+    for (int64_t at = 0; at < elements; at += pieces.most())
+      pieces.split(first + at, std::min(pieces.most(), elements - at), from + at * kWhole);
+  });
 }
 
 }  // namespace witan

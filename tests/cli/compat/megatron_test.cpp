@@ -137,7 +137,10 @@ TEST(Megatron, FlagsOfEveryKind) {
                        "accepted without effect: --timing-log-option minmax, --use-flash-attn (attention "
                        "never stores its scores), --tp-comm-overlap ("))
       << read.said;
-  EXPECT_EQ(config_refused({"--fp16"}), "command line: --fp16: fp16 is not supported: use `--bf16`");
+  EXPECT_EQ(config_refused({"--fp8-param-gather"}),
+            "command line: --fp8-param-gather: fp8 is not supported: use `--bf16`");
+  EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).model.dtype, "float16");
+  EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).optimizer.loss_scale_window, 7);
   EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
   EXPECT_EQ(config_of({"--bf16", "--recompute-granularity", "selective", "--recompute-modules", "core_attn", "moe_act",
                        "mlp"})

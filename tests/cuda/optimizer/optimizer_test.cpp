@@ -122,6 +122,28 @@ TEST_F(OptimizerOnGpu, ASkippedStepChangesNothing) {
   EXPECT_EQ((std::vector{weights(t), values(to_host(t.m))}), before);
 }
 
+TEST_F(OptimizerOnGpu, LossScalesChangeAsOnTheCpu) {
+  const Tensor scaler = host.tensor<double>({kernels::kLossScalerValues}, {65536, 0, 2}), gpu_scaler = to_gpu(scaler);
+  const Tensor weights = host.tensor<float>({2}, {1, 0.125f}), gpu_scaled = poisoned({2}, DType::f32);
+  for (int i = 0; i < 30; ++i) {
+    const double norm = i % 7 == 2 || i > 22 ? HUGE_VAL : 3.0 + i, skips = i == 5 ? 1.5 : 0;
+    const Tensor now = step(i + 1), total = host.tensor<double>({2}, {norm * norm, 0});
+    const Tensor gpu_now = to_gpu(now), gpu_total = to_gpu(total);
+    const auto by = [&](Stream& stream, const Tensor& values, const Tensor& sums, const Tensor& state) {
+      kernels::unscale_total(stream, sums, state);
+      kernels::clip_by_norm(stream, values, sums, 1e-4);
+      if (skips > 0) stream.write(values.narrow(0, kernels::step_value::skip, 1), &skips);
+      kernels::adapt_loss_scale(stream, values, state, {4, 3, 2, i != 11});
+    };
+    by(host.stream, now, total, scaler);
+    by(gpu(), gpu_now, gpu_total, gpu_scaler);
+    EXPECT_EQ(values(to_host(gpu_scaler)), values(scaler)) << i;
+    EXPECT_TRUE(testing::close(values(to_host(gpu_now)), values(now), 0, 1e-14)) << i;
+  }
+  kernels::scale_losses(gpu(), gpu_scaled, to_gpu(weights), gpu_scaler);
+  EXPECT_EQ(values(to_host(gpu_scaled))[1] * 8, values(scaler)[0]);
+}
+
 // Masters of every kind under updates by nothing, which make NaN of infinity: joined and split as on the CPU.
 TEST_F(OptimizerOnGpu, HalvesOfMastersAreTheCpusToTheBit) {
   const Tensor whole = testing::masters_of_every_kind(host.stream);

@@ -186,6 +186,47 @@ TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
             std::string::npos);
 }
 
+// A run that begins with overflows, and is saved among them: the scale, its counts and the masters go on.
+TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
+  const auto narrow = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.model.dtype = "float16";
+    config.optimizer.initial_loss_scale = 0x1p28;
+    config.optimizer.loss_scale_window = 2;
+    config.optimizer.hysteresis = 1;
+    config.train.most_skipped = 2;  // more are skipped in a row while the scale falls
+    return config;
+  };
+  run(narrow("whole"));
+  RunConfig first = narrow("parts");
+  first.train.train_iters = 4;
+  run(first);
+  const TrainState saved = TrainState::from_json(open_checkpoint(checkpoint("parts", 4)).scalars);
+  EXPECT_GT(saved.loss_scaler.scale, 0);
+  EXPECT_EQ(saved.updates, 0) << "in the midst of overflows";
+  EXPECT_EQ(run(narrow("parts")).resumed_from, 4);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  const auto all = steps("whole"), again = steps("parts");
+  EXPECT_FALSE(all.back().skipped && all[10].skipped) << "the scale was found";
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].loss, again[i].loss) << i;
+    EXPECT_EQ(all[i].skipped, again[i].skipped) << i;
+    EXPECT_EQ(all[i].loss_scale, again[i].loss_scale) << i;
+  }
+  EXPECT_EQ(all[0].loss_scale, 0x1p27);
+}
+
+TEST_F(Trainer, GivesUpWhenTheLossScaleIsAtItsLeast) {
+  RunConfig config = this->config("nan");
+  config.model.dtype = "float16";
+  config.optimizer.initial_loss_scale = 0x1p33;
+  config.optimizer.min_loss_scale = 0x1p31;
+  config.optimizer.hysteresis = 1;
+  config.train.most_skipped = 3;
+  const std::string said = message_of<DivergedError>([&] { run(config); });
+  EXPECT_NE(said.find("step 4: 3 steps in a row had gradients that were not finite"), std::string::npos) << said;
+}
+
 // Moments go on in another dtype than the one that they were saved in.
 TEST_F(Trainer, ResumesWithMomentsInBfloat16) {
   RunConfig first = config("moments");

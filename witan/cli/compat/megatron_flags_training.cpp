@@ -81,18 +81,16 @@ MegatronSection megatron_learning_rate_flags() {
 
 MegatronSection megatron_precision_flags() {
   const std::string fp8 = "fp8 is not supported: use `--bf16`";
-  const std::string fp16 = "fp16 is not supported: use `--bf16`";
-  const std::string scale = "there is no loss scaling: bfloat16 needs none";
   return {"Precision",
           {
               sets("--bf16", "dtype", "bfloat16"),
-              refused("--fp16", fp16),
-              refused("--fp16-lm-cross-entropy", fp16),
-              harmless("--loss-scale", scale, Takes::one),
-              harmless("--initial-loss-scale", scale, Takes::one),
-              harmless("--min-loss-scale", scale, Takes::one),
-              harmless("--loss-scale-window", scale, Takes::one),
-              harmless("--hysteresis", scale, Takes::one),
+              sets("--fp16", "dtype", "float16"),
+              harmless("--fp16-lm-cross-entropy", "the loss is float32, of float16 logits"),
+              same("--loss-scale"),
+              same("--initial-loss-scale"),
+              same("--min-loss-scale"),
+              same("--loss-scale-window"),
+              same("--hysteresis"),
               refused("--fp8", fp8, Takes::one),
               refused("--fp8-format", fp8, Takes::one),
               refused("--fp8-recipe", fp8, Takes::one),

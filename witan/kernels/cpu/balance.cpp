@@ -22,7 +22,7 @@ double scale_of(const Tensor& counts, int64_t tokens) {
 void balance_loss(Stream&, const Tensor& loss, const Tensor& sums, const Tensor& counts, int64_t tokens) {
   const int64_t experts = counts.elements(), loads = sums.elements() - kTokenSums;
   dispatch_floating(sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       double sum = 0;
       for (int64_t i = 0; i < loads; ++i)
         sum += static_cast<double>(sums.data<A>()[i]) * static_cast<double>(counts.data<int64_t>()[i % experts]);
@@ -34,7 +34,7 @@ void balance_loss(Stream&, const Tensor& loss, const Tensor& sums, const Tensor&
 void balance_backward(Stream&, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts, int64_t tokens,
                       Write write) {
   dispatch_floating(dprobs.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       const double scale = static_cast<double>(dloss.data<A>()[0]) * scale_of(counts, tokens);
       for (int64_t e = 0; e < counts.elements(); ++e) {
         const A before = write == Write::accumulate ? dprobs.data<A>()[e] : A(0);

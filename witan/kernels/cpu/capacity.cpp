@@ -39,7 +39,7 @@ void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& or
     const int64_t most = std::min(count[expert], capacity.per_expert);
     if (most < count[expert] && capacity.policy == DropPolicy::probs)
       dispatch_floating(weights.dtype(), [&]<class A>() {
-        if constexpr (!std::is_same_v<A, bf16>) best_first(first, last, most, weights.data<A>());
+        if constexpr (std::is_same_v<A, Accumulator<A>>) best_first(first, last, most, weights.data<A>());
       });
     for (const int64_t* i = first; i != last; ++i) to[*i] = i < first + most ? static_cast<int32_t>(e) : -1;
     kept.counts.data<int64_t>()[e] = most;

@@ -31,7 +31,7 @@ template <class T>
 struct Scratch {
   T* b;      // [panels, depth, kPanelColumns]
   T* a;      // [strips of few rows, depth, kStripRows]
-  T* block;  // [kMostRows, kMostColumns]: sums of a bfloat16 C over several steps of K
+  T* block;  // [kMostRows, kMostColumns]: sums of a C of 16 bits over several steps of K
 
   static constexpr int64_t kStrip = kDepth * kStripRows;
   static constexpr int64_t kB = kDepth * kMostColumns<T>, kA = kFewRows / kTileRows * kStrip;
@@ -39,7 +39,7 @@ struct Scratch {
 };
 
 bool sums_apart(DType c, int64_t depth) {
-  return c == DType::bf16 && depth > kDepth;
+  return (c == DType::bf16 || c == DType::f16) && depth > kDepth;
 }
 
 template <class T>
@@ -55,13 +55,13 @@ auto lines(const M& matrix, bool lanes_apart, int64_t k, int64_t lane) {
                   lanes_apart};
 }
 
-// g++ vectorises the store of a bfloat16's bits, but not of the struct.
+// g++ vectorises the store of the bits of a type of 16 bits, but not of the struct.
 template <class C, class T>
 void put(C& to, T value) {
-  to = value;
-}
-void put(bf16& to, float value) {
-  to.bits = bf16(value).bits;
+  if constexpr (std::is_same_v<C, Accumulator<C>>)
+    to = value;
+  else
+    to.bits = C(value).bits;
 }
 
 // c [rows, columns] (=|+=) tile, whose rows are `tile_stride` apart.
@@ -206,8 +206,8 @@ struct Task {
   void run(Write write, const Scratch<Accumulator<S>>& scratch) const {
     Product<S, C> block = *product;
     block.c.data += rows.begin * block.c.stride + columns.begin;
-    if constexpr (std::is_same_v<C, bf16>) {
-      if (sums_apart(DType::bf16, block.K)) {
+    if constexpr (!std::is_same_v<C, Accumulator<C>>) {
+      if (sums_apart(dtype_of<C>(), block.K)) {
         const int64_t stride = ceil_div(columns.size(), kPanelColumns<float>) * kPanelColumns<float>;
         multiply_block(Product<S, float>{{scratch.block, stride},
                                          {block.a.data, block.a.stride, block.a.transpose},
@@ -276,5 +276,7 @@ template void multiply(Stream&, Write, const std::vector<Product<float, float>>&
 template void multiply(Stream&, Write, const std::vector<Product<double, double>>&, const Tensor&);
 template void multiply(Stream&, Write, const std::vector<Product<bf16, bf16>>&, const Tensor&);
 template void multiply(Stream&, Write, const std::vector<Product<bf16, float>>&, const Tensor&);
+template void multiply(Stream&, Write, const std::vector<Product<f16, f16>>&, const Tensor&);
+template void multiply(Stream&, Write, const std::vector<Product<f16, float>>&, const Tensor&);
 
 }  // namespace witan::kernels::cpu

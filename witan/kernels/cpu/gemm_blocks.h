@@ -38,6 +38,7 @@ void multiply(Stream& stream, Write write, const std::vector<Product<S, C>>& pro
 template <class Body>
 void dispatch_product(DType a, DType c, Body&& body) {
   if (a == DType::bf16 && c == DType::f32) return body.template operator()<bf16, float>();
+  if (a == DType::f16 && c == DType::f32) return body.template operator()<f16, float>();
   assert(a == c);
   dispatch_floating(a, [&]<class T>() { body.template operator()<T, T>(); });
 }

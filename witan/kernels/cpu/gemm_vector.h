@@ -23,7 +23,7 @@ template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
 template <class T>
-requires std::is_arithmetic_v<T>  // not of bfloat16, which is stored alone
+requires std::is_arithmetic_v<T>  // not of types of 16 bits, which are stored alone
 struct VectorOf {
   typedef T type __attribute__((vector_size(kVectorBytes)));
 };
@@ -45,6 +45,13 @@ inline void load(Vector<float>& to, const bf16* from) {
   Halves halves;
   std::memcpy(&halves, from, sizeof halves);
   to = reinterpret_cast<Vector<float>>(__builtin_convertvector(halves, Vector<uint32_t>) << 16);
+}
+
+inline void load(Vector<float>& to, const f16* from) {
+  float lanes[kLanes<float>];
+#pragma omp simd
+  for (int i = 0; i < kLanes<float>; ++i) lanes[i] = from[i];
+  std::memcpy(&to, lanes, sizeof to);
 }
 
 // Vectors are made of granules of 16 bytes: what crosses none is the cheapest to move.

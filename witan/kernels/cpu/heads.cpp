@@ -26,7 +26,7 @@ void rotary_table(Stream& stream, const Tensor& table, const Tensor& positions, 
   forward.inverse = false;
   const int32_t* position = positions.data<int32_t>();
   dispatch_floating(table.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       fill_table(stream, table.data<A>(), positions.elements(), forward, [&](int64_t r) { return position[r]; });
   });
 }

@@ -56,7 +56,7 @@ void muon_update(Stream& stream, std::span<const MuonItem> items, const Tensor&,
       dispatch_direction<T>(item.orthogonal, [&]<class D>() {
         const A lr = A(now[args.rate]), scale = A(item.scale), decay = A(item.weight_decay);
         T* value = item.value.data<T>();
-        bf16* remainder = remainder_of<T>(item.value, item.remainder);
+        Remainder<T>* remainder = remainder_of<T>(item.value, item.remainder);
         const D* orthogonal = item.orthogonal.data<D>();
         stream.pool().for_ranges(item.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
 #pragma omp simd

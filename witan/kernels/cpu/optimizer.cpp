@@ -15,7 +15,7 @@ namespace {
 // Element i. A function of its own, so that the loop around it has no arrays and is vectorised.
 template <class Rule, class T, class G, class... S>
 [[gnu::always_inline]] inline void update_element(int64_t i, const Rule& rule, const G* gradient, T* value,
-                                                  bf16* remainder, S*... state) {
+                                                  Remainder<T>* remainder, S*... state) {
   using A = Accumulator<T>;
   A p = weight(value, remainder, i), own[sizeof...(S) + 1] = {A(state[i])...};
   rule(A(gradient[i]), p, own);
@@ -27,7 +27,7 @@ template <class Rule, class T, class G, class... S>
 // S: the types of the state.
 template <class Rule, class T, class G, class... S>
 void update_range(int64_t begin, int64_t end, const Rule rule, const G* __restrict gradient, T* __restrict value,
-                  bf16* __restrict remainder, S* __restrict... state) {
+                  Remainder<T>* __restrict remainder, S* __restrict... state) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) update_element(i, rule, gradient, value, remainder, state...);
 }
@@ -50,16 +50,14 @@ void with_state(const UpdateTensors& t, const Body& body, Before... before) {
 template <template <class> class Rule, class Args>
 void update(Stream& stream, const UpdateItem& item, const double* step, const Args& args) {
   const UpdateTensors& t = item.tensors;
-  dispatch_floating(t.value.dtype(), [&]<class T>() {
+  dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
     using A = Accumulator<T>;
     Rule<A> rule = Rule<A>::make(step, args);
     rule.decay = A(item.weight_decay);
-    dispatch_floating(t.gradient.dtype(), [&]<class G>() {
-      with_state<A, Rule<A>::kStates>(t, [&](auto*... state) {
-        stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
-          update_range<Rule<A>>(begin, end, rule, static_cast<const G*>(t.gradient.data<G>()), t.value.data<T>(),
-                                remainder_of<T>(t.value, t.remainder), state...);
-        });
+    with_state<A, Rule<A>::kStates>(t, [&](auto*... state) {
+      stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+        update_range<Rule<A>>(begin, end, rule, static_cast<const G*>(t.gradient.data<G>()), t.value.data<T>(),
+                              remainder_of<T>(t.value, t.remainder), state...);
       });
     });
   });
@@ -150,6 +148,22 @@ void clip_by_norm(Stream&, const Tensor& step, const Tensor& total, double max_n
   const double norm = std::sqrt(total.data<double>()[0]);
   now[step_value::skip] = std::isfinite(norm) ? 0 : 1;
   now[step_value::gradient_scale] = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+void unscale_total(Stream&, const Tensor& total, const Tensor& scaler) {
+  const double scale = scaler.data<double>()[loss_scaler::scale];
+  total.data<double>()[0] /= scale * scale;
+}
+
+void adapt_loss_scale(Stream&, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args) {
+  adapt_loss_scale_rule(step.data<double>(), scaler.data<double>(), args);
+}
+
+void scale_losses(Stream&, const Tensor& scaled, const Tensor& weights, const Tensor& scaler) {
+  dispatch_floating(scaled.dtype(), [&]<class A>() {
+    const A scale = A(scaler.data<double>()[loss_scaler::scale]);
+    for (int64_t i = 0; i < scaled.elements(); ++i) scaled.data<A>()[i] = A(A(weights.data<A>()[i]) * scale);
+  });
 }
 
 void skip_spikes(Stream&, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,

@@ -31,7 +31,7 @@ void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margin
                          const Tensor& bias) {
   const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       for_rows(stream, logits, [&](int64_t t) {
         const A* in = logits.data<A>() + t * E;
         std::vector<A> biased(static_cast<size_t>(E));
@@ -60,7 +60,7 @@ void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, in
     return;
   }
   dispatch_floating(margins.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       stream.pool().run(E, [&](int64_t e) {
         std::vector<A> column;
         column.reserve(static_cast<size_t>(tokens));

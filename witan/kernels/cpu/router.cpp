@@ -81,7 +81,7 @@ Chosen<A> chosen_of(const RouterOutputs& out, const A* dweights, int64_t t, cons
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t T = logits.size(0), E = logits.size(1), K = out.ids.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       dispatch_scores(scoring.scores, [&]<class Score>() {
         for_rows(stream, logits, [&](int64_t t) {
           const A* in = logits.data<A>() + t * E;
@@ -114,7 +114,7 @@ void update_expert_bias(Stream&, const Tensor& bias, const Tensor& load, const T
 void router_sums(Stream&, const Tensor& sums, const RouterOutputs& part) {
   const int64_t T = part.probs.size(0), sequences = (sums.elements() - kTokenSums) / part.probs.size(1);
   dispatch_floating(sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       std::vector<double> of_part = token_sums<A>(part, sequences);
       of_part.back() = static_cast<double>(T) * static_cast<double>(part.entropy.data<A>()[0]);
       std::ranges::transform(of_part, sums.data<A>(), [](double sum) { return static_cast<A>(sum); });
@@ -124,7 +124,7 @@ void router_sums(Stream&, const Tensor& sums, const RouterOutputs& part) {
 
 void router_losses(Stream&, const RouterOutputs& out, const RouterTotals& totals) {
   dispatch_floating(totals.sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       write_means<A>(out, totals.sums.data<A>(), totals.counts, totals.tokens, totals.topk);
   });
 }
@@ -134,7 +134,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1), loads = out.counts.elements();
   const int64_t length = T / (loads / E);  // of a sequence that is balanced by itself
   dispatch_floating(dlogits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       const auto tokens = static_cast<A>(T * parts);
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);

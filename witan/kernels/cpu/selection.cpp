@@ -81,7 +81,7 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   std::optional<DrawnKeys> drawn;
   if (selection.random.on()) drawn.emplace(selection.random);
   dispatch_floating(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       for_rows(stream, logits, [&](int64_t t) {
         const A *in = logits.data<A>() + t * E, *p = out.probs.data<A>() + t * E;
         int32_t* ids = out.ids.data<int32_t>() + t * K;
@@ -101,7 +101,7 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t E = logits.size(1), K = out.ids.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>)
+    if constexpr (std::is_same_v<A, Accumulator<A>>)
       dispatch_scores(scoring.scores, [&]<class Score>() {
         for_rows(stream, logits, [&](int64_t t) {
           weigh<Score>(out.weights.data<A>() + t * K, out.probs.data<A>() + t * E, logits.data<A>() + t * E,
@@ -114,7 +114,7 @@ void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits
 void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
   const int64_t T = logits.size(0), E = logits.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, bf16>) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
       std::vector<double> v(static_cast<size_t>(E), 1);
       std::vector<A> shares(static_cast<size_t>(T * E));  // of each token: u c, of the iteration at hand
       double change = std::numeric_limits<double>::infinity();

@@ -113,7 +113,7 @@ void apply_direction(Stream& stream, const DirectedTensors& t, const Tensor& ste
     using A = Accumulator<T>;
     const A lr = A(step.data<double>()[args.rate]), decay = A(args.weight_decay);
     T* value = t.value.data<T>();
-    bf16* remainder = remainder_of<T>(t.value, t.remainder);
+    Remainder<T>* remainder = remainder_of<T>(t.value, t.remainder);
     const A* direction = t.direction.data<A>();
     stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -15,5 +15,9 @@ template <class A>
 [[gnu::always_inline]] inline void store(bf16& to, A value) {
   to.bits = bf16(value).bits;
 }
+template <class A>
+[[gnu::always_inline]] inline void store(f16& to, A value) {
+  to.bits = f16(value).bits;
+}
 
 }  // namespace witan::kernels::cpu

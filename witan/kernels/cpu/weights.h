@@ -1,4 +1,4 @@
-// What an update changes: the value where it is as wide as its sums, else the float32 whose upper half it is.
+// What an update changes: the value where it is as wide as its sums, else the float32 master that it begins.
 #pragma once
 
 #include <cassert>
@@ -12,16 +12,26 @@ namespace witan::kernels::cpu {
 template <class T>
 inline constexpr bool kIsSplit = !std::is_same_v<T, Accumulator<T>>;
 
+// The elements of a remainder (base/split_float.h).
 template <class T>
-[[gnu::always_inline]] inline Accumulator<T> weight(const T* value, const bf16* remainder, int64_t i) {
-  if constexpr (kIsSplit<T>)
+using Remainder = std::conditional_t<std::is_same_v<T, f16>, float, bf16>;
+
+template <class T>
+[[gnu::always_inline]] inline Accumulator<T> weight(const T* value, const Remainder<T>* remainder, int64_t i) {
+  if constexpr (std::is_same_v<T, f16>)
+    return join(value[i], remainder[i]);
+  else if constexpr (kIsSplit<T>)
     return join({value[i].bits, remainder[i].bits});
   else
     return value[i];
 }
 template <class T>
-[[gnu::always_inline]] inline void store_weight(T* value, bf16* remainder, int64_t i, Accumulator<T> p) {
-  if constexpr (kIsSplit<T>) {
+[[gnu::always_inline]] inline void store_weight(T* value, Remainder<T>* remainder, int64_t i, Accumulator<T> p) {
+  if constexpr (std::is_same_v<T, f16>) {
+    const f16 narrow(p);
+    value[i].bits = narrow.bits;
+    remainder[i] = rest_of(p, narrow);
+  } else if constexpr (kIsSplit<T>) {
     const SplitFloat halves = split(p);
     value[i].bits = halves.upper;
     remainder[i].bits = halves.lower;
@@ -31,16 +41,25 @@ template <class T>
 }
 
 template <class T>
-bf16* remainder_of(const Tensor& value, const Tensor& remainder) {
+Remainder<T>* remainder_of(const Tensor& value, const Tensor& remainder) {
   assert(remainder.defined() == kIsSplit<T> && (!kIsSplit<T> || remainder.shape() == value.shape()));
-  return kIsSplit<T> ? remainder.data<bf16>() : nullptr;
+  return kIsSplit<T> ? remainder.data<Remainder<T>>() : nullptr;
 }
 
-// body.operator()<T, G>() with the types of value and gradient.
+// body.operator()<T, G>() with the types of value and gradient. Gradients are not summed in float16, whose range is
+// small: those of float16 values are float32.
 template <class Body>
 void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& body) {
+  assert(gradient.dtype() != DType::f16);
   dispatch_floating(value.dtype(), [&]<class T>() {
-    dispatch_floating(gradient.dtype(), [&]<class G>() { body.template operator()<T, G>(); });
+    if constexpr (std::is_same_v<T, f16>) {
+      assert(gradient.dtype() == DType::f32);
+      body.template operator()<T, float>();
+    } else {
+      dispatch_floating(gradient.dtype(), [&]<class G>() {
+        if constexpr (!std::is_same_v<G, f16>) body.template operator()<T, G>();
+      });
+    }
   });
 }
 

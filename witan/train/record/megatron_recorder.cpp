@@ -83,6 +83,7 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   interval.learning_rate = result.learning_rate;
   interval.global_batch_size = config_->train.global_batch_size;
   interval.losses = mean_losses();
+  interval.loss_scale = result.loss_scale.value_or(1);
   interval.grad_norm = result.gradient_norm;
   if (config_->log.log_num_zeros_in_grad) interval.num_zeros = result.zero_gradients;
   interval.params_norm = result.params_norm;

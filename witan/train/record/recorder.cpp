@@ -123,9 +123,10 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
-    const std::string warning =
-        fmt::format("step {}: {}; the step was skipped", state.step,
-                    result.spike ? "loss or gradient norm was a spike (skip_step_sigma)" : "gradients were not finite");
+    std::string why =
+        result.spike ? "loss or gradient norm was a spike (skip_step_sigma)" : "gradients were not finite";
+    if (result.loss_scale && !result.spike) why += fmt::format(", the loss scale is {:g} now", *result.loss_scale);
+    const std::string warning = fmt::format("step {}: {}; the step was skipped", state.step, why);
     progress_.note("warning: " + warning);
     log_.warn(warning);
   }
@@ -156,6 +157,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
   event.params_norm = result.params_norm;
+  event.loss_scale = result.loss_scale;
   if (config_->log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
   if (config_->log.log_throughput)
     event.megatron_tflops =

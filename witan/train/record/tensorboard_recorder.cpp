@@ -27,6 +27,7 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
     if (value) scalars.push_back({tag, *value});
   };
   add("throughput", event.megatron_tflops);
+  add("loss-scale", event.loss_scale);
   add("params-norm", event.params_norm);
   add("num-zeros", event.num_zeros);
   std::vector<tfevents::Histogram> histograms;

@@ -318,6 +318,9 @@ void RunConfig::validate() const {
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
                          "are formed in float32; set gradient_dtype = float32");
   }
+  require<ConfigError>(!parallel.on_gpu() || model.compute_dtype() != DType::f16,
+                       "dtype = float16: kernels for GPUs compute in bfloat16, float32 and float64; set dtype = "
+                       "bfloat16, which needs no loss scale, or --device cpu");
   if (parallel.on_gpu()) validate_for_gpu(model.moe);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,

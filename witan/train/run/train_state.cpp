@@ -1,5 +1,6 @@
 #include "witan/train/run/train_state.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
@@ -24,6 +25,20 @@ SpikeSkip::History spikes_from(const Json& json) {
   }
 }
 
+// Absent where the model is not float16.
+LossScaler::State loss_scaler_from(const Json& json) {
+  const auto found = json.find("loss_scaler");
+  if (found == json.end()) return {};
+  try {
+    LossScaler::State state{found->at("scale"), found->at("growth"), found->at("hysteresis")};
+    require<CheckpointError>(std::isfinite(state.scale) && state.scale > 0, "the checkpoint's loss scale is ",
+                             state.scale, ", and must be a finite number above 0");
+    return state;
+  } catch (const Json::exception&) {
+    throw CheckpointError("the checkpoint's loss_scaler must have numbers scale, growth and hysteresis");
+  }
+}
+
 }  // namespace
 
 Json TrainState::to_json() const {
@@ -31,6 +46,9 @@ Json TrainState::to_json() const {
                {"updates", updates},     {"skipped_in_a_row", skipped_in_a_row},
                {"elapsed_s", elapsed_s}, {"data", data}};
   if (spikes.steps > 0) json["spikes"] = {{"losses", spikes.losses}, {"norms", spikes.norms}, {"steps", spikes.steps}};
+  if (loss_scaler.scale > 0)
+    json["loss_scaler"] = {
+        {"scale", loss_scaler.scale}, {"growth", loss_scaler.growth}, {"hysteresis", loss_scaler.hysteresis}};
   return json;
 }
 
@@ -41,8 +59,8 @@ TrainState TrainState::from_json(const Json& json) {
                              " must be a whole number, not negative");
     return found->get<int64_t>();
   };
-  TrainState state{count("step"),    count("consumed_samples"), count("updates"), count("skipped_in_a_row"), 0, {},
-                   spikes_from(json)};
+  TrainState state{count("step"),     count("consumed_samples"), count("updates"), count("skipped_in_a_row"), 0, {},
+                   spikes_from(json), loss_scaler_from(json)};
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "witan/base/json.h"
+#include "witan/optim/loss_scaler.h"
 #include "witan/optim/spike_skip.h"
 
 namespace witan {
@@ -17,6 +18,7 @@ struct TrainState {
   double elapsed_s = 0;          // training time, over all resumptions
   std::string data;              // fingerprint of the tokens it trains on
   SpikeSkip::History spikes{};   // what skip_step_sigma compares with
+  LossScaler::State loss_scaler{};
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.

@@ -162,6 +162,7 @@ class RankTrainer {
                                        from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
     engine_.restore_spike_history(state_.spikes);
+    if (!anew) engine_.restore_loss_scaler(state_.loss_scaler);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
     require<DataError>(state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
                        " was saved, so the run would resume with different samples. Restore the text, train the new "
@@ -217,7 +218,10 @@ class RankTrainer {
     ++state_.step;
     state_.consumed_samples += run_.config->train.global_batch_size;
     state_.updates += result.skipped ? 0 : 1;
-    state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
+    if (!result.skipped)
+      state_.skipped_in_a_row = 0;
+    else if (!lowers_loss_scale(result))
+      ++state_.skipped_in_a_row;
     state_.elapsed_s += seconds;
     if (leads())
       run_.recorder().step(state_, result, seconds, result.times.batch,
@@ -231,6 +235,13 @@ class RankTrainer {
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or check the data");
     return result.stop;
+  }
+
+  // Steps that overflow while a lower loss scale is still to be tried are how it is found.
+  bool lowers_loss_scale(const StepResult& result) const {
+    const OptimizerConfig& optimizer = run_.config->optimizer;
+    return result.loss_scale && !result.spike && optimizer.loss_scale == 0 &&
+           *result.loss_scale > optimizer.min_loss_scale;
   }
 
   void begins(StepWatch::Doing what, int64_t step) {
@@ -284,6 +295,7 @@ class RankTrainer {
     content.step = state_.step;
     content.tensors = engine_.state();
     state_.spikes = engine_.spike_history();
+    state_.loss_scaler = engine_.loss_scaler();
     content.scalars = state_.to_json();
     if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
     saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config->train.keep_last,

@@ -71,7 +71,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
       state_check_(parameters_, groups, buffers_),
       part_observers_(charge_parts(model_, stream)),
-      passes_(stream, *config_, groups, model_, gradients_, step_state_) {
+      loss_scaler_(make_loss_scaler()),
+      passes_(stream, *config_, groups, model_, gradients_, step_state_, loss_scaler_ ? &*loss_scaler_ : nullptr) {
   units_->gather_on(gradients_.side(), config->parallel.overlap_param_gather);
   model_.use_units(units_.get());
   model_.use_pools(pools_.get());
@@ -122,6 +123,11 @@ std::unique_ptr<GlobalLoad> Engine::make_global_load() {
                                            groups_.over(groups_.layout().data_axes()));
   for (size_t i = 0; i < routers.size(); ++i) routers[i]->use_global_load(load.get(), static_cast<int64_t>(i));
   return load;
+}
+
+std::optional<LossScaler> Engine::make_loss_scaler() const {
+  if (config_->model.compute_dtype() != DType::f16) return std::nullopt;
+  return LossScaler(stream_, config_->optimizer);
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -296,11 +302,13 @@ Tensor Engine::update() {
   const Stopwatch optimizer;
   buffer_sums_.finish_step(stream_);
   const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
+  if (loss_scaler_) loss_scaler_->unscale(total);
   clip(stream_, step_state_, total, config_->optimizer.clip_grad);
   if (pools_) {
     groups_.world().all_reduce(stream_, pools_->fill(), Reduce::max);
     kernels::skip_overflow(stream_, step_state_.tensor(), pools_->fill());
   }
+  if (loss_scaler_) loss_scaler_->adapt(step_state_);
   if (spikes_) {
     spikes_->losses.gather(stream_, report_->own_losses());
     spikes_->skip.decide(step_state_, total, spikes_->losses.losses(), spikes_->losses.order());
@@ -329,6 +337,7 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.zero_gradients = report.zeros;
   result.skipped = report.step[kernels::step_value::skip] != 0;
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+  if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
   result.stop = report.stop;
   result.times = times_;
   return result;

@@ -14,6 +14,7 @@
 #include "witan/checkpoint/state.h"
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
+#include "witan/optim/loss_scaler.h"
 #include "witan/optim/optimizer.h"
 #include "witan/optim/spike_skip.h"
 #include "witan/parallel/buffer_sums.h"
@@ -35,17 +36,18 @@
 namespace witan {
 
 struct StepResult {
-  double loss = 0;                    // cross entropy per target of the whole global batch, nats
-  double learning_rate = 0;           // [optimizer]'s, which parameters of no group have
-  double gradient_norm = 0;           // before clipping
-  double zero_gradients = 0;          // elements that are exactly 0, each parameter counted once
-  std::optional<double> params_norm;  // after the update, where it was asked for
-  bool skipped = false;               // nothing was updated: gradients were not finite, or the step was a spike
-  bool spike = false;                 // of a skipped step: all was finite
-  int64_t waves = 1;                  // in which it ran again; 1: all rows had room (moe/expert_pools.h)
-  StepStatistics router;              // of all micro-batches; empty in a dense model
-  bool stop = false;                  // some rank asked to stop after this step
-  StepTimes times;                    // of this rank
+  double loss = 0;                            // cross entropy per target of the whole global batch, nats
+  double learning_rate = 0;                   // [optimizer]'s, which parameters of no group have
+  double gradient_norm = 0;                   // before clipping
+  double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
+  std::optional<double> params_norm;          // after the update, where it was asked for
+  bool skipped = false;                       // nothing was updated: gradients were not finite, or the step was a spike
+  bool spike = false;                         // of a skipped step: all was finite
+  std::optional<double> loss_scale;           // of the next step; float16 models only
+  int64_t waves = 1;                          // in which it ran again; 1: all rows had room (moe/expert_pools.h)
+  StepStatistics router;                      // of all micro-batches; empty in a dense model
+  bool stop = false;                          // some rank asked to stop after this step
+  StepTimes times;                            // of this rank
 };
 
 class Engine {
@@ -92,14 +94,21 @@ class Engine {
   void gather_values();
 
   // Collective. What a checkpoint holds of this rank: values, buffers, then optimizer state. It changes in the update
-  // of a step alone. A bfloat16 value stands there twice, alone and as the upper half of its master, which comes later
-  // and so has the last word when both are loaded.
+  // of a step alone. A value of 16 bits stands there twice, alone and as a part of its master, which comes later and so
+  // has the last word when both are loaded.
   std::vector<StateTensor> state();
 
   // What spikes are found by (skip_step_sigma); empty where none are skipped. Waits for the stream.
   SpikeSkip::History spike_history() const { return spikes_ ? spikes_->skip.read() : SpikeSkip::History(); }
   void restore_spike_history(const SpikeSkip::History& history) {
     if (spikes_) spikes_->skip.restore(history);
+  }
+
+  // The loss scale and what decides how it changes; without a scale in models that are not float16. Waits for the
+  // stream.
+  LossScaler::State loss_scaler() const { return loss_scaler_ ? loss_scaler_->read() : LossScaler::State(); }
+  void restore_loss_scaler(const LossScaler::State& state) {
+    if (loss_scaler_) loss_scaler_->restore(state);
   }
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
@@ -125,6 +134,7 @@ class Engine {
   std::unique_ptr<UnitStore> make_unit_store();
   std::unique_ptr<ExpertPools> make_pools() const;
   std::unique_ptr<GlobalLoad> make_global_load();
+  std::optional<LossScaler> make_loss_scaler() const;
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
@@ -165,6 +175,7 @@ class Engine {
   std::unique_ptr<Optimizer> optimizer_;
   StateCheck state_check_;
   std::vector<ModuleObserver> part_observers_;
+  std::optional<LossScaler> loss_scaler_;  // of float16 models
   StagePasses passes_;
   std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
   std::unique_ptr<StepInputs> inputs_;

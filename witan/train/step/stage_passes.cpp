@@ -10,12 +10,13 @@
 namespace witan {
 
 StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
-                         GradientBuckets& gradients, const StepState& step)
+                         GradientBuckets& gradients, const StepState& step, const LossScaler* scaler)
     : stream_(stream),
       config_(config),
       model_(model),
       gradients_(gradients),
       step_(step),
+      scaler_(scaler),
       first_(groups.layout().data_rank(groups.rank()) * (config.micro_batches() / groups.layout().data_ranks())),
       positions_(
           context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
@@ -26,8 +27,16 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
           root_gradient(*statistic.loss_coefficient / static_cast<double>(config.micro_batches()));
 }
 
-// [1], in the dtype of losses.
+// [1], in the dtype of losses. A loss scale comes in with every step.
 Tensor StagePasses::root_gradient(double value) {
+  const Tensor gradient = written(value);
+  if (!scaler_) return gradient;
+  const Tensor scaled = stream_.empty({1}, gradient.dtype(), MemoryTag::workspace);
+  scaled_.emplace_back(scaled, gradient);
+  return scaled;
+}
+
+Tensor StagePasses::written(double value) {
   const Tensor gradient = stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
   dispatch_floating(gradient.dtype(), [&]<class A>() {
     const A one = static_cast<A>(value);
@@ -41,6 +50,7 @@ void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report)
   report_ = &report;
   forward_s_ = backward_s_ = 0;
   forwards_done_ = 0;
+  for (const auto& [scaled, gradient] : scaled_) kernels::scale_losses(stream_, scaled, gradient, scaler_->tensor());
 }
 
 void StagePasses::count(int forwards) {
@@ -95,8 +105,8 @@ Var StagePasses::add_loss(InFlight& pass, int64_t micro_batch, Var logits) {
   const Tensor& mask = inputs_->mask(micro_batch);
   const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
   kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
-  const ops::CrossEntropy entropy =
-      model_.loss(pass.tape, std::move(logits), inputs_->targets(micro_batch), weights, ops::LossGradient::one);
+  const ops::CrossEntropy entropy = model_.loss(pass.tape, std::move(logits), inputs_->targets(micro_batch), weights,
+                                                scaler_ ? ops::LossGradient::any : ops::LossGradient::one);
   pass.losses.emplace_back(entropy.loss, one_);
   return entropy.loss;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/optim/loss_scaler.h"
 #include "witan/optim/step_state.h"
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/parallel/sharding/grad_buckets.h"
@@ -22,9 +23,9 @@ namespace witan {
 
 class StagePasses : public StageModel {
  public:
-  // What it is given must outlive it.
+  // What it is given must outlive it. `scaler`: whose scale losses are multiplied by; null: they are not.
   StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
-              GradientBuckets& gradients, const StepState& step);
+              GradientBuckets& gradients, const StepState& step, const LossScaler* scaler);
 
   // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
   void use_routes(StepRoutes* routes) { routes_ = routes; }
@@ -54,6 +55,7 @@ class StagePasses : public StageModel {
 
   void count(int forwards);
   Tensor root_gradient(double value);
+  Tensor written(double value);
   ModelInput input_of(int64_t micro_batch) const;
   Var add_loss(InFlight& pass, int64_t micro_batch, Var logits);
   void add_router_losses(InFlight& pass, const ModelOutput& out) const;
@@ -63,9 +65,11 @@ class StagePasses : public StageModel {
   Transformer& model_;
   GradientBuckets& gradients_;
   const StepState& step_;
-  int64_t first_;                                 // of this rank's micro-batches, in the global batch
-  kernels::PositionRuns positions_;               // of this rank's tokens in their sequences
-  Tensor one_;                                    // [1]: gradient of the step's loss by the model's
+  const LossScaler* scaler_;
+  std::vector<std::pair<Tensor, Tensor>> scaled_;  // [1] each: a gradient below, and the same without the loss scale
+  int64_t first_;                                  // of this rank's micro-batches, in the global batch
+  kernels::PositionRuns positions_;                // of this rank's tokens in their sequences
+  Tensor one_;                                     // [1]: gradient of the step's loss by the model's
   std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;

@@ -19,22 +19,20 @@ namespace witan::kernels::cuda {
 
 using witan::cuda::native;
 
-// The device's type for a host type of equal bits.
-template <class T>
-struct DeviceType {
-  using type = T;
-};
-template <>
-struct DeviceType<bf16> {
-  using type = __nv_bfloat16;
-};
-
-// Calls body.template operator()<T>() with the device type of a floating dtype: float, __nv_bfloat16 or double.
+// Calls body.template operator()<T>() with the device type of a floating dtype: float, __nv_bfloat16 or double. Of
+// float16 there are no twins: models of it train on CPUs alone (RunConfig::validate).
 template <class Body>
 decltype(auto) dispatch_device(DType dtype, Body&& body) {
-  return dispatch_floating(dtype, [&]<class Host>() -> decltype(auto) {
-    return body.template operator()<typename DeviceType<Host>::type>();
-  });
+  switch (dtype) {
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::bf16:
+      return body.template operator()<__nv_bfloat16>();
+    case DType::f64:
+      return body.template operator()<double>();
+    default:
+      throw ShapeError(cat("a dtype of GPU kernels is needed, got ", name_of(dtype)));
+  }
 }
 
 // The first element of a tensor, as its device type (unchecked: the caller has dispatched on the dtype).

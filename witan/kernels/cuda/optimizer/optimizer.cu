@@ -2,6 +2,7 @@
 #include "witan/kernels/cuda/common/table.cuh"
 #include "witan/kernels/optimizer.h"
 #include "witan/kernels/optimizer_table.h"
+#include "witan/kernels/update_rules.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -88,6 +89,20 @@ __global__ void clip_kernel(double* step, const double* total, double max_norm) 
   step[step_value::gradient_scale] = max_norm > 0 && scale < 1 ? scale : 1;
 }
 
+__global__ void unscale_kernel(double* total, const double* scaler) {
+  total[0] /= scaler[loss_scaler::scale] * scaler[loss_scaler::scale];
+}
+
+__global__ void adapt_kernel(double* step, double* scaler, LossScaleArgs args) {
+  adapt_loss_scale_rule(step, scaler, args);
+}
+
+template <class A>
+__global__ void scale_losses_kernel(A* scaled, const A* weights, const double* scaler, int64_t count) {
+  const A scale = static_cast<A>(scaler[loss_scaler::scale]);
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) scaled[i] = weights[i] * scale;
+}
+
 // The sum of value(i) for i below count, by a warp, in an order that the count alone decides.
 template <class Value>
 __device__ __forceinline__ double sum_by_warp(int64_t count, const Value& value) {
@@ -160,6 +175,22 @@ void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, cons
 
 void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm) {
   clip_kernel<<<1, 1, 0, native(stream)>>>(ptr<double>(step), ptr<double>(total), max_norm);
+}
+
+void scale_losses(Stream& stream, const Tensor& scaled, const Tensor& weights, const Tensor& scaler) {
+  dispatch_device(scaled.dtype(), [&]<class A>() {
+    if constexpr (std::is_same_v<A, Acc<A>>)
+      scale_losses_kernel<<<1, 32, 0, native(stream)>>>(ptr<A>(scaled), ptr<A>(weights), ptr<double>(scaler),
+                                                        scaled.elements());
+  });
+}
+
+void unscale_total(Stream& stream, const Tensor& total, const Tensor& scaler) {
+  unscale_kernel<<<1, 1, 0, native(stream)>>>(ptr<double>(total), ptr<double>(scaler));
+}
+
+void adapt_loss_scale(Stream& stream, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args) {
+  adapt_kernel<<<1, 1, 0, native(stream)>>>(ptr<double>(step), ptr<double>(scaler), args);
 }
 
 }  // namespace witan::kernels::cuda
