@@ -50,15 +50,16 @@ TEST(Plan, PredictsTheArenaOfTheRunOnEveryRankAndTag) {
   }
 }
 
-// What a float16 model has beside a bfloat16 one.
-TEST(Plan, PredictsTheArenaInFloat16) {
-  for (const char* dtype : {"float16"})
+// What a float16 model has beside a bfloat16 one, and what QK-clip keeps and computes.
+TEST(Plan, PredictsTheArenaInFloat16AndWithQkClip) {
+  for (const char* dtype : {"float16", "float32"})
     for (const auto& [ranks, expert] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {4, 2}})
       for (const char* strategy : {"no_shard", "optim_grads_params"}) {
         SCOPED_TRACE(cat(dtype, ", ", ranks, " ranks, ", strategy));
         RunConfig config = small_config();
         config.model.dtype = dtype;
         config.optimizer.optimizer = "muon";
+        config.optimizer.qk_clip = true;
         config.parallel = {ranks, expert, 1};
         config.parallel.data_parallel_sharding_strategy = ranks > 1 ? strategy : "auto";
         expect_kept(config);

@@ -83,13 +83,15 @@ TEST(Charts, EveryStatisticOfRoutersHasOne) {
   EXPECT_EQ(last(charts["Busiest expert"], "most even layer"), 2);
 }
 
-TEST(Charts, LossScalesHaveOneWhereTheyAreRecorded) {
+TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
   Metrics m = synthetic::run(20, 2, 4);
   const auto has = [&](const std::string& title) {
     return std::ranges::any_of(make_charts(m), [&](const Chart& chart) { return chart.title == title; });
   };
+  EXPECT_FALSE(has("Largest attention logit"));
   EXPECT_FALSE(has("Loss scale"));
-  for (StepEvent& step : m.steps) step.loss_scale = 65536;
+  for (StepEvent& step : m.steps) step.max_attention_logit = 7, step.loss_scale = 65536;
+  EXPECT_TRUE(has("Largest attention logit"));
   ASSERT_TRUE(has("Loss scale"));
   const std::vector<Chart> charts = make_charts(m);
   EXPECT_EQ(std::ranges::find(charts, "Loss scale", &Chart::title)->series[0].points.back().y, 16) << "powers of two";

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "witan/kernels/attention_cost.h"
+
 namespace witan::kernels {
 namespace {
 
@@ -34,15 +36,15 @@ double visible_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block,
     }
   return static_cast<double>(q.size(0) * q.size(2)) * pairs;
 }
-double visible_pairs(const AttentionInputs& in) {
-  return visible_pairs(in.q, in.k.size(1), in.block, in.window);
-}
-
 double head_size(const Tensor& x) {
   return static_cast<double>(x.size(3));
 }
 
 }  // namespace
+
+double visible_pairs(const AttentionInputs& in) {
+  return visible_pairs(in.q, in.k.size(1), in.block, in.window);
+}
 
 // Two products: hd multiply-adds for each pair, and hd_v.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {

@@ -50,6 +50,7 @@ class Block : public Module {
   void use_pools(const ExpertPools* pools) {
     if (moe_) moe_->use_pools(pools);
   }
+  Attention* attention() { return attention_.get(); }  // null: the layer has none
   bool is_moe() const { return moe_.has_value(); }
 
  private:

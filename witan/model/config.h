@@ -26,8 +26,6 @@ struct ModelConfig {
   std::string dtype = "float32";
   std::string recompute_granularity = "none";
   std::string norm_placement = "pre";
-  int64_t mtp_num_layers = 0;
-  double mtp_loss_scaling_factor = 0.1;
   std::string value_embedding_freq = "none";
   bool skip_connections = false;
   bool embedding_residual = false;

@@ -124,6 +124,14 @@ void Transformer::use_pools(const ExpertPools* pools) {
     for (const auto& block : chunk) block->use_pools(pools);
 }
 
+std::vector<std::pair<int64_t, Attention*>> Transformer::attentions() {
+  std::vector<std::pair<int64_t, Attention*>> all;
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+    for (size_t i = 0; i < chunks_[chunk].size(); ++i)
+      if (Attention* attention = chunks_[chunk][i]->attention()) all.emplace_back(numbers_[chunk][i], attention);
+  return all;
+}
+
 // A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
 template <class Part, class... Args>
 std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, const Args&... args) {
@@ -150,6 +158,7 @@ void Transformer::build_value_embeddings(const Builder& builder, const StageLaye
 
 void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage) {
   chunks_.resize(stage.chunks.size());
+  numbers_.resize(chunks_.size());
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     const auto chunk = std::ranges::find_if(stage.chunks, [&](const LayerRange& of) { return of.contains(layer); });
     const auto number = chunk - stage.chunks.begin();
@@ -157,7 +166,9 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
     auto block =
         build<Block>(held, here / "layers" / std::to_string(layer), config_, layers_[static_cast<size_t>(layer)], axes);
-    if (held) chunks_[static_cast<size_t>(number)].push_back(std::move(block));
+    if (!held) continue;
+    chunks_[static_cast<size_t>(number)].push_back(std::move(block));
+    numbers_[static_cast<size_t>(number)].push_back(layer);
   }
 }
 

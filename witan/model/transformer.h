@@ -59,6 +59,8 @@ class Transformer : public Module {
   void use_units(UnitAccess* units);
   // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools);
+  // This stage's attention layers, each with its number in the whole model.
+  std::vector<std::pair<int64_t, Attention*>> attentions();
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;
@@ -98,8 +100,9 @@ class Transformer : public Module {
   std::vector<std::unique_ptr<Embedding>> value_embeddings_;
   std::unique_ptr<Norm> embedding_norm_;  // null: there is none, or it is another stage's
   std::vector<Chunk> chunks_;
-  std::unique_ptr<Norm> final_norm_;  // null: another stage's
-  std::unique_ptr<Linear> head_;      // null: another stage's, or tied to the embedding
+  std::vector<std::vector<int64_t>> numbers_;  // of the chunks' layers, in the whole model
+  std::unique_ptr<Norm> final_norm_;           // null: another stage's
+  std::unique_ptr<Linear> head_;               // null: another stage's, or tied to the embedding
 };
 
 }  // namespace witan

@@ -33,6 +33,7 @@ class Linear : public Module {
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
   bool has_bias() const { return bias_ != nullptr; }
+  Parameter* bias() { return bias_; }  // null: there is none
 
  private:
   std::optional<TensorAxis> sums_over_;  // where ranks have summands of y

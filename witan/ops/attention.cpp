@@ -2,6 +2,7 @@
 
 #include "witan/kernels/attention.h"
 #include "witan/kernels/attention_sinks.h"
+#include "witan/kernels/qk_clip.h"
 #include "witan/ops/dropout.h"
 
 namespace witan::ops {
@@ -54,7 +55,9 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor
   Stream& s = tape.stream();
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  kernels::attention_forward(s, y, lse, attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args));
+  const kernels::AttentionInputs in = attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args);
+  kernels::attention_forward(s, y, lse, in);
+  if (args.max_logits.defined()) kernels::attention_max_logits(s, args.max_logits, in);
   std::vector<Var> inputs = {q, k, v};
   if (sinks.defined()) {
     kernels::attention_sinks_forward(s, y, lse, sinks.value());

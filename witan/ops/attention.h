@@ -10,7 +10,8 @@ struct AttentionArgs {
   double scale = 1;               // usually 1 / sqrt(hd)
   kernels::Dropout dropout = {};  // of probabilities; backward draws the mask again
   kernels::AttentionHints hints = {};
-  int64_t window = 0;  // sliding window: positions that a query sees, itself included; 0: all up to its own
+  int64_t window = 0;      // sliding window: positions that a query sees, itself included; 0: all up to its own
+  Tensor max_logits = {};  // [H] accumulator dtype: the forward raises it to the largest logits (kernels/qk_clip.h)
 };
 
 // q [B, S, H, hd], k [B, S, G, hd], v [B, S, G, hd_v] with H % G == 0 -> [B, S, H, hd_v];  mathematics in

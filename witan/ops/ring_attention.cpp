@@ -3,6 +3,7 @@
 #include "witan/comm/context.h"
 #include "witan/kernels/attention_sinks.h"
 #include "witan/kernels/elementwise.h"
+#include "witan/kernels/qk_clip.h"
 
 namespace witan::ops {
 namespace {
@@ -37,7 +38,9 @@ class Ring {
   Ring(Stream& stream, Group& group, const AttentionInputs& own, Stream* side)
       : stream_(stream), side_(side ? *side : stream), group_(group), own_(own) {}
 
-  void forward(const Tensor& y, const Tensor& lse) {
+  // max_logits: AttentionArgs'.
+  void forward(const Tensor& y, const Tensor& lse, const Tensor& max_logits) {
+    max_logits_ = max_logits;
     Keys keys = own_keys();
     attend(y, lse, keys, 0);
     if (size() == 1) return;
@@ -94,7 +97,9 @@ class Ring {
   void attend(const Tensor& y, const Tensor& lse, Keys& keys, int hops) {
     begin_passing();
     const Keys next = hops + 1 < size() ? pass(keys) : Keys();
-    kernels::attention_forward(stream_, y, lse, inputs(keys, hops));
+    const AttentionInputs in = inputs(keys, hops);
+    kernels::attention_forward(stream_, y, lse, in);
+    if (max_logits_.defined()) kernels::attention_max_logits(stream_, max_logits_, in);
     end_passing();
     keys = next;
   }
@@ -122,6 +127,7 @@ class Ring {
   Stream &stream_, &side_;
   Group& group_;
   const AttentionInputs own_;
+  Tensor max_logits_;
 };
 
 void check_chunks(const Group& context, int64_t S, const kernels::Dropout& dropout) {
@@ -143,7 +149,7 @@ Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const T
   const Tensor ids = args.hints.one_sequence_per_row ? Tensor() : sequence_ids;
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), side).forward(y, lse);
+  Ring(s, context, attention_inputs(q.value(), k.value(), v.value(), ids, args), side).forward(y, lse, args.max_logits);
   std::vector<Var> operands = {q, k, v};
   if (sinks.defined()) {
     kernels::attention_sinks_forward(s, y, lse, sinks.value());

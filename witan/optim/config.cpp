@@ -80,6 +80,12 @@ Fields OptimizerConfig::fields() {
           {"eigen", "newton"}),
       Field{"shampoo_grafting", &shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
           {"adam", "sgd", "none"}),
+      Field{"qk_clip", &qk_clip,
+            "After an update, scale down the query and key projections of heads whose largest attention logit of the "
+            "step exceeded qk_clip_threshold (MuonClip, with optimizer = muon)"},
+      Field{"qk_clip_threshold", &qk_clip_threshold, "Attention logit above which qk_clip scales weights"}.above(0),
+      Field{"qk_clip_alpha", &qk_clip_alpha, "Share of qk_clip's factor that queries take, as its exponent; keys: rest"}
+          .between(0, 1),
       Field{
           "loss_scale", &loss_scale,
           "What losses of float16 models are multiplied by before the backward, and gradients divided by (0: dynamic)"}

@@ -16,6 +16,9 @@ class GroupOptimizer : public Optimizer {
     update_shards(stream, step.tensor(), rate_);
   }
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const final;
+  void visit_shards(const std::function<void(const ParameterShard&, const Tensor&)>& visitor) const final {
+    for (const Shard& shard : shards_) visitor(shard.part, shard.remainder);
+  }
 
  protected:
   // A tensor that the traits describe; undefined where there is nothing to keep.

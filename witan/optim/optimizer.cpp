@@ -29,6 +29,9 @@ class GroupedOptimizer final : public Optimizer {
   void visit(const std::function<void(const OptimizerTensor&)>& visitor) const override {
     for (const auto& optimizer : optimizers_) optimizer->visit(visitor);
   }
+  void visit_shards(const std::function<void(const ParameterShard&, const Tensor&)>& visitor) const override {
+    for (const auto& optimizer : optimizers_) optimizer->visit_shards(visitor);
+  }
 
  private:
   std::vector<std::unique_ptr<Optimizer>> optimizers_;

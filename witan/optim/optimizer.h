@@ -49,6 +49,11 @@ class Optimizer {
   // Everything but the values that a resumed run needs, in a fixed order: of each shard the float32 master
   // ("master/NAME", of values of 16 bits alone), then the algorithm's own state.
   virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
+
+  // The shards, for who changes weights beside the gradient, with the remainders of their masters (tensor/split.h;
+  // undefined where values are as wide as their sums).
+  virtual void visit_shards(
+      const std::function<void(const ParameterShard&, const Tensor& remainder)>& visitor) const = 0;
 };
 
 // What an optimizer of this name is, before there is one: planning and sharding ask.

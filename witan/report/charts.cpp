@@ -93,6 +93,9 @@ void add_learning(Charts& charts, const Metrics& m) {
   charts.open(Section::learning, "Learning rate", "", true);
   charts.add("rate", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.lr; }));
 
+  charts.open(Section::learning, "Largest attention logit", "over all heads, before QK-clip", true);
+  charts.add("logit", Style::line, 2, curve_of(m.steps, [](const StepEvent& e) { return e.max_attention_logit; }));
+
   charts.open(Section::learning, "Loss scale", "powers of two");
   charts.add("scale", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) -> std::optional<double> {
                if (!e.loss_scale) return std::nullopt;

@@ -43,6 +43,7 @@ void visit(Archive& a, StepEvent& e) {
   a("num_zeros", e.num_zeros);
   a("megatron_tflops", e.megatron_tflops);
   a("loss_scale", e.loss_scale);
+  a("max_attention_logit", e.max_attention_logit);
   a("load_balancing_loss", e.load_balancing_loss);
   a("z_loss", e.z_loss);
   a("tokens_per_s", e.tokens_per_s);

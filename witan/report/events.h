@@ -45,6 +45,7 @@ struct StepEvent {
   std::optional<double> num_zeros;                 // gradients that are exactly 0
   std::optional<double> megatron_tflops;           // TFLOP/s of a rank by Megatron-LM's formula
   std::optional<double> loss_scale = {};           // of the next step; float16 models only
+  std::optional<double> max_attention_logit = {};  // of the step, over all heads; only with qk_clip
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
   double tokens_per_s = 0;

@@ -184,6 +184,35 @@ TEST_F(EngineOnGpus, SoapTrainsAsOnTheCpu) {
   EXPECT_EQ(gpu.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }
 
+// A threshold that most logits are beyond, so that every step clips.
+RunConfig with_qk_clip(RunConfig config) {
+  config.optimizer.optimizer = "muon";
+  config.optimizer.qk_clip = true;
+  config.optimizer.qk_clip_threshold = 1e-3;
+  return config;
+}
+
+TEST_F(EngineOnGpus, QkClipIsTheCpus) {
+  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-9}, {"float32", 1e-4}, {"bfloat16", 3e-2}}) {
+    SCOPED_TRACE(dtype);
+    const RunConfig config = with_qk_clip(gpu_config(dtype));
+    const Trajectory gpu = run_engine(config, 4), cpu = on_cpu(config, 4);
+    expect_near(gpu.losses, cpu.losses, tolerance);
+    expect_near(gpu.max_logits, cpu.max_logits, 10 * tolerance);
+    EXPECT_EQ(gpu.max_logits.size(), 4u);
+  }
+}
+
+TEST_F(EngineOnGpus, ARecordedStepClipsAsAnEagerOne) {
+  RunConfig eager = with_qk_clip(gpu_config("bfloat16"));
+  eager.parallel.deterministic = true;
+  RunConfig recorded = eager;
+  eager.parallel.cuda_graph = false;
+  const Trajectory a = run_engine(recorded, 4), b = run_engine(eager, 4);
+  EXPECT_EQ(a.max_logits, b.max_logits);
+  EXPECT_TRUE(a.weights == b.weights);
+}
+
 TEST_F(EngineOnGpus, ARecordedStepReadsTheRatesOfParameterGroups) {
   RunConfig recorded = with_param_groups(gpu_config("bfloat16")), eager = recorded;
   eager.parallel.cuda_graph = false;

@@ -51,7 +51,7 @@ struct Trajectory {
   std::vector<double> balances, zs;      // the router's losses
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
-  std::vector<double> loss_scales;               // of float16 models
+  std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
   std::vector<int64_t> waves;                   // in which each step ran again; 1: it did not
   int64_t arena_high_water = 0;                 // of the rank that needed most
 };
@@ -144,6 +144,7 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       result.waves.push_back(out.waves);
       result.norms.push_back(out.gradient_norm);
       if (out.loss_scale) result.loss_scales.push_back(*out.loss_scale);
+      if (out.max_attention_logit) result.max_logits.push_back(*out.max_attention_logit);
       result.dropped.push_back(out.router.model("dropped_share").value_or(0));
       result.balances.push_back(out.router.model("load_balancing_loss").value_or(0));
       result.zs.push_back(out.router.model("z_loss").value_or(0));

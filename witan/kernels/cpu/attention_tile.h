@@ -96,6 +96,8 @@ class Scratch {
       : memory_(std::make_unique_for_overwrite<Vector<A>[]>(static_cast<size_t>(elements / kLanes<A> + 1))),
         next_(reinterpret_cast<A*>(memory_.get())) {}
   A* take(int64_t elements) { return std::exchange(next_, next_ + elements); }
+  // What was taken is free again.
+  void reset() { next_ = reinterpret_cast<A*>(memory_.get()); }
 
  private:
   std::unique_ptr<Vector<A>[]> memory_;

@@ -45,6 +45,20 @@ class Attention : public Module {
   virtual Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) = 0;
   // An empty cache for decode(), of this layer alone.
   virtual KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const = 0;
+
+  // QK-clip (kernels/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
+  // accumulator dtype, to the largest logits of this rank's; undefined: it does not.
+  void use_max_logits(Tensor max_logits) { max_logits_ = std::move(max_logits); }
+  // What makes queries and keys: parameters of which the rows of the global tensor are those of the groups, in order.
+  struct Projection {
+    enum class Of : uint8_t { queries, keys };
+    Of of;
+    Parameter* parameter;  // never null
+  };
+  virtual std::vector<Projection> clipped() { return {}; }  // none: QK-clip is refused
+
+ protected:
+  Tensor max_logits_;
 };
 
 // `context`: the context-parallel ranks, or null. Must outlive the module. `norm`: of queries and keys, where the layer

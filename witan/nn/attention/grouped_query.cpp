@@ -191,11 +191,22 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
-  const ops::AttentionArgs args{scale(), dropout, where.hints, spec_.window};
+  ops::AttentionArgs args{scale(), dropout, where.hints, spec_.window};
+  if (max_logits_.defined() && tape.training_forward())
+    args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
   const Var sinks = sinks_ ? tape.parameter(*sinks_) : Var();
   if (context_ == nullptr || context_->size() == 1)
     return ops::attention(tape, q, k, v, where.sequence_ids, args, sinks);
   return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args, nullptr, sinks);
+}
+
+std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
+  std::vector<Projection> all;
+  for (const auto& [of, linear] : {std::pair{Projection::Of::queries, &q_proj_}, {Projection::Of::keys, &k_proj_}}) {
+    all.push_back({of, &linear->weight()});
+    if (Parameter* bias = linear->bias()) all.push_back({of, bias});
+  }
+  return all;
 }
 
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache,

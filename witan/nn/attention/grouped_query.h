@@ -30,6 +30,7 @@ class GroupedQueryAttention : public Attention {
   // its last w - 1 positions move to its front, and what stood before them is forgotten. Results then agree with those
   // of forward() to roundings, as tiles of keys begin elsewhere; other layers' are equal to the bit on a CPU.
   KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const override;
+  std::vector<Projection> clipped() override;
 
  private:
   struct Heads {

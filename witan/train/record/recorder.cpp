@@ -158,6 +158,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.grad_norm = result.gradient_norm;
   event.params_norm = result.params_norm;
   event.loss_scale = result.loss_scale;
+  event.max_attention_logit = result.max_attention_logit;
   if (config_->log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
   if (config_->log.log_throughput)
     event.megatron_tflops =

@@ -28,6 +28,7 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   };
   add("throughput", event.megatron_tflops);
   add("loss-scale", event.loss_scale);
+  add("max_attention_logit", event.max_attention_logit);
   add("params-norm", event.params_norm);
   add("num-zeros", event.num_zeros);
   std::vector<tfevents::Histogram> histograms;

@@ -279,6 +279,18 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   return cat(", micro_batch_size to ", size);
 }
 
+void validate_qk_clip(const RunConfig& config) {
+  if (!config.optimizer.qk_clip) return;
+  const AttentionConfig& attention = config.model.attention;
+  require<ConfigError>(!attention.multi_latent_attention,
+                       "qk_clip = true with multi_latent_attention: the parts of its projections that rotate and those "
+                       "that do not must be scaled differently, which is not supported; set qk_clip = false");
+  require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
+                       attention.qk_layernorm ? "qk_layernorm" : "qk_l2_norm",
+                       ": norms undo what scaling their inputs does, and bound logits "
+                       "themselves; set qk_clip = false");
+}
+
 void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   for (const auto& [key, folder] :
        {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
@@ -318,6 +330,7 @@ void RunConfig::validate() const {
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
                          "are formed in float32; set gradient_dtype = float32");
   }
+  validate_qk_clip(*this);
   require<ConfigError>(!parallel.on_gpu() || model.compute_dtype() != DType::f16,
                        "dtype = float16: kernels for GPUs compute in bfloat16, float32 and float64; set dtype = "
                        "bfloat16, which needs no loss scale, or --device cpu");

@@ -81,6 +81,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
   if (optimizer.skip_step_sigma > 0)
     spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window),
                     LossGather(stream, groups, config_->micro_batches() / groups.layout().data_ranks()));
+  if (optimizer.qk_clip) qk_clip_.emplace(stream, groups, *config_, model_);
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -271,6 +272,7 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   tokens().all_reduce(stream_, inputs_->target_count());
   buffer_sums_.begin_step(stream_);
   if (pools_) pools_->begin_step();
+  if (qk_clip_) qk_clip_->begin_step();
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   channel_->run(stream_, passes_);
@@ -315,6 +317,7 @@ Tensor Engine::update() {
   }
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
+  if (qk_clip_) qk_clip_->clip(*optimizer_, step_state_);
   model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
   units_->publish();
@@ -338,6 +341,7 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.skipped = report.step[kernels::step_value::skip] != 0;
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
+  if (qk_clip_) result.max_attention_logit = qk_clip_->largest();
   result.stop = report.stop;
   result.times = times_;
   return result;

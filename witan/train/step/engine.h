@@ -28,6 +28,7 @@
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/loss_gather.h"
+#include "witan/train/step/qk_clip.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
@@ -44,6 +45,7 @@ struct StepResult {
   bool skipped = false;                       // nothing was updated: gradients were not finite, or the step was a spike
   bool spike = false;                         // of a skipped step: all was finite
   std::optional<double> loss_scale;           // of the next step; float16 models only
+  std::optional<double> max_attention_logit;  // before the update; with qk_clip only
   int64_t waves = 1;                          // in which it ran again; 1: all rows had room (moe/expert_pools.h)
   StepStatistics router;                      // of all micro-batches; empty in a dense model
   bool stop = false;                          // some rank asked to stop after this step
@@ -176,6 +178,7 @@ class Engine {
   StateCheck state_check_;
   std::vector<ModuleObserver> part_observers_;
   std::optional<LossScaler> loss_scaler_;  // of float16 models
+  std::optional<QkClip> qk_clip_;
   StagePasses passes_;
   std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
   std::unique_ptr<StepInputs> inputs_;

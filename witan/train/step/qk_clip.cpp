@@ -1,0 +1,60 @@
+#include "witan/train/step/qk_clip.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <vector>
+
+#include "witan/kernels/elementwise.h"
+#include "witan/kernels/qk_clip.h"
+
+namespace witan {
+
+QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model)
+    : stream_(stream),
+      world_(groups.world()),
+      config_(config.optimizer),
+      groups_(config.model.attention.num_query_groups),
+      largest_(stream.empty({config.model.num_layers, config.model.attention.num_attention_heads},
+                            accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
+  const int64_t heads = largest_.size(1);
+  for (const auto& [layer, attention] : model.attentions()) {
+    const Tensor of_layer = largest_.narrow(0, layer, 1).reshape({heads});
+    attention->use_max_logits(of_layer);
+    for (const auto& [of, parameter] : attention->clipped())
+      clipped_[parameter] = {of, of_layer, parameter->global_shape()[0] / groups_};
+  }
+}
+
+void QkClip::begin_step() {
+  kernels::fill(stream_, largest_, -std::numeric_limits<double>::infinity());
+}
+
+void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
+  world_.all_reduce(stream_, largest_.reshape({largest_.elements()}), Reduce::max);
+  optimizer.visit_shards([&](const ParameterShard& shard, const Tensor& remainder) {
+    const auto found = clipped_.find(shard.parameter);
+    if (found == clipped_.end()) return;
+    const auto& [of, largest, group_rows] = found->second;
+    const Parameter& parameter = *shard.parameter;
+    const int64_t columns = parameter.global_shape().elements() / parameter.global_shape()[0];
+    const bool queries = of == Attention::Projection::Of::queries;
+    // Ranks hold consecutive rows.
+    kernels::clip_projection(stream_, {parameter.value_shard(shard.first, shard.elements), remainder}, largest, groups_,
+                             step.common(),
+                             {config_.qk_clip_threshold, queries ? config_.qk_clip_alpha : 1 - config_.qk_clip_alpha,
+                              parameter.region().first() + shard.first, group_rows * columns});
+  });
+}
+
+double QkClip::largest() const {
+  double most = 0;
+  dispatch_floating(largest_.dtype(), [&]<class A>() {
+    std::vector<A> all(static_cast<size_t>(largest_.elements()));
+    stream_.read(all.data(), largest_);
+    most = static_cast<double>(*std::ranges::max_element(all));
+  });
+  return most;
+}
+
+}  // namespace witan

@@ -1,0 +1,41 @@
+// QK-clip in a step: the largest logits of its attention, over all micro-batches and ranks, and the scaling of query
+// and key projections after the update (kernels/qk_clip.h). All of it stays on the device, and nothing is left for the
+// next step.
+#pragma once
+
+#include "witan/model/transformer.h"
+#include "witan/optim/optimizer.h"
+#include "witan/parallel/groups.h"
+#include "witan/train/run/config.h"
+
+namespace witan {
+
+class QkClip {
+ public:
+  // What it is given must outlive it; from here on the model's attention finds its largest logits.
+  QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model);
+
+  // Before a step's first forward.
+  void begin_step();
+  // After the update: the values and masters that this rank owns are scaled, unless the step was skipped. A collective
+  // of all ranks.
+  void clip(const Optimizer& optimizer, const StepState& step);
+
+  // The largest logit of the step that was made last, over all heads. Waits for the stream; 0 on the meta device.
+  double largest() const;
+
+ private:
+  Stream& stream_;
+  Group& world_;
+  const OptimizerConfig& config_;
+  int64_t groups_;  // that heads form
+  struct Clipped {
+    Attention::Projection::Of of;
+    Tensor largest;      // [H]
+    int64_t group_rows;  // of the global tensor
+  };
+  Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after clip() all ranks'
+  std::map<const Parameter*, Clipped> clipped_;
+};
+
+}  // namespace witan
