@@ -142,6 +142,8 @@ void validate_latent(const AttentionConfig& config) {
   need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " is of other attention; set it to 0");
   need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
        " is of other attention; set it to vanilla");
+  need(config.no_attention_freq == kNone, "no_attention_freq = ", config.no_attention_freq,
+       " leaves layers without attention, which is of other attention; set it to none");
   need(!config.add_qkv_bias, "its projections have no biases; set add_qkv_bias = false");
 }
 
