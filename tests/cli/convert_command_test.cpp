@@ -104,7 +104,7 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
     std::string all;
     std::istringstream lines(file(cat("runs/", name, "/metrics.jsonl")));
     for (std::string line; std::getline(lines, line);)
-      if (const Json event = Json::parse(line); event.value("event", "") == "step")
+      if (const Json event = Json::parse(line); event.value("kind", "") == "step")
         all += event.at("loss").dump() + " ";
     return all;
   };
@@ -140,7 +140,7 @@ TEST_F(ConvertCommands, LedgersAccountForEveryTensor) {
 TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
   const Said bad = run({"import", folder_.path(), "--run", "bad"});
   EXPECT_EQ(bad.code, 5);
-  EXPECT_THAT(bad.err, HasSubstr("has no config.json"));
+  EXPECT_THAT(bad.err, HasSubstr("has neither model.safetensors"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/bad"));
   ASSERT_EQ(run({"import", kGolden / "llama", "--run", "llama"}).code, 0);
   const Said twice = run({"import", kGolden / "llama", "--run", "llama"});
