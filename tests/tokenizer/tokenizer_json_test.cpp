@@ -59,10 +59,10 @@ TEST(TokenizerJson, ReadsTheSmallestFile) {
   EXPECT_EQ(spec.tokens.size(), 258u);
   EXPECT_EQ(spec.tokens[256], "ab");
   EXPECT_EQ(spec.merges, (std::vector<Merge>{{64, 65, 256}}));
-  EXPECT_EQ(spec.patterns, std::vector<std::string>{std::string(kGpt2Pattern)});
+  EXPECT_EQ(spec.patterns, std::vector<SplitStep>{std::string(kGpt2Pattern)});
   ASSERT_EQ(spec.added.size(), 1u);
   EXPECT_FALSE(spec.added[0].in_model);
-  EXPECT_FALSE(spec.ignore_merges || spec.nfc || spec.prefix_space);
+  EXPECT_FALSE(spec.ignore_merges || !spec.normalizers.empty() || spec.prefix_space);
 }
 
 TEST(TokenizerJson, ReadsEveryPretokenizerItNames) {
@@ -77,15 +77,15 @@ TEST(TokenizerJson, ReadsEveryPretokenizerItNames) {
     steps.push_back(bytes);
     return {{"type", "Sequence"}, {"pretokenizers", steps}};
   };
-  using Patterns = std::vector<std::string>;
+  using Patterns = std::vector<SplitStep>;
   EXPECT_EQ(patterns(bytes), Patterns{});
   EXPECT_EQ(patterns(sequence({split(kLlama3Pattern, "Isolated", false)})), Patterns{std::string(kLlama3Pattern)});
   EXPECT_EQ(patterns(sequence({split(kQwen2Pattern, "Removed", true)})), Patterns{std::string(kQwen2Pattern)});
   EXPECT_EQ(patterns(sequence({{{"type", "Digits"}, {"individual_digits", true}}, split("x", "Isolated", false)})),
             (Patterns{std::string(kDigitPattern), "x"}));
   EXPECT_EQ(patterns(sequence({Json{{"type", "Digits"}}})), Patterns{std::string(kDigitRunPattern)});
-  expect_unsupported("/pre_tokenizer", sequence({split("x", "Removed", true)}),
-                     "pre_tokenizer.pretokenizers[0].behavior \"Removed\"");
+  expect_unsupported("/pre_tokenizer", sequence({split("x", "Shuffled", true)}),
+                     "pre_tokenizer.pretokenizers[0].behavior \"Shuffled\"");
 }
 
 TEST(TokenizerJson, WhatItWritesReadsBackEqual) {
@@ -119,14 +119,88 @@ TEST(TokenizerJson, NamesWhatIsUnsupported) {
   expect_unsupported("/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix \"</w>\"");
   expect_unsupported("/model/vocab/▁the", 300,
                      "model.vocab with the token \"▁the\", which is neither in the byte alphabet nor an added token,");
-  expect_unsupported("/normalizer", {{"type", "Lowercase"}}, "normalizer of type \"Lowercase\"");
+  expect_unsupported("/normalizer", {{"type", "BertNormalizer"}}, "normalizer of type \"BertNormalizer\"");
   expect_unsupported("/pre_tokenizer", nullptr, "pre_tokenizer null");
   expect_unsupported("/pre_tokenizer", {{"type", "Metaspace"}}, "pre_tokenizer that does not end with ByteLevel");
   expect_unsupported("/pre_tokenizer",
                      {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Punctuation"}}, {{"type", "ByteLevel"}}}}},
                      "pre_tokenizer.pretokenizers[0] of type \"Punctuation\"");
   expect_unsupported("/decoder", {{"type", "Metaspace"}}, "decoder of type \"Metaspace\"");
-  expect_unsupported("/added_tokens/0/lstrip", true, "added_tokens[0].lstrip true");
+}
+
+// A vocabulary of characters with byte fallback.
+Json character_file() {
+  Json vocab = {{"<unk>", 0}, {"\u2581", 1}, {"a", 2}, {"b", 3}, {"\u2581a", 4}, {"<0xC3>", 5}, {"<0xA9>", 6}};
+  return {
+      {"added_tokens", {{{"id", 0}, {"content", "<unk>"}, {"special", true}}}},
+      {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}},
+      {"pre_tokenizer", nullptr},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Metaspace"}, {"replacement", "\u2581"}}}}}},
+      {"model",
+       {{"type", "BPE"}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"vocab", vocab}, {"merges", {"\u2581 a"}}}}};
+}
+
+Json unigram_file() {
+  Json file = character_file();
+  file["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array()}};
+  for (const auto& [token, score] :
+       std::vector<std::pair<const char*, double>>{{"<unk>", 0}, {"a", -1.5}, {"ab", -2}, {"b", -1}})
+    file["model"]["vocab"].push_back(Json::array({token, score}));
+  return file;
+}
+
+TEST(TokenizerJson, CharactersFallBackToBytes) {
+  Json file = character_file();
+  const Tokenizer tokenizer(parse(file));
+  EXPECT_EQ(tokenizer.encode("b a\u00E9 x"), (std::vector<int32_t>{3, 4, 5, 6, 1, 0}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(" a\u00E9")), "a\u00E9");  // the decoder strips the first space
+  EXPECT_EQ(tokenizer.token_bytes(4), " a");
+  EXPECT_EQ(tokenizer.token_bytes(5), "\xC3");
+  EXPECT_EQ(tokenizer.encode("xx"), (std::vector<int32_t>{0, 0}));
+  file["model"]["fuse_unk"] = true;
+  EXPECT_EQ(Tokenizer(parse(file)).encode("xxa"), (std::vector<int32_t>{0, 2}));
+  file["model"]["unk_token"] = nullptr;
+  EXPECT_EQ(Tokenizer(parse(file)).encode("xxa"), std::vector<int32_t>{2});
+}
+
+TEST(TokenizerJson, UnigramTakesTheBestScore) {
+  const Tokenizer tokenizer(parse(unigram_file()));
+  EXPECT_EQ(tokenizer.encode("abba"), (std::vector<int32_t>{2, 3, 1}));
+  EXPECT_EQ(tokenizer.encode("a\u4E2D\u6587b"), (std::vector<int32_t>{1, 0, 3}));  // neighbours are one unknown
+}
+
+TEST(TokenizerJson, NamesWhatIsWrongWithVocabulariesOfCharacters) {
+  const auto broken = [](Json file, const char* pointer, const Json& value) {
+    file[Json::json_pointer(pointer)] = value;
+    return message<Error>(file);
+  };
+  const Json file = character_file();
+  EXPECT_EQ(broken(file, "/model/unk_token", "<x>"), "t.json: model.unk_token \"<x>\" is not in the vocabulary");
+  EXPECT_EQ(broken(file, "/normalizer/pattern/String", ""), "t.json: normalizer.pattern is empty");
+  EXPECT_EQ(broken(file, "/decoder/decoders/1/replacement", ""), "t.json: decoder.decoders[1].replacement is empty");
+  EXPECT_EQ(broken(file, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}),
+            "t.json: normalizer.precompiled_charsmap is not base64");
+  EXPECT_NE(broken(file, "/decoder", {{"type", "WordPiece"}}).find("decoder of type \"WordPiece\" is not supported"),
+            std::string::npos);
+  EXPECT_EQ(broken(file, "/model/witan", {{"merge_ranks", "x"}}), "t.json: model.witan.merge_ranks must be \"result\"");
+  const Json unigram = unigram_file();
+  EXPECT_EQ(broken(unigram, "/model/unk_id", 4), "t.json: model.unk_id is not in the vocabulary");
+  EXPECT_EQ(broken(unigram, "/model/vocab/1", "a"), "t.json: model.vocab [1] must be a text and a number");
+  EXPECT_EQ(broken(unigram, "/model/vocab", Json::object()), "t.json: model.vocab must be an array");
+}
+
+// Each step doubles the text: 64 of them would fill any memory.
+TEST(TokenizerJson, BoundsWhatNormalizersAdd) {
+  Json file = character_file();
+  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json(64, twice)}};
+  const Tokenizer tokenizer(parse(file));
+  const auto text = test::message_of<DataError>([&] { tokenizer.encode("aaaa"); });
+  EXPECT_NE(text.find("bytes of a text of 4, more than 16 times as many"), std::string::npos) << text;
+  file["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(65, 'a')}};
+  EXPECT_NE(test::message_of<DataError>([&] { Tokenizer(parse(file)); }).find("the limit is 64"), std::string::npos);
 }
 
 TEST(TokenizerJson, NamesWhatIsBroken) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 
 #include "witan/base/text.h"
@@ -77,7 +78,8 @@ Tokenizer load(const UseArgs& args) {
 }
 
 void add_use_args(CLI::App& command, UseArgs& args) {
-  add_option(command, "--tokenizer", args.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+  add_option(command, "--tokenizer", args.file,
+             "Path of a tokenizer: tokenizer.json, tekken.json, .model, .tiktoken, or a folder (default: the run's)")
       .type_name("FILE");
   add_run_args(command, args.run);
 }
@@ -159,6 +161,16 @@ void print_efficiency(Context& context, const Tokenizer& tokenizer, const Inspec
              format_count(tokens), bytes / std::max(tokens, 1.0));
 }
 
+std::string normalizer_of(const TokenizerSpec& spec) {
+  static constexpr std::array<const char*, 9> kNames = {"NFC",   "NFD",     "NFKC",    "NFKD",       "lower case",
+                                                        "strip", "prepend", "replace", "precompiled"};
+  if (!spec.sentencepiece.empty()) return "SentencePiece";
+  std::string names;
+  for (const NormalizerStep& step : spec.normalizers)
+    names += cat(names.empty() ? "" : ", ", kNames[static_cast<size_t>(step.kind)]);
+  return names.empty() ? "none" : names;
+}
+
 ExitCode inspect(Context& context, const InspectArgs& args) {
   const Tokenizer tokenizer = load(args.use);
   const TokenizerSpec& spec = tokenizer.spec();
@@ -170,8 +182,8 @@ ExitCode inspect(Context& context, const InspectArgs& args) {
     fmt::print(context.out, "{} {:>6} {}\n", added.special ? "special      " : "added        ", added.id,
                clipped(added.text));
   if (const auto end = tokenizer.end_of_text()) fmt::print(context.out, "end of text   {}\n", *end);
-  for (const std::string& pattern : spec.patterns) fmt::print(context.out, "pattern       {}\n", pattern);
-  fmt::print(context.out, "normalizer    {}\nhash          {}\n", spec.nfc ? "NFC" : "none", tokenizer.hash());
+  for (const SplitStep& step : spec.patterns) fmt::print(context.out, "pattern       {}\n", step.pattern);
+  fmt::print(context.out, "normalizer    {}\nhash          {}\n", normalizer_of(spec), tokenizer.hash());
   if (!args.text.empty()) print_efficiency(context, tokenizer, args);
   return ExitCode::done;
 }
@@ -184,7 +196,8 @@ void add_tokenizer_inspect(CLI::App& group, Context& context) {
                                    "witan tokenizer inspect tokenizer.json\n"
                                    "witan tokenizer inspect tokenizer.json --text my.txt"},
                                   [&context, args] { return inspect(context, *args); });
-  add_option(*command, "tokenizer", args->use.file, "Path of a tokenizer.json (default: the run's tokenizer)")
+  add_option(*command, "tokenizer", args->use.file,
+             "Path of a tokenizer: tokenizer.json, tekken.json, .model, .tiktoken, or a folder (default: the run's)")
       .type_name("");
   add_run_args(*command, args->use.run);
   add_option(*command, "--text,--data", args->text, "Files and folders of text, separated by spaces or commas")

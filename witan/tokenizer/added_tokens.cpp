@@ -3,23 +3,65 @@
 #include <algorithm>
 #include <utility>
 
-namespace witan {
+#include "witan/tokenizer/characters.h"
 
-void AddedTokenMatcher::add(std::string text, int32_t id, bool special) {
-  (special ? any_special_ : any_ordinary_) = true;
+namespace witan {
+namespace {
+
+// The last character of a text that has one.
+int32_t last_character(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return first_character(text.substr(begin));
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  return (begin == 0 || !is_word_character(last_character(text.substr(0, begin)))) &&
+         (end == text.size() || !is_word_character(first_character(text.substr(end))));
+}
+
+size_t before_white_space(std::string_view text, size_t begin, size_t from) {
+  while (begin > from) {
+    size_t previous = begin - 1;
+    while (previous > from && (static_cast<unsigned char>(text[previous]) & 0xC0) == 0x80) --previous;
+    if (!is_white_space(first_character(text.substr(previous, begin - previous)))) break;
+    begin = previous;
+  }
+  return begin;
+}
+
+size_t behind_white_space(std::string_view text, size_t end) {
+  while (end < text.size() && is_white_space(first_character(text.substr(end))))
+    end += character_length(text.substr(end));
+  return end;
+}
+
+}  // namespace
+
+void AddedTokenMatcher::add(std::string text, const AddedToken& token) {
+  if (text.empty()) return;
+  (token.special ? any_special_ : any_ordinary_) = true;
   auto& tokens = by_first_byte_[static_cast<uint8_t>(text[0])];
   const auto shorter =
-      std::find_if(tokens.begin(), tokens.end(), [&](const Token& token) { return token.text.size() < text.size(); });
-  tokens.insert(shorter, {std::move(text), id, special});
+      std::find_if(tokens.begin(), tokens.end(), [&](const Token& other) { return other.text.size() < text.size(); });
+  tokens.insert(shorter, {std::move(text), token.id, token.special, token.single_word, token.lstrip, token.rstrip});
 }
 
 std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t from,
                                                                 bool allow_special) const {
   if (!any_ordinary_ && !(any_special_ && allow_special)) return std::nullopt;
-  for (size_t i = from; i < text.size(); ++i)
-    for (const Token& token : by_first_byte_[static_cast<uint8_t>(text[i])])
-      if ((allow_special || !token.special) && text.substr(i, token.text.size()) == token.text)
-        return Match{i, token.text.size(), token.id};
+  for (size_t i = from; i < text.size(); ++i) {
+    for (const Token& token : by_first_byte_[static_cast<uint8_t>(text[i])]) {
+      if (text.substr(i, token.text.size()) != token.text) continue;
+      const size_t end = i + token.text.size();
+      if ((token.special && !allow_special) || (token.single_word && !stands_alone(text, i, end))) {
+        i = end - 1;  // the reference, too, looks for nothing else inside of it
+        break;
+      }
+      const size_t first = token.lstrip ? before_white_space(text, i, from) : i;
+      return Match{first, (token.rstrip ? behind_white_space(text, end) : end) - first, token.id};
+    }
+  }
   return std::nullopt;
 }
 

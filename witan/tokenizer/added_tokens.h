@@ -1,4 +1,4 @@
-// Finds added tokens in running text.
+// Finds added tokens in running text, as Hugging Face tokenizers does.
 #pragma once
 
 #include <array>
@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "witan/tokenizer/tokenizer_spec.h"
 
 namespace witan {
 
@@ -18,18 +20,18 @@ class AddedTokenMatcher {
     int32_t id;
   };
 
-  // `text` must not be empty.
-  void add(std::string text, int32_t id, bool special);
+  // `text` is what is looked for: the token's own, or normalised. An empty one is never found.
+  void add(std::string text, const AddedToken& token);
 
   // The leftmost match at or after `from`; of several at one position, the longest. Special tokens only match on
-  // request.
+  // request. White space that the token swallows is part of the match, but nothing before `from`.
   std::optional<Match> find(std::string_view text, size_t from, bool allow_special) const;
 
  private:
   struct Token {
     std::string text;
     int32_t id;
-    bool special;
+    bool special, single_word, lstrip, rstrip;
   };
   std::array<std::vector<Token>, 256> by_first_byte_;  // longest first
   bool any_special_ = false, any_ordinary_ = false;

@@ -7,12 +7,15 @@
 #include <iterator>
 
 #include "witan/base/error.h"
+#include "witan/tokenizer/characters.h"
 
 namespace witan {
 namespace {
 
 // Up to here looking for the lowest rank among all pairs beats a heap.
 constexpr size_t kShortWord = 48;
+
+constexpr std::string_view kMetaspace = "\u2581";  // ▁, which stands for a space
 
 // Ids that a word may become: those of the model's vocabulary, but no special token.
 std::vector<bool> word_tokens(const TokenizerSpec& spec) {
@@ -23,12 +26,23 @@ std::vector<bool> word_tokens(const TokenizerSpec& spec) {
   return usable;
 }
 
+// Whether no merge reaches over the beginning of a run of ▁, so that each run begins a word of its own.
+bool metaspace_begins_words(const TokenizerSpec& spec) {
+  return std::none_of(spec.merges.begin(), spec.merges.end(), [&](const Merge& merge) {
+    const std::string_view text = spec.tokens[static_cast<size_t>(merge.result)];
+    for (size_t at = text.find(kMetaspace); at != std::string_view::npos; at = text.find(kMetaspace, at + 1))
+      if (at > 0 && !text.substr(0, at).ends_with(kMetaspace)) return true;
+    return false;
+  });
+}
+
 }  // namespace
 
-MergeTable::MergeTable(const std::vector<Merge>& merges) : entries_(std::bit_ceil(2 * merges.size() + 2)) {
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& m = merges[rank];
-    entries_[place(m.left, m.right)] = {m.left, m.right, static_cast<uint32_t>(rank), m.result};
+MergeTable::MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks)
+    : entries_(std::bit_ceil(2 * merges.size() + 2)) {
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& m = merges[i];
+    entries_[place(m.left, m.right)] = {m.left, m.right, ranks.empty() ? static_cast<uint32_t>(i) : ranks[i], m.result};
   }
 }
 
@@ -41,23 +55,45 @@ size_t MergeTable::place(int32_t left, int32_t right) const {
   }
 }
 
-Bpe::Bpe(const TokenizerSpec& spec) : merges_(spec.merges), whole_(spec.tokens) {
-  const std::vector<bool> usable = word_tokens(spec);
+Bpe::Bpe(const TokenizerSpec& spec)
+    : spec_(&spec), merges_(spec.merges, spec.merge_ranks), whole_(spec.tokens), characters_(spec.tokens) {
   std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
+  const std::vector<bool> usable = word_tokens(spec);
+  if (spec.byte_level)
+    index_bytes(usable);
+  else
+    index_characters(usable);
+  index_words(usable);
+}
+
+void Bpe::index_bytes(const std::vector<bool>& usable) {
   for (size_t id = 0; id < usable.size(); ++id)
-    if (usable[id] && spec.tokens[id].size() == 1)
-      byte_token_[static_cast<uint8_t>(spec.tokens[id][0])] = static_cast<int32_t>(id);
+    if (usable[id] && spec_->tokens[id].size() == 1)
+      byte_token_[static_cast<uint8_t>(spec_->tokens[id][0])] = static_cast<int32_t>(id);
   for (int byte = 0; byte < 256; ++byte)
     require<DataError>(byte_token_[byte] >= 0, "the vocabulary has no token for the byte ", byte,
                        ", so some texts could not be encoded; train it with the full byte alphabet "
                        "(initial_alphabet=ByteLevel.alphabet() in Hugging Face tokenizers)");
+}
 
+void Bpe::index_characters(const std::vector<bool>& usable) {
+  for (size_t id = 0; id < usable.size(); ++id) {
+    const std::string& token = spec_->tokens[id];
+    if (usable[id] && character_length(token) == token.size()) characters_.insert(static_cast<int32_t>(id));
+    if (const auto byte = spec_->byte_fallback ? byte_of_token(token) : std::nullopt)
+      byte_token_[*byte] = static_cast<int32_t>(id);
+  }
+  runs_begin_words_ = metaspace_begins_words(*spec_);
+  cuts_ = runs_begin_words_ && !spec_->ignore_merges && characters_.find(kMetaspace) >= 0;
+}
+
+void Bpe::index_words(const std::vector<bool>& usable) {
   std::vector<int32_t> ids;
   for (size_t id = 0; id < usable.size(); ++id) {
     if (!usable[id]) continue;
     ids.clear();
-    if (!spec.ignore_merges) encode_word(spec.tokens[id], ids);
-    if (spec.ignore_merges || (ids.size() == 1 && ids[0] == static_cast<int32_t>(id)))
+    if (!spec_->ignore_merges) encode_word(spec_->tokens[id], ids);
+    if (spec_->ignore_merges || (ids.size() == 1 && ids[0] == static_cast<int32_t>(id)))
       whole_.insert(static_cast<int32_t>(id));
   }
 }
@@ -65,23 +101,82 @@ Bpe::Bpe(const TokenizerSpec& spec) : merges_(spec.merges), whole_(spec.tokens) 
 void Bpe::encode_word(std::string_view word, std::vector<int32_t>& out) const {
   if (const int32_t id = whole_.find(word); id >= 0)
     out.push_back(id);
-  else if (word.size() <= kShortWord)
-    merge_short(word, out);
+  else if (spec_->byte_level)
+    merge_any(
+        word.size(), [&](size_t i) { return byte_token_[static_cast<uint8_t>(word[i])]; }, out);
   else
-    merge_long(word, out);
+    encode_characters(word, out);
 }
 
-void Bpe::merge_short(std::string_view word, std::vector<int32_t>& out) const {
+void Bpe::merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const {
+  merge_any(
+      symbols.size(), [&](size_t i) { return symbols[i]; }, out);
+}
+
+// Without a pre-tokenizer a word is a whole document. Where nothing merges over the beginning of a run of ▁, its parts
+// give the same tokens as the whole, from tables that stay in the cache.
+void Bpe::encode_characters(std::string_view word, std::vector<int32_t>& out) const {
+  if (!cuts_) return encode_part(word, out);
+  size_t begin = 0;
+  while (begin < word.size()) {
+    size_t end = begin;
+    while (word.substr(end).starts_with(kMetaspace)) end += kMetaspace.size();
+    end = std::min(word.find(kMetaspace, end), word.size());
+    const std::string_view part = word.substr(begin, end - begin);
+    if (const int32_t id = whole_.find(part); id >= 0)
+      out.push_back(id);
+    else
+      encode_part(part, out);
+    begin = end;
+  }
+}
+
+void Bpe::encode_part(std::string_view part, std::vector<int32_t>& out) const {
+  std::vector<int32_t> symbols;
+  symbols.reserve(part.size());
+  bool unknown = false;  // stands behind the bytes of characters that follow it, as in Hugging Face tokenizers
+  const auto put_unknown = [&] {
+    if (unknown) symbols.push_back(*spec_->unk);
+    unknown = false;
+  };
+  for (size_t at = 0; at < part.size();) {
+    const std::string_view character = part.substr(at, character_length(part.substr(at)));
+    at += character.size();
+    if (const int32_t id = characters_.find(character); id >= 0) {
+      put_unknown();
+      symbols.push_back(id);
+    } else if (std::all_of(character.begin(), character.end(),
+                           [&](char byte) { return byte_token_[static_cast<uint8_t>(byte)] >= 0; })) {
+      for (const char byte : character) symbols.push_back(byte_token_[static_cast<uint8_t>(byte)]);
+    } else if (spec_->unk) {
+      if (!spec_->fuse_unk) put_unknown();
+      unknown = true;
+    }
+  }
+  put_unknown();
+  merge(symbols, out);
+}
+
+template <class First>
+void Bpe::merge_any(size_t n, First first, std::vector<int32_t>& out) const {
+  if (n <= kShortWord)
+    merge_short(n, first, out);
+  else
+    merge_long(n, first, out);
+}
+
+// `first(i)` is symbol i before any merge.
+template <class First>
+void Bpe::merge_short(size_t n, First first, std::vector<int32_t>& out) const {
   std::array<int32_t, kShortWord> id;      // the symbols
   std::array<uint32_t, kShortWord> rank;   // of the pair (i, i+1)
   std::array<int32_t, kShortWord> result;  // what that pair becomes
-  size_t n = word.size();
   const auto look_up = [&](size_t i) {
     const MergeTable::Entry& merge = merges_.find(id[i], id[i + 1]);
     rank[i] = merge.rank;
     result[i] = merge.result;
   };
-  for (size_t i = 0; i < n; ++i) id[i] = byte_token_[static_cast<uint8_t>(word[i])];
+  for (size_t i = 0; i < n; ++i) id[i] = first(i);
   for (size_t i = 0; i + 1 < n; ++i) look_up(i);
   while (n > 1) {
     size_t best = 0;
@@ -105,18 +200,19 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& out) const {
 // a merge made obsolete stays in the heap and is recognised, when it comes up, by a rank that is no longer the
 // symbol's. The heap's entries are eight bytes, rank and position: on a long word its misses of the cache are what
 // takes the time.
-void Bpe::merge_long(std::string_view word, std::vector<int32_t>& out) const {
-  require<DataError>(word.size() < INT32_MAX, "a pre-token of ", word.size(),
+template <class First>
+void Bpe::merge_long(size_t count, First first, std::vector<int32_t>& out) const {
+  require<DataError>(count < INT32_MAX, "a pre-token of ", count,
                      " bytes is too long to encode; the limit is 2 GiB: break the text into shorter documents");
   struct Symbol {
     int32_t id, previous, next;         // next is the word's length at the end
     uint32_t rank = MergeTable::kNone;  // of the pair (this, next); none once merged into the left neighbour
     int32_t result = -1;                // what that pair becomes
   };
-  const auto n = static_cast<int32_t>(word.size());
-  std::vector<Symbol> symbols(word.size());
+  const auto n = static_cast<int32_t>(count);
+  std::vector<Symbol> symbols(count);
   std::vector<uint64_t> heap;  // rank << 32 | position, the smallest on top
-  heap.reserve(word.size());
+  heap.reserve(count);
   const auto look_up = [&](int32_t i) {
     Symbol& symbol = symbols[i];
     const MergeTable::Entry& merge = merges_.find(symbol.id, symbols[symbol.next].id);
@@ -129,7 +225,7 @@ void Bpe::merge_long(std::string_view word, std::vector<int32_t>& out) const {
   const auto push = [&](int32_t i) {
     if (look_up(i)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  for (int32_t i = 0; i < n; ++i) symbols[i] = {byte_token_[static_cast<uint8_t>(word[i])], i - 1, i + 1};
+  for (int32_t i = 0; i < n; ++i) symbols[i] = {first(static_cast<size_t>(i)), i - 1, i + 1};
   for (int32_t i = 0; i + 1 < n; ++i) look_up(i);
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
 

@@ -1,8 +1,9 @@
 // Byte-pair encoding of single pre-tokens, here called words (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909;
-// on bytes, as in GPT-2).
+// on bytes, as in GPT-2, or on characters, as in SentencePiece).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,8 +22,9 @@ class MergeTable {
     int32_t result = -1;
   };
 
-  // Of equal pairs the last one counts, as in Hugging Face's reader.
-  explicit MergeTable(const std::vector<Merge>& merges);
+  // Of equal pairs the last one counts, as in Hugging Face's reader. `ranks` are those of the merges, or empty: their
+  // places.
+  MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks);
   // The entry of the pair, or one with rank kNone.
   const Entry& find(int32_t left, int32_t right) const { return entries_[place(left, right)]; }
 
@@ -31,23 +33,42 @@ class MergeTable {
   std::vector<Entry> entries_;
 };
 
-// Applies the merges of a tokenizer. Immutable: encode_word() may be called from several threads.
+// Applies the merges of a tokenizer. Immutable: its methods may be called from several threads.
 class Bpe {
  public:
-  // `spec` must outlive it. Throws DataError if one of the 256 bytes has no token.
+  // `spec` must outlive it. Throws DataError if one of the 256 bytes has no token in a vocabulary of bytes.
   explicit Bpe(const TokenizerSpec& spec);
 
-  // Appends the tokens of one word: its bytes, merged by lowest rank, leftmost first, until no merge applies. Takes
-  // O(n log n) for n bytes. Throws DataError for a word of 2 GiB or more.
+  // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
+  // applies. Takes O(n log n) for n bytes. Throws DataError for a word of 2 GiB or more.
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
 
- private:
-  void merge_short(std::string_view word, std::vector<int32_t>& out) const;
-  void merge_long(std::string_view word, std::vector<int32_t>& out) const;
+  // The same of symbols, which are token ids; -1 merges with nothing.
+  void merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const;
 
+  // Of a vocabulary of characters: whether no merge reaches over the beginning of a run of ▁, so that each run begins a
+  // part of the text that can be merged on its own.
+  bool runs_of_metaspace_begin_words() const { return runs_begin_words_; }
+
+ private:
+  template <class First>
+  void merge_any(size_t n, First first, std::vector<int32_t>& out) const;
+  template <class First>
+  void merge_short(size_t n, First first, std::vector<int32_t>& out) const;
+  template <class First>
+  void merge_long(size_t n, First first, std::vector<int32_t>& out) const;
+  void index_bytes(const std::vector<bool>& usable);
+  void index_characters(const std::vector<bool>& usable);
+  void index_words(const std::vector<bool>& usable);
+  void encode_characters(std::string_view word, std::vector<int32_t>& out) const;
+  void encode_part(std::string_view part, std::vector<int32_t>& out) const;
+
+  const TokenizerSpec* spec_;
   MergeTable merges_;
-  int32_t byte_token_[256];
-  TokenMap whole_;  // words that are a single token and need no merging
+  int32_t byte_token_[256];  // of a vocabulary of characters: those of byte_fallback, or -1
+  TokenMap whole_;           // words that are a single token and need no merging
+  TokenMap characters_;      // of a vocabulary of characters: those with a token
+  bool runs_begin_words_ = false, cuts_ = false;
 };
 
 }  // namespace witan

@@ -1,11 +1,34 @@
-// Unicode normalization form C (UAX #15, https://unicode.org/reports/tr15), through utf8proc, for the characters of
-// Unicode 9.0: Hugging Face tokenizers leaves all newer characters unchanged.
+// What a tokenizer does to a text before it splits it: the normalizers of Hugging Face's tokenizers.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "witan/tokenizer/tokenizer_spec.h"
 
 namespace witan {
+
+// The steps of a normalizer, one after the other. Immutable: its methods may be called from several threads.
+class Normalizer {
+ public:
+  // Throws DataError for a regular expression that does not compile, and CorruptionError for a damaged character map.
+  explicit Normalizer(const std::vector<NormalizerStep>& steps);
+  ~Normalizer();
+  Normalizer(Normalizer&&) noexcept;
+
+  // False if a quick check shows that the text stays as it is.
+  bool may_change(std::string_view text) const;
+  std::string operator()(std::string_view text) const;
+
+ private:
+  struct Step;
+  std::vector<Step> steps_;
+};
+
+// Unicode normalization form C (UAX #15, https://unicode.org/reports/tr15), through utf8proc, for the characters of
+// Unicode 9.0: Hugging Face tokenizers leaves all newer characters unchanged.
 
 // False if a quick check shows that `text` is already normalized: it has no character from U+0300 on.
 bool may_change_under_nfc(std::string_view text);

@@ -1,30 +1,137 @@
 #include "witan/tokenizer/pretokenizer.h"
 
-namespace witan {
+#include <utility>
 
-Pretokenizer::Pretokenizer(const std::vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns) {
-    if (const Scanner scanner = scanner_for(pattern))
-      splitters_.emplace_back(scanner);
+#include "witan/tokenizer/characters.h"
+
+namespace witan {
+namespace {
+
+// Merges neighbours as a behavior says; `matches` is what becomes of the first piece that `piece` may join.
+class Merging {
+ public:
+  explicit Merging(SplitBehavior behavior) : behavior_(behavior) {}
+
+  void put(std::string_view piece, bool matches) {
+    const bool previous = std::exchange(previous_, matches);
+    if (behavior_ == SplitBehavior::removed && matches) return;
+    if (!pieces_.empty() && joins(matches, previous))
+      pieces_.back() = {pieces_.back().data(), pieces_.back().size() + piece.size()};
     else
-      splitters_.emplace_back(RegexSplitter(pattern));
+      pieces_.push_back(piece);
+  }
+  void flush(const PieceSink& sink) {
+    for (const std::string_view piece : pieces_)
+      if (!piece.empty()) sink(piece);
+  }
+
+ private:
+  bool joins(bool matches, bool previous) const {
+    switch (behavior_) {
+      case SplitBehavior::contiguous:
+        return matches == previous;
+      case SplitBehavior::merged_with_previous:
+        return matches && !previous;
+      case SplitBehavior::merged_with_next:  // not behind a match that another match follows
+        return previous && !matches;
+      default:
+        return false;
+    }
+  }
+
+  SplitBehavior behavior_;
+  bool previous_ = false;
+  std::vector<std::string_view> pieces_;
+};
+
+template <class Sink>
+void each_literal(std::string_view text, std::string_view pattern, Sink sink) {
+  size_t done = 0;
+  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, done)) {
+    if (at > done) sink(text.substr(done, at - done), false);
+    sink(text.substr(at, pattern.size()), true);
+    done = at + pattern.size();
+  }
+  if (done < text.size()) sink(text.substr(done), false);
+}
+
+}  // namespace
+
+void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) const {
+  Merging merging(step.behavior);
+  const auto put = [&](std::string_view piece, bool matches) { merging.put(piece, matches != step.invert); };
+  if (const auto* scanner = std::get_if<Scanner>(&regex))
+    (*scanner)(text, [&](std::string_view piece) { put(piece, true); });
+  else if (const auto* any = std::get_if<RegexSplitter>(&regex))
+    any->each(text, put);
+  else
+    each_literal(text, step.pattern, put);
+  merging.flush(sink);
+}
+
+void Pretokenizer::Metaspace::split(std::string_view text, const PieceSink& sink, bool is_first) const {
+  const std::string_view space = step.pattern;
+  std::string written = replace_all(text, " ", space);
+  const bool prepends = step.prepend == PrependScheme::always || (step.prepend == PrependScheme::first && is_first);
+  if (prepends && !written.starts_with(space)) written.insert(0, space);
+  const std::string_view all = written;
+  if (!step.cut) return sink(all);
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end =
+        std::min(all.find(space, begin + (all.substr(begin).starts_with(space) ? space.size() : 0)), all.size());
+    sink(all.substr(begin, end - begin));
+    begin = end;
   }
 }
 
-void Pretokenizer::split(std::string_view text, const PieceSink& sink) const {
-  if (!text.empty()) split_from(0, text, sink);
+Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
+  for (const SplitStep& step : steps) {
+    if (step.kind == SplitStep::Kind::metaspace) {
+      splitters_.emplace_back(Metaspace{step});
+      continue;
+    }
+    const bool literal = step.kind == SplitStep::Kind::literal;
+    const Scanner scanner = literal ? nullptr : scanner_for(step.pattern);
+    // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
+    const bool covers = scanner && step.pattern.ends_with("|\\s+");
+    const bool keeps_matches =
+        step.behavior == SplitBehavior::isolated || (step.behavior == SplitBehavior::removed && step.invert && covers);
+    if (!literal && keeps_matches) {
+      if (scanner)
+        splitters_.emplace_back(scanner);
+      else
+        splitters_.emplace_back(RegexSplitter(step.pattern));
+      continue;
+    }
+    Matcher matcher{step, std::monostate()};
+    if (covers)
+      matcher.regex = scanner;
+    else if (!literal)
+      matcher.regex.emplace<RegexSplitter>(step.pattern);
+    splitters_.emplace_back(std::move(matcher));
+  }
 }
 
-void Pretokenizer::split_from(size_t level, std::string_view text, const PieceSink& sink) const {
+void Pretokenizer::split(std::string_view text, const PieceSink& sink, bool is_first) const {
+  if (!text.empty()) split_from(0, text, sink, is_first);
+}
+
+void Pretokenizer::split_from(size_t level, std::string_view text, const PieceSink& sink, bool is_first) const {
   if (level == splitters_.size()) return sink(text);
   const auto apply = [&](const PieceSink& next) {
-    if (const auto* scanner = std::get_if<Scanner>(&splitters_[level]))
+    const Splitter& splitter = splitters_[level];
+    if (const auto* scanner = std::get_if<Scanner>(&splitter))
       (*scanner)(text, next);
+    else if (const auto* regex = std::get_if<RegexSplitter>(&splitter))
+      regex->split(text, next);
+    else if (const auto* matcher = std::get_if<Matcher>(&splitter))
+      matcher->split(text, next);
     else
-      std::get<RegexSplitter>(splitters_[level]).split(text, next);
+      std::get<Metaspace>(splitter).split(text, next, is_first);
   };
   if (level + 1 == splitters_.size()) return apply(sink);
-  apply([&](std::string_view piece) { split_from(level + 1, piece, sink); });
+  const char* const begin = text.data();
+  apply([&](std::string_view piece) { split_from(level + 1, piece, sink, is_first && piece.data() == begin); });
 }
 
 }  // namespace witan

@@ -88,6 +88,13 @@ RegexSplitter::~RegexSplitter() = default;
 RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 
 void RegexSplitter::split(std::string_view text, const PieceSink& sink) const {
+  each(text, [&](std::string_view piece, bool) {
+    if (!piece.empty()) sink(piece);
+  });
+}
+
+void RegexSplitter::each(std::string_view text,
+                         const std::function<void(std::string_view piece, bool matches)>& sink) const {
   const size_t bad = find_invalid_utf8(text);
   const std::string valid = bad == std::string_view::npos ? std::string() : with_control_characters(text, bad);
   const std::string_view subject = valid.empty() ? text : valid;
@@ -112,11 +119,11 @@ void RegexSplitter::split(std::string_view text, const PieceSink& sink) const {
       from = last + length_of_character(subject[last]);
       continue;
     }
-    if (first > done) sink(text.substr(done, first - done));
-    if (last > first) sink(text.substr(first, last - first));
+    if (first > done) sink(text.substr(done, first - done), false);
+    sink(text.substr(first, last - first), true);
     done = from = last_match = last;
   }
-  if (done < text.size()) sink(text.substr(done));
+  if (done < text.size()) sink(text.substr(done), false);
 }
 
 }  // namespace witan

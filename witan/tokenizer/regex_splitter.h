@@ -2,6 +2,7 @@
 // Witan's own Unicode tables (regex_translation.h), bounded in time and memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ class RegexSplitter {
   // A byte that is not part of valid UTF-8 counts as a control character. Throws DataError if a match exceeds the
   // bounds of time or memory.
   void split(std::string_view text, const PieceSink& sink) const;
+
+  // The matches and what stands between them, in order, with which of both a piece is; matches may be empty.
+  void each(std::string_view text, const std::function<void(std::string_view piece, bool matches)>& sink) const;
 
  private:
   struct Code;

@@ -1,5 +1,6 @@
-// Converts text to token ids and back: byte-level BPE as in GPT-2, Llama 3, Qwen and OLMo. It is lossless:
-// decode(encode(text)) == text for any bytes, unless the tokenizer normalises its text or adds a space before it.
+// Converts text to token ids and back: BPE of bytes, as in GPT-2, Llama 3, Qwen and OLMo, or of characters, as in Llama
+// 2 and Mistral, and Unigram. BPE of bytes is lossless: decode(encode(text)) == text for any bytes, unless the
+// tokenizer normalises its text or adds a space before it.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,15 @@ class Tokenizer {
   // Throws DataError if the split pattern does not compile or a byte has no token.
   explicit Tokenizer(TokenizerSpec spec);
 
-  // Reads a Hugging Face tokenizer.json. Throws IoError, CorruptionError, or DataError for an unsupported kind.
+  // Reads a file or folder of any kind (tokenizer_files.h). Throws IoError, CorruptionError, or DataError for an
+  // unsupported kind.
   static Tokenizer load(const fs::path& path);
-  // Writes one, atomically. Throws IoError or DiskFullError.
+  // Writes a tokenizer.json, atomically; reading it gives an equal tokenizer. Throws IoError or DiskFullError.
   void save(const fs::path& path) const;
 
   // The tokens of `text`. No tokens are added around it. Text that spells a special token is plain text unless
-  // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter) or a pre-token of 2 GiB.
+  // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter), a pre-token of 2 GiB, and
+  // a character that has no token in a Unigram model without an unknown one.
   std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
   // The same, appended to `out`.
   void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special = false) const;

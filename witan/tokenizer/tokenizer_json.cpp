@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
@@ -11,8 +12,10 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/base64.h"
 #include "witan/tokenizer/byte_alphabet.h"
 #include "witan/tokenizer/scanners.h"
+#include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/token_map.h"
 
 namespace witan {
@@ -20,8 +23,8 @@ namespace {
 
 constexpr uint64_t kIdLimit = uint64_t{1} << 24;  // no vocabulary comes near; bounds what a hostile file can allocate
 constexpr const char* kSupported =
-    "; Witan reads byte-level BPE: normalizer none or NFC, pre_tokenizer ByteLevel alone or behind Split and Digits, "
-    "model BPE, decoder ByteLevel";
+    "; Witan reads the models BPE and Unigram, on bytes (pre_tokenizer and decoder ByteLevel) or on characters "
+    "(Metaspace, byte_fallback), with the parts that docs/formats/tokenizer_json.md lists";
 
 using Element = simdjson::dom::element;
 
@@ -42,9 +45,10 @@ class File {
     rest_ = converted(root, "");
   }
 
-  // With an empty object for model.vocab and an empty array for model.merges.
+  // With nothing in model.vocab and model.merges.
   const Json& rest() const { return rest_; }
   simdjson::dom::object vocab() const { return vocab_.value(); }
+  simdjson::dom::array scored_vocab() const { return scored_vocab_.value(); }  // of a Unigram model
   simdjson::dom::array merges() const { return merges_.value(); }
 
  private:
@@ -58,7 +62,9 @@ class File {
         return object(element, path);
       case simdjson::dom::element_type::ARRAY: {
         Json out = Json::array();
-        if (path == ".model.merges")
+        if (path == ".model.vocab")
+          scored_vocab_ = simdjson::dom::array(element);
+        else if (path == ".model.merges")
           merges_ = simdjson::dom::array(element);
         else
           for (const Element each : simdjson::dom::array(element)) out.push_back(converted(each, path + "[]"));
@@ -94,7 +100,7 @@ class File {
   simdjson::dom::parser parser_;
   Json rest_;
   std::optional<simdjson::dom::object> vocab_;
-  std::optional<simdjson::dom::array> merges_;
+  std::optional<simdjson::dom::array> merges_, scored_vocab_;
 };
 
 // One JSON value and its place in the file, for messages.
@@ -153,32 +159,118 @@ class Node {
   std::string source_, path_;
 };
 
+std::string bytes_in(const Node& node) {
+  auto bytes = from_base64(node.text());
+  if (!bytes) node.corrupt("is not base64");
+  return *std::move(bytes);
+}
+
+// The text or the regular expression of a Split or Replace. Sets `regex`.
+std::string pattern_in(const Node& node, bool& regex) {
+  const Json& pattern = node["pattern"].object();
+  regex = pattern.contains("Regex");
+  if (!regex && !pattern.contains("String")) node["pattern"].unsupported("that is neither a Regex nor a String");
+  const std::string text = node["pattern"][regex ? "Regex" : "String"].text();
+  if (text.empty()) node["pattern"].corrupt("is empty");
+  return text;
+}
+
 void read_normalizer(const Node& node, TokenizerSpec& spec) {
+  using Kind = NormalizerStep::Kind;
   if (node.is_null()) return;
   const std::string type = node.type();
-  if (type == "NFC") {
-    spec.nfc = true;
+  static const std::map<std::string, Kind, std::less<>> kPlain = {{"NFC", Kind::nfc},
+                                                                  {"NFD", Kind::nfd},
+                                                                  {"NFKC", Kind::nfkc},
+                                                                  {"NFKD", Kind::nfkd},
+                                                                  {"Lowercase", Kind::lowercase}};
+  NormalizerStep step;
+  if (const auto plain = kPlain.find(type); plain != kPlain.end()) {
+    step.kind = plain->second;
+  } else if (type == "Strip") {
+    step.kind = Kind::strip;
+    step.left = node["strip_left"].flag(true);
+    step.right = node["strip_right"].flag(true);
+  } else if (type == "Prepend") {
+    step.kind = Kind::prepend;
+    step.content = node["prepend"].text();
+  } else if (type == "Replace") {
+    step.kind = Kind::replace;
+    step.pattern = pattern_in(node, step.regex);
+    step.content = node["content"].text();
+  } else if (type == "Precompiled") {
+    step.kind = Kind::precompiled;
+    step.content = bytes_in(node["precompiled_charsmap"]);
   } else if (type == "Sequence") {
     const Node parts = node["normalizers"];
     for (size_t i = 0; i < parts.array().size(); ++i) read_normalizer(parts.at(i), spec);
+    return;
   } else {
     node.unsupported("of type \"", type, "\"");
   }
+  spec.normalizers.push_back(std::move(step));
 }
 
-void read_split(const Node& node, TokenizerSpec& spec) {
-  if (!node["pattern"].object().contains("Regex")) node["pattern"].unsupported("other than a Regex");
-  const std::string& regex = node["pattern"]["Regex"].text();
-  const std::string& behavior = node["behavior"].text();
+SplitStep read_split(const Node& node) {
+  static const std::map<std::string, SplitBehavior, std::less<>> kBehaviors = {
+      {"Isolated", SplitBehavior::isolated},
+      {"Removed", SplitBehavior::removed},
+      {"Contiguous", SplitBehavior::contiguous},
+      {"MergedWithPrevious", SplitBehavior::merged_with_previous},
+      {"MergedWithNext", SplitBehavior::merged_with_next}};
+  bool regex = false;
+  SplitStep step(pattern_in(node, regex));
+  if (!regex) step.kind = SplitStep::Kind::literal;
+  const auto behavior = kBehaviors.find(node["behavior"].text());
+  if (behavior == kBehaviors.end()) node["behavior"].unsupported("\"", node["behavior"].text(), "\"");
+  step.behavior = behavior->second;
+  step.invert = node["invert"].flag(false);
   // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
-  const bool covers = scanner_for(regex) && regex.ends_with("|\\s+");
-  const bool keeps_all = behavior == "Isolated" || (behavior == "Removed" && node["invert"].flag(false) && covers);
-  if (!keeps_all) node["behavior"].unsupported("\"", behavior, "\"");
-  spec.patterns.push_back(regex);
+  const bool covers = regex && scanner_for(step.pattern) && step.pattern.ends_with("|\\s+");
+  if (step.behavior == SplitBehavior::isolated || (covers && step.invert && step.behavior == SplitBehavior::removed)) {
+    step.behavior = SplitBehavior::isolated;  // where invert changes nothing
+    step.invert = false;
+  }
+  return step;
 }
 
-void read_pretokenizer(const Node& node, TokenizerSpec& spec) {
-  if (node.is_null()) node.unsupported("null");
+// "always", "first" or "never"; older files say add_prefix_space.
+PrependScheme prepend_scheme(const Node& node) {
+  const Node scheme = node["prepend_scheme"];
+  if (scheme.is_null()) return node["add_prefix_space"].flag(true) ? PrependScheme::always : PrependScheme::never;
+  if (scheme.text() == "always") return PrependScheme::always;
+  if (scheme.text() == "first") return PrependScheme::first;
+  if (scheme.text() != "never") scheme.unsupported("\"", scheme.text(), "\"");
+  return PrependScheme::never;
+}
+
+std::string replacement_in(const Node& node) {
+  const std::string& text = node["replacement"].text();
+  if (text.empty()) node["replacement"].corrupt("is empty");
+  return text;
+}
+
+SplitStep read_step(const Node& node) {
+  const std::string type = node.type();
+  if (type == "Split") return read_split(node);
+  if (type == "Digits") return std::string(node["individual_digits"].flag(false) ? kDigitPattern : kDigitRunPattern);
+  if (type == "Metaspace")
+    return SplitStep::metaspace(replacement_in(node), prepend_scheme(node), node["split"].flag(true));
+  if (type == "WhitespaceSplit") {
+    SplitStep step("\\s+");
+    step.behavior = SplitBehavior::removed;
+    return step;
+  }
+  node.unsupported("of type \"", type, "\"");
+}
+
+// A vocabulary of bytes is one whose text passes ByteLevel last.
+void read_pretokenizer(const Node& node, bool bytes_expected, TokenizerSpec& spec) {
+  if (node.is_null()) {
+    if (bytes_expected) node.unsupported("null");
+    spec.byte_level = false;
+    return;
+  }
   std::vector<Node> steps;
   if (node.type() == "Sequence") {
     const Node parts = node["pretokenizers"];
@@ -186,25 +278,48 @@ void read_pretokenizer(const Node& node, TokenizerSpec& spec) {
   } else {
     steps.push_back(node);
   }
-  if (steps.empty() || steps.back().type() != "ByteLevel") node.unsupported("that does not end with ByteLevel");
-  for (size_t i = 0; i + 1 < steps.size(); ++i) {
-    const std::string type = steps[i].type();
-    if (type == "Split")
-      read_split(steps[i], spec);
-    else if (type == "Digits")
-      spec.patterns.emplace_back(steps[i]["individual_digits"].flag(false) ? kDigitPattern : kDigitRunPattern);
-    else
-      steps[i].unsupported("of type \"", type, "\"");
-  }
+  spec.byte_level = !steps.empty() && steps.back().type() == "ByteLevel";
+  if (!spec.byte_level && bytes_expected) node.unsupported("that does not end with ByteLevel");
+  for (size_t i = 0; i + spec.byte_level < steps.size(); ++i) spec.patterns.push_back(read_step(steps[i]));
+  if (!spec.byte_level) return;
   const Node& bytes = steps.back();
   spec.prefix_space = bytes["add_prefix_space"].flag(true);
   if (spec.prefix_space && steps.size() > 1) bytes["add_prefix_space"].unsupported("true after other steps");
-  if (bytes["use_regex"].flag(true)) spec.patterns.emplace_back(kGpt2Pattern);
+  if (bytes["use_regex"].flag(true)) spec.patterns.emplace_back(std::string(kGpt2Pattern));
 }
 
-void read_decoder(const Node& node) {
-  if (node.is_null() || node.type() == "ByteLevel") return;
-  node.unsupported("of type \"", node.type(), "\"");
+void read_decoder_step(const Node& node, Decoding& decoding) {
+  const std::string type = node.type();
+  if (type == "Sequence") {
+    const Node parts = node["decoders"];
+    for (size_t i = 0; i < parts.array().size(); ++i) read_decoder_step(parts.at(i), decoding);
+  } else if (type == "ByteFallback") {
+    decoding.byte_fallback = true;
+  } else if (type == "Metaspace") {
+    decoding.space = replacement_in(node);
+    decoding.strip_spaces = prepend_scheme(node) != PrependScheme::never;
+  } else if (type == "Replace") {
+    bool regex = false;
+    decoding.space = pattern_in(node, regex);
+    if (regex || node["content"].text() != " ") node.unsupported("other than of a text by a space");
+  } else if (type == "Strip") {
+    const Json& start = node["start"].json();
+    if (!start.is_number_unsigned() || start.get<uint64_t>() > 64)
+      node["start"].corrupt("must be a number from 0 to 64");
+    if (node["content"].text() != " ") node.unsupported("of other characters than a space");
+    decoding.strip_spaces = start.get<int64_t>();
+  } else if (type != "Fuse") {
+    node.unsupported("of type \"", type, "\"");
+  }
+}
+
+void read_decoder(const Node& node, TokenizerSpec& spec) {
+  if (spec.byte_level) {
+    if (!node.is_null() && node.type() != "ByteLevel") node.unsupported("of type \"", node.type(), "\"");
+    return;
+  }
+  if (!node.is_null()) read_decoder_step(node, spec.decoding);
+  spec.decoder = node.json().dump();
 }
 
 // The vocabulary's keys, in the file's order, and their ids. Lives no longer than the file.
@@ -217,9 +332,23 @@ class Vocabulary {
       if (value.get(id) != simdjson::SUCCESS) id = kIdLimit;
       ids_.push_back(node.checked_id(id));
     }
-    place_.emplace(keys_);
-    for (size_t i = 0; i < keys_.size(); ++i)
-      if (!place_->insert(static_cast<int32_t>(i))) node.corrupt("holds the key \"", clipped(keys_[i]), "\" twice");
+    index(node);
+  }
+  // Of a Unigram model: pairs of a token and its score, by id.
+  Vocabulary(const Node& node, const simdjson::dom::array& pairs, std::vector<double>& scores) {
+    for (const Element each : pairs) {
+      const auto id = node.checked_id(keys_.size());
+      simdjson::dom::array pair;
+      std::string_view key;
+      double score = 0;
+      if (each.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(key) != simdjson::SUCCESS ||
+          pair.at(1).get(score) != simdjson::SUCCESS)
+        node.corrupt("[", id, "] must be a text and a number");
+      keys_.push_back(key);
+      ids_.push_back(id);
+      scores.push_back(score);
+    }
+    index(node);
   }
   Vocabulary(const Vocabulary&) = delete;  // the map refers to the keys
 
@@ -232,6 +361,12 @@ class Vocabulary {
   }
 
  private:
+  void index(const Node& node) {
+    place_.emplace(keys_);
+    for (size_t i = 0; i < keys_.size(); ++i)
+      if (!place_->insert(static_cast<int32_t>(i))) node.corrupt("holds the key \"", clipped(keys_[i]), "\" twice");
+  }
+
   std::vector<std::string_view> keys_;
   std::vector<int32_t> ids_;
   std::optional<TextMap<std::string_view>> place_;
@@ -252,8 +387,9 @@ void read_added_tokens(const Node& node, const Vocabulary& vocab, TokenizerSpec&
     const Node entry = node.at(i);
     AddedToken token{entry["id"].id(), entry["content"].text(), entry["special"].flag(false), false, false};
     token.normalized = entry["normalized"].flag(!token.special);
-    for (const char* option : {"single_word", "lstrip", "rstrip"})
-      if (entry[option].flag(false)) entry[option].unsupported("true");
+    token.single_word = entry["single_word"].flag(false);
+    token.lstrip = entry["lstrip"].flag(false);
+    token.rstrip = entry["rstrip"].flag(false);
     if (token.text.empty()) entry["content"].corrupt("is empty");
     if (!seen.insert(token.text).second) entry["content"].corrupt("\"", token.text, "\" appears twice");
     if (const auto in_model = vocab.find(token.text)) {
@@ -271,7 +407,8 @@ void read_added_tokens(const Node& node, const Vocabulary& vocab, TokenizerSpec&
 void read_vocabulary(const Node& node, const Vocabulary& vocab, const Node& added, TokenizerSpec& spec) {
   std::vector<std::string_view> literal;  // keys beyond the byte alphabet: added tokens only
   for (size_t i = 0; i < vocab.size(); ++i) {
-    auto bytes = from_byte_alphabet(vocab.key(i));
+    std::optional<std::string> bytes(vocab.key(i));
+    if (spec.byte_level) bytes = from_byte_alphabet(vocab.key(i));
     if (!bytes) literal.push_back(vocab.key(i));
     put_token(spec, node, vocab.id(i), bytes ? *std::move(bytes) : std::string(vocab.key(i)));
   }
@@ -319,14 +456,14 @@ void read_merges(const Node& node, const simdjson::dom::array& merges, const Voc
   }
 }
 
-void read_model(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
-  // Files from before the field existed have no type.
-  if (!model["type"].is_null() && model.type() != "BPE") model.unsupported("of type \"", model.type(), "\"");
+void read_bpe(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
   const Json& dropout = model["dropout"].json();
   if (!dropout.is_null() && dropout != 0) model["dropout"].unsupported("(random segmentation)");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!model[affix].text_or_empty().empty()) model[affix].unsupported("\"", model[affix].text(), "\"");
-  if (model["byte_fallback"].flag(false)) model["byte_fallback"].unsupported("true (SentencePiece)");
+  spec.byte_fallback = model["byte_fallback"].flag(false);
+  if (spec.byte_fallback && spec.byte_level) model["byte_fallback"].unsupported("true (SentencePiece)");
+  spec.fuse_unk = model["fuse_unk"].flag(false);
   spec.ignore_merges = model["ignore_merges"].flag(false);
   spec.unk_token = model["unk_token"].json().dump();
   model["vocab"].object();
@@ -334,50 +471,35 @@ void read_model(const File& file, const Node& model, const Node& added, Tokenize
   read_vocabulary(model["vocab"], vocab, added, spec);
   model["merges"].array();
   read_merges(model["merges"], file.merges(), vocab, spec);
-}
-
-std::string quoted(const std::string& text) {
-  return Json(text).dump();
-}
-
-// Writes the vocabulary's keys: added tokens as they are, the others in the byte alphabet.
-class Keys {
- public:
-  explicit Keys(const TokenizerSpec& spec) : spec_(&spec), added_(spec.tokens.size()) {
-    for (const AddedToken& token : spec.added) added_[static_cast<size_t>(token.id)] = &token;
+  if (!spec.byte_level && !model["unk_token"].is_null()) {
+    spec.unk = vocab.find(model["unk_token"].text());
+    if (!spec.unk) model["unk_token"].corrupt("\"", model["unk_token"].text(), "\" is not in the vocabulary");
   }
-  bool in_model(size_t id) const { return !spec_->tokens[id].empty() && (!added_[id] || added_[id]->in_model); }
-  std::string operator()(size_t id) const {
-    return added_[id] ? added_[id]->text : to_byte_alphabet(spec_->tokens[id]);
-  }
-
- private:
-  const TokenizerSpec* spec_;
-  std::vector<const AddedToken*> added_;
-};
-
-std::string pretokenizer_json(const TokenizerSpec& spec) {
-  const bool plain = spec.patterns.empty() || (spec.patterns.size() == 1 && spec.patterns[0] == kGpt2Pattern);
-  const Json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", spec.prefix_space},
-                      {"trim_offsets", true},
-                      {"use_regex", plain && !spec.patterns.empty()}};
-  if (plain) return bytes.dump();
-  Json steps = Json::array();
-  for (const std::string& pattern : spec.patterns)
-    steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
-  steps.push_back(bytes);
-  return Json{{"type", "Sequence"}, {"pretokenizers", steps}}.dump();
+  if (model["witan"].is_null() || model["witan"]["merge_ranks"].is_null()) return;
+  if (model["witan"]["merge_ranks"].text() != "result") model["witan"]["merge_ranks"].corrupt("must be \"result\"");
+  for (const Merge& merge : spec.merges) spec.merge_ranks.push_back(static_cast<uint32_t>(merge.result));
 }
 
-std::string added_tokens_json(const TokenizerSpec& spec) {
-  std::string out;
-  for (const AddedToken& token : spec.added)
-    out += cat(out.empty() ? "\n    " : ",\n    ", "{\"id\": ", token.id, ", \"content\": ", quoted(token.text),
-               ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": ",
-               token.normalized ? "true" : "false", ", \"special\": ", token.special ? "true" : "false", "}");
-  return out;
+void read_unigram(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
+  spec.model = TokenizerSpec::Model::unigram;
+  if (spec.byte_level) model.unsupported("of type \"Unigram\" behind ByteLevel");
+  spec.byte_fallback = model["byte_fallback"].flag(false);
+  model["vocab"].array();
+  const Vocabulary vocab(model["vocab"], file.scored_vocab(), spec.scores);
+  read_vocabulary(model["vocab"], vocab, added, spec);
+  if (model["unk_id"].is_null()) return;
+  spec.unk = model["unk_id"].id();
+  if (static_cast<size_t>(*spec.unk) >= vocab.size()) model["unk_id"].corrupt("is not in the vocabulary");
+}
+
+void read_model(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
+  const std::string type = model["type"].is_null() ? "BPE" : model.type();  // of before the field existed
+  if (type == "BPE")
+    read_bpe(file, model, added, spec);
+  else if (type == "Unigram")
+    read_unigram(file, model, added, spec);
+  else
+    model.unsupported("of type \"", type, "\"");
 }
 
 }  // namespace
@@ -388,45 +510,21 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view sourc
   const Node root(json, std::string(source), "");
   if (!json.is_object() || !json.contains("model"))
     throw CorruptionError(cat(source, ": not a tokenizer.json: it must be an object with a \"model\""));
+  const Node model = root["model"];
   TokenizerSpec spec;
-  read_normalizer(root["normalizer"], spec);
-  read_pretokenizer(root["pre_tokenizer"], spec);
-  read_decoder(root["decoder"]);
-  read_model(file, root["model"], root["added_tokens"], spec);
+  if (model.json().is_object() && model.json().contains("witan") && !model["witan"]["sentencepiece"].is_null()) {
+    spec = sentencepiece_spec(bytes_in(model["witan"]["sentencepiece"]), source);
+  } else {
+    read_normalizer(root["normalizer"], spec);
+    const Node decoder = root["decoder"];
+    read_pretokenizer(root["pre_tokenizer"], !decoder.is_null() && decoder.type() == "ByteLevel", spec);
+    read_decoder(decoder, spec);
+    read_model(file, model, root["added_tokens"], spec);
+  }
   spec.post_processor = root["post_processor"].json().dump();
   spec.truncation = root["truncation"].json().dump();
   spec.padding = root["padding"].json().dump();
   return spec;
-}
-
-std::string write_tokenizer_json(const TokenizerSpec& spec) {
-  const Keys key(spec);
-  std::string out =
-      cat("{\n  \"version\": \"1.0\",\n  \"truncation\": ", spec.truncation, ",\n  \"padding\": ", spec.padding,
-          ",\n  \"added_tokens\": [", added_tokens_json(spec),
-          "\n  ],\n  \"normalizer\": ", spec.nfc ? "{\"type\": \"NFC\"}" : "null",
-          ",\n  \"pre_tokenizer\": ", pretokenizer_json(spec), ",\n  \"post_processor\": ", spec.post_processor,
-          ",\n  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
-          "\"use_regex\": true},\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    "
-          "\"unk_token\": ",
-          spec.unk_token,
-          ",\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    "
-          "\"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": ",
-          spec.ignore_merges ? "true" : "false", ",\n    \"vocab\": {");
-  const char* separator = "\n      ";
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!key.in_model(id)) continue;
-    out += cat(separator, quoted(key(id)), ": ", id);
-    separator = ",\n      ";
-  }
-  out += "\n    },\n    \"merges\": [";
-  separator = "\n      ";
-  for (const Merge& merge : spec.merges) {
-    // No token of the byte alphabet holds a space, so the form with one space is safe; every reader knows it.
-    out += cat(separator, quoted(key(static_cast<size_t>(merge.left)) + " " + key(static_cast<size_t>(merge.right))));
-    separator = ",\n      ";
-  }
-  return out + "\n    ]\n  }\n}\n";
 }
 
 }  // namespace witan

@@ -22,7 +22,7 @@ Fields DataConfig::fields() {
             Field{"data_path", &data_path,
                   "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
                   "of data"},
-            Field{"tokenizer", &tokenizer, "Hugging Face tokenizer.json; empty: train a tokenizer on the data"},
+            Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
             Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
                                                                                                                   0.5),

@@ -1,0 +1,97 @@
+#include "witan/tokenizer/sentencepiece_model.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+#include "witan/tokenizer/sentencepiece.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+namespace {
+
+std::string model_bytes(const char* name = "unigram.model") {
+  return read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds" / name);
+}
+
+// One field of protobuf's wire format with a length.
+std::string field(int number, std::string_view bytes) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + std::string(bytes);
+}
+std::string piece(std::string_view text, int type) {
+  return field(1, field(1, text) + std::string("\x18") + static_cast<char>(type));
+}
+std::string message(const std::string& bytes) {
+  return test::message_of<Error>([&] { parse_sentencepiece_model(bytes, "m.model"); });
+}
+
+TEST(SentencePieceModel, ReadsWhatTheTrainerWrote) {
+  const SentencePieceModel model = parse_sentencepiece_model(model_bytes(), "m.model");
+  EXPECT_EQ(model.pieces.size(), 175u);
+  EXPECT_EQ(model.pieces[0].text, "<unk>");
+  EXPECT_EQ(model.pieces[3].text, "<ud>");
+  EXPECT_EQ(model.pieces[3].type, SentencePieceModel::Type::user_defined);
+  EXPECT_EQ(model.algorithm, SentencePieceModel::Algorithm::unigram);
+  EXPECT_FALSE(model.charsmap.empty());
+  EXPECT_TRUE(model.add_dummy_prefix && model.remove_extra_whitespaces && !model.byte_fallback);
+  const SentencePieceModel bpe = parse_sentencepiece_model(model_bytes("bpe.model"), "m.model");
+  EXPECT_EQ(bpe.algorithm, SentencePieceModel::Algorithm::bpe);
+  EXPECT_TRUE(bpe.byte_fallback && !bpe.remove_extra_whitespaces);
+}
+
+TEST(SentencePieceModel, NamesWhatIsBroken) {
+  const std::string broken = "m.model: not a SentencePiece model, or a damaged one: ";
+  EXPECT_EQ(message(""), broken + "no piece is of type unknown");
+  EXPECT_EQ(message("\x0A\x7F"),
+            broken + "field 1 says that it has 127 bytes, of 0 left at byte 2; get the file again");
+  EXPECT_EQ(message("\x0B"), broken + "field 1 has the wire type 3 at byte 1; get the file again");
+  EXPECT_EQ(message(std::string(11, '\xFF')),
+            broken + "a number has more than ten bytes at byte 10; get the file again");
+  EXPECT_EQ(message(piece("a", 7)), broken + "a piece has the type 7 at byte 7; get the file again");
+  EXPECT_EQ(message(field(1, "")), broken + "a piece is empty at byte 2; get the file again");
+  EXPECT_EQ(message(piece("u", 2) + piece("a", 1) + piece("a", 1)), "m.model: the piece \"a\" appears twice (id 2)");
+  EXPECT_EQ(message(piece("u", 2) + piece("v", 2)), "m.model: the pieces 0 and 1 are both of type unknown");
+  EXPECT_NE(message(piece("u", 2) + piece("a", 5)).find("\"a\" (id 1) is marked unused, which is not supported"),
+            std::string::npos);
+  EXPECT_NE(message(piece("u", 2) + field(2, "\x18\x03")).find("a SentencePiece model of type word is not supported"),
+            std::string::npos);
+}
+
+// What is accepted encodes any text; the rest is refused.
+void expect_harmless(const std::string& bytes, int& refused) {
+  try {
+    const Tokenizer tokenizer(sentencepiece_spec(bytes, "damaged"));
+    for (const char* text : {"the council of the king", " \xFF\xE2\x96\x81  <ud> ab"})
+      for (const int32_t id : tokenizer.encode(text)) ASSERT_LT(id, tokenizer.vocab_size());
+  } catch (const Error&) {
+    ++refused;
+  }
+}
+
+TEST(SentencePieceModel, EveryTruncationIsRefusedOrHarmless) {
+  const std::string whole = model_bytes();
+  int refused = 0;
+  for (size_t length = 0; length < whole.size(); length += 3) expect_harmless(whole.substr(0, length), refused);
+  EXPECT_GT(refused, 500);
+}
+
+TEST(SentencePieceModel, DamagedBytesAreRefusedOrHarmless) {
+  std::mt19937 random(3);
+  int refused = 0;
+  for (const char* name : {"unigram.model", "bpe_unknown.model"}) {
+    const std::string whole = model_bytes(name);
+    for (int round = 0; round < 400; ++round) {
+      std::string damaged = whole;
+      for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
+      expect_harmless(damaged, refused);
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 790);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,101 @@
+// Every kind of tokenizer against its own library: make_kinds.py in tests/golden/tokenizer made the files.
+#include "witan/tokenizer/tokenizer_files.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+namespace {
+
+const fs::path kKinds = fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds";
+
+Json kinds() {
+  return parse_json(read_file(kKinds / "encoded.json"), "encoded.json");
+}
+
+void expect_ids(const Tokenizer& tokenizer, const Json& texts, const Json& expected) {
+  const bool unigram =
+      tokenizer.spec().model == TokenizerSpec::Model::unigram && tokenizer.spec().sentencepiece.empty();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    // Hugging Face's Unigram makes special tokens of plain text; Witan never does.
+    if (unigram && texts[i].get<std::string>().find("</s>") != std::string::npos) continue;
+    EXPECT_EQ(tokenizer.encode(texts[i].get<std::string>()), expected[i].get<std::vector<int32_t>>()) << texts[i];
+  }
+}
+
+TEST(TokenizerFiles, EveryKindEncodesLikeItsLibrary) {
+  const Json all = kinds();
+  ASSERT_EQ(all["cases"].size(), 13u);
+  for (const Json& one : all["cases"]) {
+    SCOPED_TRACE(one["tokenizer"]);
+    expect_ids(Tokenizer::load(kKinds / one["tokenizer"].get<std::string>()), all["texts"], one["ids"]);
+  }
+}
+
+TEST(TokenizerFiles, EveryKindIsSavedAsTokenizerJsonWithTheSameIds) {
+  const test::TempFolder folder;
+  const Json all = kinds();
+  for (const Json& one : all["cases"]) {
+    SCOPED_TRACE(one["tokenizer"]);
+    const Tokenizer first = Tokenizer::load(kKinds / one["tokenizer"].get<std::string>());
+    first.save(folder / "tokenizer.json");
+    const Tokenizer second = Tokenizer::load(folder / "tokenizer.json");
+    EXPECT_EQ(second.hash(), first.hash());
+    EXPECT_EQ(second.vocab_size(), first.vocab_size());
+    expect_ids(second, all["texts"], one["ids"]);
+    second.save(folder / "again.json");
+    EXPECT_EQ(read_file(folder / "tokenizer.json"), read_file(folder / "again.json"));
+  }
+}
+
+TEST(TokenizerFiles, DecodesToTheText) {
+  const std::vector<std::string> texts = {"the council", " the  king's\npeople", "\xF0\x9F\x98\x80 zq\xC3\xA6 1234",
+                                          ""};
+  for (const char* name : {"bpe.model", "llama2.json", "ranks.tiktoken#cl100k", "tekken.json", "pair"}) {
+    SCOPED_TRACE(name);
+    const Tokenizer tokenizer = Tokenizer::load(kKinds / name);
+    for (const std::string& text : texts) {
+      // The model maps line feeds to spaces.
+      std::string expected = text;
+      if (std::string_view(name) == "bpe.model") std::replace(expected.begin(), expected.end(), '\n', ' ');
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), expected);
+    }
+  }
+}
+
+TEST(TokenizerFiles, SpecialTokensOfAModelAreFoundOnRequest) {
+  const Tokenizer tokenizer = Tokenizer::load(kKinds / "bpe.model");
+  EXPECT_EQ(tokenizer.end_of_text(), tokenizer.token_id("</s>"));
+  const auto plain = tokenizer.encode("a</s>"), special = tokenizer.encode("a</s>", true);
+  EXPECT_GT(plain.size(), special.size());
+  EXPECT_EQ(special.back(), tokenizer.end_of_text());
+}
+
+TEST(TokenizerFiles, FindsTheTokenizerOfAFolder) {
+  const test::TempFolder folder;
+  const auto message = [&] { return test::message_of<DataError>([&] { read_tokenizer(folder.path()); }); };
+  EXPECT_NE(message().find("the folder holds no tokenizer: expected tokenizer.json"), std::string::npos) << message();
+  fs::copy(kKinds / "unigram.model", folder / "tokenizer.model");
+  EXPECT_FALSE(read_tokenizer(folder.path()).sentencepiece.empty());
+  fs::copy(kKinds / "llama2.json", folder / "tokenizer.json");
+  EXPECT_TRUE(read_tokenizer(folder.path()).byte_fallback);
+}
+
+TEST(TokenizerFiles, NamesTheWayOutForUnknownRanks) {
+  const auto message = test::message_of<DataError>([] { read_tokenizer(kKinds / "ranks.tiktoken"); });
+  EXPECT_NE(message.find("a file of 380 ranks does not say how to split a text"), std::string::npos) << message;
+  EXPECT_NE(message.find("ranks.tiktoken#cl100k"), std::string::npos) << message;
+  const auto unknown = test::message_of<DataError>([] { read_tokenizer(kKinds / "ranks.tiktoken#cl10k"); });
+  EXPECT_NE(unknown.find("no split pattern is named \"cl10k\": give one of gpt2, cl100k"), std::string::npos)
+      << unknown;
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,63 @@
+#include "witan/tokenizer/tokenizer_files.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/tokenizer/sentencepiece.h"
+#include "witan/tokenizer/tekken.h"
+#include "witan/tokenizer/tiktoken.h"
+#include "witan/tokenizer/tokenizer_json.h"
+#include "witan/tokenizer/vocab_and_merges.h"
+
+namespace witan {
+namespace {
+
+constexpr uint64_t kFileLimit = uint64_t{256} << 20;  // the largest published files are below 50 MB
+
+// The file of a folder that holds a tokenizer, the most exact first.
+fs::path file_in(const fs::path& folder) {
+  static constexpr std::array<const char*, 5> kNames = {"tokenizer.json", "tekken.json", "tokenizer.model",
+                                                        "spiece.model", "vocab.json"};
+  for (const char* name : kNames)
+    if (fs::exists(folder / name)) return folder / name;
+  std::vector<fs::path> ranks;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".tiktoken" || entry.path().filename().string().starts_with("tekken_"))
+      ranks.push_back(entry.path());
+  require<DataError>(ranks.size() == 1, folder.string(), ": the folder holds no tokenizer",
+                     ranks.empty() ? "" : " that is the only one",
+                     ": expected tokenizer.json, tekken.json, tokenizer.model, vocab.json with merges.txt, or one "
+                     ".tiktoken file; give the file's path instead");
+  return ranks[0];
+}
+
+bool begins_with_object(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+}  // namespace
+
+TokenizerSpec read_tokenizer(const fs::path& given) {
+  fs::path path = given;
+  std::string pattern;
+  const std::string text = path.string();
+  if (const size_t hash = text.rfind('#'); hash != std::string::npos && !fs::exists(path)) {
+    path = text.substr(0, hash);
+    pattern = text.substr(hash + 1);
+  }
+  if (fs::is_directory(path)) path = file_in(path);
+  const std::string source = path.string();
+  std::string bytes = read_file(path, kFileLimit);
+  if (looks_like_sentencepiece(bytes)) return sentencepiece_spec(std::move(bytes), source);
+  if (looks_like_ranks(bytes)) return parse_tiktoken(bytes, source, pattern);
+  if (!begins_with_object(bytes)) return parse_tokenizer_json(bytes, source);  // which says what is wrong
+  if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
+  if (const fs::path merges = path.parent_path() / "merges.txt"; path.filename() == "vocab.json" && fs::exists(merges))
+    return parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern);
+  return parse_tokenizer_json(bytes, source);
+}
+
+}  // namespace witan

@@ -1,0 +1,18 @@
+// Finds out of what kind the file or folder of a tokenizer is, by its content, and reads it.
+#pragma once
+
+#include "witan/base/file.h"
+#include "witan/tokenizer/tokenizer_spec.h"
+
+namespace witan {
+
+// `path` is one of
+//   a tokenizer.json (Hugging Face), a tekken.json (Mistral), a SentencePiece .model,
+//   a rank file (.tiktoken, also Llama 3's and 4's tokenizer.model): FILE#PATTERN names its pattern, if the number of
+//   its ranks does not (tiktoken.h),
+//   vocab.json, with a merges.txt beside it,
+//   a folder with one of these.
+// Throws IoError, CorruptionError, or DataError for an unsupported kind.
+TokenizerSpec read_tokenizer(const fs::path& path);
+
+}  // namespace witan
