@@ -55,6 +55,17 @@ def put_tokenizer():
     tokenizer["normalizer"] = {"type": "NFC"}
     tokenizer["post_processor"] = byte_level
     put("tokenizer_json", "split", json.dumps(tokenizer, ensure_ascii=False))
+    kinds = GOLDEN / "tokenizer" / "kinds"
+    for name in ("metaspace", "normalized0", "unigram"):
+        put("tokenizer_json", name, (kinds / f"{name}.json").read_bytes())
+    for name in ("bpe_unknown", "unigram"):
+        put("sentencepiece_model", name, (kinds / f"{name}.model").read_bytes())
+    put("tiktoken", "words", b"".join((kinds / "ranks.tiktoken").read_bytes().splitlines(True)[256:300]))
+    tekken = json.loads((kinds / "tekken.json").read_text())
+    tekken["special_tokens"] = [{"rank": 0, "token_str": "<s>", "is_control": True}]
+    tekken["config"] |= {"default_vocab_size": 270, "default_num_special_tokens": 2}
+    tekken["vocab"] = tekken["vocab"][:268]
+    put("tekken", "small", json.dumps(tekken))
 
 
 def put_datasets():
