@@ -100,7 +100,7 @@ TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
   model.moe.moe_shared_expert_intermediate_size = 8;
   EXPECT_THAT(error("mixtral"), HasSubstr("moe_shared_expert_intermediate_size = 0, not 8"));
   model.moe.moe_shared_expert_intermediate_size = 0;
-  EXPECT_THAT(error("llama"), HasSubstr("num_experts = 0, not 4"));
+  EXPECT_THAT(error("llama"), HasSubstr("cannot be what this one is: window_size = \"none\", not \"6,0\""));
   model.moe.moe_aux_loss_coeff = "0.5";  // of training
   model.moe.moe_router_pre_softmax = true;
   EXPECT_THAT(error("mixtral"), HasSubstr("moe_router_pre_softmax = false, not true"));
