@@ -55,9 +55,9 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor
   Stream& s = tape.stream();
   const Tensor y = s.empty(q.shape().with(3, v.size(3)), q.dtype());
   const Tensor lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  const kernels::AttentionInputs in = attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args);
-  kernels::attention_forward(s, y, lse, in);
-  if (args.max_logits.defined()) kernels::attention_max_logits(s, args.max_logits, in);
+  const kernels::AttentionInputs read = attention_inputs(q.value(), k.value(), v.value(), sequence_ids, args);
+  kernels::attention_forward(s, y, lse, read);
+  if (args.max_logits.defined()) kernels::attention_max_logits(s, args.max_logits, read);
   std::vector<Var> inputs = {q, k, v};
   if (sinks.defined()) {
     kernels::attention_sinks_forward(s, y, lse, sinks.value());
