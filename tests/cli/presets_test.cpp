@@ -83,7 +83,7 @@ class PresetFlagTest : public ::testing::Test {
 };
 
 TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
-  using cli::Source;
+  using cli::ValueSource;
   write_text(own_ / "runs/default/config.toml", "weight_decay = 0.3\nlr_warmup_iters = 7\nclip_grad = 2.0\n");
   write_text(own_ / "mine.toml", "num_layers = 3\nhidden_size = 24\n");
   const cli::GivenConfig all = given({"--preset", "gpt2-124m", "--config", own_ / "mine.toml", "--hidden-size", "48"});
@@ -93,11 +93,11 @@ TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
   EXPECT_EQ(all.config.model.attention.num_attention_heads, 12);
   EXPECT_EQ(all.config.optimizer.weight_decay, 0.1);
   EXPECT_EQ(all.config.optimizer.clip_grad, 2.0);
-  EXPECT_EQ(all.source("num_layers"), Source::file);
-  EXPECT_EQ(all.source("hidden_size"), Source::flag);
-  EXPECT_EQ(all.source("num_attention_heads"), Source::preset);
-  EXPECT_EQ(all.source("weight_decay"), Source::preset);
-  EXPECT_EQ(all.source("clip_grad"), Source::saved_run);
+  EXPECT_EQ(all.source("num_layers"), ValueSource::file);
+  EXPECT_EQ(all.source("hidden_size"), ValueSource::flag);
+  EXPECT_EQ(all.source("num_attention_heads"), ValueSource::preset);
+  EXPECT_EQ(all.source("weight_decay"), ValueSource::preset);
+  EXPECT_EQ(all.source("clip_grad"), ValueSource::saved_run);
   EXPECT_TRUE(all.said("num_attention_heads"));
 }
 

@@ -57,7 +57,7 @@ class RunConfigTest : public ::testing::Test {
 
 // lr by a flag, min_lr by the file, weight_decay by the run; each stands in all that come before it too.
 TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
-  using cli::Source;
+  using cli::ValueSource;
   write_text(own_ / "runs/default/config.toml", "lr = 0.1\nmin_lr = 0.01\nweight_decay = 0.2\n");
   const std::string own_file = file("lr = 0.3\nmin_lr = 0.03\n");
   const cli::GivenConfig all = given({"--config", own_file, "--lr", "0.5"});
@@ -65,10 +65,10 @@ TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
   EXPECT_EQ(all.config.optimizer.min_lr, 0.03);
   EXPECT_EQ(all.config.optimizer.weight_decay, 0.2);
   EXPECT_EQ(all.config.optimizer.clip_grad, RunConfig().optimizer.clip_grad);
-  EXPECT_EQ(all.source("lr"), Source::flag);
-  EXPECT_EQ(all.source("min_lr"), Source::file);
-  EXPECT_EQ(all.source("weight_decay"), Source::saved_run);
-  EXPECT_EQ(all.source("clip_grad"), Source::witan_default);
+  EXPECT_EQ(all.source("lr"), ValueSource::flag);
+  EXPECT_EQ(all.source("min_lr"), ValueSource::file);
+  EXPECT_EQ(all.source("weight_decay"), ValueSource::saved_run);
+  EXPECT_EQ(all.source("clip_grad"), ValueSource::witan_default);
   EXPECT_TRUE(all.said("min_lr"));
   EXPECT_FALSE(all.said("weight_decay"));
   ASSERT_TRUE(all.saved);
@@ -77,12 +77,12 @@ TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
 }
 
 TEST_F(RunConfigTest, KeysOfAMeshHaveTheSourceOfTheMesh) {
-  using cli::Source;
+  using cli::ValueSource;
   const cli::GivenConfig of_flag = given({"--config", file("mesh = \"replicate=4\"\n"), "--mesh", "tensor=2"});
-  EXPECT_EQ(of_flag.source("tensor_model_parallel_size"), Source::flag);
-  EXPECT_EQ(of_flag.source("sequence_parallel"), Source::flag) << "which experts need beside it";
+  EXPECT_EQ(of_flag.source("tensor_model_parallel_size"), ValueSource::flag);
+  EXPECT_EQ(of_flag.source("sequence_parallel"), ValueSource::flag) << "which experts need beside it";
   EXPECT_TRUE(of_flag.config.parallel.sequence_parallel);
-  EXPECT_EQ(given({"--config", file("mesh = \"tensor=2\"\n")}).source("tensor_model_parallel_size"), Source::file);
+  EXPECT_EQ(given({"--config", file("mesh = \"tensor=2\"\n")}).source("tensor_model_parallel_size"), ValueSource::file);
 }
 
 // Where the run on disk is another one, the call stands alone.
@@ -94,7 +94,7 @@ TEST_F(RunConfigTest, NothingOfAnotherRunIsLeft) {
   const cli::GivenConfig alone = given({"--num-layers", "3"}, cli::OtherRun::leave);
   EXPECT_FALSE(alone.saved);
   EXPECT_EQ(alone.config.optimizer.lr, RunConfig().optimizer.lr);
-  EXPECT_EQ(alone.source("lr"), cli::Source::witan_default);
+  EXPECT_EQ(alone.source("lr"), cli::ValueSource::witan_default);
   EXPECT_TRUE(contains(said_, "num_layers = 3 (was 7)")) << said_;
 }
 

@@ -64,7 +64,7 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   auto& parallel = config.parallel;
   if (state.processes) parallel.ranks_per_process = 1;
   if (!elsewhere.asked()) return config;
-  const auto flagged = [&](const char* key) { return given.source(key) == Source::flag; };
+  const auto flagged = [&](const char* key) { return given.source(key) == ValueSource::flag; };
   const bool gpus = elsewhere.gpus > 0;
   const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
   require<ConfigError>(!flagged("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,

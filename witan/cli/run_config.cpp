@@ -45,14 +45,14 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
-void record(GivenConfig& given, const std::set<std::string>& keys, Source source) {
+void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource source) {
   for (const std::string& key : keys) given.sources[key] = source;
 }
 
 // Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
 // asks for tensor-parallel ranks and does not set sequence_parallel in the same place or in one that beats it.
 void follow_tensor_ranks(GivenConfig& given) {
-  const Source source = given.source("tensor_model_parallel_size");
+  const ValueSource source = given.source("tensor_model_parallel_size");
   if (!given.said("tensor_model_parallel_size") || given.source("sequence_parallel") >= source) return;
   RunConfig& config = given.config;
   if (config.parallel.tensor_model_parallel_size == 1 || config.model.moe.num_experts == 0) return;
@@ -70,7 +70,7 @@ void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::
   say_defaults(err, line, set_megatron_defaults(given.config, said));
   const Fields was = before.fields(), is = given.config.fields();
   for (size_t i = 0; i < was.size(); ++i)
-    if (was[i].text() != is[i].text()) given.sources[is[i].name] = Source::megatron_default;
+    if (was[i].text() != is[i].text()) given.sources[is[i].name] = ValueSource::megatron_default;
 }
 
 // Sets what the preset, the file and the flags say, each with the keys that its mesh stands for.
@@ -78,13 +78,13 @@ void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.preset = args.preset();
   std::set<std::string> keys = args.apply_preset();
   keys.merge(expand_mesh(config.parallel, keys, given.preset));
-  record(given, keys, Source::preset);
+  record(given, keys, ValueSource::preset);
   keys = args.apply_file();
   keys.merge(expand_mesh(config.parallel, keys, args.file()));
-  record(given, keys, Source::file);
+  record(given, keys, ValueSource::file);
   keys = args.apply_flags();
   keys.merge(expand_mesh(config.parallel, keys));
-  record(given, keys, Source::flag);
+  record(given, keys, ValueSource::flag);
 }
 
 // Sets what the run on disk says, and the call over it.
@@ -93,7 +93,7 @@ void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   RunConfig defaults;
   const Fields was = config.fields(), usual = defaults.fields();
   for (size_t i = 0; i < was.size(); ++i)
-    if (was[i].text() != usual[i].text()) given.sources[was[i].name] = Source::saved_run;
+    if (was[i].text() != usual[i].text()) given.sources[was[i].name] = ValueSource::saved_run;
   apply(given, config, args);
   given.changes = changed_identity(*given.saved, config);
 }
@@ -111,13 +111,13 @@ void take_model(GivenConfig& given) {
     const bool takes = shapes_function(theirs[i]) || theirs[i].name == "dtype";
     if (!takes || given.said(ours[i].name) || ours[i].text() == theirs[i].text()) continue;
     ours[i].set(theirs[i].text(), "init_from");
-    given.sources[ours[i].name] = Source::init_from;
+    given.sources[ours[i].name] = ValueSource::init_from;
   }
   require_same_function(given.config.model, *source, asked);
   const auto tokenizer = tokenizer_of(*source);
   if (!tokenizer || !given.config.data.tokenizer.empty()) return;
   given.config.data.tokenizer = tokenizer->string();
-  given.sources["tokenizer"] = Source::init_from;
+  given.sources["tokenizer"] = ValueSource::init_from;
 }
 
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
@@ -133,12 +133,13 @@ bool names(const std::string& message, const std::string& key, const std::string
 
 // Of the values that the message names, those that `source` has said and this call may say otherwise; or nothing.
 // `where` that is.
-std::string values_from(const GivenConfig& given, Source source, const std::string& where, const std::string& message) {
+std::string values_from(const GivenConfig& given, ValueSource source, const std::string& where,
+                        const std::string& message) {
   RunConfig said = given.config;
   std::vector<std::string> values, flags;
   for (const Field& field : said.fields()) {
     const std::string& key = field.name;
-    if (given.source(key) != source || (source == Source::saved_run && is_identity(field))) continue;
+    if (given.source(key) != source || (source == ValueSource::saved_run && is_identity(field))) continue;
     std::string value = field.text();  // texts carry TOML's quotes
     std::erase(value, '"');
     if (!names(message, key, value)) continue;
@@ -159,9 +160,9 @@ void add_megatron_flag(CLI::App& command) {
       .group("configuration");
 }
 
-Source GivenConfig::source(const std::string& key) const {
+ValueSource GivenConfig::source(const std::string& key) const {
   const auto found = sources.find(key);
-  return found == sources.end() ? Source::witan_default : found->second;
+  return found == sources.end() ? ValueSource::witan_default : found->second;
 }
 
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {
@@ -170,7 +171,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   apply(given, config, args);
   if (line && line->defaults && !given.said("run")) {
     config.train.run = line->name;
-    given.sources["run"] = Source::megatron_default;
+    given.sources["run"] = ValueSource::megatron_default;
   }
   given.run = fs::path(config.train.runs_folder) / config.train.run;
   given.saved = saved_config(given.run);
@@ -210,12 +211,12 @@ ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()
     return body();
   } catch (const ConfigError& error) {
     std::string remembered;
-    const auto add = [&](Source source, const std::string& where) {
+    const auto add = [&](ValueSource source, const std::string& where) {
       const std::string values = values_from(given, source, where, error.what());
       if (!values.empty()) remembered += ". " + values;
     };
-    if (given.saved) add(Source::saved_run, "config.toml of the run " + given.run.string());
-    if (!given.preset.empty()) add(Source::preset, "the preset " + given.preset);
+    if (given.saved) add(ValueSource::saved_run, "config.toml of the run " + given.run.string());
+    if (!given.preset.empty()) add(ValueSource::preset, "the preset " + given.preset);
     if (remembered.empty()) throw;
     throw ConfigError(error.what() + remembered);
   }

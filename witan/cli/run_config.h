@@ -24,20 +24,20 @@ void add_megatron_flag(CLI::App& command);
 
 // Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults, and the model that a new run starts
 // from, do not apply to a run that is on disk.
-enum class Source : uint8_t { witan_default, megatron_default, init_from, saved_run, preset, file, flag };
+enum class ValueSource : uint8_t { witan_default, megatron_default, init_from, saved_run, preset, file, flag };
 
 // A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
 struct GivenConfig {
   RunConfig config;
-  std::map<std::string, Source> sources;  // of keys; those that are not here have Witan's defaults
+  std::map<std::string, ValueSource> sources;  // of keys; those that are not here have Witan's defaults
   fs::path run;                           // the run's folder
   std::optional<RunConfig> saved;         // the configuration of the run that is there
   std::vector<std::string> changes;       // of what makes it the same run (changed_identity)
   std::string preset;                     // its name; empty: none was asked for
 
-  Source source(const std::string& key) const;
+  ValueSource source(const std::string& key) const;
   // Whether this call says it, by --preset, --config, a flag, or the mesh of one of them.
-  bool said(const std::string& key) const { return source(key) >= Source::preset; }
+  bool said(const std::string& key) const { return source(key) >= ValueSource::preset; }
 };
 
 // What to do with the run on disk where this call asks for another one, which `witan train` refuses to resume it as.
@@ -46,7 +46,7 @@ enum class OtherRun : uint8_t {
   leave,  // the call stands alone, as it would with a new --run NAME; this is said on context.err
 };
 
-// Reads what is given, by the order of Source. `config` is what the flags, `args`, are bound to. Says on context.err
+// Reads what is given, by the order of ValueSource. `config` is what the flags, `args`, are bound to. Says on context.err
 // which of Megatron-LM's defaults and flags were taken how. Throws ConfigError, CheckpointError.
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);

@@ -18,9 +18,9 @@ constexpr uint64_t kFileLimit = uint64_t{256} << 20;  // the largest published f
 
 // The file of a folder that holds a tokenizer, the most exact first.
 fs::path file_in(const fs::path& folder) {
-  static constexpr std::array<const char*, 5> kNames = {"tokenizer.json", "tekken.json", "tokenizer.model",
+  static constexpr std::array<const char*, 5> kFileNames = {"tokenizer.json", "tekken.json", "tokenizer.model",
                                                         "spiece.model", "vocab.json"};
-  for (const char* name : kNames)
+  for (const char* name : kFileNames)
     if (fs::exists(folder / name)) return folder / name;
   std::vector<fs::path> ranks;
   for (const auto& entry : fs::directory_iterator(folder))
