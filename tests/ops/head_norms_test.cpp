@@ -59,7 +59,7 @@ TEST(HeadNorms, AreANormAndARotation) {
         const auto apart = [&](const Var& x, const Var& w) {
           const Var normed = ops::rmsnorm(tape, x, w, kEps);
           if (rope.dims == 0) return normed;
-          return ops::rope(tape, normed, positions, rope.base, rope.interleaved, static_cast<double>(rope.dims) / 6);
+          return ops::rope(tape, normed, positions, rope);
         };
         const auto [q, k] = together ? ops::rmsnorm_heads(tape, in[0], in[1], in[2], in[3], table, rope, kEps)
                                      : ops::NormedHeads{apart(in[0], in[2]), apart(in[1], in[3])};

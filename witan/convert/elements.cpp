@@ -22,33 +22,6 @@ constexpr std::array<std::pair<Element, std::string_view>, 6> kElementNames{{{El
                                                                              {Element::f8_e4m3, "F8_E4M3"},
                                                                              {Element::f8_e8m0, "F8_E8M0"}}};
 
-// IEEE 754's binary16.
-struct Float16 {
-  uint16_t bits = 0;
-
-  Float16() = default;
-  explicit Float16(double value) {
-    const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-    const double magnitude = std::fabs(value);
-    if (std::isnan(value)) {
-      bits = sign | 0x7E00;
-    } else if (magnitude >= 65520) {
-      bits = sign | 0x7C00;
-    } else {
-      const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
-      // In units of the last place; a carry into the exponent is what rounding up to a power of 2 is.
-      const auto units = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-      bits = static_cast<uint16_t>(sign | (((exponent + 14) << 10) + units));
-    }
-  }
-  explicit operator double() const {
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double value = std::ldexp(fraction + (exponent == 0 ? 0 : 1024), std::max(exponent, 1) - 25);
-    if (exponent == 31) value = fraction == 0 ? HUGE_VAL : NAN;
-    return (bits & 0x8000) != 0 ? -value : value;
-  }
-};
-
 // 4 bits of exponent, 3 of fraction, no infinities.
 double from_e4m3(uint8_t bits) {
   const int exponent = bits >> 3 & 15, fraction = bits & 7;
@@ -75,7 +48,7 @@ double load_as_double(Element type, const std::byte* from) {
     case Element::f32:
       return static_cast<double>(load<float>(from));
     case Element::f16:
-      return static_cast<double>(load<Float16>(from));
+      return static_cast<double>(static_cast<float>(load<f16>(from)));
     case Element::bf16:
       return static_cast<double>(static_cast<float>(load<bf16>(from)));
     case Element::f8_e4m3:
@@ -144,7 +117,7 @@ void copy_elements(Element to_type, std::byte* to, Element from_type, const std:
     case Element::f32:
       return convert<float>(to, from_type, from, step, count);
     case Element::f16:
-      return convert<Float16>(to, from_type, from, step, count);
+      return convert<f16>(to, from_type, from, step, count);
     case Element::bf16:
       return convert<bf16>(to, from_type, from, step, count);
     default:

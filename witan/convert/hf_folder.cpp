@@ -104,7 +104,7 @@ void HfFolder::open_indexed() {
     const auto found = shards_.find(tensor);
     require<CheckpointError>(found != shards_.end(), path.string(), " says that \"", clipped(tensor), "\" is in ",
                              clipped(file.get<std::string>()), ", which has no such tensor: download both again");
-    require<CheckpointError>(found->second == file, path.string(), " says that \"", clipped(tensor), "\" is in ",
+    require<CheckpointError>(found->second == file.get_ref<const std::string&>(), path.string(), " says that \"", clipped(tensor), "\" is in ",
                              clipped(file.get<std::string>()), ", but it is in ", found->second,
                              ": download the index again");
   }

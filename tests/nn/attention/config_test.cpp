@@ -281,7 +281,8 @@ TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
   EXPECT_NE(member([](AttentionConfig& c) { c.softmax_type = "learnable"; }).find("vanilla"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.no_attention_freq = "2"; }).find("layers without"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.add_qkv_bias = true; }).find("no biases"), std::string::npos);
-  EXPECT_NE(member([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }).find("normalised"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.qk_layernorm = c.qk_layernorm_full_width = true; }).find("normalised"),
+            std::string::npos);
 }
 
 TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
