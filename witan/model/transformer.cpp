@@ -247,7 +247,7 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   if (!embedding_norm_) return out;
   std::optional<UnitGuard> norm;  // whose backward reads its weight
   if (config_.norm.norm_weight) norm.emplace(tape, units_, kEmbeddingUnit);
-  out.x = embedding_norm_->forward(tape, out.x, config_.recompute() != Recompute::none);
+  out.x = embedding_norm_->forward(tape, out.x, false);  // layers could not normalise again: they have other units
   return out;
 }
 
