@@ -134,6 +134,18 @@ constexpr const char* kModelExample =
     "witan train --run model && witan export --run model --format hf model-folder && rm -r runs";
 constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
 
+// Of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2.
+std::string token_file(int32_t count) {
+  std::string bytes(1024, '\0');
+  const int32_t header[] = {20240520, 1, count};
+  std::memcpy(bytes.data(), header, sizeof header);
+  for (int32_t i = 0; i < count; ++i) {
+    bytes += static_cast<char>(i * i % 251);
+    bytes += '\0';
+  }
+  return bytes;
+}
+
 // The folder that examples run in, as the reader of the documentation has it.
 class Desk {
  public:
@@ -156,6 +168,9 @@ class Desk {
     write_text(own_ / "rows.jsonl.zst", zstd(rows));
     write_text(own_ / "rows.jsonl.gz", gzip(rows));
     write_text(own_ / "mine.toml", "num_layers = 2\nhidden_size = 128\n");
+    write_text(own_ / "fineweb_train_000001.bin", token_file(20000));
+    fs::create_directories(own_ / "gpt2");
+    fs::create_symlink("../tokenizer.json", own_ / "gpt2/tokenizer.json");
   }
 
   // Tokenizers, token shards and runs that examples read.
@@ -172,7 +187,7 @@ class Desk {
   std::string run(const std::string& command) {
     constexpr double kSeconds = 600;  // a hang is longer; under a sanitizer on a busy core planning takes minutes
     // Commands that begin a run, or plan one, find none; the others read one.
-    static const std::regex begins(R"(.*witan (train|plan|bench) .*)");
+    static const std::regex begins(R"(.*witan (train|plan|bench|import) .*)");
     fs::remove_all(own_ / "runs");
     if (!std::regex_match(command + " ", begins)) fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
     const fs::path log = own_ / "log";

@@ -38,6 +38,7 @@ small_model() {
   if says --init-from; then return; fi  # the model is small already
   put --hidden-size 32
   put --ffn-hidden-size 32
+  if says recipes/parity/nanogpt_moe.toml; then put --kv-channels 8; fi # of which half rotate
   if says --preset; then
     put --num-layers 2
     put --num-attention-heads 4
