@@ -163,10 +163,11 @@ void draw_run(Draw& draw, RunConfig& config) {
   config.log.log_params_norm = draw.rarely(4);
 }
 
-// Parameter groups of the optimizer, in every second run. Kinds that every model has.
+// Parameter groups of the optimizer, in every second run. Kinds that every model has, but for norms without weights.
 void draw_groups(Draw& draw, RunConfig& config) {
   std::string groups;
   for (const char* kind : {"embeddings", "norms", "matrices,experts"}) {
+    if (kind == std::string_view("norms") && !config.model.norm.norm_weight) continue;
     if (draw.rarely(2)) continue;
     groups +=
         cat(groups.empty() ? "" : ", ", "{kind = \"", kind, "\", optimizer = \"", draw.one_of({"adam", "sgd", "lion"}),
