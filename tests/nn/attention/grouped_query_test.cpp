@@ -1,5 +1,6 @@
 #include "witan/nn/attention/grouped_query.h"
 
+#include "nn/attention/attention_support.h"
 #include "support/message_of.h"
 #include "support/module.h"
 
@@ -7,22 +8,14 @@ namespace witan {
 namespace {
 
 using test::message_of;
+using testing::attention_builder;
 using testing::close;
+using testing::decoded;
+using testing::positions_of;
 using testing::Rank;
 using testing::values;
 
 constexpr int64_t kWidth = 24;  // heads of 6
-
-Builder builder_of(Rank& rank, DType dtype) {
-  return {.stream = rank.stream, .dtype = dtype, .init_std = 0.3, .output_init_std = 0.2, .path = "attention"};
-}
-
-Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 0) {
-  std::vector<int32_t> all;
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t s = 0; s < S; ++s) all.push_back(static_cast<int32_t>(first + s));
-  return {rank.tensor<int32_t>({B, S}, all), {}};
-}
 
 AttentionConfig config_of(int64_t heads, int64_t groups) {
   AttentionConfig config;
@@ -39,7 +32,7 @@ TEST(Attention, ShapesAndNames) {
   Rank rank;
   AttentionConfig config = config_of(4, 2);
   config.kv_channels = 10;
-  GroupedQueryAttention attention(builder_of(rank, DType::f32), spec_of(config), kWidth);
+  GroupedQueryAttention attention(attention_builder(rank, DType::f32), spec_of(config), kWidth);
   std::vector<std::string> names;
   for (const Parameter* parameter : attention.parameters()) names.push_back(parameter->name());
   EXPECT_EQ(names, (std::vector<std::string>{"attention.q_proj.weight", "attention.k_proj.weight",
@@ -61,7 +54,7 @@ TEST(Attention, RotaryPositionsAreRelative) {
     AttentionConfig config = config_of(3, 1);
     config.rotary_interleaved = interleaved;
     config.rotary_percent = 0.5;
-    GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+    GroupedQueryAttention attention(attention_builder(rank, DType::f64), spec_of(config), kWidth);
     Tape tape(rank.stream, Tape::Mode::off);
     const Var x = tape.constant(rank.normal({1, 9, kWidth}, DType::f64, "x"));
     const auto here = values(attention.forward(tape, x, positions_of(rank, 1, 9)).value()),
@@ -71,38 +64,17 @@ TEST(Attention, RotaryPositionsAreRelative) {
     for (int32_t& position : stretched.positions.span<int32_t>()) position *= 3;
     EXPECT_FALSE(close(values(attention.forward(tape, x, stretched).value()), here, 1e-3, 0));
     config.position_embedding_type = "none";
-    GroupedQueryAttention without(builder_of(rank, DType::f64), spec_of(config), kWidth);
+    GroupedQueryAttention without(attention_builder(rank, DType::f64), spec_of(config), kWidth);
     EXPECT_EQ(values(without.forward(tape, x, stretched).value()),
               values(without.forward(tape, x, positions_of(rank, 1, 9)).value()));
   }
-}
-
-// Decodes x [B, S, D] in steps of these sizes.
-std::vector<double> decoded(Rank& rank, Attention& attention, const Tensor& x, const std::vector<int64_t>& steps) {
-  const int64_t B = x.size(0), S = x.size(1);
-  KvCache cache = attention.make_cache(rank.stream, B, S, x.dtype());
-  std::vector<double> out(static_cast<size_t>(x.elements()));
-  for (const int64_t step : steps) {
-    const int64_t first = cache.length;
-    const Tensor part = rank.stream.empty({B, step, kWidth}, x.dtype());
-    dispatch_floating(x.dtype(), [&]<class T>() {
-      for (int64_t b = 0; b < B; ++b)
-        std::copy_n(x.data<T>() + (b * S + first) * kWidth, step * kWidth, part.data<T>() + b * step * kWidth);
-    });
-    Tape off(rank.stream, Tape::Mode::off);
-    const auto y = values(attention.decode(off, off.constant(part), positions_of(rank, B, step, first), cache).value());
-    for (int64_t b = 0; b < B; ++b)
-      std::copy_n(y.begin() + b * step * kWidth, step * kWidth, out.begin() + (b * S + first) * kWidth);
-    EXPECT_EQ(cache.length, first + step);
-  }
-  return out;
 }
 
 TEST(Attention, DecodingWithACacheEqualsTheFullForward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const auto& [heads, groups] : {std::pair<int64_t, int64_t>{4, 2}, {6, 1}, {3, 3}}) {
-      GroupedQueryAttention attention(builder_of(rank, dtype), spec_of(config_of(heads, groups)), kWidth);
+      GroupedQueryAttention attention(attention_builder(rank, dtype), spec_of(config_of(heads, groups)), kWidth);
       const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
@@ -123,7 +95,7 @@ TEST(Attention, DecodingInAWindowEqualsTheFullForwardInASmallCache) {
       AttentionConfig config = config_of(4, 2);
       config.window_size = std::to_string(window - 1);
       config.v_head_dim = value_dim;
-      GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+      GroupedQueryAttention attention(attention_builder(rank, DType::f64), spec_of(config), kWidth);
       const Tensor x = rank.normal({2, kPositions, kWidth}, DType::f64, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, kPositions)).value());
@@ -141,7 +113,7 @@ TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
   Rank rank;
   AttentionConfig config = config_of(4, 2);
   config.window_size = "2,0";
-  GroupedQueryAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+  GroupedQueryAttention attention(attention_builder(rank, DType::f64), spec_of(config), kWidth);
   const Tensor x = rank.normal({1, 6, kWidth}, DType::f64, "x");
   Tape off(rank.stream, Tape::Mode::off);
   const auto before = values(attention.forward(off, off.constant(x), positions_of(rank, 1, 6)).value());
@@ -156,7 +128,7 @@ TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
 
 TEST(Attention, AFullCacheIsAnError) {
   Rank rank;
-  GroupedQueryAttention attention(builder_of(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
+  GroupedQueryAttention attention(attention_builder(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
   KvCache cache = attention.make_cache(rank.stream, 1, 4, DType::f32);
   Tape off(rank.stream, Tape::Mode::off);
   const auto step = [&](int64_t S) {

@@ -1,5 +1,6 @@
 #include "witan/nn/attention/latent.h"
 
+#include "nn/attention/attention_support.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
@@ -8,15 +9,14 @@ namespace witan {
 namespace {
 
 using test::message_of;
+using testing::attention_builder;
 using testing::close;
+using testing::decoded;
+using testing::positions_of;
 using testing::Rank;
 using testing::values;
 
 constexpr int64_t kWidth = 16;
-
-Builder builder_of(Rank& rank, DType dtype) {
-  return {.stream = rank.stream, .dtype = dtype, .init_std = 0.3, .output_init_std = 0.2, .path = "attention"};
-}
 
 AttentionConfig latent_config(int64_t q_rank) {
   AttentionConfig config;
@@ -32,13 +32,6 @@ AttentionConfig latent_config(int64_t q_rank) {
   return config;
 }
 
-Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 0) {
-  std::vector<int32_t> all;
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t s = 0; s < S; ++s) all.push_back(static_cast<int32_t>(first + s));
-  return {rank.tensor<int32_t>({B, S}, all), {}};
-}
-
 AttentionSpec spec_of(const AttentionConfig& config) {
   return config.layers(kWidth, 1).front();
 }
@@ -51,7 +44,7 @@ TEST(LatentAttention, ShapesAndNames) {
                         {"attention.o_proj.weight", {kWidth, 15}}};
   for (const int64_t q_rank : {0, 7}) {
     Rank rank;
-    LatentAttention attention(builder_of(rank, DType::f32), spec_of(latent_config(q_rank)), kWidth);
+    LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(q_rank)), kWidth);
     Named expected = {{"attention.q_proj.weight", {30, kWidth}}};
     if (q_rank > 0)
       expected = {{"attention.q_a_proj.weight", {7, kWidth}},
@@ -74,7 +67,7 @@ TEST(LatentAttention, GradientsOfItsInputMatchDifferences) {
   for (const int64_t q_rank : {0, 7}) {
     AttentionConfig config = latent_config(q_rank);
     config.window_size = "2";
-    LatentAttention attention(builder_of(rank, DType::f64), spec_of(config), kWidth);
+    LatentAttention attention(attention_builder(rank, DType::f64), spec_of(config), kWidth);
     testing::bind_gradients(rank.stream, attention);
     testing::gradcheck(rank, "latent attention",
                        [&](Tape& tape, const std::vector<Var>& in) {
@@ -86,7 +79,7 @@ TEST(LatentAttention, GradientsOfItsInputMatchDifferences) {
 
 TEST(LatentAttention, RotaryPositionsAreRelative) {
   Rank rank;
-  LatentAttention attention(builder_of(rank, DType::f64), spec_of(latent_config(7)), kWidth);
+  LatentAttention attention(attention_builder(rank, DType::f64), spec_of(latent_config(7)), kWidth);
   Tape tape(rank.stream, Tape::Mode::off);
   const Var x = tape.constant(rank.normal({1, 9, kWidth}, DType::f64, "x"));
   const auto here = values(attention.forward(tape, x, positions_of(rank, 1, 9)).value()),
@@ -97,34 +90,13 @@ TEST(LatentAttention, RotaryPositionsAreRelative) {
   EXPECT_FALSE(close(values(attention.forward(tape, x, stretched).value()), here, 1e-3, 0));
 }
 
-// Decodes x [B, S, D] in steps of these sizes.
-std::vector<double> decoded(Rank& rank, Attention& attention, const Tensor& x, const std::vector<int64_t>& steps) {
-  const int64_t B = x.size(0), S = x.size(1);
-  KvCache cache = attention.make_cache(rank.stream, B, S, x.dtype());
-  std::vector<double> out(static_cast<size_t>(x.elements()));
-  for (const int64_t step : steps) {
-    const int64_t first = cache.length;
-    const Tensor part = rank.stream.empty({B, step, kWidth}, x.dtype());
-    dispatch_floating(x.dtype(), [&]<class T>() {
-      for (int64_t b = 0; b < B; ++b)
-        std::copy_n(x.data<T>() + (b * S + first) * kWidth, step * kWidth, part.data<T>() + b * step * kWidth);
-    });
-    Tape off(rank.stream, Tape::Mode::off);
-    const auto y = values(attention.decode(off, off.constant(part), positions_of(rank, B, step, first), cache).value());
-    for (int64_t b = 0; b < B; ++b)
-      std::copy_n(y.begin() + b * step * kWidth, step * kWidth, out.begin() + (b * S + first) * kWidth);
-    EXPECT_EQ(cache.length, first + step);
-  }
-  return out;
-}
-
 TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const char* window : {"none", "4"}) {
       AttentionConfig config = latent_config(7);
       config.window_size = window;
-      LatentAttention attention(builder_of(rank, dtype), spec_of(config), kWidth);
+      LatentAttention attention(attention_builder(rank, dtype), spec_of(config), kWidth);
       const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
@@ -137,7 +109,7 @@ TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
 
 TEST(LatentAttention, AFullCacheIsAnError) {
   Rank rank;
-  LatentAttention attention(builder_of(rank, DType::f32), spec_of(latent_config(0)), kWidth);
+  LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);
   KvCache cache = attention.make_cache(rank.stream, 1, 4, DType::f32);
   EXPECT_EQ(cache.keys.shape(), Shape({1, 4, 3, 10}));
   EXPECT_EQ(cache.values.shape(), Shape({1, 4, 3, 5}));

@@ -24,6 +24,7 @@ using test::TempFolder;
 using ::testing::HasSubstr;
 using testing::laid_out;
 using testing::LaidOut;
+using testing::with_rank_engines;
 
 const fs::path kMixtral = fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert/mixtral";
 
@@ -44,24 +45,6 @@ RunConfig source_config(const LaidOut& layout = {}) {
   config.train.global_batch_size = 4;
   config.train.sample_tokens = 0;
   return laid_out(config, layout);
-}
-
-// What a rank does with its engine.
-using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
-
-void with_rank_engines(const RunConfig& given, const RankBody& body) {
-  const ResolvedConfig config = resolve(given, {});
-  const int ranks = static_cast<int>(config->parallel.ranks);
-  const Layout layout(config->parallel, ranks, config->model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
-  ThreadWorld world(ranks);
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, reserve_arena({Device::Kind::cpu}, arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
-    Engine engine(stream, groups, config);
-    body(stream, groups, engine, rank);
-  });
 }
 
 class InitialWeightsOf : public ::testing::Test {

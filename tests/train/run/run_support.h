@@ -229,4 +229,23 @@ inline void drop(RunConfig& config) {
   config.model.attention.attention_dropout = 0.2;
 }
 
+// What a rank does with its engine.
+using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
+
+// Each rank on the CPU, in the arena that the plan reserves.
+inline void with_rank_engines(const RunConfig& given, const RankBody& body) {
+  const ResolvedConfig config = resolve(given, {});
+  const int ranks = static_cast<int>(config->parallel.ranks);
+  const Layout layout(config->parallel, ranks, config->model.moe.num_experts);
+  const int64_t arena = make_plan(config).arena_bytes();
+  ThreadWorld world(ranks);
+  world.run([&](int rank) {
+    ThreadPool pool(1);
+    Stream stream({Device::Kind::cpu}, reserve_arena({Device::Kind::cpu}, arena), pool);
+    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
+    Engine engine(stream, groups, config);
+    body(stream, groups, engine, rank);
+  });
+}
+
 }  // namespace witan::testing

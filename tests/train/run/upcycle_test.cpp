@@ -21,6 +21,7 @@ using test::message_of;
 using test::TempFolder;
 using testing::laid_out;
 using testing::LaidOut;
+using testing::with_rank_engines;
 using Weights = std::map<std::string, std::vector<double>>;
 
 constexpr int64_t kWidth = 16, kUnits = 24, kExperts = 4;
@@ -41,24 +42,6 @@ RunConfig dense_config() {
   return laid_out(config, {});
 }
 
-// What a rank does with its engine.
-using Body = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
-
-void with_engines(const RunConfig& given, const Body& body) {
-  const ResolvedConfig config = resolve(given, {});
-  const int ranks = static_cast<int>(config->parallel.ranks);
-  const Layout layout(config->parallel, ranks, config->model.moe.num_experts);
-  const int64_t arena = make_plan(config).arena_bytes();
-  ThreadWorld world(ranks);
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, reserve_arena({Device::Kind::cpu}, arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
-    Engine engine(stream, groups, config);
-    body(stream, groups, engine, rank);
-  });
-}
-
 double first_loss(const RunConfig& config, Engine& engine, const Groups& groups) {
   return engine.step(testing::own_batches(config, groups.layout(), groups.rank(), 0), 1, 0).loss;
 }
@@ -69,7 +52,7 @@ class Upcycle : public ::testing::Test {
   // `more`: a tensor that no model has.
   double save_dense(const RunConfig& config, const std::string& more = "") {
     double loss = 0;
-    with_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+    with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
       const auto batches = [&](int64_t step) { return testing::own_batches(config, groups.layout(), rank, step); };
       for (int64_t step = 1; step <= 2; ++step) engine.step(batches(step), step, step - 1);
       CheckpointContent content;
@@ -95,7 +78,7 @@ class Upcycle : public ::testing::Test {
   double first_loss_of(const RunConfig& config, Weights* weights = nullptr) {
     double loss = 0;
     std::mutex mutex;
-    with_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+    with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
       Upcycling upcycling(config);
       const std::vector<StateTensor> state = engine.state();
       upcycling.fill(stream, state);
@@ -276,7 +259,7 @@ TEST_F(Upcycle, MastersOfNarrowValuesAreCopied) {
   RunConfig config = moe_config("copied");
   config.model.dtype = "bfloat16";
   const std::vector<double> master = dense_tensor("master/layers.0.mlp.down_proj.weight");
-  with_engines(config, [&](Stream& stream, const Groups&, Engine& engine, int) {
+  with_rank_engines(config, [&](Stream& stream, const Groups&, Engine& engine, int) {
     const std::vector<StateTensor> state = engine.state();
     Upcycling(config).fill(stream, state);
     for (const StateTensor& tensor : state) {

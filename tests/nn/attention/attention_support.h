@@ -1,0 +1,45 @@
+// What tests of attention layers share: how layers are built, positions, and decoding in steps.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "support/module.h"
+#include "witan/nn/attention/attention.h"
+
+namespace witan::testing {
+
+inline Builder attention_builder(Rank& rank, DType dtype) {
+  return {.stream = rank.stream, .dtype = dtype, .init_std = 0.3, .output_init_std = 0.2, .path = "attention"};
+}
+
+// B sequences of S tokens each, that begin at position `first`.
+inline Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 0) {
+  std::vector<int32_t> all;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t s = 0; s < S; ++s) all.push_back(static_cast<int32_t>(first + s));
+  return {rank.tensor<int32_t>({B, S}, all), {}};
+}
+
+// x [B, S, D] decoded in steps of these sizes.
+inline std::vector<double> decoded(Rank& rank, Attention& attention, const Tensor& x,
+                                   const std::vector<int64_t>& steps) {
+  const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
+  KvCache cache = attention.make_cache(rank.stream, B, S, x.dtype());
+  std::vector<double> out(static_cast<size_t>(x.elements()));
+  for (const int64_t step : steps) {
+    const int64_t first = cache.length;
+    const Tensor part = rank.stream.empty({B, step, D}, x.dtype());
+    dispatch_floating(x.dtype(), [&]<class T>() {
+      for (int64_t b = 0; b < B; ++b)
+        std::copy_n(x.data<T>() + (b * S + first) * D, step * D, part.data<T>() + b * step * D);
+    });
+    Tape off(rank.stream, Tape::Mode::off);
+    const auto y = values(attention.decode(off, off.constant(part), positions_of(rank, B, step, first), cache).value());
+    for (int64_t b = 0; b < B; ++b) std::copy_n(y.begin() + b * step * D, step * D, out.begin() + (b * S + first) * D);
+    EXPECT_EQ(cache.length, first + step);
+  }
+  return out;
+}
+
+}  // namespace witan::testing
