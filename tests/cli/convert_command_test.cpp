@@ -93,6 +93,42 @@ TEST_F(ConvertCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
   }
 }
 
+// Texts, numbers and patterns of keys are those of the source, whatever the architecture.
+TEST_F(ConvertCommands, RunsOfEveryArchitectureArePlannedFromTheirFolders) {
+  int folders = 0;
+  for (const auto& entry : fs::directory_iterator(kGolden)) {
+    if (!entry.is_directory()) continue;
+    ++folders;
+    const Said plan = run({"plan", "--init-from", entry.path(), "--ranks", "1", "--seq-length", "16",
+                           "--micro-batch-size", "1", "--global-batch-size", "4", "--device", "cpu"});
+    EXPECT_EQ(plan.code, 0) << entry.path() << ": " << plan.err;
+    const Said train = run({"train", "--init-from", entry.path(), "--data", folder_ / "text.txt", "--device", "cpu"});
+    EXPECT_EQ(train.code, 3);
+    EXPECT_THAT(train.err, HasSubstr("--tokenizer FILE")) << entry.path();
+  }
+  EXPECT_GE(folders, 10);
+}
+
+// As an interrupted command leaves it.
+TEST_F(ConvertCommands, WhatIsUnfinishedIsWrittenAnew) {
+  fs::create_directories(folder_ / "runs/one/checkpoints/.tmp-step-0");
+  write_text(folder_ / "runs/one/.unfinished", "");
+  const fs::path source = kGolden / "mixtral";
+  ASSERT_EQ(run({"import", source, "--run", "one"}).code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "runs/one/.unfinished"));
+  EXPECT_THAT(run({"import", source, "--run", "one"}).err, HasSubstr("already"));
+  fs::create_directories(folder_ / "hf");
+  write_text(folder_ / "hf/model.safetensors", "half");
+  EXPECT_THAT(run({"export", "--run", "one", folder_ / "hf"}).err, HasSubstr("is not empty"));
+  write_text(folder_ / "hf/.unfinished", "");
+  export_to("one", "hf");
+  EXPECT_EQ(file("hf/config.json"), read_file(source / "config.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "hf/.unfinished"));
+  const Said refused = run({"export", "--run", "one", folder_ / "other", "--max-shard-size", "0"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("--max-shard-size 0"));
+}
+
 TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   train_small("source", {"--ranks", "1"});
   export_to("source", "hf");
@@ -100,12 +136,13 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   const Said resumed = run({"train", "--run", "imported", "--train-iters", "9"});
   EXPECT_EQ(resumed.code, 3);
   EXPECT_THAT(resumed.err, HasSubstr("witan train --run NEW --init-from imported"));
+  const Said with_data = run({"train", "--run", "imported", "--data", folder_ / "text.txt"});
+  EXPECT_THAT(with_data.err, HasSubstr("was imported"));
   const auto losses = [&](const std::string& name) {
     std::string all;
     std::istringstream lines(file(cat("runs/", name, "/metrics.jsonl")));
     for (std::string line; std::getline(lines, line);)
-      if (const Json event = Json::parse(line); event.value("kind", "") == "step")
-        all += event.at("loss").dump() + " ";
+      if (const Json event = Json::parse(line); event.value("kind", "") == "step") all += event.at("loss").dump() + " ";
     return all;
   };
   train("from-hf", {"--init-from", folder_ / "hf", "--ranks", "1"});

@@ -11,6 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/options.h"
+#include "witan/cli/unfinished.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/hf_folder.h"
@@ -119,18 +120,22 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
   const Exported run = open_exported(context, args);
   const Architecture& architecture = architecture_of(run, args);
   HfExport how{&architecture, style_for(run, architecture), {}, {}, parse_bytes(args.max_shard_size)};
+  require<ConfigError>(how.shard_bytes > 0, "--max-shard-size ", args.max_shard_size,
+                       ": a file must hold something, as of 5GB");
   if (!args.dtype.empty()) how.dtype = *element_of(dtype_from_name(args.dtype));
   if (run.ledger)
     for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
   const fs::path out = args.out;
+  const UnfinishedFolder unfinished(out);
   std::error_code none;
   require<ConfigError>(!fs::exists(out, none) || fs::is_empty(out, none), out.string(),
                        " is not empty: give a folder that does not exist yet, so that nothing of another model stays");
-  fs::create_directories(out);
+  unfinished.begin();
   CheckpointWeights weights(run.checkpoint, run.config.model);
   Ledger ledger = export_weights(weights, how, out);
   write_companions(run, architecture, how, out, ledger);
   write_file_atomically(run.folder / "export-ledger.json", ledger.text());
+  unfinished.finish();
   const int64_t padding = run.config.model.padded_vocab_size() - run.config.model.vocab_size;
   fmt::print(context.out, "{}", ledger.summary());
   if (padding > 0) fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
@@ -162,7 +167,7 @@ void add_export(CLI::App& app, Context& context) {
              "model_type of the folder (default: as imported, else the first that can be this model)")
       .one_of(types);
   add_option(*command, "--dtype", args->dtype, "Dtype of all tensors (default: as imported, else the model's)")
-      .one_of({"float32", "bfloat16", "float64"});
+      .one_of({"float32", "bfloat16", "float16", "float64"});
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")
       .show_default();

@@ -10,6 +10,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/options.h"
+#include "witan/cli/unfinished.h"
 #include "witan/convert/companions.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
@@ -54,33 +55,11 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
   return std::nullopt;
 }
 
-// What was written is taken away again unless the import is complete.
-class PartialRun {
- public:
-  explicit PartialRun(const RunFolder& folder) : folder_(folder) {}
-  ~PartialRun() {
-    std::error_code ignored;
-    if (complete) return;
-    for (const fs::path& path : {folder_.checkpoints(), folder_.path() / kCompanionFolder, folder_.path() / kLedgerName,
-                                 folder_.tokenizer(), folder_.config()})
-      fs::remove_all(path, ignored);
-  }
-  PartialRun(const PartialRun&) = delete;
-  PartialRun& operator=(const PartialRun&) = delete;
-  bool complete = false;
-
- private:
-  const RunFolder& folder_;
-};
-
-ExitCode import_model(Context& context, const ImportArgs& args) {
-  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
+// What takes long: an interruption leaves a folder that says it is unfinished.
+ExitCode write_run(Context& context, const ImportArgs& args, HfWeights& weights, const RunFolder& folder,
+                   const UnfinishedFolder& unfinished) {
   const RunConfig config = imported_config(args, weights);
   const auto tokenizer = readable_tokenizer(args.folder, config.model, context.err);
-  const RunFolder folder(args.runs_folder, args.run);
-  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
-                       " already: import under another name (--run NAME), or remove that folder");
-  PartialRun partial(folder);
   std::vector<std::pair<std::string, std::string>> files = {{"config.toml", config_to_save(config)}};
   if (tokenizer) files.emplace_back("tokenizer.json", *tokenizer);
   Json scalars = TrainState().to_json();
@@ -90,11 +69,26 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   write_file_atomically(folder.path() / kLedgerName, ledger.text());
   if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
   write_file_atomically(folder.config(), config_to_save(config, true));
-  partial.complete = true;
+  unfinished.finish();
   fmt::print(context.out, "{}dtype        {}\nvocabulary   {} entries{}\nledger       {}\nrun          {}\n",
              ledger.summary(), config.model.dtype, config.model.vocab_size, tokenizer ? "" : ", without a tokenizer",
              (folder.path() / kLedgerName).string(), folder.path().string());
   return ExitCode::done;
+}
+
+ExitCode import_model(Context& context, const ImportArgs& args) {
+  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
+  const RunFolder folder(args.runs_folder, args.run);
+  const UnfinishedFolder unfinished(folder.path(), ".lock");
+  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
+                       " already: import under another name (--run NAME), or remove that folder");
+  unfinished.begin();
+  try {
+    return write_run(context, args, weights, folder, unfinished);
+  } catch (...) {
+    const UnfinishedFolder removed(folder.path(), ".lock");
+    throw;
+  }
 }
 
 }  // namespace

@@ -174,7 +174,11 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   const RunConfig asked = moved(given, state);
   const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
   Facts facts = facts_of_machine();
-  facts.vocabulary = tokenizer ? tokenizer->vocab_size() : expected_vocabulary(asked.data);
+  // Weights that come without a tokenizer have one that fits them.
+  const bool of_weights = !asked.train.init_from.empty() && asked.data.tokenizer.empty();
+  facts.vocabulary = tokenizer    ? tokenizer->vocab_size()
+                     : of_weights ? asked.model.vocab_size
+                                  : expected_vocabulary(asked.data);
   const bool known = tokenizer || !asked.data.tokenizer.empty() || asked.model.vocab_size > 0;
   const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
   if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);

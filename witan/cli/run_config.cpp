@@ -110,7 +110,7 @@ void take_model(GivenConfig& given) {
   for (size_t i = 0; i < ours.size(); ++i) {
     const bool takes = shapes_function(theirs[i]) || theirs[i].name == "dtype";
     if (!takes || given.said(ours[i].name) || ours[i].text() == theirs[i].text()) continue;
-    ours[i].set(theirs[i].text(), "init_from");
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
     given.sources[ours[i].name] = ValueSource::init_from;
   }
   require_same_function(given.config.model, *source, asked);

@@ -10,6 +10,8 @@
 #include "witan/cli/job.h"
 #include "witan/cli/options.h"
 #include "witan/cli/train_call.h"
+#include "witan/convert/ledger.h"
+#include "witan/train/run/run_start.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan::cli {
@@ -24,6 +26,12 @@ struct TrainCommandArgs {
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given = read_given_config(context, state.flags, *state.args);
+  const std::string& source = given.config.train.init_from;
+  require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
+                       ": the model has no tokenizer that Witan can read; give the one that it was trained with: "
+                       "--tokenizer FILE");
+  require<ConfigError>(state.options.fresh || given.changes.empty() || !fs::exists(given.run / kLedgerName),
+                       not_resumable(given.run));
   require<ConfigError>(state.options.fresh || given.changes.empty(), "the run ", given.run.string(),
                        " was started with another configuration: ", fmt::format("{}", fmt::join(given.changes, ", ")),
                        ". Train under another name with --run NAME, or start over with --fresh");

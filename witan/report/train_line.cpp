@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "witan/base/text.h"
@@ -27,7 +28,8 @@ std::vector<Item> items_of(const TrainStatus& s) {
     items.push_back({3, "validation ", fmt::format("{:.3f}", *s.validation_loss), s.bits_per_byte ? "" : at});
   if (s.bits_per_byte) items.push_back({2, "", fmt::format("{:.3f}", *s.bits_per_byte), " bits/byte" + at});
   if (s.learning_rate) items.push_back({5, "lr ", fmt::format("{:.3g}", *s.learning_rate), ""});
-  if (s.grad_norm) items.push_back({4, "grad norm ", fmt::format("{:.3g}", *s.grad_norm), ""});
+  if (s.grad_norm)
+    items.push_back({4, "grad norm ", fmt::format("{:.3g}", std::abs(*s.grad_norm)), ""});  // of a NaN the sign
   items.push_back({1, "", format_count(s.tokens_per_s), " tok/s"});
   std::string share =
       s.ceiling_share ? fmt::format(" GFLOP/s ({:.0f} % of ceiling)", 100 * *s.ceiling_share) : " GFLOP/s";

@@ -14,12 +14,15 @@ RunStart find_start(const RunFolder& folder) {
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}. Restore one from a copy, or start over with --fresh",
                     folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
-  const std::string name = folder.place().filename().string();
-  require<ConfigError>(!start.from || !start.from->scalars.contains(kImported), "the run ", folder.place().string(),
-                       " was imported: it has weights, but no optimizer state and no text that training could go on "
-                       "with; start a new run from them: `witan train --run NEW --init-from ",
-                       name, "`");
+  require<ConfigError>(!start.from || !start.from->scalars.contains(kImported), not_resumable(folder.place()));
   return start;
+}
+
+std::string not_resumable(const fs::path& imported) {
+  return cat("the run ", imported.string(),
+             " was imported: it has weights, but no optimizer state and no text that training could go on with; start "
+             "a new run from them: `witan train --run NEW --init-from ",
+             imported.filename().string(), "`");
 }
 
 }  // namespace witan

@@ -34,5 +34,7 @@ inline constexpr const char* kImported = "imported";
 // Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them;
 // ConfigError when it was imported, which is no training to resume.
 RunStart find_start(const RunFolder& folder);
+// Why a run that was imported into this folder is not resumed, and what to do.
+std::string not_resumable(const fs::path& imported);
 
 }  // namespace witan
