@@ -53,6 +53,7 @@ TEST(SentencePieceModel, NamesWhatIsBroken) {
   EXPECT_EQ(message(piece("a", 7)), broken + "a piece has the type 7 at byte 7; get the file again");
   EXPECT_EQ(message(field(1, "")), broken + "a piece is empty at byte 2; get the file again");
   EXPECT_EQ(message(piece("u", 2) + piece("a", 1) + piece("a", 1)), "m.model: the piece \"a\" appears twice (id 2)");
+  EXPECT_NE(message(piece("u", 2) + piece("a", 1)).find("ends before the settings"), std::string::npos);
   EXPECT_EQ(message(piece("u", 2) + piece("v", 2)), "m.model: the pieces 0 and 1 are both of type unknown");
   EXPECT_NE(message(piece("u", 2) + piece("a", 5)).find("\"a\" (id 1) is marked unused, which is not supported"),
             std::string::npos);

@@ -182,7 +182,10 @@ void check_pieces(SentencePieceModel& model, std::string_view source) {
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source) {
   SentencePieceModel model;
   Message message(bytes, source, 0);
+  bool trainer = false, normalizer = false;
   while (const auto field = message.next()) {
+    trainer |= field->number == 2;
+    normalizer |= field->number == 3;
     if (field->number == 1) {
       if (model.pieces.size() == kMostPieces) message.corrupt("more than ", kMostPieces, " pieces");
       model.pieces.push_back(read_piece(message.inside(*field)));
@@ -191,6 +194,8 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
     if (field->number == 3) read_normalizer(message.inside(*field), model);
   }
   check_pieces(model, source);
+  // They follow the pieces: a file that ends with one of these is cut off, and would be another tokenizer.
+  if (!trainer || !normalizer) message.corrupt("it ends before the settings that it was trained with");
   return model;
 }
 
