@@ -77,6 +77,18 @@ Tokens joined(Tokens a, const Tokens& b) {
   return a;
 }
 
+// The prompt and what follows, greedily, each token held to the largest logit of the whole text before it.
+Tokens argmax_text(Rank& rank, Transformer& model, int64_t count) {
+  Tokens text = kPrompt;
+  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(count))) {
+    const auto logits = full_logits(rank, model, text);
+    const auto last = logits.end() - model.config().vocab_size;
+    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
+    text.push_back(token);
+  }
+  return text;
+}
+
 TEST(Generate, GreedyTextIsTheArgmaxOfRecomputedLogitsAtEveryStep) {
   for (const int64_t experts : {0, 4})
     for (const bool interleaved : {false, true}) {
@@ -130,14 +142,7 @@ TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
   const auto caches = model.make_caches(rank.stream, 1, 40);
   EXPECT_EQ(caches[0].keys.size(1), 8);
   EXPECT_EQ(caches[1].keys.size(1), 40);
-  Tokens text = kPrompt;
-  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(30))) {
-    const auto logits = full_logits(rank, model, text);
-    const auto last = logits.end() - config.vocab_size;
-    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
-    text.push_back(token);
-  }
-  EXPECT_EQ(text.size(), kPrompt.size() + 30);
+  EXPECT_EQ(argmax_text(rank, model, 30).size(), kPrompt.size() + 30);
 }
 
 TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
@@ -145,14 +150,7 @@ TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
   Alone alone;
   const ModelConfig config = latent_config();
   Transformer model(rank.stream, config, 8, alone);
-  Tokens text = kPrompt;
-  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(20))) {
-    const auto logits = full_logits(rank, model, text);
-    const auto last = logits.end() - config.vocab_size;
-    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
-    text.push_back(token);
-  }
-  EXPECT_EQ(text.size(), kPrompt.size() + 20);
+  EXPECT_EQ(argmax_text(rank, model, 20).size(), kPrompt.size() + 20);
 }
 
 TEST(Decode, LogitsAreThoseOfTheWholeText) {
@@ -256,14 +254,7 @@ TEST(GenerateWithLearnedPositions, IsTheArgmaxOfRecomputedLogitsUpToTheLastPosit
   Alone alone;
   const ModelConfig config = learned_config();
   Transformer model(rank.stream, config, 8, alone);
-  Tokens text = kPrompt;
-  for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(15))) {
-    const auto logits = full_logits(rank, model, text);
-    const auto last = logits.end() - config.vocab_size;
-    EXPECT_EQ(token, std::max_element(last, logits.end()) - last) << "after " << text.size() << " tokens";
-    text.push_back(token);
-  }
-  EXPECT_EQ(text.size(), 20u);
+  EXPECT_EQ(argmax_text(rank, model, 15).size(), 20u);
 }
 
 TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {

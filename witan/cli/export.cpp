@@ -126,7 +126,7 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
   if (run.ledger)
     for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
   const fs::path out = args.out;
-  const UnfinishedFolder unfinished(out);
+  UnfinishedFolder unfinished(out);
   std::error_code none;
   require<ConfigError>(!fs::exists(out, none) || fs::is_empty(out, none), out.string(),
                        " is not empty: give a folder that does not exist yet, so that nothing of another model stays");

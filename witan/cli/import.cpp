@@ -55,11 +55,15 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
   return std::nullopt;
 }
 
-// What takes long: an interruption leaves a folder that says it is unfinished.
-ExitCode write_run(Context& context, const ImportArgs& args, HfWeights& weights, const RunFolder& folder,
-                   const UnfinishedFolder& unfinished) {
+ExitCode import_model(Context& context, const ImportArgs& args) {
+  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
   const RunConfig config = imported_config(args, weights);
   const auto tokenizer = readable_tokenizer(args.folder, config.model, context.err);
+  const RunFolder folder(args.runs_folder, args.run);
+  UnfinishedFolder unfinished(folder.path(), ".lock");
+  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
+                       " already: import under another name (--run NAME), or remove that folder");
+  unfinished.begin();
   std::vector<std::pair<std::string, std::string>> files = {{"config.toml", config_to_save(config)}};
   if (tokenizer) files.emplace_back("tokenizer.json", *tokenizer);
   Json scalars = TrainState().to_json();
@@ -74,21 +78,6 @@ ExitCode write_run(Context& context, const ImportArgs& args, HfWeights& weights,
              ledger.summary(), config.model.dtype, config.model.vocab_size, tokenizer ? "" : ", without a tokenizer",
              (folder.path() / kLedgerName).string(), folder.path().string());
   return ExitCode::done;
-}
-
-ExitCode import_model(Context& context, const ImportArgs& args) {
-  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
-  const RunFolder folder(args.runs_folder, args.run);
-  const UnfinishedFolder unfinished(folder.path(), ".lock");
-  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
-                       " already: import under another name (--run NAME), or remove that folder");
-  unfinished.begin();
-  try {
-    return write_run(context, args, weights, folder, unfinished);
-  } catch (...) {
-    const UnfinishedFolder removed(folder.path(), ".lock");
-    throw;
-  }
 }
 
 }  // namespace

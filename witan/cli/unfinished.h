@@ -1,5 +1,5 @@
-// Folders that a command fills at once: while it does, a mark stands in them, so that what an interrupted one left is
-// told from what somebody wants to keep.
+// A folder that a command fills at once. While it does, a mark stands in the folder, so that what a killed command left
+// is told from what somebody wants to keep; where it fails, what it wrote is removed.
 #pragma once
 
 #include "witan/base/file.h"
@@ -8,14 +8,21 @@ namespace witan::cli {
 
 class UnfinishedFolder {
  public:
-  // Takes away what an interrupted command left in `folder`, all but `kept`; the folder may be missing.
-  explicit UnfinishedFolder(fs::path folder, const std::string& kept = "");
+  // Removes what a killed command left in `folder`, all but `kept`; the folder may be missing.
+  explicit UnfinishedFolder(fs::path folder, std::string kept = "");
+  ~UnfinishedFolder();  // removes what was written since begin(), unless finish() was called
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
 
-  void begin() const;   // creates the folder and the mark; throws IoError
-  void finish() const;  // removes the mark
+  void begin();   // creates the folder and the mark; throws IoError
+  void finish();  // removes the mark
 
  private:
+  void clear() const;
+
   fs::path folder_, mark_;
+  std::string kept_;
+  bool unfinished_ = false;
 };
 
 }  // namespace witan::cli

@@ -20,8 +20,8 @@ RunStart find_start(const RunFolder& folder) {
 
 std::string not_resumable(const fs::path& imported) {
   return cat("the run ", imported.string(),
-             " was imported: it has weights, but no optimizer state and no text that training could go on with; start "
-             "a new run from them: `witan train --run NEW --init-from ",
+             " was imported: it has weights, but no optimizer state to resume from; start a new run from them: `witan "
+             "train --run NEW --init-from ",
              imported.filename().string(), "`");
 }
 
