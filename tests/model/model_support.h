@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/module.h"
+#include "support/nanogpt_variants.h"
 #include "witan/model/transformer.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/topk.h"
@@ -98,30 +99,16 @@ inline ModelConfig sinks_config(int64_t experts = 4) {
   return config;
 }
 
-// All that modded-nanogpt (Jordan et al., 2024) has: norms without weights, also behind the embedding and of queries
-// and keys; rotation of half the pairs; value embeddings, of which two layers share one; a layer without attention;
-// skips and the embedding in every layer; SiLU; bounded logits.
+// All that modded-nanogpt has, and bounded logits.
 inline ModelConfig nanogpt_config(int64_t experts) {
   ModelConfig config = tiny_config(experts);
-  config.num_layers = 4;
-  config.untie_embeddings_and_output_weights = true;
-  config.init_method = "fan_in";
+  add_nanogpt_variants(config);
   config.init_method_std = 0.8;
   config.attention.kv_channels = 8;
   config.attention.num_attention_heads = config.attention.num_query_groups = 2;
   config.attention.rotary_base = 16;
-  config.attention.rotary_half_truncated = config.attention.qk_l2_norm = true;
   config.attention.softmax_scale = 0.3;
-  config.attention.no_attention_freq = "[0,0,1,0]";
-  config.value_embedding_freq = "[1,2,0,1]";
-  config.skip_connections = config.embedding_residual = config.embedding_norm = true;
-  config.logit_scale = 0.25;
   config.logit_soft_cap = 1.5;
-  config.norm.norm_weight = false;
-  config.mlp.swiglu = false;
-  config.mlp.silu = true;
-  config.moe.moe_router_topk = 1;
-  config.moe.moe_router_pre_softmax = true;
   return config;
 }
 

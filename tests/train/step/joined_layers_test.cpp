@@ -6,6 +6,7 @@
 
 #include "support/long_form.h"
 #include "support/message_of.h"
+#include "support/nanogpt_variants.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 
@@ -33,27 +34,15 @@ const std::vector<LaidOut> kLayouts = {{"replicate=2,expert=2"},
 RunConfig nanogpt(int64_t experts) {
   RunConfig config = small_config();
   ModelConfig& model = config.model;
-  model.num_layers = 4;
+  testing::add_nanogpt_variants(model);
   model.vocab_size = 60;
   model.make_vocab_size_divisible_by = 16;
   model.dtype = "float64";
-  model.untie_embeddings_and_output_weights = true;
-  model.init_method = "fan_in";
   model.init_method_std = 0.5;
   model.attention.num_attention_heads = model.attention.num_query_groups = 4;
-  model.attention.rotary_half_truncated = model.attention.qk_l2_norm = true;
   model.attention.softmax_scale = 0.12;
-  model.attention.no_attention_freq = "[0,0,1,0]";
-  model.value_embedding_freq = "[1,2,0,1]";
-  model.skip_connections = model.embedding_residual = model.embedding_norm = true;
-  model.logit_scale = 0.25;
   model.logit_soft_cap = 15;
-  model.norm.norm_weight = false;
-  model.mlp.swiglu = false;
-  model.mlp.silu = true;
   model.moe.num_experts = experts;
-  model.moe.moe_router_topk = 1;
-  model.moe.moe_router_pre_softmax = true;
   return config;
 }
 
