@@ -310,7 +310,8 @@ void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, Room
     }
   diagonal_kernel<<<across, kThreads, 0, queue>>>(room.values, a, n);
   order_kernel<<<across, kThreads, 0, queue>>>(room.order, room.values, n);
-  not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, vectors, factor.elements());
+  // Rotations by angles that are not finite are left out, so the vectors are finite always.
+  not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, a, factor.elements());
   keep_kernel<<<all, kThreads, 0, queue>>>(ptr<A>(basis), vectors, {n, n, room.order, false}, room.partials, step);
 }
 
