@@ -122,7 +122,7 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
   EXPECT_GT(largest, 1e-2);
   // Some are 0 but for rounding: a bias of keys shifts all logits of a query alike.
   for (Parameter* parameter : model.parameters())
-    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), 1e-7 * largest))
+    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), 1e-6 * largest))
         << parameter->name();
 }
 
