@@ -53,6 +53,8 @@ struct Part {
 
   __device__ __forceinline__ static int at(int slot) { return slot * kThreads + static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ bool has(int slot) const { return at(slot) < slots; }
+  // Whether any thread has it: rows of small vocabularies end before.
+  __device__ __forceinline__ bool some_have(int slot) const { return slot * kThreads < slots; }
   // Whether element n of a slot that the row has is no padding.
   __device__ __forceinline__ bool is_word(int slot, int n) const {
     return !kPadded || at(slot) * kElements + n < words;
@@ -70,6 +72,7 @@ struct Part {
   }
   template <class Get>
   __device__ __forceinline__ void add_two(LogSumExp<float>& total, int slot, const Get& get) const {
+    if (!some_have(slot)) return;
     float x[2 * kElements];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
