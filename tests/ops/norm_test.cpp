@@ -1,5 +1,7 @@
 #include "witan/ops/norm.h"
 
+#include <functional>
+
 #include "support/gradcheck.h"
 #include "support/thread_world.h"
 #include "witan/ops/elementwise.h"
@@ -64,35 +66,71 @@ TEST(AddRmsNorm, GradientsMatchDifferences) {
   }
 }
 
+struct SumOps {
+  std::function<ops::SumAndNorm(Tape&, const std::vector<Var>& in)> fused;
+  std::function<Var(Tape&, const Var& sum, const std::vector<Var>& in)> norm;  // in: a, b, w, bias, c
+};
+
 // Values and gradients, where the sum, its norm or both are used, and where the gradient of the sum is shared.
-TEST(AddRmsNorm, HasTheBitsOfTheTwoOps) {
+void expect_bits_of_two_ops(const SumOps& ops) {
   Rank rank;
   const Shape shape = {3, 37};
   using Uses = std::vector<std::pair<Var, Tensor>>;
   const auto run = [&](bool fused, bool uses_sum, bool uses_norm, DType dtype) {
     Tape tape(rank.stream);
-    const Var a = tape.input(rank.normal(shape, dtype, "a")), b = tape.input(rank.normal(shape, dtype, "b")),
-              w = tape.input(rank.normal({37}, dtype, "w")), c = tape.input(rank.normal(shape, dtype, "c"));
+    std::vector<Var> in;
+    for (const char* name : {"a", "b"}) in.push_back(tape.input(rank.normal(shape, dtype, name)));
+    for (const char* name : {"w", "bias"}) in.push_back(tape.input(rank.normal({37}, dtype, name)));
+    in.push_back(tape.input(rank.normal(shape, dtype, "c")));
     ops::SumAndNorm out;
     if (fused) {
-      out = ops::add_rmsnorm(tape, a, b, w, 1e-5);
+      out = ops.fused(tape, in);
     } else {
-      out.sum = ops::add(tape, a, b);
-      out.normed = ops::rmsnorm(tape, out.sum, w, 1e-5);
+      out.sum = ops::add(tape, in[0], in[1]);
+      out.normed = ops.norm(tape, out.sum, in);
     }
-    const Var later = ops::add(tape, out.sum, c);
+    const Var later = ops::add(tape, out.sum, in[4]);
     Uses uses;
     if (uses_sum) uses.emplace_back(later, rank.normal(shape, dtype, "dlater"));
     if (uses_norm) uses.emplace_back(out.normed, rank.normal(shape, dtype, "dnormed"));
     tape.backward(uses);
     std::vector<std::vector<double>> all = {testing::values(out.sum.value()), testing::values(out.normed.value())};
-    for (const Var& input : {a, b, w, c})
+    for (const Var& input : in)
       all.push_back(tape.gradient(input).defined() ? testing::values(tape.gradient(input)) : std::vector<double>());
     return all;
   };
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const auto& [uses_sum, uses_norm] : {std::pair{true, true}, {true, false}, {false, true}})
       EXPECT_EQ(run(true, uses_sum, uses_norm, dtype), run(false, uses_sum, uses_norm, dtype)) << dtype;
+}
+
+TEST(AddRmsNorm, HasTheBitsOfTheTwoOps) {
+  expect_bits_of_two_ops(
+      {[](Tape& tape, const std::vector<Var>& in) { return ops::add_rmsnorm(tape, in[0], in[1], in[2], 1e-5); },
+       [](Tape& tape, const Var& sum, const std::vector<Var>& in) { return ops::rmsnorm(tape, sum, in[2], 1e-5); }});
+}
+
+TEST(AddLayerNorm, HasTheBitsOfTheTwoOps) {
+  for (const bool biased : {false, true})
+    expect_bits_of_two_ops({[biased](Tape& tape, const std::vector<Var>& in) {
+                              return ops::add_layernorm(tape, in[0], in[1], in[2], biased ? in[3] : Var(), 1e-5);
+                            },
+                            [biased](Tape& tape, const Var& sum, const std::vector<Var>& in) {
+                              return ops::layernorm(tape, sum, in[2], biased ? in[3] : Var(), 1e-5);
+                            }});
+}
+
+TEST(AddLayerNorm, GradientsMatchDifferences) {
+  Rank rank;
+  const std::vector<Tensor> inputs = {rank.normal({3, 5}, DType::f64, "a"), rank.normal({3, 5}, DType::f64, "b"),
+                                      rank.normal({5}, DType::f64, "w"), rank.normal({5}, DType::f64, "bias")};
+  gradcheck(
+      rank, "add_layernorm",
+      [](Tape& tape, const std::vector<Var>& in) {
+        const auto [sum, normed] = ops::add_layernorm(tape, in[0], in[1], in[2], in[3], 1e-5);
+        return std::vector{sum, normed};
+      },
+      inputs);
 }
 
 // Ranks that hold the same part, and change it together, are one rank that holds it n times.

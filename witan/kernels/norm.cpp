@@ -45,10 +45,17 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
   WITAN_LAUNCH(stream, layernorm_forward, cost, y, mean, r, x, w, b, eps);
 }
 
-void layernorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
-                              const Tensor& mean, const Tensor& r) {
-  const Cost cost{11.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w, mean, r)};
-  WITAN_LAUNCH(stream, layernorm_backward_input, cost, dx, dy, x, w, mean, r);
+void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
+                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
+  const Cost cost{8.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, mean, r, a, b, w, bias)};
+  WITAN_LAUNCH(stream, add_layernorm_forward, cost, sum, y, mean, r, a, b, w, bias, eps);
+}
+
+void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
+                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r) {
+  const double flops = 11.0 + (dsum.defined() ? 1 : 0) + (to.dw.defined() ? 2 : 0) + (to.db.defined() ? 1 : 0);
+  const Cost cost{flops * static_cast<double>(x.elements()), bytes_of(dx, to.dw, to.db, dsum, dy, x, w, mean, r)};
+  WITAN_LAUNCH(stream, layernorm_backward, cost, dx, to, dsum, dy, x, w, mean, r);
 }
 
 void layernorm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,

@@ -43,10 +43,20 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
                        const Tensor& w, const Tensor& b, double eps);
 WITAN_KERNEL_TWINS(layernorm_forward)
 
-// g = w dy, n = (x - mean) r:  dx = r (g - mean_d g - n mean_d(g n))
-void layernorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
-                              const Tensor& mean, const Tensor& r);
-WITAN_KERNEL_TWINS(layernorm_backward_input)
+// sum = a + b, rounded to the dtype;  y, mean, r = layernorm_forward(sum).  sum may be a or b
+void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
+                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps);
+WITAN_KERNEL_TWINS(add_layernorm_forward)
+
+// g = w dy, n = (x - mean) r:  dx = [dsum +] r (g - mean_d g - n mean_d(g n));  dw and db, where they are defined, as
+// layernorm_backward_weight and bias_backward make them. dsum undefined: none; dx may be dsum
+struct NormGradients {
+  Tensor dw, db;  // [D] in the gradient dtype
+  Write write_dw = Write::overwrite, write_db = Write::overwrite;
+};
+void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
+                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r);
+WITAN_KERNEL_TWINS(layernorm_backward)
 
 // dw[d] (=|+=) sum_t dy n
 void layernorm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,

@@ -58,9 +58,11 @@ Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
 
 ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool rematerialise) {
   if (!b.defined()) return {a, forward(tape, a, rematerialise)};
-  if (config_.normalization == "RMSNorm" && !rematerialise) {
+  if (!rematerialise) {
     const ModuleScope scope(tape, *this);
-    return ops::add_rmsnorm(tape, a, b, weight(tape), config_.norm_epsilon);
+    const double epsilon = config_.norm_epsilon;
+    if (config_.normalization == "RMSNorm") return ops::add_rmsnorm(tape, a, b, weight(tape), epsilon);
+    return ops::add_layernorm(tape, a, b, weight(tape), bias_ ? tape.parameter(*bias_) : Var(), epsilon);
   }
   const Var sum = ops::add(tape, a, b);
   return {sum, forward(tape, sum, rematerialise)};

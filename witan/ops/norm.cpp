@@ -34,6 +34,61 @@ void rmsnorm_backward(Backward& b, const Tensor& dx, const Tensor& dsum, const T
   if (dx.defined() && !b.wants(w)) kernels::add_rmsnorm_backward_input(b.stream(), dx, dsum, dy, x, b.value(w), r);
 }
 
+Tensor value_or_none(const Var& v) {
+  return v.defined() ? v.value() : Tensor();
+}
+Slot slot_or_none(Tape& tape, const Var& v) {
+  return v.defined() ? tape.slot(v) : Slot();
+}
+
+struct LayerNormSaved {
+  Saved w;
+  Slot bias;
+  Saved mean, r;
+};
+
+// As rmsnorm_backward.
+void layernorm_backward(Backward& b, const Tensor& dx, const Tensor& dsum, const Tensor& dy, const Tensor& x,
+                        const LayerNormSaved& saved) {
+  const Tensor mean = b.value(saved.mean), r = b.value(saved.r);
+  kernels::NormGradients to;
+  const auto run = [&] {
+    if (dx.defined()) return kernels::layernorm_backward(b.stream(), dx, to, dsum, dy, x, b.value(saved.w), mean, r);
+    if (to.dw.defined()) kernels::layernorm_backward_weight(b.stream(), to.dw, to.write_dw, dy, x, mean, r);
+    if (to.db.defined()) kernels::bias_backward(b.stream(), to.db, to.write_db, dy);
+  };
+  // Both buffers are written by one call, which stands within what asks for them.
+  const auto with_bias = [&] {
+    if (!b.wants(saved.bias)) return run();
+    b.write(saved.bias, [&](const Tensor& db, Write how) {
+      to.db = db, to.write_db = how;
+      run();
+    });
+  };
+  if (!b.wants(saved.w)) return with_bias();
+  b.write(saved.w, [&](const Tensor& dw, Write how) {
+    to.dw = dw, to.write_dw = how;
+    with_bias();
+  });
+}
+
+// Gradients of a sum and of its norm -> that of a and of b; backward(dx, dsum, dy) makes it.
+template <class Run>
+void add_both(Backward& context, const Slot& a, const Slot& b, const std::vector<Tensor>& gradients, const Run& run) {
+  const Tensor &dsum = gradients[0], &dy = gradients[1];
+  const bool in_place = !dy.defined() || (dsum.defined() && dsum.unique());
+  const Tensor dx = in_place ? dsum : context.stream().empty_like(dy);
+  if (dy.defined()) run(dx, dsum, dy);
+  context.add(a, dx);
+  context.add(b, dx);
+}
+
+void check_sum(const char* op, const Var& a, const Var& b, const Var& w) {
+  check_weight(op, "w", a, w);
+  require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), op, ": a and b must be alike, got ", a.dtype(),
+                      " ", a.shape(), " and ", b.dtype(), " ", b.shape());
+}
+
 }  // namespace
 
 Var rmsnorm(Tape& tape, const Var& x, const Var& weight, double eps) {
@@ -54,24 +109,19 @@ Var rmsnorm(Tape& tape, const Var& x, const Var& weight, double eps) {
 
 SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& weight, double eps) {
   const Var w = or_ones(tape, weight, a);
-  check_weight("add_rmsnorm", "w", a, w);
-  require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_rmsnorm: a and b must be alike, got ",
-                      a.dtype(), " ", a.shape(), " and ", b.dtype(), " ", b.shape());
+  check_sum("add_rmsnorm", a, b, w);
   Stream& s = tape.stream();
   const int64_t T = a.shape().as_rows().first;
   const Tensor sum = s.empty_like(a.value()), y = s.empty_like(sum), r = s.empty({T}, accumulator(a.dtype()));
   kernels::add_rmsnorm_forward(s, sum, y, r, a.value(), b.value(), w.value(), eps);
-  const auto out = tape.record("add_rmsnorm", {sum, y}, {a, b, w},
-                               [a = tape.slot(a), b = tape.slot(b), w = tape.save(w), sum = tape.save(sum),
-                                r = tape.save(r)](Backward& context, const std::vector<Tensor>& gradients) {
-                                 const Tensor &dsum = gradients[0], &dy = gradients[1];
-                                 const bool in_place = !dy.defined() || (dsum.defined() && dsum.unique());
-                                 const Tensor dx = in_place ? dsum : context.stream().empty_like(dy);
-                                 if (dy.defined())
-                                   rmsnorm_backward(context, dx, dsum, dy, context.value(sum), w, context.value(r));
-                                 context.add(a, dx);
-                                 context.add(b, dx);
-                               });
+  const auto out =
+      tape.record("add_rmsnorm", {sum, y}, {a, b, w},
+                  [a = tape.slot(a), b = tape.slot(b), w = tape.save(w), sum = tape.save(sum), r = tape.save(r)](
+                      Backward& context, const std::vector<Tensor>& gradients) {
+                    add_both(context, a, b, gradients, [&](const Tensor& dx, const Tensor& dsum, const Tensor& dy) {
+                      rmsnorm_backward(context, dx, dsum, dy, context.value(sum), w, context.value(r));
+                    });
+                  });
   return {out[0], out[1]};
 }
 
@@ -113,25 +163,40 @@ Var layernorm(Tape& tape, const Var& x, const Var& weight, const Var& bias, doub
   const int64_t T = x.shape().as_rows().first;
   const Tensor y = s.empty_like(x.value());
   const Tensor mean = s.empty({T}, accumulator(x.dtype())), r = s.empty_like(mean);
-  kernels::layernorm_forward(s, y, mean, r, x.value(), w.value(), bias.defined() ? bias.value() : Tensor(), eps);
+  kernels::layernorm_forward(s, y, mean, r, x.value(), w.value(), value_or_none(bias), eps);
   std::vector<Var> inputs = {x, w};
   if (bias.defined()) inputs.push_back(bias);
-  const Slot bias_slot = bias.defined() ? tape.slot(bias) : Slot();
   return tape.record("layernorm", y, inputs,
-                     [x = tape.save(x), w = tape.save(w), bias_slot, mean = tape.save(mean), r = tape.save(r)](
-                         Backward& b, const Tensor& dy) {
-                       const Tensor in = b.value(x), m = b.value(mean), scale = b.value(r);
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         kernels::layernorm_backward_weight(b.stream(), dw, how, dy, in, m, scale);
-                       });
-                       b.write(bias_slot,
-                               [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, dy); });
-                       if (b.wants(x)) {
-                         const Tensor dx = b.stream().empty_like(in);
-                         kernels::layernorm_backward_input(b.stream(), dx, dy, in, b.value(w), m, scale);
-                         b.add(x, dx);
-                       }
+                     [x = tape.save(x), saved = LayerNormSaved{tape.save(w), slot_or_none(tape, bias), tape.save(mean),
+                                                               tape.save(r)}](Backward& b, const Tensor& dy) {
+                       const Tensor in = b.value(x);
+                       const Tensor dx = b.wants(x) ? b.stream().empty_like(in) : Tensor();
+                       layernorm_backward(b, dx, {}, dy, in, saved);
+                       if (dx.defined()) b.add(x, dx);
                      });
+}
+
+SumAndNorm add_layernorm(Tape& tape, const Var& a, const Var& b, const Var& weight, const Var& bias, double eps) {
+  const Var w = or_ones(tape, weight, a);
+  check_sum("add_layernorm", a, b, w);
+  if (bias.defined()) check_weight("add_layernorm", "bias", a, bias);
+  Stream& s = tape.stream();
+  const int64_t T = a.shape().as_rows().first;
+  const Tensor sum = s.empty_like(a.value()), y = s.empty_like(sum), mean = s.empty({T}, accumulator(a.dtype())),
+               r = s.empty_like(mean);
+  kernels::add_layernorm_forward(s, sum, y, mean, r, a.value(), b.value(), w.value(), value_or_none(bias), eps);
+  std::vector<Var> inputs = {a, b, w};
+  if (bias.defined()) inputs.push_back(bias);
+  const auto out =
+      tape.record("add_layernorm", {sum, y}, inputs,
+                  [a = tape.slot(a), b = tape.slot(b), sum = tape.save(sum),
+                   saved = LayerNormSaved{tape.save(w), slot_or_none(tape, bias), tape.save(mean), tape.save(r)}](
+                      Backward& context, const std::vector<Tensor>& gradients) {
+                    add_both(context, a, b, gradients, [&](const Tensor& dx, const Tensor& dsum, const Tensor& dy) {
+                      layernorm_backward(context, dx, dsum, dy, context.value(sum), saved);
+                    });
+                  });
+  return {out[0], out[1]};
 }
 
 }  // namespace witan::ops

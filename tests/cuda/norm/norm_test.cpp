@@ -121,7 +121,7 @@ TEST_F(Norms, ManyRows) {
                  w = values_of({shape.last()}, dtype, "w");
       const Pair sum = output(shape, dtype), y = output(shape, dtype), dx = output(shape, dtype),
                  dw = output(w.cpu.shape(), DType::f32), r = output({shape[0]}, accumulator(dtype)),
-                 mean = output(r.cpu.shape(), r.cpu.dtype());
+                 mean = output(r.cpu.shape(), r.cpu.dtype()), db = output(w.cpu.shape(), DType::f32);
       const auto run = [&](Stream& stream, const auto& of) {
         kernels::add_rmsnorm_forward(stream, of(sum), of(y), of(r), of(a), of(b), of(w), kEps);
         kernels::rmsnorm_backward(stream, of(dx), of(dw), Write::overwrite, of(b), of(dy), of(sum), of(w), of(r));
@@ -134,12 +134,15 @@ TEST_F(Norms, ManyRows) {
       expect_close(dw, "dw", 100);
       const auto normalise = [&](Stream& stream, const auto& of) {
         kernels::layernorm_forward(stream, of(y), of(mean), of(r), of(a), of(w), of(Pair()), kEps);
-        kernels::layernorm_backward_input(stream, of(dx), of(dy), of(a), of(w), of(mean), of(r));
+        kernels::layernorm_backward(stream, of(dx), {.dw = of(dw), .db = of(db)}, of(b), of(dy), of(a), of(w), of(mean),
+                                    of(r));
       };
       normalise(host.stream, [](const Pair& pair) { return pair.cpu; });
       normalise(gpu(), [](const Pair& pair) { return pair.gpu; });
       expect_close(y, "layernorm's y");
       expect_close(dx, "layernorm's dx", 10);
+      expect_close(dw, "layernorm's dw", 100);
+      expect_close(db, "layernorm's db", 100);
     }
 }
 
@@ -158,10 +161,74 @@ TEST_F(Norms, LayerNorm) {
         expect_close(y, "y");
         expect_close(mean, "mean");
         expect_close(r, "r");
-        kernels::layernorm_backward_input(host.stream, dx.cpu, dy.cpu, x.cpu, w.cpu, mean.cpu, r.cpu);
-        kernels::layernorm_backward_input(gpu(), dx.gpu, dy.gpu, x.gpu, w.gpu, mean.gpu, r.gpu);
+        kernels::layernorm_backward(host.stream, dx.cpu, {}, {}, dy.cpu, x.cpu, w.cpu, mean.cpu, r.cpu);
+        kernels::layernorm_backward(gpu(), dx.gpu, {}, {}, dy.gpu, x.gpu, w.gpu, mean.gpu, r.gpu);
         expect_close(dx, "dx", 10);
       }
+}
+
+TEST_F(Norms, AddLayerNormForward) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Pair a = values_of(shape, dtype, "a"), b = values_of(shape, dtype, "b"),
+                 w = values_of({shape.last()}, dtype, "w"), bias = values_of({shape.last()}, dtype, "bias");
+      const Pair sum = output(shape, dtype), y = output(shape, dtype), mean = output({shape[0]}, accumulator(dtype)),
+                 r = output({shape[0]}, accumulator(dtype));
+      const auto run = [&](Stream& stream, const auto& of) {
+        kernels::add_layernorm_forward(stream, of(sum), of(y), of(mean), of(r), of(a), of(b), of(w), of(bias), kEps);
+      };
+      run(host.stream, [](const Pair& pair) { return pair.cpu; });
+      run(gpu(), [](const Pair& pair) { return pair.gpu; });
+      EXPECT_TRUE(agree(sum.gpu, sum.cpu, 0, 0)) << dtype << shape;
+      if (shape.last() == 1) continue;
+      expect_close(y, "y");
+      expect_close(mean, "mean");
+      expect_close(r, "r");
+      const Pair again = output(shape, dtype);
+      kernels::add_layernorm_forward(gpu(), a.gpu, again.gpu, mean.gpu, r.gpu, a.gpu, b.gpu, w.gpu, bias.gpu, kEps);
+      EXPECT_EQ(values(to_host(again.gpu)), values(to_host(y.gpu))) << "in place";
+      EXPECT_EQ(values(to_host(a.gpu)), values(to_host(sum.gpu))) << "in place";
+    }
+}
+
+// All gradients at once, into buffers of any dtype, with either of them or both; twice the same bits.
+TEST_F(Norms, LayerNormBackward) {
+  for (const DType dtype : kDTypes)
+    for (const DType gradient : kDTypes)
+      for (const Shape& shape : kShapes)
+        for (const bool adds : {false, true}) {
+          const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
+                     w = values_of({shape.last()}, dtype, "w"), mean = values_of({shape[0]}, accumulator(dtype), "m"),
+                     r = values_of({shape[0]}, accumulator(dtype), "r"),
+                     dsum = adds ? values_of(shape, dtype, "dsum") : Pair();
+          const Pair dx = output(shape, dtype), dw = output(w.cpu.shape(), gradient),
+                     db = output(w.cpu.shape(), gradient);
+          const Tensor again = poisoned(shape, dtype), weight_alone = poisoned(w.cpu.shape(), gradient),
+                       bias_alone = poisoned(w.cpu.shape(), gradient);
+          const auto backward = [&](Stream& stream, const Tensor& to, const kernels::NormGradients& gradients,
+                                    const auto& of) {
+            kernels::layernorm_backward(stream, to, gradients, of(dsum), of(dy), of(x), of(w), of(mean), of(r));
+          };
+          const auto on_cpu = [](const Pair& pair) { return pair.cpu; };
+          const auto on_gpu = [](const Pair& pair) { return pair.gpu; };
+          for (const Write write : {Write::overwrite, Write::accumulate}) {
+            backward(host.stream, dx.cpu, {dw.cpu, db.cpu, write, write}, on_cpu);
+            backward(gpu(), dx.gpu, {dw.gpu, db.gpu, write, write}, on_gpu);
+            expect_close(dx, "dx", 10);
+            const double rounding = std::max(tolerance(gradient), tolerance(accumulator(dtype)));
+            const double terms = std::sqrt(static_cast<double>(shape[0]) + 1);
+            EXPECT_TRUE(agree(dw.gpu, dw.cpu, 4 * rounding * terms, rounding)) << dtype << gradient << shape;
+            EXPECT_TRUE(agree(db.gpu, db.cpu, 4 * rounding * terms, rounding)) << dtype << gradient << shape;
+            backward(gpu(), again, {weight_alone, {}, write}, on_gpu);
+            EXPECT_EQ(values(to_host(weight_alone)), values(to_host(dw.gpu)));
+            EXPECT_EQ(values(to_host(again)), values(to_host(dx.gpu)));
+            backward(gpu(), adds ? dsum.gpu : again, {{}, bias_alone, write, write}, on_gpu);
+            EXPECT_EQ(values(to_host(bias_alone)), values(to_host(db.gpu)));
+            if (!adds) continue;
+            EXPECT_EQ(values(to_host(dsum.gpu)), values(to_host(dx.gpu))) << "in place";
+            gpu().write(dsum.gpu, dsum.cpu.raw());
+          }
+        }
 }
 
 // Where packs do not fit the addresses: every tensor begins behind an element.

@@ -11,7 +11,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Not inlined: the kernel with a residual gives the bits of the one without.
+// Not inlined: kernels with a residual give the bits of those without.
 template <class T>
 [[gnu::noinline]] void rmsnorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> r, int64_t D) {
   using A = Accumulator<T>;
@@ -21,6 +21,42 @@ template <class T>
   const A pull = dot / A(D) * r * r;
 #pragma omp simd
   for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - A(x[d]) * pull));
+}
+
+template <class T>
+[[gnu::noinline]] void layernorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> mean,
+                                              Accumulator<T> r, int64_t D) {
+  using A = Accumulator<T>;
+  A sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
+  for (int64_t d = 0; d < D; ++d) {
+    sum += A(w[d]) * A(dy[d]);
+    dot += A(w[d]) * A(dy[d]) * (A(x[d]) - mean) * r;
+  }
+  const A shift = sum / A(D), pull = dot / A(D);
+#pragma omp simd
+  for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - shift - (A(x[d]) - mean) * r * pull));
+}
+
+// Calls normed(t, row) to write the norm's share of a row's gradient, and adds dsum's, where there is one, to what a
+// tensor of the share would hold.
+template <class T, class Normed>
+void write_input_gradient(Stream& stream, const Tensor& dx, const Tensor& dsum, const Normed& normed) {
+  if (!dsum.defined())
+    return for_rows(stream, dx, [&, D = dx.shape().last()](int64_t t) { normed(t, dx.data<T>() + t * D); });
+  using A = Accumulator<T>;
+  const auto [rows, columns] = dx.shape().as_rows();
+  const int64_t grain = kTaskElements / std::max<int64_t>(columns, 1);
+  stream.pool().for_ranges(rows, grain, [&, D = columns](int64_t begin, int64_t end) {
+    std::vector<T> share(static_cast<size_t>(D));
+    for (int64_t t = begin; t < end; ++t) {
+      normed(t, share.data());
+      const T *before = dsum.data<T>() + t * D, *more = share.data();
+      T* out = dx.data<T>() + t * D;
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) store(out[d], A(before[d]) + A(more[d]));
+    }
+  });
 }
 
 }  // namespace
@@ -45,12 +81,7 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Ten
 
 void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
                             const Tensor& r) {
-  dispatch_floating(x.dtype(), [&]<class T>() {
-    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
-      rmsnorm_backward_row(dx.data<T>() + t * D, dy.data<T>() + t * D, x.data<T>() + t * D, w.data<T>(),
-                           r.data<Accumulator<T>>()[t], D);
-    });
-  });
+  add_rmsnorm_backward_input(stream, dx, {}, dy, x, w, r);
 }
 
 void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
@@ -61,21 +92,10 @@ void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, con
 
 void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
                                 const Tensor& sum, const Tensor& w, const Tensor& r) {
-  if (!dsum.defined()) return rmsnorm_backward_input(stream, dx, dy, sum, w, r);
   dispatch_floating(sum.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    const auto [rows, columns] = sum.shape().as_rows();
-    const int64_t grain = kTaskElements / std::max<int64_t>(columns, 1);
-    stream.pool().for_ranges(rows, grain, [&, D = columns](int64_t begin, int64_t end) {
-      std::vector<T> normed(static_cast<size_t>(D));  // the norm's share, rounded as if it were a tensor
-      for (int64_t t = begin; t < end; ++t) {
-        rmsnorm_backward_row(normed.data(), dy.data<T>() + t * D, sum.data<T>() + t * D, w.data<T>(), r.data<A>()[t],
-                             D);
-        const T *before = dsum.data<T>() + t * D, *more = normed.data();
-        T* out = dx.data<T>() + t * D;
-#pragma omp simd
-        for (int64_t d = 0; d < D; ++d) store(out[d], A(before[d]) + A(more[d]));
-      }
+    write_input_gradient<T>(stream, dx, dsum, [&, D = sum.shape().last()](int64_t t, T* out) {
+      rmsnorm_backward_row(out, dy.data<T>() + t * D, sum.data<T>() + t * D, w.data<T>(), r.data<Accumulator<T>>()[t],
+                           D);
     });
   });
 }
@@ -121,28 +141,6 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
   });
 }
 
-void layernorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
-                              const Tensor& mean, const Tensor& r) {
-  dispatch_floating(x.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    const T* weight = w.data<T>();
-    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
-      const T *in = x.data<T>() + t * D, *g = dy.data<T>() + t * D;
-      T* out = dx.data<T>() + t * D;
-      const A m = mean.data<A>()[t], s = r.data<A>()[t];
-      A sum = 0, dot = 0;
-#pragma omp simd reduction(+ : sum, dot)
-      for (int64_t d = 0; d < D; ++d) {
-        sum += A(weight[d]) * A(g[d]);
-        dot += A(weight[d]) * A(g[d]) * (A(in[d]) - m) * s;
-      }
-      const A shift = sum / A(D), pull = dot / A(D);
-#pragma omp simd
-      for (int64_t d = 0; d < D; ++d) store(out[d], s * (A(weight[d]) * A(g[d]) - shift - (A(in[d]) - m) * s * pull));
-    });
-  });
-}
-
 void layernorm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                const Tensor& mean, const Tensor& r) {
   dispatch_floating(x.dtype(), [&]<class T>() {
@@ -153,6 +151,25 @@ void layernorm_backward_weight(Stream& stream, const Tensor& dw, Write write, co
       const T *in = x.data<T>() + t * D, *g = dy.data<T>() + t * D;
 #pragma omp simd
       for (int64_t d = begin; d < end; ++d) sums[d - begin] += A(g[d]) * (A(in[d]) - m[t]) * s[t];
+    });
+  });
+}
+
+void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
+                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
+  add(stream, sum, a, b);
+  layernorm_forward(stream, y, mean, r, sum, w, bias, eps);
+}
+
+void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
+                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r) {
+  if (to.dw.defined()) layernorm_backward_weight(stream, to.dw, to.write_dw, dy, x, mean, r);
+  if (to.db.defined()) bias_backward(stream, to.db, to.write_db, dy);
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    write_input_gradient<T>(stream, dx, dsum, [&, D = x.shape().last()](int64_t t, T* out) {
+      layernorm_backward_row(out, dy.data<T>() + t * D, x.data<T>() + t * D, w.data<T>(), mean.data<A>()[t],
+                             r.data<A>()[t], D);
     });
   });
 }
