@@ -19,7 +19,7 @@ namespace witan {
 namespace {
 
 constexpr double kPeakFlops = 790e12;            // an H200's, measured: dense products
-constexpr int64_t kElements = int64_t{5} << 23;  // of a batch, as in optim/muon.cpp
+constexpr int64_t kElements = int64_t{1} << 26;  // of a batch, as in optim/muon.cpp
 
 struct Problem {
   const char* name;
@@ -68,8 +68,8 @@ class Bench {
 
  private:
   static int64_t batch_of(const Problem& p) {
-    return kernels::hopper_gram_batch(std::min(p.rows, p.columns),
-                                      std::max<int64_t>(kElements / (p.rows * p.columns), 1));
+    const int64_t fit = std::max<int64_t>(kElements / (p.rows * p.columns), 1);
+    return kernels::hopper_gram_batch(std::min(p.rows, p.columns), std::max(p.of_reference, fit), fit);
   }
   Tensor random(const Shape& shape) {
     const Tensor out = stream_.empty(shape, DType::bf16);

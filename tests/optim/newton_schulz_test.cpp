@@ -156,18 +156,19 @@ TEST(NewtonSchulz, StepsOnGramMatricesAreThoseOnTheMatrix) {
       }
 }
 
-// Of the MoE reference's experts: products in halves on tiles of 256, in two runs of 2 and 3 steps; sums in units of
-// 512 cubed: 2 of X X^T (7 each) and 14 of small matrices (2 each), three quarters of them, and 2 of Q X (7 each).
+// Of the MoE reference's experts: products in halves on tiles of 128, in two runs of 2 and 3 steps; sums in units of
+// 512 cubed: 2 of X X^T (7 each) and 14 of small matrices (2 each), ten tiles of 16, and 2 of Q X (7 each).
 TEST(NewtonSchulz, IteratesOnGramMatricesWhereThatTakesFewerOperations) {
   const NewtonSchulz quintic = NewtonSchulz::of("quintic", 5);
   const double cube = 512.0 * 512 * 512;
   EXPECT_DOUBLE_EQ(quintic.flops(1792, 512), 80 * cube);
-  EXPECT_DOUBLE_EQ(quintic.least_flops(1792, 512), (0.75 * (14 + 28) + 14) * cube);
+  EXPECT_DOUBLE_EQ(quintic.least_flops(1792, 512), (0.625 * (14 + 28) + 14) * cube);
   EXPECT_DOUBLE_EQ(quintic.least_flops(512, 1792), quintic.least_flops(1792, 512));
   EXPECT_DOUBLE_EQ(quintic.least_flops(128, 128), quintic.flops(128, 128));
   EXPECT_DOUBLE_EQ(NewtonSchulz::of("cubic", 5).least_flops(512, 1792), NewtonSchulz::of("cubic", 5).flops(512, 1792));
-  EXPECT_EQ(kernels::hopper_gram_batch(512, 45), 44);
-  EXPECT_EQ(kernels::hopper_gram_batch(512, 1), 1);
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 4608, 73), 66);  // five turns, all of them whole
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 48, 73), 48);    // no second call for the rest
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 1, 73), 1);
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 namespace witan::kernels {
 namespace {
 
-constexpr int64_t kSpan = 256, kSmallSpan = 128;  // of the GPU's tiles, rows and columns
-constexpr double kScaledPasses = 4;               // bytes per element: what normalizing reads and writes
-constexpr int64_t kAtATime = 66;                  // tiles of a Hopper GPU, each of a pair of its multiprocessors
+constexpr int64_t kSpan = 128;       // of the GPU's tiles of symmetric products, rows and columns
+constexpr double kScaledPasses = 4;  // bytes per element: what normalizing reads and writes
+constexpr int64_t kAtATime = 132;    // tiles of a Hopper GPU, one of each multiprocessor
 
 double plain_flops(double small, double large, std::span<const NewtonSchulzStep> steps) {
   return static_cast<double>(steps.size()) * small * small * (4 * large + 2 * small);
@@ -31,20 +31,19 @@ double gram_flops(const GramSizes& sizes, std::span<const NewtonSchulzStep> step
 }
 
 double hopper_gram_share(int64_t m) {
-  if (m <= kSmallSpan) return 1;
   const auto spans = static_cast<double>((m + kSpan - 1) / kSpan);
   return (spans + 1) / (2 * spans);
 }
 
-int64_t hopper_gram_batch(int64_t m, int64_t most) {
+int64_t hopper_gram_batch(int64_t m, int64_t matrices, int64_t most) {
   const int64_t spans = (m + kSpan - 1) / kSpan, tiles = spans * (spans + 1) / 2;
-  const auto filled = [&](int64_t matrices) {
-    const int64_t all = matrices * tiles, waves = (all + kAtATime - 1) / kAtATime;
-    return static_cast<double>(all) / static_cast<double>(waves * kAtATime);
-  };
-  int64_t best = most;
-  for (int64_t matrices = most; matrices > most / 2 && matrices > 0; --matrices)
-    if (filled(matrices) > filled(best)) best = matrices;
+  // Of all batches: turns of the GPU's tiles, each batch's last one whole, and as much as one for what its launches
+  // cost.
+  const auto turns = [&](int64_t n) { return n == 0 ? 0 : 1 + (n * tiles + kAtATime - 1) / kAtATime; };
+  const auto cost = [&](int64_t each) { return matrices / each * turns(each) + turns(matrices % each); };
+  int64_t best = std::min(matrices, most);
+  for (int64_t each = best; each > most / 2 && each > 0; --each)
+    if (cost(each) < cost(best)) best = each;
   return best;
 }
 

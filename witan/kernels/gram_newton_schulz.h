@@ -98,9 +98,9 @@ struct GramArgs {
 // as far as shapes tell.
 double hopper_gram_share(int64_t m);
 bool suits_hopper_gram(DType dtype, int64_t rows, int64_t columns, std::span<const NewtonSchulzStep> steps);
-// How many matrices, `most` at most, to give it in a call: the number whose tiles of a symmetric product fill the GPU's
-// multiprocessors best, time and again.
-int64_t hopper_gram_batch(int64_t m, int64_t most);
+// How many of `matrices` to give it in a call, `most` at most: the number with which all are done soonest, as the tiles
+// of their symmetric products fill the GPU's multiprocessors time and again.
+int64_t hopper_gram_batch(int64_t m, int64_t matrices, int64_t most);
 // Whether the stream's device does it; a meta device that stands for a GPU does.
 bool has_hopper_gram(Stream& stream);
 // x after all steps, in x or in other.

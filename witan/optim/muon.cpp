@@ -13,7 +13,7 @@ namespace witan {
 namespace {
 
 // Elements of the matrices that are worked on at a time: enough to fill a GPU, few on a CPU, whose caches they fit.
-constexpr int64_t kGpuBatch = int64_t{5} << 23, kCpuBatch = int64_t{1} << 20;
+constexpr int64_t kGpuBatch = int64_t{1} << 26, kCpuBatch = int64_t{1} << 20;
 constexpr double kFlopsPerByte = 150;  // that a GPU computes in the time in which it moves a byte
 
 std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
@@ -106,16 +106,29 @@ Muon::Form Muon::form_of(Stream& stream, const ParameterShard& part) const {
   return form;
 }
 
+// Of `matrices` of a form, how many a batch has at most.
+int64_t Muon::batch_size(Stream& stream, const Form& form, int64_t matrices) {
+  const bool on_gpu = stream.plans_for_cuda();
+  const int64_t fit = std::max<int64_t>((on_gpu ? kGpuBatch : kCpuBatch) / form.whole.elements(), 1);
+  if (!on_gpu) return fit * form.ranks();
+  const int64_t own = (matrices + form.ranks() - 1) / form.ranks();  // that a rank iterates on
+  return kernels::hopper_gram_batch(std::min(form.whole.rows, form.whole.columns), own, fit) * form.ranks();
+}
+
 // In the order of the model, on all ranks that have pieces of the same matrices.
 void Muon::plan_batches(Stream& stream) {
-  const int64_t elements = stream.plans_for_cuda() ? kGpuBatch : kCpuBatch;
+  std::vector<std::pair<Form, int64_t>> forms;  // and how many matrices have each
+  for (const Shard& shard : shards()) {
+    const Form form = form_of(stream, shard.part);
+    auto known = std::ranges::find(forms, form, &std::pair<Form, int64_t>::first);
+    if (known == forms.end()) known = forms.insert(known, {form, 0});
+    known->second += shard.part.elements / form.piece.elements();
+  }
   for (size_t i = 0; i < shards().size(); ++i) {
     const ParameterShard& part = shards()[i].part;
     const Form form = form_of(stream, part);
-    const int64_t fit = std::max<int64_t>(elements / form.whole.elements(), 1);
-    const int64_t each =
-        stream.plans_for_cuda() ? kernels::hopper_gram_batch(std::min(form.whole.rows, form.whole.columns), fit) : fit;
-    const int64_t most = each * form.ranks();
+    const int64_t most =
+        batch_size(stream, form, std::ranges::find(forms, form, &std::pair<Form, int64_t>::first)->second);
     const int64_t all = part.elements / form.piece.elements();
     for (int64_t first = 0; first < all;) {
       auto batch =

@@ -64,6 +64,7 @@ class Muon final : public GroupOptimizer {
   };
 
   Form form_of(Stream& stream, const ParameterShard& part) const;
+  static int64_t batch_size(Stream& stream, const Form& form, int64_t matrices);
   void plan_batches(Stream& stream);
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
   void update_batch(Stream& stream, Batch& batch, const Tensor& step, int64_t rate);

@@ -7,6 +7,7 @@
 
 #include <cuda_fp16.h>
 
+
 #include "witan/kernels/cuda/grouped/grouped_store.cuh"
 
 namespace witan::kernels::cuda {
@@ -67,58 +68,63 @@ struct SymmetricStore {
   int size;
   float alpha, beta, identity;
 
+  // `sums` are the accumulators of running products: written to here, each of those would wait for the one before.
   template <int kColumns>
-  __device__ __forceinline__ void operator()(float (&sums)[kColumns / 2], const Part& part, uint8_t* staging) const {
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
     const int64_t first_of_matrix = static_cast<int64_t>(part.expert) * size * size;
     const int warp_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
     const int line = part.row - (kGrouped == Grouped::lines ? part.expert * size : 0);
     const int row = line + warp_row, rows = part.rows - warp_row;
-    combine<kColumns>(sums, first_of_matrix, row, part.column);
-    const auto pair = [&](int first, int j, int half) {
-      const int i = (first + j * 8) / 2 + half * 2;
-      return rounded_to_float16(sums[i], sums[i + 1]);
-    };
+    const bool mirrored = line >= part.column + kColumns;  // a tile of the diagonal is whole
     __nv_bfloat16* const matrix = out + first_of_matrix;
 #pragma unroll
-    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+    for (int first = 0; first < kColumns; first += Rows64::kColumns) {
+      uint32_t pairs[Rows64::kColumns / 8][2];  // of columns 8 j and on, of either half of the rows
+      combine<kColumns>(pairs, sums, first, first_of_matrix, row, part.column);
+      const auto pair = [&](int j, int half) { return pairs[j][half]; };
       Rows64::store(matrix + static_cast<int64_t>(row) * size + part.column + first, size, rows, part.columns - first,
-                    staging, [&](int j, int half) { return pair(first, j, half); });
-    if (line < part.column + kColumns) return;  // a tile of the diagonal is whole
-#pragma unroll
-    for (int first = 0; first < kColumns; first += Rows64::kColumns)
-      store_mirrored(matrix + static_cast<int64_t>(part.column + first) * size + row, rows, staging,
-                     [&](int j, int half) { return pair(first, j, half); });
+                    staging, pair);
+      if (mirrored)
+        store_mirrored(matrix + static_cast<int64_t>(part.column + first) * size + row, rows, staging, pair);
+    }
   }
   __device__ __forceinline__ void finish() const {}
 
  private:
-  // Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go with their sums.
+  // 64 columns from `first` on. Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go
+  // with their sums.
   template <int kColumns>
-  __device__ __forceinline__ void combine(float (&sums)[kColumns / 2], int64_t first_of_matrix, int row,
-                                          int column) const {
+  __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kColumns / 2],
+                                          int first, int64_t first_of_matrix, int row, int column) const {
     constexpr int kOfQuad = 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
+    uint4 packs[2][Rows64::kColumns / kOfQuad] = {};
+    if (c != nullptr) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
+          const int own_row = row + lane / 4 + half * 8, read = column + first + part * kOfQuad + lane % 4 * 8;
+          if (own_row < size && read < size)
+            packs[half][part] =
+                *reinterpret_cast<const uint4*>(c + first_of_matrix + static_cast<int64_t>(own_row) * size + read);
+        }
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int own_row = row + lane / 4 + half * 8;
 #pragma unroll
-      for (int first = 0; first < kColumns; first += kOfQuad) {
-        uint32_t words[4] = {0, 0, 0, 0};
-        const int read = column + first + lane % 4 * 8;
-        if (c != nullptr) {
-          if (own_row < size && read < size) {
-            const uint4 pack =
-                *reinterpret_cast<const uint4*>(c + first_of_matrix + static_cast<int64_t>(own_row) * size + read);
-            words[0] = pack.x, words[1] = pack.y, words[2] = pack.z, words[3] = pack.w;
-          }
-          transpose_in_quad(words);
-        }
+      for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
+        uint32_t words[4] = {packs[half][part].x, packs[half][part].y, packs[half][part].z, packs[half][part].w};
+        if (c != nullptr) transpose_in_quad(words);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float2 before = __half22float2(reinterpret_cast<const __half2&>(words[i]));
-          const int at = (first + i * 8) / 2 + half * 2, own = column + first + i * 8 + lane % 4 * 2;
-          sums[at] = alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0);
-          sums[at + 1] = alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0);
+          const int from = first + part * kOfQuad + i * 8, at = from / 2 + half * 2, own = column + from + lane % 4 * 2;
+          pairs[part * 4 + i][half] =
+              rounded_to_float16(alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0),
+                                 alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0));
         }
       }
     }
@@ -224,14 +230,7 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
                      "a product of a batch");
 }
 
-// Calls body.template operator()<Shape>() with square spans: those of a cluster of two blocks, or, where all columns
-// fit, of one.
-template <class Body>
-void with_square_spans(int64_t columns, const Body& body) {
-  if (columns <= 128)
-    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
-  else
-    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
-}
+// Of a symmetric product: small tiles leave out most of what is above the diagonal.
+using SquareTile = TileShape<128, 128, Consumers::turns, Multicast::none>;
 
 }  // namespace witan::kernels::cuda

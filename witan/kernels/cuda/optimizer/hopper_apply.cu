@@ -10,9 +10,11 @@ void launch(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b, c
   const BatchedShape shape{static_cast<int>(y.size(0)), static_cast<int>(y.size(1)), static_cast<int>(y.size(2)),
                            static_cast<int>(a.size(2)), false};
   const ScaledStore store{ptr<__nv_bfloat16>(y), y.size(2), args.scale, args.last};
-  with_square_spans(y.size(2), [&]<class Shape>() {
-    launch_batched_gemm<Shape, Both>(stream, a.reshape({a.size(0) * a.size(1), a.size(2)}), b, shape, store);
-  });
+  const Tensor lines = a.reshape({a.size(0) * a.size(1), a.size(2)});
+  if (y.size(2) <= SquareTile::kColumns)
+    launch_batched_gemm<SquareTile, Both>(stream, lines, b, shape, store);
+  else
+    launch_batched_gemm<TileShape<128, 256, Consumers::halves, Multicast::b>, Both>(stream, lines, b, shape, store);
 }
 
 }  // namespace

@@ -9,9 +9,7 @@ using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::
 
 void launch(Stream& stream, const Tensor& a, const Tensor& b, const Halves& store) {
   const BatchedShape shape{static_cast<int>(b.size(0)), store.size, store.size, static_cast<int>(b.size(2)), true};
-  with_square_spans(store.size, [&]<class Shape>() {
-    launch_batched_gemm<Shape, Both>(stream, a.reshape({a.size(0) * a.size(1), a.size(2)}), b, shape, store);
-  });
+  launch_batched_gemm<SquareTile, Both>(stream, a.reshape({a.size(0) * a.size(1), a.size(2)}), b, shape, store);
 }
 
 }  // namespace
@@ -30,7 +28,7 @@ void hopper_gram(Stream& stream, const Tensor& r, const Tensor& x) {
   const BatchedShape shape{static_cast<int>(x.size(0)), m, m, static_cast<int>(x.size(1)), true};
   const SymmetricStore<Grouped::sum> store{ptr<__nv_bfloat16>(r), nullptr, m, 1, 0, 0};
   const Tensor pool = x.reshape({x.size(0) * x.size(1), x.size(2)});
-  with_square_spans(m, [&]<class Shape>() { launch_batched_gemm<Shape, Rows>(stream, pool, pool, shape, store); });
+  launch_batched_gemm<SquareTile, Rows>(stream, pool, pool, shape, store);
 }
 
 }  // namespace witan::kernels::cuda
