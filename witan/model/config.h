@@ -32,7 +32,14 @@ struct ModelConfig {
   bool embedding_norm = false;
   double logit_scale = 1;
   double logit_soft_cap = 0;
-  std::string recompute_modules;  // of "selective": with commas between them; empty: all of them
+  int64_t mtp_num_layers = 0;            // of multi-token prediction, behind the others
+  double mtp_loss_scaling_factor = 0.1;  // of the mean of their losses
+  int64_t lora_rank = 0;                 // of the adapters of low rank; 0: there are none
+  double lora_alpha = 32;                // their output is scaled by lora_alpha / lora_rank
+  double lora_dropout = 0;               // of their input
+  std::string lora_target_modules;       // which matrices have adapters, with commas between them; empty: all
+  std::string freeze;                    // patterns of parameters' names that are not trained, with commas between them
+  std::string recompute_modules;         // of "selective": with commas between them; empty: all of them
 
   AttentionConfig attention;
   MlpConfig mlp;

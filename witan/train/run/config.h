@@ -16,6 +16,12 @@ struct DataConfig {
   std::string data_path;  // prefix of prepared token shards, instead of `data`
   std::string tokenizer;  // a tokenizer.json; empty: one is trained on the data
   std::string json_key = "text";
+  std::string valid_data;  // sets of one's own to evaluate on: NAME=FILE, with commas between them
+  bool sft = false;        // the data are conversations, in the messages format
+  std::string messages_key = "messages";
+  std::string chat_template;        // a file; empty: the tokenizer's own
+  std::string loss_on = "answers";  // of sft: answers | all
+  std::string packing = "greedy";   // of sft
   double held_out_fraction = kHeldOutFraction;
   double bad_row_share = 0.1;
   bool replace_invalid_utf8 = false;
