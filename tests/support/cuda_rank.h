@@ -58,7 +58,14 @@ class CudaTest : public ::testing::Test {
     return close(to_host(on_gpu), on_cpu, atol, rtol);
   }
   // What a rounding to the dtype may change, relative: for comparing sums of a few hundred terms.
-  static double tolerance(DType dtype) { return dtype == DType::bf16 ? 1.6e-2 : dtype == DType::f32 ? 2e-5 : 1e-12; }
+  static double tolerance(DType dtype) {
+    return dtype == DType::bf16 ? 1.6e-2 : dtype == DType::f16 ? 2e-3 : dtype == DType::f32 ? 2e-5 : 1e-12;
+  }
+
+  // Whether kernels take parameters' gradients of one dtype beside values of another.
+  static bool has_gradients(DType value, DType gradient) {
+    return gradient != DType::f16 && (value != DType::f16 || gradient == DType::f32);
+  }
 
   static constexpr int64_t kGpuBytes = int64_t{8} << 30;
   Rank host;

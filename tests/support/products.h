@@ -17,7 +17,7 @@ inline Tensor widened(Rank& rank, const Tensor& tensor) {
 
 // Half a unit in the last place, relative: what rounding to the dtype may change.
 inline double rounding_of(DType dtype) {
-  return dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : 0x1p-8;
+  return dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
 }
 
 // How far sums of K terms of size one may be off before they are rounded to the result's dtype. In float32 partial sums

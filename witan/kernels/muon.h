@@ -11,7 +11,8 @@
 namespace witan::kernels {
 
 // Flat tensors of equal size. value, remainder and gradient are those of an update (kernels/optimizer.h), momentum has
-// the accumulator dtype of value. direction and orthogonal are both of value's dtype or both of its accumulator dtype.
+// the accumulator dtype of value. direction and orthogonal are both of muon_direction_dtype() of value's, or both of
+// its accumulator dtype.
 struct MuonItem {
   Tensor value, remainder, momentum;  // written
   Tensor gradient;
@@ -20,6 +21,10 @@ struct MuonItem {
   double weight_decay = 0;
   double scale = 1;  // of the orthogonal matrix
 };
+// In float16 the momentum of small gradients would be 0; bfloat16 has the range of float32.
+constexpr DType muon_direction_dtype(DType value) {
+  return value == DType::f16 ? DType::bf16 : value;
+}
 struct MuonArgs {
   double momentum = 0;
   bool nesterov = true;

@@ -92,7 +92,7 @@ Muon::Form Muon::form_of(Stream& stream, const ParameterShard& part) const {
   Form form;
   form.whole = matrix_size(spec);
   form.piece = matrices_of(*part.parameter, part.first, part.elements).piece;
-  form.dtype = stream.plans_for_cuda() ? spec.dtype : accumulator(spec.dtype);
+  form.dtype = stream.plans_for_cuda() ? kernels::muon_direction_dtype(spec.dtype) : accumulator(spec.dtype);
   form.pieces = part.pieces;
   form.columns_divided = spec.tensor_split.dim == stack + 1;
   if (spec.tensor_split.dim == stack) {

@@ -54,7 +54,8 @@ Ceilings Cluster::ceilings(const Load& load) const {
   Ceilings ceilings;
   ceilings.load = load;
   ceilings.load.gpu = gpu.name;
-  ceilings.fma_flops = load.ranks * kReachedFlops * (load.dtype == "bfloat16" ? gpu.bf16_flops : gpu.f32_flops);
+  ceilings.fma_flops =
+      load.ranks * kReachedFlops * (size_of(dtype_from_name(load.dtype)) == 2 ? gpu.bf16_flops : gpu.f32_flops);
   ceilings.copy_bytes = kReachedBytes * gpu.memory_bytes_s;
   return ceilings;
 }

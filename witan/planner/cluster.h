@@ -13,11 +13,11 @@ namespace witan {
 
 // Data sheet figures of SXM modules: matrix products without sparsity, links in one direction.
 struct GpuModel {
-  std::string_view name;  // the value of --gpu
-  double bf16_flops, f32_flops;
-  double memory_bytes;    // capacity
-  double memory_bytes_s;  // read and written
-  double link_bytes_s;    // to other GPUs of its host
+  std::string_view name;         // the value of --gpu
+  double bf16_flops, f32_flops;  // float16 is as fast as bfloat16
+  double memory_bytes;           // capacity
+  double memory_bytes_s;         // read and written
+  double link_bytes_s;           // to other GPUs of its host
 };
 const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"

@@ -17,7 +17,7 @@ using testing::dropout_of;
 using testing::Rank;
 using testing::values;
 
-constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
+constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 struct Case {
   int64_t B, Sq, Sk, H, G, hd;
@@ -103,13 +103,13 @@ class CudaAttentionBlock : public CudaTest {
       return r;
     };
     const Results got = run(), again = run();
-    const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+    const double a = size_of(dtype) == 2 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
     EXPECT_TRUE(agree(got.y, cpu.y, a, a)) << "y";
     EXPECT_TRUE(agree(got.dq, cpu.dq, 2 * a, a)) << "dq";
     EXPECT_TRUE(agree(got.dk, cpu.dk, 4 * a, a)) << "dk";
     EXPECT_TRUE(agree(got.dv, cpu.dv, 4 * a, a)) << "dv";
     const auto lse = values(to_host(got.lse)), expected = values(cpu.lse);
-    const double of_lse = dtype == DType::bf16 ? 1e-4 : a;
+    const double of_lse = size_of(dtype) == 2 ? 1e-4 : a;
     for (size_t i = 0; i < lse.size(); ++i)  // minus infinity is met by itself alone
       ASSERT_TRUE(lse[i] == expected[i] || std::abs(lse[i] - expected[i]) <= of_lse * (1 + std::abs(expected[i])))
           << "lse " << i << ": " << lse[i] << " against " << expected[i];

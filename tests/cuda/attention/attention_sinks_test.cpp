@@ -19,7 +19,7 @@ constexpr std::array<int64_t, 4> kSinkSizes[] = {
 class SinksOnGpu : public testing::CudaTest {};
 
 TEST_F(SinksOnGpu, AgreeWithTheCpuAndRepeat) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [B, S, H, hd] : kSinkSizes) {
       SCOPED_TRACE(cat(dtype, " [", B, ", ", S, ", ", H, ", ", hd, "]"));
       const Shape shape{B, S, H, hd};
@@ -51,7 +51,7 @@ TEST_F(SinksOnGpu, AgreeWithTheCpuAndRepeat) {
 
 // Sizes and dtypes of which cuDNN, where it is, takes the second.
 TEST_F(SinksOnGpu, AttentionWithThemAgreesWithTheCpu) {
-  for (const DType dtype : {DType::f64, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::bf16, DType::f16})
     for (const int64_t window : {0, 33}) {
       const ops::AttentionArgs args{.scale = 0.125, .window = window};
       const Shape q{2, 256, 8, 64}, k{2, 256, 2, 64};

@@ -66,7 +66,7 @@ class CudaAttention : public CudaTest {
   // Of a window of one token no gradient of scores is left but what roundings leave: half of it on each side.
   void compare(const Results& gpu, const Results& cpu, int64_t window) {
     const DType dtype = cpu.y.dtype();
-    const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+    const double a = size_of(dtype) == 2 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
     EXPECT_TRUE(agree(gpu.y, cpu.y, a, a)) << "y";
     // Tensor cores truncate what they add up.
     const double of_lse = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 1e-4;
@@ -108,7 +108,7 @@ const std::vector<Size> kSizesOfValues = {{2, 67, 4, 2, 20, 1},   {1, 5, 2, 1, 3
                                           {2, 70, 3, 1, 1, 33},   {1, 70, 4, 2, 64, 72}, {1, 129, 4, 4, 192, 128},
                                           {1, 75, 3, 1, 128, 256}};
 
-constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
+constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 TEST_F(CudaAttention, AgreesWithTheCpu) {
   for (const DType dtype : kTypes)
@@ -215,7 +215,7 @@ TEST_F(CudaAttention, Decodes) {
         const Tensor k_gpu = to_gpu(k), v_gpu = to_gpu(v), q_gpu = to_gpu(q);
         kernels::attention_decode(host.stream, expected, q, k, v, past, 0.2, size.window);
         kernels::attention_decode(gpu(), y, q_gpu, k_gpu, v_gpu, past, 0.2, size.window);
-        const double a = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+        const double a = size_of(dtype) == 2 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
         EXPECT_TRUE(agree(y, expected, a, a));
       }
 }

@@ -66,7 +66,7 @@ TEST_F(HeadNormsOnGpu, AgreeWithTheCpuAndRepeat) {
                                    {2, 300, 8, 2, 128, {.base = 1e6, .dims = 128}},
                                    {1, 9, 2, 2, 131, {.dims = 66}},
                                    {1, 17, 2, 1, 256, {.dims = 256, .interleaved = true}}};
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const DType gradient : {DType::f32, dtype})
       for (const Case& c : cases) {
         SCOPED_TRACE(cat(dtype, " B=", c.B, " S=", c.S, " H=", c.H, " G=", c.G, " hd=", c.hd, " R=", c.rope.dims));

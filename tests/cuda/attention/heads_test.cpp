@@ -32,7 +32,7 @@ TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
                         Case{5, 2, 1, 10, 6, true}, Case{9, 2, 2, 16, 0, false}, Case{0, 2, 1, 8, 8, false},
                         Case{33, 4, 1, 192, 64, false, 128}, Case{9, 4, 2, 32, 32, true, 5},
                         Case{7, 3, 1, 7, 6, true, 9}, Case{7, 3, 1, 7, 6, false, 4}})
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
       const kernels::RopeArgs args{1e4, c.dims, c.interleaved, false};
       std::vector<int32_t> where;
       for (int64_t t = 0; t < c.tokens; ++t) where.push_back(static_cast<int32_t>(t * 37 % 2048));
@@ -56,7 +56,7 @@ TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
       const Tensor angles = to_gpu(table);
       kernels::split_heads(host.stream, on_cpu, packed, table, args);
       kernels::split_heads(gpu(), on_gpu, to_gpu(packed), angles, args);
-      const double rounding = dtype == DType::bf16 ? 8e-3 : 1e-6;
+      const double rounding = size_of(dtype) == 2 ? 8e-3 : 1e-6;
       EXPECT_TRUE(agree(on_gpu.q, on_cpu.q, rounding, rounding)) << c.hd << " " << dtype;
       EXPECT_TRUE(agree(on_gpu.k, on_cpu.k, rounding, rounding));
       EXPECT_TRUE(agree(on_gpu.v, on_cpu.v, 0, 0));

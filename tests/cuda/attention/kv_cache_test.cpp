@@ -11,7 +11,7 @@ using testing::values;
 using CudaAppendToCache = CudaTest;
 
 TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t hd : {5, 16, 128}) {  // rows that are no packs of 16 bytes, and rows that are
       const Tensor expected = host.normal({3, 7, 2, hd}, dtype, "cache"), cache = to_gpu(expected);
       int64_t past = 0;

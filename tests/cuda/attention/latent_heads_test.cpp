@@ -40,7 +40,7 @@ class CudaLatentHeads : public testing::CudaTest {
     const auto empty = [&](const Shape& shape, const char*) { return host.poisoned(shape, dtype); };
     const auto unset = [&](const Shape& shape, const char*) { return poisoned(shape, dtype); };
     const Tensor angles = to_gpu(table);
-    const double rounding = dtype == DType::bf16 ? 8e-3 : dtype == DType::f32 ? 1e-6 : 1e-13;
+    const double rounding = size_of(dtype) == 2 ? 8e-3 : dtype == DType::f32 ? 1e-6 : 1e-13;
 
     const auto rows = rows_of(c, normal);
     const auto on_cpu = heads_of(c, empty), on_gpu = heads_of(c, unset);
@@ -67,7 +67,7 @@ TEST_F(CudaLatentHeads, AgreeWithTheCpu) {
                         Case{5, 128, 128, 64, 128, true}, Case{9, 3, 24, 8, 16, true}, Case{9, 3, 24, 8, 16, false},
                         Case{7, 3, 5, 6, 3, true}, Case{7, 3, 5, 6, 3, false}, Case{7, 2, 8, 12, 8, false},
                         Case{17, 4, 16, 8, 8, true, false}, Case{0, 2, 8, 8, 8, true}})
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) check(c, dtype);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) check(c, dtype);
 }
 
 TEST_F(CudaLatentHeads, ManyTokensAgreeWithTheCpu) {

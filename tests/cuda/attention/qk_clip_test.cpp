@@ -58,7 +58,7 @@ TEST_F(QkClipOnGpu, LargestLogitsAreTheCpus) {
                                                               {1, 200, 4, 2, 192, 128},
                                                               {1, 150, 3, 1, 33},
                                                               {2, 515, 4, 1, 64, 64, 100}})
-    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(cat(size.S, " of ", size.hd, " in ", dtype));
       expect_same({inputs(size, dtype)});
     }
@@ -66,7 +66,7 @@ TEST_F(QkClipOnGpu, LargestLogitsAreTheCpus) {
 
 TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
   const AttentionSize size{2, 192, 4, 2, 64};
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     AttentionInputs in = inputs(size, dtype), other = in;
     std::vector<int32_t> ids;
     for (int i = 0; i < 384; ++i) ids.push_back(i / 37);
@@ -90,7 +90,7 @@ TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
 }
 
 TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const double skip : {0.0, 1.0}) {
       const Tensor step = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, skip, 1});
       const Tensor largest = host.stream.empty({4}, accumulator(dtype));
@@ -99,13 +99,16 @@ TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
           largest.data<A>()[head] = A(logit);
       });
       const Tensor value = host.normal({5000}, dtype, "p");
-      const Tensor rest = dtype == DType::bf16 ? host.normal({5000}, kRemainder, "rest") : Tensor();
+      const Tensor rest = dtype == DType::f16
+                              ? testing::split_into(host.stream, value, host.normal({5000}, DType::f32, "p"))
+                          : dtype == DType::bf16 ? host.normal({5000}, kRemainder, "rest")
+                                                 : Tensor();
       const Tensor gpu_value = to_gpu(value), gpu_rest = rest.defined() ? to_gpu(rest) : Tensor();
       const kernels::ClipArgs args{100, 0.75, 321, 3000};
       kernels::clip_projection(gpu(), {gpu_value, gpu_rest}, to_gpu(largest), 2, to_gpu(step), args);
       kernels::clip_projection(host.stream, {value, rest}, largest, 2, step, args);
-      EXPECT_TRUE(close(values(to_host(gpu_value)), values(value), 0, dtype == DType::bf16 ? 8e-3 : 1e-6));
-      if (dtype != DType::bf16) continue;
+      EXPECT_TRUE(close(values(to_host(gpu_value)), values(value), 0, size_of(dtype) == 2 ? 8e-3 : 1e-6));
+      if (!is_split(dtype)) continue;
       EXPECT_TRUE(close(testing::joined(to_host(gpu_value), to_host(gpu_rest)), testing::joined(value, rest), 0, 1e-6));
     }
 }

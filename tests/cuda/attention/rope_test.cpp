@@ -28,7 +28,7 @@ class CudaRope : public CudaTest {
 TEST_F(CudaRope, AgreesWithTheCpu) {
   const Tensor documents = host.tensor<int32_t>({2, 5}, {0, 1, 2, 3, 4, 0, 1, 0, 1, 2});
   const Tensor late = host.tensor<int32_t>({2, 1}, {100000, 7});  // beyond the number of tokens
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const bool interleaved : {false, true})
       for (const bool inverse : {false, true})
         // Odd head sizes, packs of 16 bytes, packs with a copied rest, and rests that are no packs.
@@ -50,7 +50,7 @@ TEST_F(CudaRope, StretchedFrequenciesAgreeWithTheCpu) {
   using Type = kernels::RopeScaling::Type;
   const Tensor positions = host.tensor<int32_t>({1, 4}, {0, 7, 900, 30000});
   for (const Type type : {Type::linear, Type::llama3, Type::yarn})
-    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const bool inverse : {false, true}) {
         kernels::RopeArgs args{10000, 64, inverse, inverse};
         args.scaling.type = type, args.scaling.factor = 40, args.scaling.original_positions = 4096;

@@ -109,7 +109,7 @@ TEST_P(PeerMemoryOnGpus, DoesAsThreadsDo) {
     const auto threads = rank.everyone("threads");
     GpuPeerGroup gpus(rank, "gpus");
     ASSERT_NE(gpus.peers(), nullptr) << "these GPUs do not reach each other's memory";
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
       for (const Sizes& sizes : std::vector<Sizes>{{13, 2, 8, 64},   // rows of several packs
                                                    {77, 1, 4, 520},  // more than a lane's loads; not a power of two
                                                    {5, 4, 4, 7},     // rows that no pack fits

@@ -8,7 +8,7 @@ namespace {
 using testing::CudaTest;
 using testing::values;
 
-constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 class Activations : public CudaTest {
  protected:

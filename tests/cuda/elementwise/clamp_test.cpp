@@ -8,7 +8,7 @@ namespace {
 class ClampOnGpu : public testing::CudaTest {};
 
 TEST_F(ClampOnGpu, AgreesWithTheCpuToTheBit) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t elements : {0, 1, 37, 4096, 10001}) {
       const Tensor x = host.normal({elements}, dtype, "x"), dy = host.normal({elements}, dtype, "dy"),
                    y = host.poisoned({elements}, dtype), dx = host.poisoned({elements}, dtype);

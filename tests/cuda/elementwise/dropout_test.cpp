@@ -12,7 +12,7 @@ using DropoutTwin = CudaTest;
 
 // The same bits as on the CPU: masks are equal, and so is the one product.
 TEST_F(DropoutTwin, DropsWhatTheCpuDrops) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t n : {0, 1, 7, 1027, 8192, 100003})
       for (const double p : {0.1, 0.5, 0.9}) {
         kernels::Dropout how = testing::dropout_of(host, p), how_gpu = how;
@@ -34,7 +34,7 @@ TEST_F(DropoutTwin, DropsWhatTheCpuDrops) {
 
 // Rows of 12 words and of 1,028, at two runs of positions each, begun anywhere.
 TEST_F(DropoutTwin, OfAPartDropsWhatTheCpuDrops) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [rows, length, runs] : {std::tuple<int64_t, int64_t, kernels::PositionRuns>{1, 12, {.first = 8}},
                                              {5, 12, {.first = 4, .split = 8, .second = 32}},
                                              {7, 1028, {.first = 0, .split = 512, .second = 3000}},

@@ -8,7 +8,7 @@ namespace {
 class RowGateOnGpu : public testing::CudaTest {};
 
 TEST_F(RowGateOnGpu, AgreesWithTheCpu) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [T, D] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {10, 37}, {33, 264}, {13, 2048}}) {
       SCOPED_TRACE(cat(dtype, " [", T, ", ", D, "]"));
       const Tensor x = host.normal({T, D}, dtype, "x"), gate = host.normal({T}, dtype, "gate", 3),

@@ -8,7 +8,7 @@ namespace {
 class SoftCapOnGpu : public testing::CudaTest {};
 
 TEST_F(SoftCapOnGpu, AgreesWithTheCpuAlsoInPlace) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{100003}}) {
       SCOPED_TRACE(cat(dtype, " [", n, "]"));
       const Tensor x = host.normal({n}, dtype, "x", 20), dy = host.normal({n}, dtype, "dy"),

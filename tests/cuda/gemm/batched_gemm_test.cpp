@@ -30,7 +30,7 @@ class CudaBatchedGemm : public testing::CudaTest {
 };
 
 TEST_F(CudaBatchedGemm, AgreesWithTheCpu) {
-  for (const DType dtype : {DType::bf16, DType::f32, DType::f64})
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::f64})
     for (const auto& [n, M, N, K] : {std::tuple{1, 1, 1, 1}, {3, 5, 7, 9}, {2, 64, 128, 32}, {5, 256, 256, 96}})
       for (const bool ta : {false, true})
         for (const bool tb : {false, true})
@@ -56,7 +56,7 @@ TEST_F(CudaBatchedGemm, AgreesWithTheCpu) {
 
 // Ranks that own other numbers of matrices find the same bits.
 TEST_F(CudaBatchedGemm, AMatrixHasTheSameBitsInEveryBatch) {
-  for (const DType dtype : {DType::bf16, DType::f32}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     const kernels::BatchedProduct all = on_gpu(product({40, 128, 192}, 256, dtype, false, true));
     const Tensor d = to_gpu(host.poisoned({40, 128, 192}, dtype));
     kernels::batched_gemm(gpu(), d, all);

@@ -22,8 +22,9 @@ using testing::values;
 using testing::widened;
 
 constexpr Transpose kNo = Transpose::no, kYes = Transpose::yes;
-constexpr std::pair<DType, DType> kTypes[] = {
-    {DType::f64, DType::f64}, {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
+                                              {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                                              {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 using Product = decltype(kernels::gemm);
 

@@ -33,8 +33,11 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {
-    {DType::f64, DType::f64}, {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},
+                                              {DType::f32, DType::f32},
+                                              {DType::bf16, DType::bf16},
+                                              {DType::bf16, DType::f32},
+                                              {DType::f16, DType::f32}};
 
 class CudaBlockSparse : public CudaTest {
  protected:
@@ -104,7 +107,7 @@ TEST_F(CudaBlockSparse, TheTopologyIsThatOfTheCpu) {
 
 TEST_F(CudaBlockSparse, RowsAreTheProducts) {
   for (const Case& c : kCases)
-    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Transpose transpose : {Transpose::yes, Transpose::no}) {
         SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype,
                          transpose == Transpose::yes ? ", forward" : ", backward"));

@@ -40,7 +40,7 @@ class GroupedBiasOnGpu : public testing::CudaTest {
 };
 
 TEST_F(GroupedBiasOnGpu, AgreesWithTheCpu) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [rows, N, first, M] : std::vector<std::array<int64_t, 4>>{
              {0, 8, 0, 8}, {10, 37, 5, 7}, {33, 264, 0, 264}, {1000, 512, 256, 256}, {900, 130, 65, 65}})
       for (const bool weighted : {false, true})

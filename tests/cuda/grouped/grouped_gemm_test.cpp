@@ -36,8 +36,11 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {
-    {DType::f64, DType::f64}, {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},
+                                              {DType::f32, DType::f32},
+                                              {DType::bf16, DType::bf16},
+                                              {DType::bf16, DType::f32},
+                                              {DType::f16, DType::f32}};
 
 class CudaGroupedGemm : public CudaTest {
  protected:
@@ -103,7 +106,7 @@ class CudaGroupedGemm : public CudaTest {
 
 TEST_F(CudaGroupedGemm, RowsAreTheProducts) {
   for (const Case& c : kCases)
-    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype));
       const Problem cpu = on_host(c, dtype), on_gpu = to_gpu(cpu);
       const Tensor ys[] = {poisoned(cpu.dy.shape(), dtype), poisoned(cpu.dy.shape(), dtype)};
@@ -119,7 +122,7 @@ TEST_F(CudaGroupedGemm, RowsAreTheProducts) {
 // One kernel instead of two changes no bit, of the sums or of what is made of them; nor does it touch other rows.
 TEST_F(CudaGroupedGemm, SwigluInTheSameKernelChangesNoBit) {
   for (const Case& c : kCases)
-    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const bool weighted : {false, true}) {
         if (c.N % 2 != 0) continue;
         SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype, weighted ? ", weighted" : ""));
@@ -157,7 +160,7 @@ TEST_F(CudaGroupedGemm, WeightGradientsAreTheProducts) {
 
 // Few tiles of everything: what racecheck, which looks at every access to shared memory, can look at.
 TEST_F(CudaGroupedGemm, FewTilesAreTheProducts) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Problem cpu = on_host({72, 136, 72, {1, 0, 6}, {5, 0, 66}}, dtype), on_gpu = to_gpu(cpu);
     const Tensor y = poisoned(cpu.dy.shape(), dtype), dx = poisoned(cpu.x.shape(), dtype);
     const Tensor dw = poisoned(cpu.w.shape(), dtype);

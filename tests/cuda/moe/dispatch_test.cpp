@@ -182,7 +182,7 @@ TEST_F(DispatchOnGpu, TheMergeOfPoolsIsTheCpus) {
 }
 
 TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t D : {1, 3, 8, 512, 1800, 2053})
       for (const int64_t divisor : {1, 3}) {
         SCOPED_TRACE(cat(dtype, " D=", D, " divisor ", divisor));
@@ -201,7 +201,7 @@ TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
 
 TEST_F(DispatchOnGpu, FirstRowsMoveAndTheRestIsNotTouched) {
   const auto is_nan = [](double value) { return std::isnan(value); };
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t D : {3, 512})
       for (const Integers& some : {Integers{200, 0, 123}, Integers{500}, Integers{0, 0}, Integers(400, 1)}) {
         const int64_t N = 500, first = std::accumulate(some.begin(), some.end(), int64_t{0});
@@ -221,7 +221,7 @@ TEST_F(DispatchOnGpu, FirstRowsMoveAndTheRestIsNotTouched) {
 
 // Bit for bit: the sums are of the same numbers in the same order.
 TEST_F(DispatchOnGpu, AssignmentsAreSummedAsOnTheCpu) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const auto& [T, K, D] : std::vector<std::array<int64_t, 3>>{
              {300, 3, 137}, {129, 1, 512}, {1000, 8, 2048}, {77, 5, 264}, {3, 9, 8}, {5, 2, 1}}) {
       SCOPED_TRACE(cat(dtype, " T=", T, " K=", K, " D=", D));

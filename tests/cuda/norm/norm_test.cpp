@@ -8,7 +8,7 @@ namespace {
 using testing::CudaTest;
 using testing::values;
 
-constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 constexpr double kEps = 1e-5;
 
 // No rows; one element; rows that are no whole packs; for each width at which rows are held by more threads, one row
@@ -89,6 +89,7 @@ TEST_F(Norms, RmsNormBackward) {
     for (const DType gradient : kDTypes)
       for (const Shape& shape : kShapes)
         for (const bool adds : {false, true}) {
+          if (!has_gradients(dtype, gradient)) continue;
           const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
                      w = values_of({shape.last()}, dtype, "w"), r = values_of({shape[0]}, accumulator(dtype), "r"),
                      dsum = adds ? values_of(shape, dtype, "dsum") : Pair();
@@ -114,7 +115,7 @@ TEST_F(Norms, RmsNormBackward) {
 
 // More rows than there are threads for at a time, for each width at which rows are held by more threads.
 TEST_F(Norms, ManyRows) {
-  for (const DType dtype : {DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{3500, 136}, Shape{2200, 520}, Shape{1100, 1032}, Shape{560, 2056},
                                Shape{280, 4104}, Shape{280, 9000}}) {
       const Pair a = values_of(shape, dtype, "a"), b = values_of(shape, dtype, "b"), dy = values_of(shape, dtype, "dy"),
@@ -256,6 +257,7 @@ TEST_F(Norms, GradientsOfWeights) {
     for (const DType gradient : kDTypes)
       for (const Shape& shape :
            {Shape{0, 8}, Shape{1, 1}, Shape{3, 37}, Shape{64, 256}, Shape{65, 264}, Shape{40000, 24}}) {
+        if (!has_gradients(dtype, gradient)) continue;
         const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
                    mean = values_of({shape[0]}, accumulator(dtype), "mean"),
                    r = values_of({shape[0]}, accumulator(dtype), "r");

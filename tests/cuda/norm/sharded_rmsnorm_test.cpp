@@ -9,7 +9,7 @@ class ShardedRmsNormOnGpu : public testing::CudaTest {};
 
 TEST_F(ShardedRmsNormOnGpu, AgreesWithTheCpu) {
   constexpr double kEps = 1e-5;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const Shape& shape : {Shape{0, 8}, Shape{1, 1}, Shape{3, 37}, Shape{33, 264}, Shape{9, 4096}}) {
       SCOPED_TRACE(cat(dtype, " ", shape));
       const DType wide = accumulator(dtype);

@@ -26,8 +26,7 @@ class OptimizerOnGpu : public testing::CudaTest {
       for (A& x : v.span<A>()) x = A(std::abs(static_cast<float>(x)));
     });
     const Tensor p = host.normal({n}, value, name);
-    const Tensor rest =
-        value == DType::bf16 ? testing::split_into(host.stream, p, host.normal({n}, wide, name)) : Tensor();
+    const Tensor rest = is_split(value) ? testing::split_into(host.stream, p, host.normal({n}, wide, name)) : Tensor();
     return {p, rest, host.normal({n}, wide, name + "m", 0.1), v, host.normal({n}, gradient, name + "g", 0.1)};
   }
   testing::AdamWTensors on_gpu(const testing::AdamWTensors& t) {
@@ -50,11 +49,13 @@ class OptimizerOnGpu : public testing::CudaTest {
 };
 
 constexpr DType kFloating[] = {DType::bf16, DType::f32, DType::f64};
+constexpr DType kValues[] = {DType::bf16, DType::f16, DType::f32, DType::f64};
 
 TEST_F(OptimizerOnGpu, AdamWAgreesWithTheCpu) {
-  for (const DType value : kFloating)
+  for (const DType value : kValues)
     for (const DType gradient : kFloating)
       for (const int64_t n : {0, 1, 33, 40000, 100003}) {
+        if (!has_gradients(value, gradient)) continue;
         SCOPED_TRACE(cat(value, " ", gradient, " ", n));
         const auto cpu = make(n, value, gradient, "p"), gpu_side = on_gpu(cpu);
         for (int update = 1; update <= 2; ++update) {
@@ -101,7 +102,7 @@ TEST_F(OptimizerOnGpu, UpdatesReadTheLearningRateOfTheirGroup) {
   const int64_t rate = kernels::step_value::learning_rate_of(2);
   testing::AdamWSettings adam = kAdam;
   adam.rate = rate;
-  for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
+  for (const DType dtype : kValues) {
     const auto cpu = make(40000, dtype, accumulator(dtype), "p"), gpu_side = on_gpu(cpu);
     testing::adamw(host.stream, cpu, now, adam);
     testing::adamw(gpu(), gpu_side, to_gpu(now), adam);
@@ -168,11 +169,32 @@ TEST_F(OptimizerOnGpu, HalvesOfMastersAreTheCpusToTheBit) {
   }
 }
 
+// The same beside float16, of numbers that it rounds, that it has no exponent for, and that it makes infinite.
+TEST_F(OptimizerOnGpu, MastersBesideFloat16AreTheCpus) {
+  const Tensor whole = testing::masters_of_every_kind(host.stream);
+  const int64_t n = whole.elements();
+  for (int64_t i = 0; i < n; i += 2)
+    whole.data<float>()[i] = std::ldexp(1 + 1e-4f * static_cast<float>(i), i % 48 - 30);
+  const Tensor zeros = host.stream.zeros({n}, DType::f32);
+  const Tensor still = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  const Tensor value = host.stream.empty({n}, DType::f16), rest = testing::split_into(host.stream, value, whole);
+  const testing::AdamWTensors t{to_gpu(value), to_gpu(rest), to_gpu(zeros), to_gpu(zeros), to_gpu(zeros)};
+  testing::adamw(gpu(), t, to_gpu(still), {0.9, 0.95, 1e-8, 0});
+  testing::adamw(host.stream, {value, rest, zeros, zeros, zeros}, still, {0.9, 0.95, 1e-8, 0});
+  const Tensor narrow = to_host(t.value), beyond = to_host(t.remainder);
+  for (int64_t i = 0; i < n; ++i) {
+    const f16 found = narrow.data<f16>()[i], expected = value.data<f16>()[i];
+    EXPECT_TRUE(found.bits == expected.bits || (std::isnan(float(found)) && std::isnan(float(expected)))) << i;
+    EXPECT_EQ(beyond.data<float>()[i], rest.data<float>()[i]) << i;
+  }
+}
+
 TEST_F(OptimizerOnGpu, SgdAgreesWithTheCpu) {
-  for (const DType value : kFloating)
+  for (const DType value : kValues)
     for (const DType gradient : kFloating)
       for (const double momentum : {0.0, 0.9})
         for (const int64_t n : {0, 3, 40001}) {
+          if (!has_gradients(value, gradient)) continue;
           SCOPED_TRACE(cat(value, " ", gradient, " ", n));
           const auto of = make(n, value, gradient, "p"), copied = on_gpu(of);
           const testing::SgdTensors cpu{of.value, of.remainder, momentum == 0 ? Tensor() : of.m, of.gradient};
@@ -188,9 +210,10 @@ TEST_F(OptimizerOnGpu, SgdAgreesWithTheCpu) {
 template <class Kernel, class Args>
 void OptimizerOnGpu::compare_all(const Kernel& kernel, const Args& args, size_t states, size_t narrow) {
   std::vector<kernels::UpdateItem> cpu, gpu_side;
-  for (const DType value : kFloating)
+  for (const DType value : kValues)
     for (const DType gradient : kFloating)
       for (const int64_t n : {0, 1, 33, 2048, 40000, 100003}) {
+        if (!has_gradients(value, gradient)) continue;
         const auto from = make(n, value, gradient, cat(value, gradient, n));
         const DType wide = accumulator(value);
         kernels::UpdateItem item{{from.value, from.remainder, {}, from.gradient}, n % 2 ? 0.1 : 0.0};
@@ -240,7 +263,7 @@ TEST_F(OptimizerOnGpu, AdamWWithMomentsInBfloat16AgreesWithTheCpu) {
 }
 
 TEST_F(OptimizerOnGpu, SquareSumsAgreeWithTheCpuWhateverTheAddress) {
-  for (const DType dtype : kFloating)
+  for (const DType dtype : kValues)
     for (const auto& [P, N] : std::vector<std::array<int64_t, 2>>{{1, 1},
                                                                   {1, 0},
                                                                   {0, 9},

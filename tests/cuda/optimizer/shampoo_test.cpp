@@ -64,14 +64,13 @@ TEST_F(ShampooOnGpu, GraftsAgreeWithTheCpu) {
 }
 
 TEST_F(ShampooOnGpu, DirectionsAndDecayAgreeWithTheCpu) {
-  for (const DType value : {DType::bf16, DType::f32, DType::f64})
+  for (const DType value : {DType::bf16, DType::f16, DType::f32, DType::f64})
     for (const double skip : {0.0, 1.0}) {
       SCOPED_TRACE(cat(value, " ", skip));
       const DType wide = accumulator(value);
       const int64_t n = 70001;
       const Tensor p = host.normal({n}, value, "p"), direction = host.normal({n}, wide, "d");
-      const Tensor rest =
-          value == DType::bf16 ? testing::split_into(host.stream, p, host.normal({n}, wide, "p")) : Tensor();
+      const Tensor rest = is_split(value) ? testing::split_into(host.stream, p, host.normal({n}, wide, "p")) : Tensor();
       const Tensor gpu_p = to_gpu(p), gpu_rest = to_gpu(rest), gpu_direction = to_gpu(direction);
       kernels::decay_factor(host.stream, direction, step(2, skip), 0.9);
       kernels::decay_factor(gpu(), gpu_direction, to_gpu(step(2, skip)), 0.9);

@@ -19,6 +19,44 @@ TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
   }
 }
 
+// Gradients overflow until the scale has fallen; every third good step doubles it, until they overflow again.
+RunConfig in_float16() {
+  RunConfig config = gpu_config("float16");
+  config.train.train_iters = 20;
+  config.optimizer.initial_loss_scale = 0x1p28;
+  config.optimizer.loss_scale_window = 3;
+  config.optimizer.hysteresis = 1;
+  return config;
+}
+
+TEST_F(EngineOnGpus, Float16SkipsStepsAndScalesLossesAsTheCpuDoes) {
+  const Trajectory gpu = run_engine(in_float16(), 20), cpu = on_cpu(in_float16(), 20);
+  EXPECT_EQ(gpu.loss_scales, cpu.loss_scales);
+  EXPECT_LT(gpu.loss_scales[0], 0x1p28) << "the first step overflows";
+  EXPECT_GT(gpu.loss_scales.back(), std::ranges::min(gpu.loss_scales)) << "and later ones do not";
+  expect_near(gpu.losses, cpu.losses, 5e-3);
+  for (size_t i = 0; i < gpu.norms.size(); ++i) {
+    ASSERT_EQ(std::isfinite(gpu.norms[i]), std::isfinite(cpu.norms[i])) << "step " << i;
+    if (!std::isfinite(gpu.norms[i])) continue;
+    EXPECT_NEAR(gpu.norms[i], cpu.norms[i], 5e-2 * cpu.norms[i]) << "step " << i;
+  }
+}
+
+TEST_F(EngineOnGpus, ARecordedStepInFloat16HasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+  for (const char* optimizer : {"adam", "muon"}) {
+    SCOPED_TRACE(optimizer);
+    RunConfig recorded = in_float16();
+    recorded.optimizer.optimizer = optimizer;
+    recorded.parallel.deterministic = true;
+    RunConfig eager = recorded;
+    eager.parallel.cuda_graph = false;
+    const Trajectory replayed = run_engine(recorded, 20), at_once = run_engine(eager, 20);
+    expect_same_bits(replayed, at_once);
+    EXPECT_EQ(replayed.loss_scales, at_once.loss_scales);
+    EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
+  }
+}
+
 // AdamW and SGD, each group with a rate of its own, which a recorded step reads on the device.
 RunConfig with_param_groups(RunConfig config) {
   set_field(config.fields(), "optimizer_groups",

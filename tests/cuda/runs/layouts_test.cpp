@@ -192,10 +192,11 @@ TEST_P(LayoutsOnGpus, OfLatentAttentionAgreeWithOneGpu) {
 // What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one
 // GPU where no rank divides what is summed.
 TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {
-  for (const char* dtype : {"float32", "bfloat16"}) {
+  for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     SCOPED_TRACE(dtype);
     RunConfig one = whole_config(dtype);
     one.parallel.deterministic = true;
+    one.optimizer.initial_loss_scale = 1024;
     const RunConfig recorded = divided(one, GetParam());
     RunConfig eager = recorded;
     eager.parallel.cuda_graph = false;

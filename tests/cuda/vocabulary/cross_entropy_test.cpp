@@ -61,7 +61,7 @@ class CrossEntropyOnGpu : public testing::CudaTest {
 };
 
 TEST_F(CrossEntropyOnGpu, AgreesWithTheCpu) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t T : {0, 1, 7})
       for (const int64_t V : {1, 2, 17, 1000, 9001, 50257, 128256}) {
         SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "]"));
@@ -78,7 +78,7 @@ TEST_F(CrossEntropyOnGpu, AgreesWithTheCpu) {
 }
 
 TEST_F(CrossEntropyOnGpu, RepeatsItsBitsAndWritesInPlace) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const Case c = make(dtype, 5, 9001), in_place = to_gpu(c);
     const Tensor dloss = CudaTest::to_gpu(host.normal({1}, c.weights.dtype(), "dloss"));
     const Results apart = run(gpu(), to_gpu(c), dloss, poisoned({5, 9001}, dtype));
@@ -170,7 +170,7 @@ TEST_F(CrossEntropyOnGpu, PaddingTakesNoPart) {
 
 // Columns of logits that ranks hold between them, as unevenly as can be. One part has the bits of the whole.
 TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t T : {0, 1, 700})
       for (const std::vector<int64_t>& bounds :
            {std::vector<int64_t>{0, 1003}, {0, 600, 1003}, {0, 0, 1, 1003}, {0, 1003, 1003}}) {
@@ -231,7 +231,7 @@ TEST_F(CrossEntropyOnGpu, PartsOfMaskedColumns) {
 
 // Rows that begin at any address, and gradients that begin at another.
 TEST_F(CrossEntropyOnGpu, AddressesNeedNoAlignment) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const int64_t T = 3, V = 1003;
     const Case c = make(dtype, T, V);
     const Tensor dloss = host.normal({1}, c.weights.dtype(), "dloss");
@@ -268,7 +268,7 @@ TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
 // The op: the gradient that comes with the loss is that of the backward, and takes no memory beside the logits'.
 TEST_F(CrossEntropyOnGpu, TheGradientCanComeWithTheLoss) {
   constexpr int64_t T = 96, V = 4104;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Tensor x = CudaTest::to_gpu(host.normal({T, V}, dtype, "x", 3));
     const Tensor weights = CudaTest::to_gpu(host.normal({T}, accumulator(dtype), "weights"));
     const Tensor targets = gpu().zeros({T}, DType::i32);

@@ -9,7 +9,7 @@ namespace {
 using testing::CudaTest;
 using testing::values;
 
-constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 class Embeddings : public CudaTest {
  protected:
@@ -61,7 +61,7 @@ TEST_F(Embeddings, BackwardSumsTokensInOrder) {
                                     {777, 30, 37},
                                     {6000, 131, 520},
                                     {500, 40000, 24}})
-        expect_backward(ids_of(T, V), V, D, gradient, dtype);
+        if (has_gradients(dtype, gradient)) expect_backward(ids_of(T, V), V, D, gradient, dtype);
 }
 
 // Rows [begin, begin + n) of a table that is divided by rows; most tokens' rows are elsewhere, before or behind.

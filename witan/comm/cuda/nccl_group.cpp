@@ -18,6 +18,8 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat32;
     case DType::bf16:
       return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
     case DType::f64:
       return ncclFloat64;
     case DType::i32:
@@ -158,9 +160,8 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
 
 void NcclGroup::reduce(Stream& stream, const Collective& call) {
   const DType dtype = call.in.dtype();
-  // NCCL rounds sums to bfloat16 at every rank, and its maximum prefers anything to a NaN.
-  const bool as_nccl =
-      !is_floating(dtype) || (call.reduce == Reduce::sum && dtype != DType::bf16 && sums_ == Sums::fast);
+  // NCCL rounds sums of 16 bits at every rank, and its maximum prefers anything to a NaN.
+  const bool as_nccl = !is_floating(dtype) || (call.reduce == Reduce::sum && size_of(dtype) > 2 && sums_ == Sums::fast);
   if (!as_nccl) return call.kind == Kind::all_reduce ? all_reduce_in_tree(stream, call) : scatter_in_tree(stream, call);
   if (call.kind == Kind::reduce_scatter_uneven)  // a reduction to each rank, all at once
     return together("reduce_scatter_uneven", [&] {

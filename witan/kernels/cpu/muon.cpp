@@ -1,6 +1,7 @@
 #include "witan/kernels/muon.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "witan/kernels/cpu/rows.h"
 #include "witan/kernels/cpu/store.h"
@@ -10,10 +11,11 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Calls body.operator()<D>() with T, or with its accumulator type, whichever the direction has.
+// Calls body.operator()<D>() with the narrow type that directions of T may have, or with T's accumulator type.
 template <class T, class Body>
 void dispatch_direction(const Tensor& direction, const Body& body) {
-  if (direction.dtype() == dtype_of<T>()) return body.template operator()<T>();
+  using Narrow = std::conditional_t<std::is_same_v<T, f16>, bf16, T>;
+  if (direction.dtype() == dtype_of<Narrow>()) return body.template operator()<Narrow>();
   body.template operator()<Accumulator<T>>();
 }
 

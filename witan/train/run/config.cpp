@@ -331,9 +331,6 @@ void RunConfig::validate() const {
                          "are formed in float32; set gradient_dtype = float32");
   }
   validate_qk_clip(*this);
-  require<ConfigError>(!parallel.on_gpu() || model.compute_dtype() != DType::f16,
-                       "dtype = float16: kernels for GPUs compute in bfloat16, float32 and float64; set dtype = "
-                       "bfloat16, which needs no loss scale, or --device cpu");
   if (parallel.on_gpu()) validate_for_gpu(model.moe);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,

@@ -144,7 +144,7 @@ ResolvedConfig ResolvedConfig::with(const std::function<void(RunConfig&)>& chang
 std::optional<std::string> slow_vocabulary(const RunConfig& config) {
   constexpr int64_t kAligned = 8;
   const int64_t rows = config.model.padded_vocab_size();
-  if (!config.parallel.on_gpu() || config.model.compute_dtype() != DType::bf16 || rows % kAligned == 0)
+  if (!config.parallel.on_gpu() || size_of(config.model.compute_dtype()) != 2 || rows % kAligned == 0)
     return std::nullopt;
   return cat(
       "the head's products are several times slower with a vocabulary of ", rows,

@@ -9,11 +9,13 @@ namespace witan::kernels::cuda {
 void launch_forward(Stream& stream, const AttentionCall<float>& call);
 void launch_forward(Stream& stream, const AttentionCall<double>& call);
 void launch_forward(Stream& stream, const AttentionCall<__nv_bfloat16>& call);
+void launch_forward(Stream& stream, const AttentionCall<__half>& call);
 
 // dq, dk and dv of `groups` groups from call.first_group on, whose delta is there.
 void launch_backward(Stream& stream, const AttentionCall<float>& call, int64_t groups);
 void launch_backward(Stream& stream, const AttentionCall<double>& call, int64_t groups);
 void launch_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, int64_t groups);
+void launch_backward(Stream& stream, const AttentionCall<__half>& call, int64_t groups);
 
 // A block for each of `groups` groups and `tiles` tiles.
 template <class T>

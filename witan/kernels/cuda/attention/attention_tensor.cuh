@@ -1,15 +1,12 @@
-// Attention for bfloat16 on the tensor cores. A warp owns 16 rows of a product from its scores to its end, so that
-// scores go from one product's sums to the next one's operand in registers; what a block reads again and again comes
-// through two buffers in shared memory, one copied into while the other is used.
+// Attention for bfloat16 and float16 on the tensor cores. A warp owns 16 rows of a product from its scores to its end,
+// so that scores go from one product's sums to the next one's operand in registers; what a block reads again and again
+// comes through two buffers in shared memory, one copied into while the other is used.
 #pragma once
 
 #include "witan/kernels/cuda/attention/attention_shape.cuh"
 #include "witan/kernels/cuda/common/mma.cuh"
 
 namespace witan::kernels::cuda::tensor {
-
-using T = __nv_bfloat16;
-using Call = AttentionCall<T>;
 
 constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
@@ -38,8 +35,8 @@ __device__ __forceinline__ void scale_scores(Sums<N>& s, float scale) {
 }
 
 // Rows [0, R) of a tile, `width` columns each, by kThreads threads; row r is at `row(r)`, or null: zeros.
-template <int D, int R, int kThreads, class Row>
-__device__ __forceinline__ void load_tile(T* to, const Call& call, int width, const Row& row) {
+template <int D, int R, int kThreads, class T, class Row>
+__device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, int width, const Row& row) {
   constexpr int kPacks = D / 8;
   for (int i = threadIdx.x; i < R * kPacks; i += kThreads) {
     const int r = i / kPacks, d = i % kPacks * 8;
@@ -50,27 +47,27 @@ __device__ __forceinline__ void load_tile(T* to, const Call& call, int width, co
       copy_async(at, wanted ? from + d : call.q, wanted);
     } else {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) at[e] = from && d + e < width ? from[d + e] : T(0.f);
+      for (int e = 0; e < 8; ++e) at[e] = from && d + e < width ? from[d + e] : convert<T>(0.f);
     }
   }
 }
-template <int D, int R, int kThreads>
-__device__ __forceinline__ void load_keys(T* to, const Call& call, const T* keys, int width, int64_t group, int first,
-                                          int end) {
+template <int D, int R, int kThreads, class T>
+__device__ __forceinline__ void load_keys(T* to, const AttentionCall<T>& call, const T* keys, int width, int64_t group,
+                                          int first, int end) {
   load_tile<D, R, kThreads>(to, call, width, [&](int r) {
     return first + r < end ? keys + call.heads.key(group, first + r, width) : nullptr;
   });
 }
-template <int D, int R, int kThreads>
-__device__ __forceinline__ void load_queries(T* to, const Call& call, const T* queries, int width, int64_t group,
-                                             int first) {
+template <int D, int R, int kThreads, class T>
+__device__ __forceinline__ void load_queries(T* to, const AttentionCall<T>& call, const T* queries, int width,
+                                             int64_t group, int first) {
   load_tile<D, R, kThreads>(to, call, width, [&](int r) {
     return first + r < call.heads.rows ? queries + call.heads.query(group, first + r, width) : nullptr;
   });
 }
 
 // sums [16, N] += a [16, D] b [N, D]^T, both tiles in shared memory.
-template <int N, int D>
+template <int N, int D, class T>
 __device__ __forceinline__ void add_scores(Sums<N>& sums, const T* a, const T* b) {
   const int lane = threadIdx.x % 32;
   const T* a_row = a + lane % 16 * kStride<D> + lane / 16 * 8;
@@ -82,33 +79,33 @@ __device__ __forceinline__ void add_scores(Sums<N>& sums, const T* a, const T* b
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
       const uint4 right = load_matrices(b_row + n * kStride<D> + d);
-      multiply_add(sums[n / 8], left, {{right.x, right.y}});
-      multiply_add(sums[n / 8 + 1], left, {{right.z, right.w}});
+      multiply_add<T>(sums[n / 8], left, {{right.x, right.y}});
+      multiply_add<T>(sums[n / 8 + 1], left, {{right.z, right.w}});
     }
   }
 }
 
 // sums [16, N] += p [16, K] b [K, columns of b], b in shared memory with rows of D, from its first column on.
-template <int N, int K, int D>
+template <int N, int K, int D, class T>
 __device__ __forceinline__ void add_product(Sums<N>& sums, const Sums<K>& p, const T* b) {
   const int lane = threadIdx.x % 32;
   const T* b_row = b + lane % 16 * kStride<D> + lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < K; k += 16) {
     const auto &low = p[k / 8], &high = p[k / 8 + 1];
-    const FragmentA left{{pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]), pack_bf16(high[0], high[1]),
-                          pack_bf16(high[2], high[3])}};
+    const FragmentA left{{pack_pair<T>(low[0], low[1]), pack_pair<T>(low[2], low[3]), pack_pair<T>(high[0], high[1]),
+                          pack_pair<T>(high[2], high[3])}};
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
       const uint4 right = load_matrices_transposed(b_row + k * kStride<D> + n);
-      multiply_add(sums[n / 8], left, {{right.x, right.y}});
-      multiply_add(sums[n / 8 + 1], left, {{right.z, right.w}});
+      multiply_add<T>(sums[n / 8], left, {{right.x, right.y}});
+      multiply_add<T>(sums[n / 8 + 1], left, {{right.z, right.w}});
     }
   }
 }
 
 // Row `half` (g or g + 8) of sums [16, N] times `factor` to to[0..end), columns from `column` on.
-template <int N>
+template <int N, class T>
 __device__ __forceinline__ void store_row(T* to, const Sums<N>& sums, int half, float factor, int column, int end,
                                           bool packed) {
 #pragma unroll
@@ -116,10 +113,10 @@ __device__ __forceinline__ void store_row(T* to, const Sums<N>& sums, int half, 
     const int d = column + n * 8 + static_cast<int>(threadIdx.x % 4) * 2;
     const float low = sums[n][2 * half] * factor, high = sums[n][2 * half + 1] * factor;
     if (packed && d < end) {
-      *reinterpret_cast<uint32_t*>(to + d) = pack_bf16(low, high);
+      *reinterpret_cast<uint32_t*>(to + d) = pack_pair<T>(low, high);
     } else {
-      if (d < end) to[d] = __float2bfloat16_rn(low);
-      if (d + 1 < end) to[d + 1] = __float2bfloat16_rn(high);
+      if (d < end) to[d] = convert<T>(low);
+      if (d + 1 < end) to[d + 1] = convert<T>(high);
     }
   }
 }
@@ -189,7 +186,9 @@ __device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int
 }
 
 // The first blocks of the probabilities of a lane's two rows.
-__device__ __forceinline__ void mask_rows(int64_t (&to)[2], const Call& call, int64_t group, const WarpRows& rows) {
+template <class T>
+__device__ __forceinline__ void mask_rows(int64_t (&to)[2], const AttentionCall<T>& call, int64_t group,
+                                          const WarpRows& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) to[half] = call.heads.mask_row(group, min(rows.row[half], rows.last_row));
 }

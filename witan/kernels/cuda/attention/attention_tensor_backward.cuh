@@ -13,7 +13,7 @@ struct DqTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
   static constexpr int kKeys = D <= 128 ? 64 : 32;
   static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
-  static constexpr int kBytes = (2 * kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(T));
+  static constexpr int kBytes = (2 * kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
 // s and dp [16, N] -> ds in dp, without `scale`. s and lse are in units of log2.
@@ -26,8 +26,9 @@ __device__ __forceinline__ void score_gradients(Sums<N>& dp, const Sums<N>& s, c
     for (int e = 0; e < 4; ++e) dp[n][e] = exp2_fast(s[n][e] - lse[e / 2]) * (dp[n][e] - delta[e / 2]);
 }
 
-template <int D, bool kDropout>
-__global__ void __launch_bounds__(DqTile<D>::kThreads) dq_kernel(const Call call, int64_t groups, int tiles) {
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(DqTile<D>::kThreads)
+    dq_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
   using F = DqTile<D>;
   extern __shared__ __align__(16) unsigned char memory[];
   T *const q = reinterpret_cast<T*>(memory), *const dy = q + F::kQueryElements;
@@ -100,7 +101,7 @@ struct DkvTile {
   static constexpr int kWarps = 4 * kParts, kThreads = 32 * kWarps;
   static constexpr int kKeys = 64, kRows = 32;
   static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
-  static constexpr int kTileBytes = (2 * kKeyElements + 4 * kQueryElements) * static_cast<int>(sizeof(T));
+  static constexpr int kTileBytes = (2 * kKeyElements + 4 * kQueryElements) * static_cast<int>(sizeof(uint16_t));
 };
 
 // Query rows of a tile, in shared memory.
@@ -112,8 +113,8 @@ struct TileRows {
   int id[R];
 };
 
-template <int R>
-__device__ __forceinline__ void load_rows(TileRows<R>& to, const Call& call, int64_t group, int first,
+template <int R, class T>
+__device__ __forceinline__ void load_rows(TileRows<R>& to, const AttentionCall<T>& call, int64_t group, int first,
                                           const int32_t* ids) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= R) return;
@@ -152,8 +153,9 @@ __device__ __forceinline__ void pair_gradients(Sums<R>& s, Sums<R>& dp, const Ti
     }
 }
 
-template <int D, bool kDropout>
-__global__ void __launch_bounds__(DkvTile<D>::kThreads) dkv_kernel(const Call call, int64_t groups, int tiles) {
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(DkvTile<D>::kThreads)
+    dkv_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
   using F = DkvTile<D>;
   constexpr int R = F::kRows;
   extern __shared__ __align__(16) unsigned char memory[];

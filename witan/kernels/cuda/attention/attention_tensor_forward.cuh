@@ -11,7 +11,7 @@ struct ForwardTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
   static constexpr int kKeys = D <= 128 ? 64 : 32;
   static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
-  static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(T));
+  static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
 // Scores become p = exp2(s - top); top and sum, in units of log2, follow; out is rescaled.
@@ -37,9 +37,9 @@ __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&t
   }
 }
 
-template <int D>
-__device__ __forceinline__ void finish(const Call& call, int64_t group, const WarpRows& rows, const Sums<D>& out,
-                                       const float (&top)[2], const float (&sum)[2]) {
+template <int D, class T>
+__device__ __forceinline__ void finish(const AttentionCall<T>& call, int64_t group, const WarpRows& rows,
+                                       const Sums<D>& out, const float (&top)[2], const float (&sum)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float total = row_sum(sum[half]);
@@ -52,8 +52,9 @@ __device__ __forceinline__ void finish(const Call& call, int64_t group, const Wa
   }
 }
 
-template <int D, bool kDropout>
-__global__ void __launch_bounds__(ForwardTile<D>::kThreads) forward_kernel(const Call call, int64_t groups, int tiles) {
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(ForwardTile<D>::kThreads)
+    forward_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
   using F = ForwardTile<D>;
   extern __shared__ __align__(16) unsigned char memory[];
   T *const q = reinterpret_cast<T*>(memory), *const buffers = q + F::kQueryElements;

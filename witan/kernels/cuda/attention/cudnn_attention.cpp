@@ -64,6 +64,7 @@ void check(cudnnStatus_t status, const char* what) {
 
 // Queries of a row from some token on, and its first keys.
 struct Problem {
+  DType dtype;              // bfloat16 or float16
   bool backward, causal;    // causal by index, or all pairs
   int64_t B, Sq, Sk, H, G;  // of them
   int64_t hd, hd_v;
@@ -74,6 +75,10 @@ struct Problem {
   int64_t rep() const { return H / G; }
   int64_t first_query() const { return row_queries - Sq; }
 };
+
+fe::DataType_t type_of(DType dtype) {
+  return dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
+}
 
 enum Operand : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
 bool is_of_keys(Operand operand) {
@@ -123,7 +128,7 @@ class Describe {
     const int64_t width = is_of_values(id) ? p_.hd_v : p_.hd;
     tensor.set_dim({plan_.rows, heads / p_.G * plan_.groups, keys ? p_.Sk : p_.Sq, width})
         .set_stride({row * heads * width, width, heads * width, 1})
-        .set_data_type(fe::DataType_t::BFLOAT16);
+        .set_data_type(type_of(p_.dtype));
   }
 
   const Problem& p_;
@@ -163,7 +168,7 @@ void add_backward(fe::graph::Graph& graph, const Problem& p, const Describe& des
 // The plan for parts of such a size, whatever its workspace.
 Plan build(cudnnHandle_t handle, const Problem& p, int64_t rows, int64_t groups) {
   Plan plan{std::make_shared<fe::graph::Graph>(), rows, groups, 0, 0};
-  plan.graph->set_io_data_type(fe::DataType_t::BFLOAT16)
+  plan.graph->set_io_data_type(type_of(p.dtype))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const Describe describe(p, plan);
@@ -273,7 +278,7 @@ bool head_sizes_apply(int64_t hd, int64_t hd_v) {
 }
 
 bool applies(Stream& stream, const AttentionInputs& in) {
-  if (in.q.dtype() != DType::bf16 || in.hints.repeatable || in.dropout.on()) return false;
+  if (size_of(in.q.dtype()) != 2 || in.hints.repeatable || in.dropout.on()) return false;
   if (!head_sizes_apply(in.q.size(3), in.v.size(3))) return false;
   if (in.q.elements() == 0 || in.k.elements() == 0 || in.v.elements() == 0 ||
       (!in.hints.one_sequence_per_row && in.sequence_ids.defined()))
@@ -286,7 +291,8 @@ bool applies(Stream& stream, const AttentionInputs& in) {
 Problem problem_of(const AttentionInputs& in, bool backward) {
   const Pairs pairs = *pairs_of(in);
   const int64_t Sq = in.q.size(1);
-  return {.backward = backward,
+  return {.dtype = in.q.dtype(),
+          .backward = backward,
           .causal = pairs.causal,
           .B = in.q.size(0),
           .Sq = Sq - pairs.first_query,

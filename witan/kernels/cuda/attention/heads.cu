@@ -165,9 +165,7 @@ void fill_table(Stream& stream, const Tensor& table, const Tensor& positions, co
 
 void rotary_table(Stream& stream, const Tensor& table, const Tensor& positions, const RopeArgs& args) {
   if (positions.elements() * args.dims == 0) return;
-  dispatch_device(table.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>) fill_table<A>(stream, table, positions, args);
-  });
+  dispatch_accumulator(table.dtype(), [&]<class A>() { fill_table<A>(stream, table, positions, args); });
 }
 
 void split_heads(Stream& stream, const Heads& heads, const Tensor& packed, const Tensor& table, const RopeArgs& args) {

@@ -23,16 +23,16 @@ __device__ __forceinline__ void leave_largest(A* found, const A* row_max, int fi
   }
 }
 
-// D: the head size rounded up. bfloat16 on tensor cores, 16 rows to a warp.
-template <int D>
+// D: the head size rounded up. Numbers of 16 bits on tensor cores, 16 rows to a warp.
+template <int D, class T>
 __global__ void __launch_bounds__(kThreads)
-    largest_by_tensor_cores(const tensor::Call call, float* found, int64_t groups, int tiles) {
+    largest_by_tensor_cores(const AttentionCall<T> call, float* found, int64_t groups, int tiles) {
   using namespace tensor;
   using F = ForwardTile<D>;
   static_assert(F::kThreads == kThreads);
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float row_largest[F::kRows];
-  auto *const q = reinterpret_cast<tensor::T*>(memory), *const buffers = q + F::kQueryElements;
+  auto *const q = reinterpret_cast<T*>(memory), *const buffers = q + F::kQueryElements;
 
   const BlockTask task = block_task(call, groups, tiles, true);
   const int32_t* key_ids = call.key_ids_of(task.group);
@@ -46,11 +46,11 @@ __global__ void __launch_bounds__(kThreads)
   int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
   Pipeline pipeline(load, n, key_tiles);
 
-  const tensor::T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
+  const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
   float top[2] = {-INFINITY, -INFINITY};
   while (n < key_tiles) {
     const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
-    const tensor::T* k = buffers + pipeline.next(following) * F::kKeyElements;
+    const T* k = buffers + pipeline.next(following) * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s;
       clear<F::kKeys>(s);
@@ -114,19 +114,19 @@ __global__ void __launch_bounds__(32) raise_kernel(A* largest, const A* found, i
   if (threadIdx.x == 0) largest[head] = max(largest[head], most);
 }
 
-template <int D>
-void launch_tensor(Stream& stream, const tensor::Call& call, float* found, int tiles) {
+template <int D, class T>
+void launch_tensor(Stream& stream, const AttentionCall<T>& call, float* found, int tiles) {
   using F = tensor::ForwardTile<D>;
-  constexpr int kBytes = (F::kQueryElements + 2 * F::kKeyElements) * static_cast<int>(sizeof(tensor::T));
-  cudaFuncSetAttribute(largest_by_tensor_cores<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  constexpr int kBytes = (F::kQueryElements + 2 * F::kKeyElements) * static_cast<int>(sizeof(T));
+  cudaFuncSetAttribute(largest_by_tensor_cores<D, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int64_t groups = call.heads.groups();
-  largest_by_tensor_cores<D>
+  largest_by_tensor_cores<D, T>
       <<<static_cast<unsigned>(groups * tiles), kThreads, kBytes, native(stream)>>>(call, found, groups, tiles);
 }
 
 template <class T>
 void launch_largest(Stream& stream, const AttentionCall<T>& call, Acc<T>* found, int tiles) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (sizeof(T) == 2) {
     if (call.heads.hd <= 64) return launch_tensor<64>(stream, call, found, tiles);
     if (call.heads.hd <= 128) return launch_tensor<128>(stream, call, found, tiles);
     launch_tensor<256>(stream, call, found, tiles);
@@ -170,7 +170,7 @@ void attention_max_logits(Stream& stream, const Tensor& largest, const Attention
     const AttentionCall<T> call(in);
     const Heads& heads = call.heads;
     if (heads.empty()) return;
-    const int tiles = static_cast<int>(tiles_of(heads.rows, std::is_same_v<T, __nv_bfloat16> ? 64 : kPlainRows));
+    const int tiles = static_cast<int>(tiles_of(heads.rows, sizeof(T) == 2 ? 64 : kPlainRows));
     const int64_t bytes = heads.groups() * tiles * heads.rep * static_cast<int64_t>(sizeof(A));
     require<DeviceError>(bytes <= Stream::kScratchBytes, "qk_clip: ", heads.B, " sequences of ", heads.S,
                          " tokens with ", heads.H, " heads are too many for one micro-batch; lower micro_batch_size");
@@ -186,7 +186,7 @@ void clip_projection(Stream& stream, const ClippedTensors& to, const Tensor& lar
   const int64_t elements = to.value.elements(), blocks = (elements + kClipped - 1) / kClipped;
   if (blocks == 0) return;
   dispatch_device(to.value.dtype(), [&]<class T>() {
-    const Weights<T> weights{ptr<T>(to.value), ptr<uint16_t>(to.remainder)};
+    const Weights<T> weights{ptr<T>(to.value), ptr<Remainder<T>>(to.remainder)};
     clip_kernel<<<static_cast<unsigned>(blocks), 256, 0, native(stream)>>>(
         weights, elements, ptr<Acc<T>>(largest), static_cast<int>(largest.elements() / groups), ptr<double>(step),
         args);

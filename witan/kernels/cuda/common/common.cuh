@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <type_traits>
 
 #include "witan/tensor/cuda/stream.h"
 #include "witan/tensor/tensor.h"
@@ -19,8 +21,7 @@ namespace witan::kernels::cuda {
 
 using witan::cuda::native;
 
-// Calls body.template operator()<T>() with the device type of a floating dtype: float, __nv_bfloat16 or double. Of
-// float16 there are no twins: models of it train on CPUs alone (RunConfig::validate).
+// Calls body.template operator()<T>() with the device type of a floating dtype: float, __nv_bfloat16, __half or double.
 template <class Body>
 decltype(auto) dispatch_device(DType dtype, Body&& body) {
   switch (dtype) {
@@ -28,11 +29,55 @@ decltype(auto) dispatch_device(DType dtype, Body&& body) {
       return body.template operator()<float>();
     case DType::bf16:
       return body.template operator()<__nv_bfloat16>();
+    case DType::f16:
+      return body.template operator()<__half>();
     case DType::f64:
       return body.template operator()<double>();
     default:
       throw ShapeError(cat("a dtype of GPU kernels is needed, got ", name_of(dtype)));
   }
+}
+
+// The same of numbers of 16 bits: __nv_bfloat16 or __half.
+template <class Body>
+decltype(auto) dispatch_half(DType dtype, Body&& body) {
+  if (dtype == DType::f16) return body.template operator()<__half>();
+  assert(dtype == DType::bf16);
+  return body.template operator()<__nv_bfloat16>();
+}
+
+// The same of what sums are kept in: float or double.
+template <class Body>
+decltype(auto) dispatch_accumulator(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::f64:
+      return body.template operator()<double>();
+    default:
+      throw ShapeError(cat("an accumulator's dtype is needed, got ", name_of(dtype)));
+  }
+}
+
+// The same of parameters' gradients, which are not summed in float16, whose range is small.
+template <class Body>
+decltype(auto) dispatch_gradient(DType dtype, Body&& body) {
+  if (dtype == DType::bf16) return body.template operator()<__nv_bfloat16>();
+  return dispatch_accumulator(dtype, body);
+}
+
+// Calls body.template operator()<T, G>() with the device types of values and of their parameters' gradients; those of
+// float16 are float.
+template <class Body>
+void dispatch_with_gradient(DType value, DType gradient, Body&& body) {
+  dispatch_device(value, [&]<class T>() {
+    if constexpr (std::is_same_v<T, __half>) {
+      require<ShapeError>(gradient == DType::f32, "gradients of float16 are float32, got ", name_of(gradient));
+      body.template operator()<T, float>();
+    } else {
+      dispatch_gradient(gradient, [&]<class G>() { body.template operator()<T, G>(); });
+    }
+  });
 }
 
 // The first element of a tensor, as its device type (unchecked: the caller has dispatched on the dtype).
@@ -58,11 +103,35 @@ __device__ __forceinline__ To convert(From value) {
   if constexpr (std::is_same_v<To, From>)
     return value;
   else if constexpr (std::is_same_v<From, __nv_bfloat16>)
-    return static_cast<To>(__bfloat162float(value));
+    return convert<To>(__bfloat162float(value));
+  else if constexpr (std::is_same_v<From, __half>)
+    return convert<To>(__half2float(value));
   else if constexpr (std::is_same_v<To, __nv_bfloat16>)
     return __float2bfloat16_rn(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, __half>)
+    return __float2half_rn(static_cast<float>(value));
   else
     return static_cast<To>(value);
+}
+
+// Two numbers of 16 bits in one register, the first in the lower half.
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float first, float second) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  else
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
 }
 
 // N elements that move as one access of at most 16 bytes; addresses must be multiples of its size.

@@ -1,10 +1,12 @@
-// The tensor cores of sm_80 and later, a warp at a time: bfloat16 products of 16 x 8 x 16 with float32 sums, their
-// operands from shared memory, and copies into it that pass by the registers.
+// The tensor cores of sm_80 and later, a warp at a time: bfloat16 or float16 products of 16 x 8 x 16 with float32 sums,
+// their operands from shared memory, and copies into it that pass by the registers.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace witan::kernels::cuda {
 
@@ -17,14 +19,27 @@ struct FragmentB {
   uint32_t at[2];
 };
 
+#define WITAN_MULTIPLY_ADD(type)                                   \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type       \
+      ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
+      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]))
+
+// c += a b, of elements of T.
+template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const FragmentA& a, const FragmentB& b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+  if constexpr (std::is_same_v<T, __half>) {
+    WITAN_MULTIPLY_ADD("f16");
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    WITAN_MULTIPLY_ADD("bf16");
+  }
 }
 
+#undef WITAN_MULTIPLY_ADD
+
 // Four 8 x 8 matrices: lane i names row i % 8 of matrix i / 8.
-__device__ __forceinline__ uint4 load_matrices(const __nv_bfloat16* row) {
+__device__ __forceinline__ uint4 load_matrices(const void* row) {
   uint4 out;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
@@ -32,18 +47,13 @@ __device__ __forceinline__ uint4 load_matrices(const __nv_bfloat16* row) {
                : "memory");
   return out;
 }
-__device__ __forceinline__ uint4 load_matrices_transposed(const __nv_bfloat16* row) {
+__device__ __forceinline__ uint4 load_matrices_transposed(const void* row) {
   uint4 out;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
                : "memory");
   return out;
-}
-
-__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
 }
 
 // 16 bytes to shared memory, or zeros where not `wanted`; seen after the wait and a barrier.

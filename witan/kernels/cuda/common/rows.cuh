@@ -59,8 +59,8 @@ inline constexpr int kManyBlocks = (!Shape::kWhole        ? 512
                                                           : 1024) /
                                    Shape::kThreads;
 
-// A thread's share of one chunk of a row; beyond the row's end there are zeros, which are not stored. Packs of bfloat16
-// are kept in words of two elements: the compiler would give each a register of its own.
+// A thread's share of one chunk of a row; beyond the row's end there are zeros, which are not stored. Packs of 16-bit
+// numbers are kept in words of two elements: the compiler would give each a register of its own.
 template <class T, class Shape>
 class RowChunk {
   static constexpr bool kPairs = sizeof(T) == 2 && Shape::N == kPack<T>;
@@ -89,7 +89,10 @@ class RowChunk {
   __device__ __forceinline__ Acc<T> operator()(int p, int j) const {
     if constexpr (kPairs) {
       const uint32_t pair = packs[p].at[j / 2];
-      return __uint_as_float(j % 2 ? pair & 0xffff0000u : pair << 16);
+      if constexpr (std::is_same_v<T, __half>)
+        return __half2float(__ushort_as_half(static_cast<uint16_t>(j % 2 ? pair >> 16 : pair)));
+      else
+        return __uint_as_float(j % 2 ? pair & 0xffff0000u : pair << 16);
     } else {
       return convert<Acc<T>>(packs[p].at[j]);
     }
@@ -97,7 +100,8 @@ class RowChunk {
   __device__ __forceinline__ void set(int p, int j, Acc<T> value) {
     if constexpr (kPairs) {
       uint32_t& pair = packs[p].at[j / 2];
-      const uint32_t bits = __bfloat16_as_ushort(convert<T>(value));
+      const T rounded = convert<T>(value);
+      const uint32_t bits = reinterpret_cast<const uint16_t&>(rounded);
       pair = j % 2 ? (pair & 0xffffu) | bits << 16 : (pair & 0xffff0000u) | bits;
     } else {
       packs[p].at[j] = convert<T>(value);

@@ -108,6 +108,22 @@ __global__ void __launch_bounds__(kThreads) sum_partials_kernel(A* y, const doub
   if (threadIdx.x == 0) *y = static_cast<A>(sum);
 }
 
+// Calls body.template operator()<Y, X>() with the types of y and x. Float16 meets itself and float32, as the tensors of
+// a step do: kernels for every pair would take half as long again to compile.
+template <class Body>
+void dispatch_pair(const Tensor& y, const Tensor& x, const Body& body) {
+  dispatch_device(y.dtype(), [&]<class Y>() {
+    dispatch_device(x.dtype(), [&]<class X>() {
+      constexpr bool kHalfY = std::is_same_v<Y, __half>, kHalfX = std::is_same_v<X, __half>;
+      if constexpr (kHalfY == kHalfX || std::is_same_v<Y, float> || std::is_same_v<X, float>)
+        body.template operator()<Y, X>();
+      else
+        throw ShapeError(cat("GPU kernels take float16 together with float32 alone, got ", name_of(y.dtype()), " and ",
+                             name_of(x.dtype())));
+    });
+  });
+}
+
 }  // namespace
 
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
@@ -117,27 +133,21 @@ void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
 
 void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from) {
   if (write == Write::overwrite) return cast(stream, to, from);
-  dispatch_device(to.dtype(), [&]<class To>() {
-    dispatch_device(from.dtype(), [&]<class From>() { map<To, To, From>(stream, to, to, from, Plus<To>()); });
-  });
+  dispatch_pair(to, from, [&]<class To, class From>() { map<To, To, From>(stream, to, to, from, Plus<To>()); });
 }
 
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha) {
-  dispatch_device(y.dtype(), [&]<class Y>() {
+  dispatch_pair(y, x, [&]<class Y, class X>() {
     const auto factor = static_cast<Acc<Y>>(alpha);
-    dispatch_device(x.dtype(), [&]<class X>() {
-      if (write == Write::overwrite)
-        map<Y, X>(stream, y, x, Scale<Y>{factor});
-      else
-        map<Y, Y, X>(stream, y, y, x, PlusScaled<Y>{factor});
-    });
+    if (write == Write::overwrite)
+      map<Y, X>(stream, y, x, Scale<Y>{factor});
+    else
+      map<Y, Y, X>(stream, y, y, x, PlusScaled<Y>{factor});
   });
 }
 
 void cast(Stream& stream, const Tensor& y, const Tensor& x) {
-  dispatch_device(y.dtype(), [&]<class Y>() {
-    dispatch_device(x.dtype(), [&]<class X>() { map<Y, X>(stream, y, x, Cast<Y>()); });
-  });
+  dispatch_pair(y, x, [&]<class Y, class X>() { map<Y, X>(stream, y, x, Cast<Y>()); });
 }
 
 void sum(Stream& stream, const Tensor& y, const Tensor& partials, const Tensor& x) {
@@ -152,9 +162,7 @@ void sum(Stream& stream, const Tensor& y, const Tensor& partials, const Tensor& 
 }
 
 void broadcast(Stream& stream, const Tensor& y, const Tensor& x) {
-  dispatch_device(y.dtype(), [&]<class Y>() {
-    dispatch_device(x.dtype(), [&]<class X>() { fill_with<Y>(stream, y, First<Y, X>{ptr<X>(x)}); });
-  });
+  dispatch_pair(y, x, [&]<class Y, class X>() { fill_with<Y>(stream, y, First<Y, X>{ptr<X>(x)}); });
 }
 
 void fill(Stream& stream, const Tensor& y, double value) {

@@ -128,7 +128,16 @@ Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
 }
 
 cudaDataType_t type_of(DType dtype) {
-  return dtype == DType::f64 ? CUDA_R_64F : dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (dtype) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_16BF;
+  }
 }
 
 void point_to_bias(const Api& api, cublasLtMatmulDescOpaque_t& product, const void* bias) {

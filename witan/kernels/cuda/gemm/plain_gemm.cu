@@ -82,6 +82,8 @@ void plain_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, T
   if (c.elements() == 0) return;
   if (a.dtype() == DType::bf16 && c.dtype() == DType::f32)
     return launch<__nv_bfloat16, float>(stream, c, write, a, transpose_a, b, transpose_b);
+  if (a.dtype() == DType::f16 && c.dtype() == DType::f32)
+    return launch<__half, float>(stream, c, write, a, transpose_a, b, transpose_b);
   assert(a.dtype() == c.dtype());
   dispatch_device(a.dtype(), [&]<class T>() { launch<T, T>(stream, c, write, a, transpose_a, b, transpose_b); });
 }

@@ -139,7 +139,7 @@ __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t 
           first += __bfloat162float(before.at[2 * n]);
           second += __bfloat162float(before.at[2 * n + 1]);
         }
-        out.at[n] = pack_bf16(first, second);
+        out.at[n] = pack_pair<Bf16>(first, second);
       }
       store_pack<uint32_t, 4>(reinterpret_cast<uint32_t*>(to), out);
     }

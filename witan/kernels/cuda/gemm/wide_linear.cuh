@@ -21,7 +21,7 @@ template <int kParts>
 __device__ __forceinline__ void split(uint32_t (&parts)[kParts], float low, float high) {
 #pragma unroll
   for (uint32_t& part : parts) {
-    part = pack_bf16(low, high);
+    part = pack_pair<Bf16>(low, high);
     low -= __uint_as_float(part << 16);
     high -= __uint_as_float(part & 0xffff0000u);
   }
@@ -111,7 +111,7 @@ __device__ __forceinline__ void add_product(Sums& sums, const RowsA& a, const Co
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
-    for (int n = 0; n < 4; ++n) multiply_add(sums[m][n], a[m], b[n]);
+    for (int n = 0; n < 4; ++n) multiply_add<Bf16>(sums[m][n], a[m], b[n]);
 }
 __device__ __forceinline__ void set(FragmentA& to, const uint4& from) {
   to = {{from.x, from.y, from.z, from.w}};

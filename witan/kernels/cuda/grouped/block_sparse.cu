@@ -45,15 +45,16 @@ constexpr int kTileElements = kTile * kAlongSteps;                // of either f
 static_assert(kTile == kRows && kDepth * kAlongLines <= kTileElements);
 
 // A matrix of `lines` by `steps`, of which one kind is adjacent and comes in pieces of 8, whole ones.
+template <class T>
 struct Operand {
-  const __nv_bfloat16* data;
+  const T* data;
   int64_t stride;
   int lines, steps;
 };
 
 // Lines from `line`, steps from `step` on to shared memory, zeros behind the bounds.
-template <bool kStepsAdjacent>
-__device__ __forceinline__ void load_tile(__nv_bfloat16* to, const Operand& from, int line, int step) {
+template <bool kStepsAdjacent, class T>
+__device__ __forceinline__ void load_tile(T* to, const Operand<T>& from, int line, int step) {
   constexpr int kPieces = (kStepsAdjacent ? kDepth : kTile) / 8;
 #pragma unroll
   for (int at = static_cast<int>(threadIdx.x); at < kTile * kDepth / 8; at += kThreads) {
@@ -66,8 +67,8 @@ __device__ __forceinline__ void load_tile(__nv_bfloat16* to, const Operand& from
   }
 }
 
-template <bool kStepsAdjacent>
-__device__ __forceinline__ FragmentA fragment_a(const __nv_bfloat16* tile, int line, int step) {
+template <bool kStepsAdjacent, class T>
+__device__ __forceinline__ FragmentA fragment_a(const T* tile, int line, int step) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint4 at;
   if constexpr (kStepsAdjacent)
@@ -78,8 +79,8 @@ __device__ __forceinline__ FragmentA fragment_a(const __nv_bfloat16* tile, int l
 }
 
 // Of 16 columns, 8 each.
-template <bool kStepsAdjacent>
-__device__ __forceinline__ void fragments_b(FragmentB* out, const __nv_bfloat16* tile, int line, int step) {
+template <bool kStepsAdjacent, class T>
+__device__ __forceinline__ void fragments_b(FragmentB* out, const T* tile, int line, int step) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint4 at;
   if constexpr (kStepsAdjacent)
@@ -94,9 +95,8 @@ struct Sums {
   float at[kWarpLines / 16][kWarpColumns / 8][4] = {};
 };
 
-template <bool kStepsAdjacentA, bool kStepsAdjacentB>
-__device__ __forceinline__ void multiply_tile(Sums& sums, const __nv_bfloat16* a, const __nv_bfloat16* b, int line,
-                                              int column) {
+template <bool kStepsAdjacentA, bool kStepsAdjacentB, class T>
+__device__ __forceinline__ void multiply_tile(Sums& sums, const T* a, const T* b, int line, int column) {
 #pragma unroll
   for (int step = 0; step < kDepth; step += 16) {
     FragmentA left[kWarpLines / 16];
@@ -108,14 +108,14 @@ __device__ __forceinline__ void multiply_tile(Sums& sums, const __nv_bfloat16* a
 #pragma unroll
     for (int i = 0; i < kWarpLines / 16; ++i)
 #pragma unroll
-      for (int j = 0; j < kWarpColumns / 8; ++j) multiply_add(sums.at[i][j], left[i], right[j]);
+      for (int j = 0; j < kWarpColumns / 8; ++j) multiply_add<T>(sums.at[i][j], left[i], right[j]);
   }
 }
 
 // Sums of `tiles` steps, each loaded by load(to a, to b, number) while the one before is multiplied.
-template <bool kStepsAdjacentA, bool kStepsAdjacentB, class Load>
+template <class T, bool kStepsAdjacentA, bool kStepsAdjacentB, class Load>
 __device__ __forceinline__ Sums sum_tiles(int tiles, int line, int column, const Load& load) {
-  __shared__ __align__(16) __nv_bfloat16 a[2][kTileElements], b[2][kTileElements];
+  __shared__ __align__(16) T a[2][kTileElements], b[2][kTileElements];
   Sums sums;
   if (tiles > 0) load(a[0], b[0], 0);
   commit_copies();
@@ -169,8 +169,8 @@ __device__ __forceinline__ int warp_column() {
 }
 
 // A tile of a block row: its 128 rows by 128 columns. `w` is that of expert 0.
-template <bool kForward>
-__global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<__nv_bfloat16> to, Operand from, Operand w,
+template <bool kForward, class T>
+__global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<T> to, Operand<T> from, Operand<T> w,
                                                            int64_t expert_stride, const BlockRow* blocks, int across) {
   const BlockRow block = blocks[blockIdx.x / across];
   if (block.expert < 0) return;
@@ -178,20 +178,20 @@ __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<__nv_bfloat16>
   from.data += block.begin * from.stride;
   from.lines = block.rows;
   w.data += block.expert * expert_stride;
-  const Sums sums = sum_tiles<true, kForward>((from.steps + kDepth - 1) / kDepth, warp_line(), warp_column(),
-                                              [&](__nv_bfloat16* a, __nv_bfloat16* b, int number) {
-                                                load_tile<true>(a, from, 0, number * kDepth);
-                                                load_tile<kForward>(b, w, column, number * kDepth);
-                                              });
+  const Sums sums = sum_tiles<T, true, kForward>((from.steps + kDepth - 1) / kDepth, warp_line(), warp_column(),
+                                                 [&](T* a, T* b, int number) {
+                                                   load_tile<true>(a, from, 0, number * kDepth);
+                                                   load_tile<kForward>(b, w, column, number * kDepth);
+                                                 });
   to.data += block.begin * to.stride;
   to.lines = block.rows;
   store(to, sums, warp_line(), column + warp_column());
 }
 
 // A tile of an expert's dw: the sum over its block rows, one after the other, of which the last may be short.
-template <class C>
+template <class C, class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    columns_kernel(Result<C> dw, int64_t expert_stride, Operand dy, Operand x, const BlockRow* blocks,
+    columns_kernel(Result<C> dw, int64_t expert_stride, Operand<T> dy, Operand<T> x, const BlockRow* blocks,
                    const int32_t* first, int down, int across) {
   const int expert = static_cast<int>(blockIdx.x) / (down * across);
   const int line = static_cast<int>(blockIdx.x) / across % down * kTile;
@@ -201,21 +201,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kOfBlock = kRows / kDepth;
   const int tiles =
       begin == behind ? 0 : (behind - begin - 1) * kOfBlock + (blocks[behind - 1].rows + kDepth - 1) / kDepth;
-  const Sums sums =
-      sum_tiles<false, false>(tiles, warp_line(), warp_column(), [&](__nv_bfloat16* a, __nv_bfloat16* b, int number) {
-        const BlockRow block = blocks[begin + number / kOfBlock];
-        const int step = number % kOfBlock * kDepth;
-        const auto of_block = [&](const Operand& all) {
-          return Operand{all.data + block.begin * all.stride, all.stride, all.lines, block.rows};
-        };
-        load_tile<false>(a, of_block(dy), line, step);
-        load_tile<false>(b, of_block(x), column, step);
-      });
+  const Sums sums = sum_tiles<T, false, false>(tiles, warp_line(), warp_column(), [&](T* a, T* b, int number) {
+    const BlockRow block = blocks[begin + number / kOfBlock];
+    const int step = number % kOfBlock * kDepth;
+    const auto of_block = [&](const Operand<T>& all) {
+      return Operand<T>{all.data + block.begin * all.stride, all.stride, all.lines, block.rows};
+    };
+    load_tile<false>(a, of_block(dy), line, step);
+    load_tile<false>(b, of_block(x), column, step);
+  });
   dw.data += expert * expert_stride;
   store(dw, sums, line + warp_line(), column + warp_column());
 }
 
-// Whether rows are whole pieces of 16 bytes of bfloat16, as the copies want them.
+// Whether rows are whole pieces of 16 bytes of 16-bit numbers, as the copies want them.
 bool in_pieces(const Tensor& tensor) {
   const int dims = tensor.shape().dims();
   bool whole = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 && tensor.size(dims - 1) % 8 == 0;
@@ -224,7 +223,7 @@ bool in_pieces(const Tensor& tensor) {
 }
 
 bool takes_blocks(Stream& stream, const Tensor& out, const Tensor& a, const Tensor& b) {
-  return a.dtype() == DType::bf16 && b.dtype() == DType::bf16 && in_pieces(out) && in_pieces(a) && in_pieces(b) &&
+  return size_of(a.dtype()) == 2 && b.dtype() == a.dtype() && in_pieces(out) && in_pieces(a) && in_pieces(b) &&
          witan::cuda::properties(stream.device().index).major >= 8;
 }
 
@@ -232,8 +231,9 @@ int tiles_of(int64_t size) {
   return static_cast<int>((size + kTile - 1) / kTile);
 }
 
-Operand operand(const Tensor& matrix, int64_t lines, int64_t steps) {
-  return {ptr<const __nv_bfloat16>(matrix), matrix.stride(matrix.shape().dims() - 2), static_cast<int>(lines),
+template <class T>
+Operand<T> operand(const Tensor& matrix, int64_t lines, int64_t steps) {
+  return {ptr<const T>(matrix), matrix.stride(matrix.shape().dims() - 2), static_cast<int>(lines),
           static_cast<int>(steps)};
 }
 
@@ -261,10 +261,12 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
   const int across = tiles_of(to.size(1));
   const int64_t blocks = topology.blocks.size(0) * across;
   if (blocks == 0) return;
-  const auto kernel = forward ? rows_kernel<true> : rows_kernel<false>;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
-      result<__nv_bfloat16>(to, false), operand(from, 0, from.size(1)), operand(w, to.size(1), from.size(1)),
-      w.stride(0), ptr<const BlockRow>(topology.blocks), across);
+  dispatch_half(to.dtype(), [&]<class T>() {
+    const auto kernel = forward ? rows_kernel<true, T> : rows_kernel<false, T>;
+    kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
+        result<T>(to, false), operand<T>(from, 0, from.size(1)), operand<T>(w, to.size(1), from.size(1)), w.stride(0),
+        ptr<const BlockRow>(topology.blocks), across);
+  });
 }
 
 void block_columns_product(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
@@ -273,14 +275,16 @@ void block_columns_product(Stream& stream, const Tensor& dw, Write write, const 
   const int down = tiles_of(dw.size(1)), across = tiles_of(dw.size(2));
   const int64_t blocks = topology.experts() * down * across;
   if (blocks == 0) return;
-  const auto launch = [&]<class C>() {
-    columns_kernel<C><<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
-        result<C>(dw, write == Write::accumulate), dw.stride(0), operand(dy, dy.size(1), 0), operand(x, x.size(1), 0),
-        ptr<const BlockRow>(topology.blocks), ptr<const int32_t>(topology.first), down, across);
+  const auto launch = [&]<class T, class C>() {
+    columns_kernel<C, T><<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
+        result<C>(dw, write == Write::accumulate), dw.stride(0), operand<T>(dy, dy.size(1), 0),
+        operand<T>(x, x.size(1), 0), ptr<const BlockRow>(topology.blocks), ptr<const int32_t>(topology.first), down,
+        across);
   };
-  if (dw.dtype() == DType::f32) return launch.template operator()<float>();
-  assert(dw.dtype() == DType::bf16);
-  launch.template operator()<__nv_bfloat16>();
+  if (dw.dtype() == DType::f32)
+    return dispatch_half(x.dtype(), [&]<class T>() { launch.template operator()<T, float>(); });
+  assert(x.dtype() == DType::bf16 && dw.dtype() == DType::bf16);
+  launch.template operator()<__nv_bfloat16, __nv_bfloat16>();
 }
 
 }  // namespace witan::kernels::cuda

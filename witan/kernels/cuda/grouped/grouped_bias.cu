@@ -126,19 +126,17 @@ void grouped_bias_backward(Stream& stream, const Tensor& dbias, Write write, con
                            const Tensor& s, int64_t first) {
   if (dbias.elements() == 0) return;
   const int64_t M = dbias.size(1);
-  dispatch_device(dy.dtype(), [&]<class T>() {
-    dispatch_device(dbias.dtype(), [&]<class G>() {
-      const auto launch = [&]<int N>() {
-        const dim3 grid(static_cast<unsigned>((M + 32 * N - 1) / (32 * N)), static_cast<unsigned>(groups.experts()));
-        bias_gradient_kernel<N><<<grid, kThreads, 0, native(stream)>>>(
-            ptr<G>(dbias), write == Write::accumulate, ptr<const T>(dy), ptr<const Acc<T>>(s), DeviceRowGroups(groups),
-            BiasColumns{dy.size(1), first, M});
-      };
-      if (packs<T>(ptr<T>(dy) + first, dy.size(1)) && M % kPack<T> == 0)
-        launch.template operator()<kPack<T>>();
-      else
-        launch.template operator()<1>();
-    });
+  dispatch_with_gradient(dy.dtype(), dbias.dtype(), [&]<class T, class G>() {
+    const auto launch = [&]<int N>() {
+      const dim3 grid(static_cast<unsigned>((M + 32 * N - 1) / (32 * N)), static_cast<unsigned>(groups.experts()));
+      bias_gradient_kernel<N><<<grid, kThreads, 0, native(stream)>>>(
+          ptr<G>(dbias), write == Write::accumulate, ptr<const T>(dy), ptr<const Acc<T>>(s), DeviceRowGroups(groups),
+          BiasColumns{dy.size(1), first, M});
+    };
+    if (packs<T>(ptr<T>(dy) + first, dy.size(1)) && M % kPack<T> == 0)
+      launch.template operator()<kPack<T>>();
+    else
+      launch.template operator()<1>();
   });
 }
 

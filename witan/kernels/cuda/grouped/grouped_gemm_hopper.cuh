@@ -1,7 +1,7 @@
-// One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16.
-// A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups multiply them
-// and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and the two
-// warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue.
+// One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16 or
+// float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
+// multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
+// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue.
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"

@@ -106,8 +106,9 @@ void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tens
                                product_of(groups, dw.size(1), dw.size(2), x.size(0)));
   };
   if (x.dtype() == DType::bf16 && dw.dtype() == DType::f32) return with.template operator()<__nv_bfloat16, float>();
+  if (x.dtype() == DType::f16 && dw.dtype() == DType::f32) return with.template operator()<__half, float>();
   assert(x.dtype() == dw.dtype());
-  dispatch_device(x.dtype(), [&]<class T>() { with.template operator()<T, T>(); });
+  dispatch_gradient(x.dtype(), [&]<class T>() { with.template operator()<T, T>(); });
 }
 
 }  // namespace witan::kernels::cuda

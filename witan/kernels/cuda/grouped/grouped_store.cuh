@@ -1,4 +1,4 @@
-// The plain epilogues of the grouped products: sums in bfloat16 or float32, stored or added to what is there.
+// The plain epilogues of the grouped products: sums in bfloat16, float16 or float32, stored or added to what is there.
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"
@@ -22,12 +22,6 @@ __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
   }
 }
 
-// Two sums rounded to bfloat16, the first in the lower half.
-__device__ __forceinline__ uint32_t rounded(float first, float second) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
-
 // 64 columns of a warp's 16 rows on their way to memory: laid out in the warp's own shared memory, where pieces of 16
 // bytes change places within a row so that neither side meets a bank twice, and stored as whole rows of 128 bytes.
 struct Rows64 {
@@ -35,9 +29,9 @@ struct Rows64 {
 
   // pair(j, half): the lane's two columns of the j-th 8, of its row or of the 8th after it. `to`, `rows` and `columns`
   // are those of the warp's first row and the first column; what lies outside is not stored.
-  template <class Pair>
-  static __device__ __forceinline__ void store(__nv_bfloat16* to, int64_t row_stride, int rows, int columns,
-                                               uint8_t* staging, const Pair& pair) {
+  template <class T, class Pair>
+  static __device__ __forceinline__ void store(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
+                                               const Pair& pair) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     __syncwarp();
 #pragma unroll
@@ -48,7 +42,7 @@ struct Rows64 {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 4 + lane / 8;
-      const auto pack = load_pack<__nv_bfloat16, 8>(reinterpret_cast<__nv_bfloat16*>(at(staging, row, piece)));
+      const auto pack = load_pack<T, 8>(reinterpret_cast<T*>(at(staging, row, piece)));
       if (row < rows && piece * 8 < columns) store_pack(to + row * row_stride + piece * 8, pack);
     }
   }
@@ -59,25 +53,26 @@ struct Rows64 {
   }
 };
 
-// Rounded to bfloat16.
+// Rounded to T, of 16 bits.
+template <class T>
 struct Store {
   static constexpr bool kAccumulates = false;
   template <int kColumns>
   static constexpr int kStaging = Rows64::kBytes;
-  __nv_bfloat16* out;
+  T* out;
   int64_t expert_stride, row_stride;
 
   template <int kColumns>
   __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
                                              uint8_t* staging) const {
     const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
-    __nv_bfloat16* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
+    T* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
     static_assert(kColumns % Rows64::kColumns == 0);
 #pragma unroll
     for (int first = 0; first < kColumns; first += Rows64::kColumns)
       Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
         const int i = (first + j * 8) / 2 + half * 2;
-        return rounded(sums[i], sums[i + 1]);
+        return pack_pair<T>(sums[i], sums[i + 1]);
       });
   }
   __device__ __forceinline__ void finish() const {}

@@ -5,10 +5,12 @@ namespace witan::kernels::cuda {
 
 void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                    const Tensor& w) {
-  using Both = OperandLayout<Grouped::lines, Major::steps, Major::lines>;
-  with_tile_shape(groups.rows_of(dx.size(0)), groups.experts(), dx.size(1), [&]<class Shape>() {
-    launch_grouped_gemm<Shape, Both>(stream, dy, w, product_of(groups, dx.size(0), dx.size(1), dy.size(1)),
-                                     Store{ptr<__nv_bfloat16>(dx), 0, dx.stride(0)});
+  dispatch_half(dx.dtype(), [&]<class T>() {
+    using Both = OperandLayout<Grouped::lines, Major::steps, Major::lines, Columns::adjacent, kElementFor<T>>;
+    with_tile_shape(groups.rows_of(dx.size(0)), groups.experts(), dx.size(1), [&]<class Shape>() {
+      launch_grouped_gemm<Shape, Both>(stream, dy, w, product_of(groups, dx.size(0), dx.size(1), dy.size(1)),
+                                       Store<T>{ptr<T>(dx), 0, dx.stride(0)});
+    });
   });
 }
 

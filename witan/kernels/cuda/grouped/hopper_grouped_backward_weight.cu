@@ -4,9 +4,9 @@
 namespace witan::kernels::cuda {
 namespace {
 
-template <class Epilogue>
+template <class T, class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
-  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines>;
+  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   with_tile_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);
@@ -18,10 +18,14 @@ void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
 void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                     const RowGroups& groups) {
   const bool accumulate = write == Write::accumulate;
+  using Bf16 = __nv_bfloat16;
   if (dw.dtype() == DType::f32)
-    return accumulate ? launch<BulkStore<true>>(stream, dw, dy, x, groups)
-                      : launch<BulkStore<false>>(stream, dw, dy, x, groups);
-  return accumulate ? launch<Add>(stream, dw, dy, x, groups) : launch<Store>(stream, dw, dy, x, groups);
+    return dispatch_half(x.dtype(), [&]<class T>() {
+      accumulate ? launch<T, BulkStore<true>>(stream, dw, dy, x, groups)
+                 : launch<T, BulkStore<false>>(stream, dw, dy, x, groups);
+    });
+  assert(x.dtype() == DType::bf16 && dw.dtype() == DType::bf16);
+  accumulate ? launch<Bf16, Add>(stream, dw, dy, x, groups) : launch<Bf16, Store<Bf16>>(stream, dw, dy, x, groups);
 }
 
 }  // namespace witan::kernels::cuda

@@ -5,10 +5,12 @@ namespace witan::kernels::cuda {
 
 void hopper_grouped_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups,
                             const Tensor& w) {
-  using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps>;
-  with_tile_shape(groups.rows_of(y.size(0)), groups.experts(), y.size(1), [&]<class Shape>() {
-    launch_grouped_gemm<Shape, Both>(stream, x, w, product_of(groups, y.size(0), y.size(1), x.size(1)),
-                                     Store{ptr<__nv_bfloat16>(y), 0, y.stride(0)});
+  dispatch_half(y.dtype(), [&]<class T>() {
+    using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::adjacent, kElementFor<T>>;
+    with_tile_shape(groups.rows_of(y.size(0)), groups.experts(), y.size(1), [&]<class Shape>() {
+      launch_grouped_gemm<Shape, Both>(stream, x, w, product_of(groups, y.size(0), y.size(1), x.size(1)),
+                                       Store<T>{ptr<T>(y), 0, y.stride(0)});
+    });
   });
 }
 

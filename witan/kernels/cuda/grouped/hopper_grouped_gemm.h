@@ -6,7 +6,8 @@
 
 namespace witan::kernels::cuda {
 
-// Whether the copy engine takes all of these, bfloat16 matrices whose rows are 16-byte pieces, for so many groups.
+// Whether the copy engine takes all of these, bfloat16 or float16 matrices whose rows are 16-byte pieces, for so many
+// groups.
 bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, const Tensor& a, const Tensor& b);
 
 void hopper_grouped_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);

@@ -6,11 +6,12 @@ namespace witan::kernels::cuda {
 
 // Sums of paired columns, gates and then as many ups: both rounded and stored in h [rows, 2F], and
 // silu(gate) s up of what was rounded, as swiglu_forward computes it, in y [rows, F].
+template <class T>
 struct StoreSwiglu {
   static constexpr bool kAccumulates = false;
   template <int kColumns>
   static constexpr int kStaging = Rows64::kBytes;
-  __nv_bfloat16 *h, *y;
+  T *h, *y;
   int64_t h_stride, y_stride, F;
   const float* s;  // [rows] or null
 
@@ -24,19 +25,19 @@ struct StoreSwiglu {
       if (own < rows) weight[0] = s[part.row + row + own];
       if (own + 8 < rows) weight[1] = s[part.row + row + own + 8];
     }
-    __nv_bfloat16* const gates = h + static_cast<int64_t>(part.row + row) * h_stride + part.column;
-    __nv_bfloat16* const products = y + static_cast<int64_t>(part.row + row) * y_stride + part.column;
+    T* const gates = h + static_cast<int64_t>(part.row + row) * h_stride + part.column;
+    T* const products = y + static_cast<int64_t>(part.row + row) * y_stride + part.column;
     static_assert(kColumns / 2 % Rows64::kColumns == 0);
 #pragma unroll
     for (int first = 0; first < kColumns / 2; first += Rows64::kColumns) {
       const int columns = part.columns - first;
       const auto gate = [&](int j, int half) {
         const int i = (first + j * 8) / 2 + half * 2;
-        return rounded(sums[i], sums[i + 1]);
+        return pack_pair<T>(sums[i], sums[i + 1]);
       };
       const auto up = [&](int j, int half) {
         const int i = kColumns / 4 + (first + j * 8) / 2 + half * 2;
-        return rounded(sums[i], sums[i + 1]);
+        return pack_pair<T>(sums[i], sums[i + 1]);
       };
       Rows64::store(gates + first, h_stride, rows, columns, staging, gate);
       Rows64::store(gates + F + first, h_stride, rows, columns, staging, up);
@@ -48,9 +49,8 @@ struct StoreSwiglu {
 
  private:
   static __device__ __forceinline__ uint32_t swiglu(uint32_t gates, uint32_t ups, float weight) {
-    const float2 gate = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(gates));
-    const float2 up = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(ups));
-    return rounded(Silu::at(gate.x).value * weight * up.x, Silu::at(gate.y).value * weight * up.y);
+    const float2 gate = unpack_pair<T>(gates), up = unpack_pair<T>(ups);
+    return pack_pair<T>(Silu::at(gate.x).value * weight * up.x, Silu::at(gate.y).value * weight * up.y);
   }
 };
 
@@ -58,10 +58,12 @@ void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor
                                    const RowGroups& groups, const Tensor& w, const Tensor& s) {
   // Without a cluster it was measured 9 % faster: blocks that share copies also wait out each other's epilogues.
   using Shape = TileShape<128, 256, Consumers::halves, Multicast::none>;
-  using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::paired>;
-  launch_grouped_gemm<Shape, Both>(stream, x, w, product_of(groups, h.size(0), h.size(1), x.size(1)),
-                                   StoreSwiglu{ptr<__nv_bfloat16>(h), ptr<__nv_bfloat16>(y), h.stride(0), y.stride(0),
-                                               y.size(1), ptr<const float>(s)});
+  dispatch_half(y.dtype(), [&]<class T>() {
+    using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::paired, kElementFor<T>>;
+    launch_grouped_gemm<Shape, Both>(
+        stream, x, w, product_of(groups, h.size(0), h.size(1), x.size(1)),
+        StoreSwiglu<T>{ptr<T>(h), ptr<T>(y), h.stride(0), y.stride(0), y.size(1), ptr<const float>(s)});
+  });
 }
 
 }  // namespace witan::kernels::cuda

@@ -20,6 +20,8 @@ inline constexpr int kWgmmaSteps = 16;                               // of one i
 enum class Major : uint8_t { steps, lines };
 // What operands are made of, 16 bits each.
 enum class Element : uint8_t { bfloat16, float16 };
+template <class T>
+inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::float16 : Element::bfloat16;
 
 // The descriptor of the operand that begins at a unit, and what to add to it per kWgmmaSteps.
 template <Major kMajor>

@@ -44,21 +44,19 @@ __global__ void __launch_bounds__(kWarps * 32)
 }  // namespace
 
 void balance_loss(Stream& stream, const Tensor& loss, const Tensor& sums, const Tensor& counts, int64_t tokens) {
-  dispatch_device(sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      loss_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(loss), ptr<const A>(sums), ptr<const int64_t>(counts),
-                                                         tokens, sums.elements() - kTokenSums,
-                                                         static_cast<int>(counts.elements()));
+  dispatch_accumulator(sums.dtype(), [&]<class A>() {
+    loss_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(loss), ptr<const A>(sums), ptr<const int64_t>(counts),
+                                                       tokens, sums.elements() - kTokenSums,
+                                                       static_cast<int>(counts.elements()));
   });
 }
 
 void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts, int64_t tokens,
                       Write write) {
-  dispatch_device(dprobs.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      backward_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
-          ptr<A>(dprobs), ptr<const A>(dloss), ptr<const int64_t>(counts), tokens, static_cast<int>(counts.elements()),
-          write == Write::accumulate);
+  dispatch_accumulator(dprobs.dtype(), [&]<class A>() {
+    backward_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
+        ptr<A>(dprobs), ptr<const A>(dloss), ptr<const int64_t>(counts), tokens, static_cast<int>(counts.elements()),
+        write == Write::accumulate);
   });
 }
 

@@ -134,9 +134,8 @@ void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& or
                     .counts = ptr<int64_t>(all.counts),
                     .per_expert = capacity.per_expert,
                     .policy = capacity.policy};
-  dispatch_device(weights.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      limit_kernel<<<static_cast<unsigned>(E), kThreads, 0, native(stream)>>>(limit, ptr<A>(weights));
+  dispatch_accumulator(weights.dtype(), [&]<class A>() {
+    limit_kernel<<<static_cast<unsigned>(E), kThreads, 0, native(stream)>>>(limit, ptr<A>(weights));
   });
 }
 

@@ -130,22 +130,20 @@ void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margin
   const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
   if (T == 0) return;
   const auto blocks = static_cast<unsigned>((T + kChooseWarps - 1) / kChooseWarps);
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      dispatch_experts(E, K, [&]<int kPer>() {
-        choose_kernel<A, kPer><<<blocks, kChooseThreads, 0, native(stream)>>>(
-            ptr<int32_t>(ids), ptr<A>(margins), ptr<const A>(logits), ptr<const float>(bias), T, static_cast<int>(E),
-            static_cast<int>(K));
-      });
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    dispatch_experts(E, K, [&]<int kPer>() {
+      choose_kernel<A, kPer><<<blocks, kChooseThreads, 0, native(stream)>>>(
+          ptr<int32_t>(ids), ptr<A>(margins), ptr<const A>(logits), ptr<const float>(bias), T, static_cast<int>(E),
+          static_cast<int>(K));
+    });
   });
 }
 
 void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk) {
   const int64_t R = margins.size(0), E = margins.size(1), T = margins.size(2);
-  dispatch_device(margins.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      quantile_kernel<<<static_cast<unsigned>(E), kSelectThreads, 0, native(stream)>>>(
-          ptr<int64_t>(sums), ptr<const A>(margins), R, T, static_cast<int>(E), topk);
+  dispatch_accumulator(margins.dtype(), [&]<class A>() {
+    quantile_kernel<<<static_cast<unsigned>(E), kSelectThreads, 0, native(stream)>>>(
+        ptr<int64_t>(sums), ptr<const A>(margins), R, T, static_cast<int>(E), topk);
   });
 }
 

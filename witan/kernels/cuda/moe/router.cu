@@ -395,23 +395,22 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
 
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t E = logits.size(1), K = out.ids.size(1);
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      dispatch_experts(E, K, [&]<int kPer>() {
-        const Route<A> of_tokens{.logits = ptr<A>(logits),
-                                 .ids = ptr<int32_t>(out.ids),
-                                 .weights = ptr<A>(out.weights),
-                                 .probs = ptr<A>(out.probs),
-                                 .lse = ptr<A>(out.lse),
-                                 .tokens = logits.size(0),
-                                 .per_block = 0,
-                                 .experts = static_cast<int>(E),
-                                 .chosen = static_cast<int>(K),
-                                 .scores = scoring.scores,
-                                 .divides = scoring.divides(K),
-                                 .scaling = static_cast<A>(scoring.scaling)};
-        dispatch_scores(scoring.scores, [&]<Scores kScores>() { route<A, kPer, kScores>(stream, out, of_tokens); });
-      });
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    dispatch_experts(E, K, [&]<int kPer>() {
+      const Route<A> of_tokens{.logits = ptr<A>(logits),
+                               .ids = ptr<int32_t>(out.ids),
+                               .weights = ptr<A>(out.weights),
+                               .probs = ptr<A>(out.probs),
+                               .lse = ptr<A>(out.lse),
+                               .tokens = logits.size(0),
+                               .per_block = 0,
+                               .experts = static_cast<int>(E),
+                               .chosen = static_cast<int>(K),
+                               .scores = scoring.scores,
+                               .divides = scoring.divides(K),
+                               .scaling = static_cast<A>(scoring.scaling)};
+      dispatch_scores(scoring.scores, [&]<Scores kScores>() { route<A, kPer, kScores>(stream, out, of_tokens); });
+    });
   });
 }
 
@@ -428,34 +427,32 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
   assert(T <= std::numeric_limits<uint32_t>::max());
   const int64_t loads = out.counts.elements();
   const auto blocks = static_cast<unsigned>((T + kBackwardWarps - 1) / kBackwardWarps);
-  dispatch_device(dlogits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
-      const RouteBackward<A> route{.dlogits = ptr<A>(dlogits),
-                                   .dweights = ptr<A>(gradients.weights),
-                                   .dbalance = ptr<A>(gradients.balance),
-                                   .dz = ptr<A>(gradients.z),
-                                   .dprobs = ptr<A>(gradients.probs),
-                                   .weights = ptr<A>(out.weights),
-                                   .probs = ptr<A>(out.probs),
-                                   .lse = ptr<A>(out.lse),
-                                   .logits = ptr<A>(out.logits),
-                                   .ids = ptr<int32_t>(out.ids),
-                                   .counts = ptr<int64_t>(out.counts),
-                                   .tokens = T,
-                                   .tokens_of_all = T * parts,
-                                   .loads = loads,
-                                   .length = static_cast<uint32_t>(T / (loads / E)),
-                                   .experts = static_cast<int>(E),
-                                   .chosen = static_cast<int>(K),
-                                   .scores = scoring.scores,
-                                   .divides = scoring.divides(K),
-                                   .scaling = static_cast<A>(scoring.scaling)};
-      dispatch_experts(E, K, [&]<int kPer>() {
-        dispatch_scores(scoring.scores, [&]<Scores kScores>() {
-          route_backward_kernel<A, kPer, kScores><<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
-        });
+  dispatch_accumulator(dlogits.dtype(), [&]<class A>() {
+    const RouteBackward<A> route{.dlogits = ptr<A>(dlogits),
+                                 .dweights = ptr<A>(gradients.weights),
+                                 .dbalance = ptr<A>(gradients.balance),
+                                 .dz = ptr<A>(gradients.z),
+                                 .dprobs = ptr<A>(gradients.probs),
+                                 .weights = ptr<A>(out.weights),
+                                 .probs = ptr<A>(out.probs),
+                                 .lse = ptr<A>(out.lse),
+                                 .logits = ptr<A>(out.logits),
+                                 .ids = ptr<int32_t>(out.ids),
+                                 .counts = ptr<int64_t>(out.counts),
+                                 .tokens = T,
+                                 .tokens_of_all = T * parts,
+                                 .loads = loads,
+                                 .length = static_cast<uint32_t>(T / (loads / E)),
+                                 .experts = static_cast<int>(E),
+                                 .chosen = static_cast<int>(K),
+                                 .scores = scoring.scores,
+                                 .divides = scoring.divides(K),
+                                 .scaling = static_cast<A>(scoring.scaling)};
+    dispatch_experts(E, K, [&]<int kPer>() {
+      dispatch_scores(scoring.scores, [&]<Scores kScores>() {
+        route_backward_kernel<A, kPer, kScores><<<blocks, kBackwardThreads, 0, native(stream)>>>(route);
       });
-    }
+    });
   });
 }
 

@@ -65,20 +65,18 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part) {
   const int64_t T = part.probs.size(0), E = part.probs.size(1), B = (sums.elements() - kTokenSums) / E;
-  dispatch_device(sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      sums_kernel<<<static_cast<unsigned>((E + 31) / 32 * B + 1), kWarps * 32, 0, native(stream)>>>(
-          ptr<A>(sums), ptr<const A>(part.probs), ptr<const A>(part.lse), ptr<const A>(part.entropy), T,
-          static_cast<int>(B), static_cast<int>(E));
+  dispatch_accumulator(sums.dtype(), [&]<class A>() {
+    sums_kernel<<<static_cast<unsigned>((E + 31) / 32 * B + 1), kWarps * 32, 0, native(stream)>>>(
+        ptr<A>(sums), ptr<const A>(part.probs), ptr<const A>(part.lse), ptr<const A>(part.entropy), T,
+        static_cast<int>(B), static_cast<int>(E));
   });
 }
 
 void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals) {
-  dispatch_device(totals.sums.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
-          ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), ptr<const A>(totals.sums),
-          ptr<const int64_t>(totals.counts), totals.tokens, totals.counts.elements(), static_cast<int>(totals.topk));
+  dispatch_accumulator(totals.sums.dtype(), [&]<class A>() {
+    losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
+        ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), ptr<const A>(totals.sums),
+        ptr<const int64_t>(totals.counts), totals.tokens, totals.counts.elements(), static_cast<int>(totals.topk));
   });
 }
 

@@ -300,52 +300,47 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   const int64_t T = logits.size(0), E = logits.size(1), K = out.ids.size(1);
   if (T == 0) return;
   assert(!scores_each_alone(selection.keys) || selection.keys == scoring.scores);
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
-      const Select<A> how = select_of<A>(out, logits, scoring, selection);
-      dispatch_experts(E, K, [&]<int kPer>() {
-        dispatch_scores(scoring.scores, [&]<Scores kScores>() {
-          select_kernel<kScores, A, kPer><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
-        });
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    const Select<A> how = select_of<A>(out, logits, scoring, selection);
+    dispatch_experts(E, K, [&]<int kPer>() {
+      dispatch_scores(scoring.scores, [&]<Scores kScores>() {
+        select_kernel<kScores, A, kPer><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
       });
-    }
+    });
   });
 }
 
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t T = logits.size(0);
   if (T == 0) return;
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>) {
-      const Select<A> how = select_of<A>(out, logits, scoring, {});
-      dispatch_scores(scoring.scores, [&]<Scores kScores>() {
-        weigh_kernel<kScores, A><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
-      });
-    }
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    const Select<A> how = select_of<A>(out, logits, scoring, {});
+    dispatch_scores(scoring.scores, [&]<Scores kScores>() {
+      weigh_kernel<kScores, A><<<blocks_of(T), kThreads, 0, native(stream)>>>(how);
+    });
   });
 }
 
 void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
   const int64_t T = logits.size(0), E = logits.size(1);
   const int64_t blocks = std::clamp<int64_t>((T + kWarps - 1) / kWarps, 1, kMostSinkhornBlocks);
-  dispatch_device(logits.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      dispatch_experts(E, 1, [&]<int kPer>() {
-        Sinkhorn<A> how{
-            .bias = ptr<A>(bias),
-            .logits = ptr<const A>(logits),
-            .sums = reinterpret_cast<double*>(stream.scratch(2 * blocks * E * static_cast<int64_t>(sizeof(double)))),
-            .tokens = T,
-            .per_block = (T + blocks - 1) / blocks,
-            .iterations = T == 0 ? 0 : iterations,
-            .tolerance = tolerance,
-            .experts = static_cast<int>(E)};
-        void* arguments[] = {&how};
-        const auto kernel = reinterpret_cast<const void*>(sinkhorn_kernel<A, kPer>);
-        // An error is the launch's, which the stream asks for as it does behind every kernel.
-        (void)cudaLaunchCooperativeKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), arguments, 0,
-                                          native(stream));
-      });
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    dispatch_experts(E, 1, [&]<int kPer>() {
+      Sinkhorn<A> how{
+          .bias = ptr<A>(bias),
+          .logits = ptr<const A>(logits),
+          .sums = reinterpret_cast<double*>(stream.scratch(2 * blocks * E * static_cast<int64_t>(sizeof(double)))),
+          .tokens = T,
+          .per_block = (T + blocks - 1) / blocks,
+          .iterations = T == 0 ? 0 : iterations,
+          .tolerance = tolerance,
+          .experts = static_cast<int>(E)};
+      void* arguments[] = {&how};
+      const auto kernel = reinterpret_cast<const void*>(sinkhorn_kernel<A, kPer>);
+      // An error is the launch's, which the stream asks for as it does behind every kernel.
+      (void)cudaLaunchCooperativeKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), arguments, 0,
+                                        native(stream));
+    });
   });
 }
 

@@ -28,6 +28,8 @@ __device__ double element(const void* data, DType dtype, int i) {
       return static_cast<const float*>(data)[i];
     case DType::bf16:
       return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+    case DType::f16:
+      return __half2float(static_cast<const __half*>(data)[i]);
     case DType::f64:
       return static_cast<const double*>(data)[i];
     case DType::i32:
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) collect_kernel(double* out, const __
 void loss_weights(Stream& stream, const Tensor& weights, const Tensor& mask, const Tensor& targets) {
   const int64_t tokens = mask.elements();
   if (tokens == 0) return;
-  dispatch_device(weights.dtype(), [&]<class A>() {
+  dispatch_accumulator(weights.dtype(), [&]<class A>() {
     loss_weights_kernel<<<static_cast<unsigned>((tokens + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
         ptr<A>(weights), ptr<float>(mask), ptr<double>(targets), tokens);
   });

@@ -17,7 +17,7 @@ struct alignas(128) Tile {
   std::byte state[kStateBytes > 0 ? kStateBytes : 16];
   T value[kTile];
   G gradient[kTile];
-  uint16_t remainder[Weights<T>::kSplit ? kTile : 8];
+  Remainder<T> remainder[Weights<T>::kSplit ? kTile : 8];
 
   __device__ Operands<T, G, S...> operands() {
     Operands<T, G, S...> all;
@@ -60,7 +60,8 @@ template <class T, class G, class... S>
 __device__ __forceinline__ void load_tile(Tile<T, G, S...>& tile, const Operands<T, G, S...>& home, uint64_t* barrier) {
   using Here = Tile<T, G, S...>;
   constexpr bool kSplit = Weights<T>::kSplit;
-  barrier_arrive_and_expect(barrier, Here::kStateBytes + kTile * (sizeof(T) + (kSplit ? 2 : 0) + sizeof(G)));
+  constexpr size_t kOfWeight = sizeof(T) + (kSplit ? sizeof(Remainder<T>) : 0);
+  barrier_arrive_and_expect(barrier, Here::kStateBytes + kTile * (kOfWeight + sizeof(G)));
   const auto here = tile.operands();
   home.for_state([&]<class Own>(int n, const Own* address) {
     bulk_load(static_cast<Own*>(here.state[n]), address, kTile * sizeof(Own), barrier);

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   const A lr = A(step[args.rate]);
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const MuonRow row = row_of_chunk(table, rows, chunk);
-    const Weights<T> weights{reinterpret_cast<T*>(row.value), reinterpret_cast<uint16_t*>(row.remainder)};
+    const Weights<T> weights{reinterpret_cast<T*>(row.value), reinterpret_cast<Remainder<T>*>(row.remainder)};
     const auto* orthogonal = reinterpret_cast<const D*>(row.orthogonal);
     const A scale = A(row.scale), decay = A(row.weight_decay);
     for_chunk<kUnit<A>>(row, chunk, weights.aligned() && unit_aligned<A>(orthogonal), [&]<int N>(int64_t i) {
@@ -76,11 +76,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// body.operator()<T, D>(), D the direction's type: T, or the type of its sums.
+// body.operator()<T, D>(), D the direction's type: T, or bfloat16 of float16, or the type of its sums.
 template <class Body>
 void dispatch_direction(const Tensor& value, const Tensor& direction, const Body& body) {
   dispatch_device(value.dtype(), [&]<class T>() {
-    if (direction.dtype() == value.dtype()) return body.template operator()<T, T>();
+    using Narrow = std::conditional_t<std::is_same_v<T, __half>, __nv_bfloat16, T>;
+    if (direction.dtype() == muon_direction_dtype(value.dtype())) return body.template operator()<T, Narrow>();
     if constexpr (!std::is_same_v<T, Acc<T>>) body.template operator()<T, Acc<T>>();
   });
 }
@@ -175,11 +176,15 @@ void muon_momentum(Stream& stream, std::span<const MuonItem> items, const Tensor
   const int64_t chunks = chunks_of_items(items);
   if (chunks == 0) return;
   dispatch_direction(items[0].value, items[0].direction, [&]<class T, class D>() {
-    dispatch_device(items[0].gradient.dtype(), [&]<class G>() {
+    const auto launch = [&]<class G>() {
       momentum_kernel<T, G, D><<<blocks_for(stream, chunks, kBlocksPerSm), kThreads, 0, native(stream)>>>(
           reinterpret_cast<const MuonRow*>(table.raw()), static_cast<int>(items.size()), chunks, ptr<double>(step),
           args);
-    });
+    };
+    if constexpr (std::is_same_v<T, __half>)
+      launch.template operator()<float>();
+    else
+      dispatch_gradient(items[0].gradient.dtype(), launch);
   });
 }
 
@@ -213,7 +218,7 @@ void row_squares(Stream& stream, const Tensor& squares, const Tensor& x) {
 
 void normuon_moments(Stream& stream, const NorMuonTensors& t, const Tensor& step, const NorMuonArgs& args) {
   if (t.v.elements() == 0) return;
-  dispatch_device(t.v.dtype(), [&]<class V>() {
+  dispatch_accumulator(t.v.dtype(), [&]<class V>() {
     moments_kernel<V><<<static_cast<unsigned>(t.v.size(0)), kThreads, 0, native(stream)>>>(
         ptr<V>(t.v), ptr<double>(t.factors), ptr<double>(t.totals), ptr<double>(t.squares), t.v.size(1),
         ptr<double>(step), args);

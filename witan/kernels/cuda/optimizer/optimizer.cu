@@ -58,6 +58,8 @@ __global__ void __launch_bounds__(kSumThreads)
   switch (static_cast<DType>(row.dtype)) {
     case DType::bf16:
       return sum_chunk(out, reinterpret_cast<const __nv_bfloat16*>(row.x) + begin, count);
+    case DType::f16:
+      return sum_chunk(out, reinterpret_cast<const __half*>(row.x) + begin, count);
     case DType::f32:
       return sum_chunk(out, reinterpret_cast<const float*>(row.x) + begin, count);
     default:
@@ -178,10 +180,9 @@ void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, doubl
 }
 
 void scale_losses(Stream& stream, const Tensor& scaled, const Tensor& weights, const Tensor& scaler) {
-  dispatch_device(scaled.dtype(), [&]<class A>() {
-    if constexpr (std::is_same_v<A, Acc<A>>)
-      scale_losses_kernel<<<1, 32, 0, native(stream)>>>(ptr<A>(scaled), ptr<A>(weights), ptr<double>(scaler),
-                                                        scaled.elements());
+  dispatch_accumulator(scaled.dtype(), [&]<class A>() {
+    scale_losses_kernel<<<1, 32, 0, native(stream)>>>(ptr<A>(scaled), ptr<A>(weights), ptr<double>(scaler),
+                                                      scaled.elements());
   });
 }
 

@@ -118,22 +118,13 @@ __global__ void __launch_bounds__(kThreads) direction_kernel(Weights<T> weights,
   }
 }
 
-// body.operator()<A>() with float or double.
-template <class Body>
-void dispatch_accumulator(DType dtype, const Body& body) {
-  if (dtype == DType::f64)
-    body.template operator()<double>();
-  else
-    body.template operator()<float>();
-}
-
 }  // namespace
 
 void shampoo_moments(Stream& stream, const ShampooMoments& t, const Tensor& step, const ShampooMomentArgs& args) {
   const int64_t elements = t.outer.elements();
   if (elements == 0) return;
   dispatch_accumulator(t.outer.dtype(), [&]<class A>() {
-    dispatch_device(t.gradient.dtype(), [&]<class G>() {
+    dispatch_gradient(t.gradient.dtype(), [&]<class G>() {
       const MomentOperands<A, G> operands{ptr<A>(t.m),     ptr<A>(t.v),        ptr<G>(t.gradient),
                                           ptr<A>(t.outer), ptr<A>(t.filtered), ptr<A>(t.grafted)};
       moments_kernel<<<blocks_of(stream, elements), kThreads, 0, native(stream)>>>(operands, elements,
@@ -166,7 +157,7 @@ void apply_direction(Stream& stream, const DirectedTensors& t, const Tensor& ste
   const int64_t elements = t.value.elements();
   if (elements == 0) return;
   dispatch_device(t.value.dtype(), [&]<class T>() {
-    const Weights<T> weights{ptr<T>(t.value), ptr<uint16_t>(t.remainder)};
+    const Weights<T> weights{ptr<T>(t.value), ptr<Remainder<T>>(t.remainder)};
     direction_kernel<T><<<blocks_of(stream, elements), kThreads, 0, native(stream)>>>(
         weights, ptr<Acc<T>>(t.direction), elements, ptr<double>(step), args);
   });

@@ -16,14 +16,6 @@ constexpr int kThreads = 256, kPartials = 256;
 constexpr int64_t kBlockRows = 32;
 constexpr double kVanished = 1e-30;  // of the longest row: what has no direction
 
-template <class Body>
-void dispatch_accumulator(DType dtype, const Body& body) {
-  if (dtype == DType::f64)
-    body.template operator()<double>();
-  else
-    body.template operator()<float>();
-}
-
 unsigned blocks_of(Stream& stream, int64_t elements) {
   return blocks_for(stream, (elements + kThreads - 1) / kThreads);
 }
@@ -373,7 +365,7 @@ void soap_moments(Stream& stream, const SoapMoments& t, const Tensor& step, cons
   const int64_t elements = t.outer.elements();
   if (elements == 0) return;
   dispatch_accumulator(t.outer.dtype(), [&]<class A>() {
-    dispatch_device(t.gradient.dtype(), [&]<class G>() {
+    dispatch_gradient(t.gradient.dtype(), [&]<class G>() {
       moments_kernel<<<blocks_of(stream, elements), kThreads, 0, native(stream)>>>(
           ptr<A>(t.m), ptr<A>(t.outer), ptr<A>(t.scaled), ptr<G>(t.gradient), elements, ptr<double>(step), args);
     });

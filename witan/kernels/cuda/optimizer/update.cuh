@@ -107,13 +107,17 @@ __device__ __forceinline__ bool unit_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % (kBytes < 16 ? kBytes : 16) == 0;
 }
 
-// What an update changes: values as wide as their sums, or float32 of which value and remainder are the halves.
+// The elements of a remainder (base/split_float.h): the lower halves beside bfloat16, float32 beside float16.
+template <class T>
+using Remainder = std::conditional_t<std::is_same_v<T, __half>, float, uint16_t>;
+
+// What an update changes: values as wide as their sums, or float32 of which value and remainder are the parts.
 template <class T>
 struct Weights {
   using A = Acc<T>;
   static constexpr bool kSplit = !std::is_same_v<T, A>;
   T* value;
-  uint16_t* remainder;  // null where nothing is split
+  Remainder<T>* remainder;  // null where nothing is split
 
   __device__ __forceinline__ bool aligned() const {
     return unit_aligned<A>(value) && (!kSplit || unit_aligned<A>(remainder));
@@ -121,7 +125,13 @@ struct Weights {
 
   template <class Access = Streamed, int N>
   __device__ __forceinline__ void load(A (&to)[N], int64_t i) const {
-    if constexpr (kSplit) {
+    if constexpr (std::is_same_v<T, __half>) {
+      A rest[N];
+      take<Access>(to, value + i);
+      take<Access>(rest, remainder + i);
+#pragma unroll
+      for (int n = 0; n < N; ++n) to[n] += rest[n];
+    } else if constexpr (kSplit) {
       const auto upper = Access::template in<N>(reinterpret_cast<const uint16_t*>(value) + i);
       const auto lower = Access::template in<N>(remainder + i);
 #pragma unroll
@@ -132,7 +142,18 @@ struct Weights {
   }
   template <class Access = Streamed, int N>
   __device__ __forceinline__ void store(const A (&from)[N], int64_t i) const {
-    if constexpr (kSplit) {
+    if constexpr (std::is_same_v<T, __half>) {
+      Pack<T, N> narrow;
+      A rest[N];
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        narrow.at[n] = convert<T>(from[n]);
+        const bool finite = (__half_as_ushort(narrow.at[n]) & 0x7C00u) != 0x7C00u;
+        rest[n] = finite ? from[n] - convert<A>(narrow.at[n]) : A(0);
+      }
+      Access::template out<N>(value + i, narrow);
+      put<Access>(remainder + i, rest);
+    } else if constexpr (kSplit) {
       Pack<uint16_t, N> upper, lower;
 #pragma unroll
       for (int n = 0; n < N; ++n) {

@@ -64,17 +64,15 @@ void launch_updates(Stream& stream, std::span<const UpdateItem> items, const Ten
     }
     const UpdateRow* first = std::exchange(group, group + rows);
     if (chunks == 0) return;
-    dispatch_device(value, [&]<class T>() {
-      dispatch_device(gradient, [&]<class G>() {
-        using A = Acc<T>;
-        dispatch_state<A, kTypes, Rule<A>::kStates>(*like, [&]<class... S>() {
-          if constexpr (sizeof(T) <= sizeof(float) && sizeof(G) <= sizeof(float))
-            if (is_hopper(stream))
-              return hopper_update<Rule<A>, T, G, S...>(stream, first, rows, chunks, ptr<double>(step), args);
-          update_kernel<Rule<A>, Args, T, G, S...>
-              <<<blocks_for(stream, chunks, kUpdateBlocksPerSm), kUpdateThreads, 0, native(stream)>>>(
-                  first, rows, chunks, ptr<double>(step), args);
-        });
+    dispatch_with_gradient(value, gradient, [&]<class T, class G>() {
+      using A = Acc<T>;
+      dispatch_state<A, kTypes, Rule<A>::kStates>(*like, [&]<class... S>() {
+        if constexpr (sizeof(T) <= sizeof(float) && sizeof(G) <= sizeof(float))
+          if (is_hopper(stream))
+            return hopper_update<Rule<A>, T, G, S...>(stream, first, rows, chunks, ptr<double>(step), args);
+        update_kernel<Rule<A>, Args, T, G, S...>
+            <<<blocks_for(stream, chunks, kUpdateBlocksPerSm), kUpdateThreads, 0, native(stream)>>>(
+                first, rows, chunks, ptr<double>(step), args);
       });
     });
   });

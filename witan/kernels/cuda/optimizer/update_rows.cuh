@@ -23,7 +23,7 @@ struct Operands {
 
   Operands() = default;
   __device__ Operands(const UpdateRow& row, int64_t first)
-      : weights{reinterpret_cast<T*>(row.value) + first, reinterpret_cast<uint16_t*>(row.remainder) + first},
+      : weights{reinterpret_cast<T*>(row.value) + first, reinterpret_cast<Remainder<T>*>(row.remainder) + first},
         gradient(reinterpret_cast<const G*>(row.gradient) + first) {
     [[maybe_unused]] int n = 0;
     ((state[n] = reinterpret_cast<S*>(row.state[n]) + first, ++n), ...);

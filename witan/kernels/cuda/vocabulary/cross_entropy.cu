@@ -158,10 +158,9 @@ void launch_forward(Stream& stream, const Tensor& logits, const Tensor& targets,
 }  // namespace
 
 void sum_losses(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& weights) {
-  dispatch_device(weights.dtype(), [&]<class A>() {
-    if constexpr (!std::is_same_v<A, __nv_bfloat16>)
-      weighted_sum_kernel<<<1, kSumThreads, 0, native(stream)>>>(ptr<A>(loss), ptr<A>(losses), ptr<A>(weights),
-                                                                 losses.elements());
+  dispatch_accumulator(weights.dtype(), [&]<class A>() {
+    weighted_sum_kernel<<<1, kSumThreads, 0, native(stream)>>>(ptr<A>(loss), ptr<A>(losses), ptr<A>(weights),
+                                                               losses.elements());
   });
 }
 
@@ -192,8 +191,7 @@ void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits
 void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& parts, const Tensor& weights) {
   const int64_t T = losses.elements();
-  dispatch_device(weights.dtype(), [&]<class E>() {
-    using A = Acc<E>;
+  dispatch_accumulator(weights.dtype(), [&]<class A>() {
     if (T > 0)
       combine_kernel<<<static_cast<unsigned>((T + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
           ptr<A>(losses), ptr<A>(lse), ptr<A>(parts), ptr<A>(weights), parts.size(0), T);

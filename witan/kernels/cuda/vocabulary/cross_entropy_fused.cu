@@ -12,15 +12,17 @@ namespace {
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kPairs = 7, kSlots = 2 * kPairs;  // of each thread, in shared memory: 224 KiB
 constexpr int kHeld = 2;                        // and in registers
-constexpr int kElements = kPack<__nv_bfloat16>;
+constexpr int kElements = 8;                    // of a slot, of 16 bits each
 constexpr int64_t kMostVocabulary = int64_t{kSlots + kHeld} * kThreads * kElements;
 constexpr int kSharedBytes = kSlots * kThreads * 16;
 
-using Slot = Pack<__nv_bfloat16, kElements>;
+template <class T>
+using Slot = Pack<T, kElements>;
 
+template <class T>
 struct Rows {
-  Slot* dlogits;           // [T, V]
-  const Slot* logits;      // [T, V]
+  Slot<T>* dlogits;        // [T, V]
+  const Slot<T>* logits;   // [T, V]
   float *losses, *lse;     // [T]
   const int32_t* targets;  // [T]
   const float* weights;    // [T]
@@ -29,7 +31,8 @@ struct Rows {
   int words;  // the first of V; what is behind them is padding
 };
 
-__device__ __forceinline__ void fetch(Slot* to, const Slot* from) {
+template <class T>
+__device__ __forceinline__ void fetch(Slot<T>* to, const Slot<T>* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from)
                : "memory");
@@ -45,10 +48,10 @@ __device__ __forceinline__ void await_group() {
 
 // One thread's part of a row: slots threadIdx.x, + 1024, …; two of them are a group of fetches. Most models have no
 // padding, and then no element is compared with where it begins.
-template <bool kPadded>
+template <class T, bool kPadded>
 struct Part {
-  Slot* shared;  // [kSlots, kThreads]
-  Slot held[kHeld];
+  Slot<T>* shared;  // [kSlots, kThreads]
+  Slot<T> held[kHeld];
   int slots, words;
 
   __device__ __forceinline__ static int at(int slot) { return slot * kThreads + static_cast<int>(threadIdx.x); }
@@ -60,10 +63,10 @@ struct Part {
     return !kPadded || at(slot) * kElements + n < words;
   }
 
-  __device__ __forceinline__ void fetch_all(const Slot* row) {
+  __device__ __forceinline__ void fetch_all(const Slot<T>* row) {
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      if (has(slot)) fetch(shared + at(slot), row + at(slot));
+      if (has(slot)) fetch<T>(shared + at(slot), row + at(slot));
       if (slot % 2) end_group();
     }
 #pragma unroll
@@ -77,7 +80,7 @@ struct Part {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool real = has(slot + i);
-      const Slot pack = real ? get(i) : Slot{};
+      const Slot<T> pack = real ? get(i) : Slot<T>{};
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
         x[i * kElements + n] =
@@ -98,19 +101,18 @@ struct Part {
     return total;
   }
   // Writes the gradient; `next`, unless it is null, takes the row's place as it goes.
-  __device__ __forceinline__ void replace(Slot* out, const Gradient<__nv_bfloat16>& gradient, const Slot* next) {
-    const auto write = [&](Slot pack, int slot) {
+  __device__ __forceinline__ void replace(Slot<T>* out, const Gradient<T>& gradient, const Slot<T>* next) {
+    const auto write = [&](Slot<T> pack, int slot) {
 #pragma unroll
       for (int n = 0; n < kElements; ++n)
-        pack.at[n] = gradient.scale == 0 || !is_word(slot, n) ? __nv_bfloat16{}
-                                                              : gradient.at(pack.at[n], at(slot) * kElements + n);
+        pack.at[n] = gradient.scale == 0 || !is_word(slot, n) ? T{} : gradient.at(pack.at[n], at(slot) * kElements + n);
       out[at(slot)] = pack;
     };
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
       if (has(slot)) {
         write(shared[at(slot)], slot);
-        if (next) fetch(shared + at(slot), next + at(slot));
+        if (next) fetch<T>(shared + at(slot), next + at(slot));
       }
       if (slot % 2) end_group();
     }
@@ -137,16 +139,16 @@ __device__ __forceinline__ float log_sum_exp(LogSumExp<float> total, float2* par
   return row.x + log(row.y);
 }
 
-template <bool kPadded>
-__global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows rows) {
-  extern __shared__ Slot slots[];
+template <class T, bool kPadded>
+__global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows<T> rows) {
+  extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float2 partials[2][kWarps];
-  Part<kPadded> part{slots, {}, rows.slots, rows.words};
+  Part<T, kPadded> part{reinterpret_cast<Slot<T>*>(memory), {}, rows.slots, rows.words};
   int64_t t = blockIdx.x;
   part.fetch_all(rows.logits + t * rows.slots);
   for (int turn = 0; t < rows.tokens; t += gridDim.x, turn ^= 1) {
-    const Slot* row = rows.logits + t * rows.slots;
-    const Slot* next = t + gridDim.x < rows.tokens ? row + static_cast<int64_t>(gridDim.x) * rows.slots : nullptr;
+    const Slot<T>* row = rows.logits + t * rows.slots;
+    const Slot<T>* next = t + gridDim.x < rows.tokens ? row + static_cast<int64_t>(gridDim.x) * rows.slots : nullptr;
     const float weight = rows.weights[t];
     const int target = weight == 0 ? -1 : rows.targets[t];
     float at_target = 0;  // read before anybody writes over it
@@ -162,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows rows) {
 
 bool fits(Stream& stream, const Tensor& logits, const Tensor& dlogits) {
   const int64_t V = logits.size(1);
-  return logits.dtype() == DType::bf16 && V <= kMostVocabulary && packs<__nv_bfloat16>(logits.raw(), V) &&
-         packs<__nv_bfloat16>(dlogits.raw(), V) &&
+  return size_of(logits.dtype()) == 2 && V <= kMostVocabulary && packs<uint16_t>(logits.raw(), V) &&
+         packs<uint16_t>(dlogits.raw(), V) &&
          witan::cuda::properties(stream.device().index).shared_per_block >=
              kSharedBytes + static_cast<int64_t>(sizeof(float2)) * 2 * kWarps;
 }
@@ -178,19 +180,21 @@ void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const T
     cuda::cross_entropy_backward(stream, out.dlogits, {}, logits, out.lse, targets, weights, {0, words});
     return;
   }
-  const auto kernel = words < logits.size(1) ? fused_kernel<true> : fused_kernel<false>;
-  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                     "asking for shared memory");
-  kernel<<<blocks_for(stream, T, 1), kThreads, kSharedBytes, native(stream)>>>(
-      {.dlogits = ptr<Slot>(out.dlogits),
-       .logits = ptr<Slot>(logits),
-       .losses = ptr<float>(out.losses),
-       .lse = ptr<float>(out.lse),
-       .targets = ptr<int32_t>(targets),
-       .weights = ptr<float>(weights),
-       .tokens = T,
-       .slots = static_cast<int>(logits.size(1) / kElements),
-       .words = static_cast<int>(words)});
+  dispatch_half(logits.dtype(), [&]<class E>() {
+    const auto kernel = words < logits.size(1) ? fused_kernel<E, true> : fused_kernel<E, false>;
+    witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                       "asking for shared memory");
+    kernel<<<blocks_for(stream, T, 1), kThreads, kSharedBytes, native(stream)>>>(
+        {.dlogits = ptr<Slot<E>>(out.dlogits),
+         .logits = ptr<Slot<E>>(logits),
+         .losses = ptr<float>(out.losses),
+         .lse = ptr<float>(out.lse),
+         .targets = ptr<int32_t>(targets),
+         .weights = ptr<float>(weights),
+         .tokens = T,
+         .slots = static_cast<int>(logits.size(1) / kElements),
+         .words = static_cast<int>(words)});
+  });
   sum_losses(stream, out.loss, out.losses, weights);
 }
 

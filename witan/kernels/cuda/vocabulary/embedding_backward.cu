@@ -231,14 +231,12 @@ void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Ten
   int64_t used = 0;
   const Sorted sorted = sort_tokens(stream, order, ids, begin, dw.size(0), used);
   const bool adds = write == Write::accumulate;
-  dispatch_device(dw.dtype(), [&]<class G>() {
-    dispatch_device(dy.dtype(), [&]<class T>() {
-      constexpr int N = kCommonPack<G, T>;
-      if (packs<G>(dw.raw(), dw.size(1), N) && packs<T>(dy.raw(), dw.size(1), N))
-        write_table<N, G, T>(stream, dw, adds, dy, sorted, used);
-      else
-        write_table<1, G, T>(stream, dw, adds, dy, sorted, used);
-    });
+  dispatch_with_gradient(dy.dtype(), dw.dtype(), [&]<class T, class G>() {
+    constexpr int N = kCommonPack<G, T>;
+    if (packs<G>(dw.raw(), dw.size(1), N) && packs<T>(dy.raw(), dw.size(1), N))
+      write_table<N, G, T>(stream, dw, adds, dy, sorted, used);
+    else
+      write_table<1, G, T>(stream, dw, adds, dy, sorted, used);
   });
 }
 
