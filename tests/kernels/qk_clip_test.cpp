@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <sstream>
+#include <string>
 
 #include "support/attention_blocks.h"
 #include "support/attention_sizes.h"
@@ -145,6 +148,45 @@ TEST(ClipProjection, ScalesTheGroupsBeyondTheThreshold) {
       EXPECT_TRUE(close(values(p), expected, 0, dtype == DType::f64 ? 1e-15 : 1e-6)) << cut;
     }
   }
+}
+
+// tests/golden/optim/make_qk_clip.py wrote what Megatron-LM makes of the projections of latent attention; in pieces
+// that begin and end anywhere in a head.
+TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
+  Rank rank;
+  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  std::ifstream golden(WITAN_SOURCE_DIR "/tests/golden/optim/qk_clip.tsv");
+  int lines = 0;
+  for (std::string line; std::getline(golden, line); ++lines) {
+    SCOPED_TRACE(line.substr(0, 40));
+    std::istringstream in(line);
+    std::string what;
+    int64_t heads = 0, still = 0, turning = 0, of_values = 0, columns = 0;
+    double threshold = 0, alpha = 0;
+    in >> what >> heads >> still >> turning >> of_values >> columns >> threshold >> alpha;
+    std::vector<double> logits(static_cast<size_t>(heads)), expected;
+    for (double& logit : logits) in >> logit;
+    for (double weight = 0; in >> weight;) expected.push_back(weight);
+    const bool queries = what == "queries";
+    const int64_t per_group = (still + (queries ? turning : of_values)) * columns, elements = heads * per_group;
+    ASSERT_EQ(std::ssize(expected), elements);
+    std::vector<double> weights(expected.size());
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::cos(0.7 * static_cast<double>(i) + 0.3);
+    for (const int64_t cut : {int64_t{0}, elements / 3, elements / 2 + 1}) {
+      const Tensor p = rank.tensor<double>({elements}, weights);
+      for (const auto& [first, count] : {std::pair{int64_t{0}, cut}, {cut, elements - cut}})
+        kernels::clip_projection(rank.stream, {p.narrow(0, first, count), {}}, rank.tensor<double>({heads}, logits),
+                                 heads, step,
+                                 {.threshold = threshold,
+                                  .exponent = queries ? alpha : 1 - alpha,
+                                  .first = first,
+                                  .per_group = per_group,
+                                  .leading = still * columns,
+                                  .exponent_behind = queries ? 1.0 : 0.0});
+      EXPECT_TRUE(close(values(p), expected, 1e-15, 1e-14)) << cut;
+    }
+  }
+  EXPECT_EQ(lines, 6);
 }
 
 TEST(ClipProjection, ScalesMastersAndNothingInASkippedStep) {

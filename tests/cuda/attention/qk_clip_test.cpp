@@ -104,9 +104,12 @@ TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
                           : dtype == DType::bf16 ? host.normal({5000}, kRemainder, "rest")
                                                  : Tensor();
       const Tensor gpu_value = to_gpu(value), gpu_rest = rest.defined() ? to_gpu(rest) : Tensor();
-      const kernels::ClipArgs args{100, 0.75, 321, 3000};
-      kernels::clip_projection(gpu(), {gpu_value, gpu_rest}, to_gpu(largest), 2, to_gpu(step), args);
-      kernels::clip_projection(host.stream, {value, rest}, largest, 2, step, args);
+      // Of whole groups, and of such of which a part is scaled otherwise.
+      for (const kernels::ClipArgs& args :
+           {kernels::ClipArgs{100, 0.75, 321, 3000}, {100, 0.5, 321, 3000, 1777, 1}, {100, 0.5, 321, 3000, 1777, 0}}) {
+        kernels::clip_projection(gpu(), {gpu_value, gpu_rest}, to_gpu(largest), 2, to_gpu(step), args);
+        kernels::clip_projection(host.stream, {value, rest}, largest, 2, step, args);
+      }
       EXPECT_TRUE(close(values(to_host(gpu_value)), values(value), 0, size_of(dtype) == 2 ? 8e-3 : 1e-6));
       if (!is_split(dtype)) continue;
       EXPECT_TRUE(close(testing::joined(to_host(gpu_value), to_host(gpu_rest)), testing::joined(value, rest), 0, 1e-6));

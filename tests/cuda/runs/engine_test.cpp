@@ -242,6 +242,16 @@ TEST_F(EngineOnGpus, QkClipIsTheCpus) {
   }
 }
 
+TEST_F(EngineOnGpus, QkClipOfLatentAttentionIsTheCpus) {
+  RunConfig config = gpu_config("float64");
+  make_latent(config);
+  config.optimizer.qk_clip = true;
+  config.optimizer.qk_clip_threshold = 0.01;
+  const Trajectory gpu = run_engine(config, 3), cpu = on_cpu(config, 3);
+  expect_near(gpu.max_logits, cpu.max_logits, 1e-9);
+  expect_near(gpu.losses, cpu.losses, 1e-9);
+}
+
 TEST_F(EngineOnGpus, ARecordedStepClipsAsAnEagerOne) {
   RunConfig eager = with_qk_clip(gpu_config("bfloat16"));
   eager.parallel.deterministic = true;

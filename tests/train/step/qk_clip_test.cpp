@@ -76,6 +76,76 @@ TEST(QkClip, ScalesQueriesAndKeysByWhatIsTold) {
   }
 }
 
+// DeepSeek's attention in small.
+RunConfig latent(RunConfig config, int64_t q_lora_rank) {
+  AttentionConfig& attention = config.model.attention;
+  attention.multi_latent_attention = true;
+  attention.num_query_groups = attention.num_attention_heads;
+  attention.qk_layernorm = true;  // of the latents, which are not clipped
+  attention.q_lora_rank = q_lora_rank;
+  attention.kv_lora_rank = 12;
+  attention.latent_qk_head_dim = 6;
+  attention.qk_pos_emb_head_dim = 4;
+  attention.v_head_dim = 5;
+  return config;
+}
+
+// Clipping by what is told of one head: rows of queries by gamma^alpha and, where they meet the keys that all heads
+// share, by gamma; of keys and values together the keys alone, by gamma^(1 - alpha).
+TEST(QkClip, ScalesThePartsOfLatentAttention) {
+  for (const int64_t q_lora_rank : {0, 8}) {
+    RunConfig off = latent(recipe("float64"), q_lora_rank);
+    off.model.num_layers = 1;
+    off.model.moe.num_experts = 0;
+    off.model.attention.num_attention_heads = off.model.attention.num_query_groups = 1;
+    off.optimizer.qk_clip_threshold = 1e-3;
+    off.optimizer.qk_clip_alpha = 0.25;
+    off.optimizer.qk_clip = false;
+    RunConfig on = off;
+    on.optimizer.qk_clip = true;
+    const Trajectory plain = run_engine(off, 1), clipped = run_engine(on, 1);
+    ASSERT_EQ(clipped.max_logits.size(), 1u);
+    const double gamma = on.optimizer.qk_clip_threshold / clipped.max_logits[0];
+    ASSERT_LT(gamma, 0.9);
+    const auto rows = static_cast<size_t>(6 + 4),
+               width = static_cast<size_t>(q_lora_rank > 0 ? 8 : off.model.hidden_size);
+    int queries = 0, keys = 0;
+    for (size_t i = 0; i < plain.weights.size(); ++i) {
+      const auto& [a, b] = std::pair{plain.weights[i], clipped.weights[i]};
+      if (a == b) continue;
+      const bool of_queries = a.size() == rows * width;
+      ++(of_queries ? queries : keys);
+      const size_t columns = of_queries ? width : 12;
+      ASSERT_EQ(a.size(), columns * (of_queries ? 6 + 4 : 6 + 5));
+      for (size_t j = 0; j < a.size(); ++j) {
+        const bool still = j / columns < 6;
+        const double factor = of_queries ? std::pow(gamma, still ? 0.25 : 1.0) : still ? std::pow(gamma, 0.75) : 1.0;
+        EXPECT_NEAR(b[j], factor * a[j], 1e-12 * std::abs(a[j])) << i << " " << j;
+      }
+    }
+    EXPECT_EQ(queries, 1);
+    EXPECT_EQ(keys, 1);
+  }
+}
+
+TEST(QkClip, LayoutsOfLatentAttentionEqualOneRankInFloat64) {
+  const RunConfig whole = latent(recipe("float64", 0.01), 8);
+  const Trajectory one = run_engine(whole, 3);
+  RunConfig unclipped = whole;
+  unclipped.optimizer.qk_clip_threshold = 1e6;
+  EXPECT_NE(one.losses, run_engine(unclipped, 3).losses);
+  for (const LaidOut& layout : std::vector<LaidOut>{{"shard=4,expert=2", kFsdp},
+                                                    {"shard=4", "optim_grads"},
+                                                    {"shard=2,context=2"},
+                                                    {"tensor=2,expert_tensor=2"},
+                                                    {"shard=2,pipeline=2", "auto"}}) {
+    const Trajectory several = run_engine(laid_out(whole, layout), 3);
+    testing::expect_equal(one, several, 1e-9, described(layout));
+    for (size_t step = 0; step < one.max_logits.size(); ++step)
+      EXPECT_NEAR(one.max_logits[step], several.max_logits[step], 1e-9 * one.max_logits[step]) << described(layout);
+  }
+}
+
 TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
   RunConfig off = recipe("float32"), on = off;
   on.optimizer.qk_clip_threshold = 0.5;
@@ -145,13 +215,8 @@ TEST(QkClip, RecomputationAndThreadsChangeNothing) {
   EXPECT_EQ(plain.losses, again.losses);
 }
 
-TEST(QkClip, IsRefusedWhereItWouldDoNothingOrTheWrongThing) {
+TEST(QkClip, IsRefusedWhereItWouldDoNothing) {
   RunConfig config = recipe("float32");
-  config.model.attention.multi_latent_attention = true;
-  EXPECT_NE(
-      test::message_of<ConfigError>([&] { config.validate(); }).find("qk_clip = true with multi_latent_attention"),
-      std::string::npos);
-  config.model.attention.multi_latent_attention = false;
   config.model.attention.qk_layernorm = true;
   EXPECT_NE(test::message_of<ConfigError>([&] { config.validate(); }).find("qk_clip = true with qk_layernorm"),
             std::string::npos);

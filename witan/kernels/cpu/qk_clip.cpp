@@ -75,11 +75,14 @@ void clip_projection(Stream& stream, const ClippedTensors& to, const Tensor& lar
     T* value = to.value.data<T>();
     Remainder<T>* remainder = remainder_of<T>(to.value, to.remainder);
     for (int64_t at = args.first; at < end;) {
-      const int64_t group = at / args.per_group, stop = std::min((group + 1) * args.per_group, end);
+      const int64_t group = at / args.per_group, leading = std::min(args.leading, args.per_group);
+      const bool leads = at % args.per_group < leading;
+      const int64_t stop = std::min(group * args.per_group + (leads ? leading : args.per_group), end);
+      const double exponent = leads ? args.exponent : args.exponent_behind;
       const A* of_heads = largest.data<A>() + group * rep;
       const auto most = static_cast<double>(*std::max_element(of_heads, of_heads + rep));
-      if (most > args.threshold) {
-        const A factor = A(std::pow(args.threshold / most, args.exponent));
+      if (most > args.threshold && exponent != 0) {
+        const A factor = A(std::pow(args.threshold / most, exponent));
         stream.pool().for_ranges(stop - at, kTaskElements, [&](int64_t first, int64_t last) {
           for (int64_t i = at - args.first + first; i < at - args.first + last; ++i)
             store_weight(value, remainder, i, factor * weight(value, remainder, i));

