@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/documented.h"
 #include "support/message_of.h"
 #include "witan/base/error.h"
 
@@ -177,6 +178,10 @@ TEST(MoeConfig, FieldsHaveBounds) {
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
   set_field(config.fields(), "num_experts", "0", "test");
   EXPECT_EQ(config.num_experts, 0);
+}
+
+TEST(MoeConfig, EveryOptionHasARowInTheDocumentation) {
+  EXPECT_EQ(testing::keys_without_row("moe.md", MoeConfig().fields()), std::vector<std::string>());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "support/documented.h"
 #include "support/message_of.h"
 #include "witan/base/error.h"
 
@@ -51,6 +52,10 @@ TEST(OptimizerConfig, RefusesWhatCannotWork) {
   EXPECT_THROW(set_field(config.fields(), "optimizer", "adamm", "--optimizer"), ConfigError);
   EXPECT_THROW(set_field(config.fields(), "adam_eps", "0", "--adam-eps"), ConfigError);
   EXPECT_THROW(set_field(config.fields(), "clip_grad", "-1", "--clip-grad"), ConfigError);
+}
+
+TEST(OptimizerConfig, EveryOptionHasARowInTheDocumentation) {
+  EXPECT_EQ(testing::keys_without_row("optimizers.md", OptimizerConfig().fields()), std::vector<std::string>());
 }
 
 }  // namespace
