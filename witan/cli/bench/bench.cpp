@@ -164,8 +164,9 @@ void add_size(CLI::App& command, const std::string& flag, int64_t& size, const s
 }
 
 void add_dtype(CLI::App& command, std::string& dtype) {
-  add_option(command, "--dtype", dtype, "bfloat16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
-      .one_of({"bfloat16", "float32", "float64"})
+  add_option(command, "--dtype", dtype,
+             "bfloat16 | float16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
+      .one_of({"bfloat16", "float16", "float32", "float64"})
       .type_name("DTYPE")
       .group("shapes");
 }

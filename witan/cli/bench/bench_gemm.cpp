@@ -78,7 +78,7 @@ void measure_layer(Bench& bench, const Layer& layer, int64_t T, DType dtype) {
   measure(bench, {name("forward"), x, w, y, no, yes, dtype}, dtype);
   measure(bench, {name("input gradient"), y, w, x, no, no, dtype}, dtype);
   measure(bench, {name("weight gradient"), y, x, w, yes, no, dtype}, dtype);
-  if (dtype == DType::bf16) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, DType::f32}, dtype);
+  if (size_of(dtype) == 2) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, DType::f32}, dtype);
 }
 
 ExitCode bench_gemm(Context& context, const GemmArgs& state) {

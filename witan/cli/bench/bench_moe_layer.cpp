@@ -179,7 +179,8 @@ class BenchLayer {
         experts_(builder_ / "experts", asked(s), {.ffn_hidden_size = s.ffn}, s.hidden),
         x_(bench.normal({s.tokens / s.sequence, s.sequence, s.hidden}, dtype)),
         dy_(bench.normal({s.tokens, s.hidden}, dtype)) {
-    bind_gradients(bench.stream(), experts_, s.gradient_dtype == "float32" ? accumulator(dtype) : dtype);
+    const bool wide = s.gradient_dtype == "float32" || dtype == DType::f16;
+    bind_gradients(bench.stream(), experts_, wide ? accumulator(dtype) : dtype);
   }
 
   BenchRouter& asked_router() { return asked_; }
@@ -311,7 +312,7 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
   add_size(*command, "--topk", state->topk, "Experts per token K (0: 1 or 2)", 0);
   add_dtype(*command, state->dtype);
   add_option(*command, "--gradient-dtype", state->gradient_dtype,
-             "Dtype of the experts' weight gradients: float32 | bfloat16")
+             "Dtype of the experts' weight gradients: float32 | bfloat16 (of float16 they are float32)")
       .one_of({"bfloat16", "float32"})
       .type_name("DTYPE")
       .show_default()
