@@ -36,11 +36,9 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},
-                                              {DType::f32, DType::f32},
-                                              {DType::bf16, DType::bf16},
-                                              {DType::bf16, DType::f32},
-                                              {DType::f16, DType::f32}};
+constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
+                                              {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                                              {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 class CudaGroupedGemm : public CudaTest {
  protected:

@@ -53,7 +53,7 @@ TEST_F(MuonOnGpu, MomentumAndUpdateAgreeWithTheCpu) {
   for (const DType value : {DType::bf16, DType::f16, DType::f32, DType::f64})
     for (const DType gradient : kFloating)
       for (const bool nesterov : {true, false}) {
-        if (!has_gradients(value, gradient)) continue;
+        if (value == DType::f16 && gradient != DType::f32) continue;
         SCOPED_TRACE(cat(value, " ", gradient, " ", nesterov));
         std::vector<kernels::MuonItem> cpu, gpu_side;
         for (const int64_t n : {1, 0, 33, 2048, 40000, 100003}) {

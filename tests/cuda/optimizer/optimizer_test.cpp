@@ -55,7 +55,7 @@ TEST_F(OptimizerOnGpu, AdamWAgreesWithTheCpu) {
   for (const DType value : kValues)
     for (const DType gradient : kFloating)
       for (const int64_t n : {0, 1, 33, 40000, 100003}) {
-        if (!has_gradients(value, gradient)) continue;
+        if (value == DType::f16 && gradient != DType::f32) continue;
         SCOPED_TRACE(cat(value, " ", gradient, " ", n));
         const auto cpu = make(n, value, gradient, "p"), gpu_side = on_gpu(cpu);
         for (int update = 1; update <= 2; ++update) {
@@ -194,7 +194,7 @@ TEST_F(OptimizerOnGpu, SgdAgreesWithTheCpu) {
     for (const DType gradient : kFloating)
       for (const double momentum : {0.0, 0.9})
         for (const int64_t n : {0, 3, 40001}) {
-          if (!has_gradients(value, gradient)) continue;
+          if (value == DType::f16 && gradient != DType::f32) continue;
           SCOPED_TRACE(cat(value, " ", gradient, " ", n));
           const auto of = make(n, value, gradient, "p"), copied = on_gpu(of);
           const testing::SgdTensors cpu{of.value, of.remainder, momentum == 0 ? Tensor() : of.m, of.gradient};
@@ -213,7 +213,7 @@ void OptimizerOnGpu::compare_all(const Kernel& kernel, const Args& args, size_t 
   for (const DType value : kValues)
     for (const DType gradient : kFloating)
       for (const int64_t n : {0, 1, 33, 2048, 40000, 100003}) {
-        if (!has_gradients(value, gradient)) continue;
+        if (value == DType::f16 && gradient != DType::f32) continue;
         const auto from = make(n, value, gradient, cat(value, gradient, n));
         const DType wide = accumulator(value);
         kernels::UpdateItem item{{from.value, from.remainder, {}, from.gradient}, n % 2 ? 0.1 : 0.0};

@@ -59,24 +59,18 @@ decltype(auto) dispatch_accumulator(DType dtype, Body&& body) {
   }
 }
 
-// The same of parameters' gradients, which are not summed in float16, whose range is small.
-template <class Body>
-decltype(auto) dispatch_gradient(DType dtype, Body&& body) {
-  if (dtype == DType::bf16) return body.template operator()<__nv_bfloat16>();
-  return dispatch_accumulator(dtype, body);
-}
-
-// Calls body.template operator()<T, G>() with the device types of values and of their parameters' gradients; those of
-// float16 are float.
+// Calls body.template operator()<T, G>() with the device types of values and of the gradients of their parameters.
+// Those of float16 are float, as parameters keep them, or __half where they go on to another op.
 template <class Body>
 void dispatch_with_gradient(DType value, DType gradient, Body&& body) {
   dispatch_device(value, [&]<class T>() {
-    if constexpr (std::is_same_v<T, __half>) {
-      require<ShapeError>(gradient == DType::f32, "gradients of float16 are float32, got ", name_of(gradient));
-      body.template operator()<T, float>();
-    } else {
-      dispatch_gradient(gradient, [&]<class G>() { body.template operator()<T, G>(); });
-    }
+    dispatch_device(gradient, [&]<class G>() {
+      constexpr bool kHalves = std::is_same_v<T, __half>, kHalfGradients = std::is_same_v<G, __half>;
+      if constexpr (kHalves ? kHalfGradients || std::is_same_v<G, float> : !kHalfGradients)
+        body.template operator()<T, G>();
+      else
+        throw ShapeError(cat("GPU kernels have no gradients in ", name_of(gradient), " of values in ", name_of(value)));
+    });
   });
 }
 

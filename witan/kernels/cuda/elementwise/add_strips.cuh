@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(32 * kStripWarps)
 
 template <class A>
 void add_strips(Stream& stream, const Tensor& to, Write write, const Strips<A>& from) {
-  dispatch_gradient(to.dtype(), [&]<class G>() {
+  dispatch_device(to.dtype(), [&]<class G>() {
     add_strips_kernel<<<static_cast<unsigned>((from.D + 31) / 32), 32 * kStripWarps, 0, native(stream)>>>(
         ptr<G>(to), write == Write::accumulate, static_cast<const A*>(from.strips), from.count, from.D);
   });

@@ -97,7 +97,7 @@ void scaled_sum_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Wri
       scaled_backward_kernel<1>
           <<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(out, partial, g, in, factor, n);
   });
-  dispatch_gradient(dw.dtype(), [&]<class W>() {
+  dispatch_device(dw.dtype(), [&]<class W>() {
     scaled_weight_kernel<<<1, kThreads, 0, native(stream)>>>(ptr<W>(dw), write == Write::accumulate, partial, blocks);
   });
 }

@@ -109,7 +109,7 @@ void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, 
     strip_kernel<<<dim3(static_cast<unsigned>(strips), across, down), kThreads, kSharedBytes, native(stream)>>>(
         partials, wide::matrix(dy), ptr<Bf16>(x), static_cast<int>(D), strip);
   }
-  dispatch_gradient(dw.dtype(), [&]<class G>() {
+  dispatch_device(dw.dtype(), [&]<class G>() {
     add_strips_kernel<<<tiles(dw.elements(), kThreads), kThreads, 0, native(stream)>>>(
         ptr<G>(dw), write == Write::accumulate, partials, strips, dw.elements());
   });

@@ -271,7 +271,8 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
 
 void block_columns_product(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                            const BlockTopology& topology) {
-  if (!takes_blocks(stream, dw, dy, x)) return plain_grouped_sum(stream, dw, write, dy, x, topology.groups);
+  if (!takes_blocks(stream, dw, dy, x) || dw.dtype() == DType::f16)
+    return plain_grouped_sum(stream, dw, write, dy, x, topology.groups);
   const int down = tiles_of(dw.size(1)), across = tiles_of(dw.size(2));
   const int64_t blocks = topology.experts() * down * across;
   if (blocks == 0) return;

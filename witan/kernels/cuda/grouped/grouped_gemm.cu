@@ -54,7 +54,7 @@ void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor&
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups) {
-  if (takes_grouped(stream, groups, dw, dy, x))
+  if (takes_grouped(stream, groups, dw, dy, x) && dw.dtype() != DType::f16)
     hopper_grouped_backward_weight(stream, dw, write, dy, x, groups);
   else
     plain_grouped_sum(stream, dw, write, dy, x, groups);

@@ -108,7 +108,7 @@ void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tens
   if (x.dtype() == DType::bf16 && dw.dtype() == DType::f32) return with.template operator()<__nv_bfloat16, float>();
   if (x.dtype() == DType::f16 && dw.dtype() == DType::f32) return with.template operator()<__half, float>();
   assert(x.dtype() == dw.dtype());
-  dispatch_gradient(x.dtype(), [&]<class T>() { with.template operator()<T, T>(); });
+  dispatch_device(x.dtype(), [&]<class T>() { with.template operator()<T, T>(); });
 }
 
 }  // namespace witan::kernels::cuda

@@ -13,6 +13,7 @@ bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, c
 void hopper_grouped_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
 void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                    const Tensor& w);
+// dw is float32 where x is float16.
 void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                     const RowGroups& groups);
 void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,

@@ -107,6 +107,26 @@ __device__ __forceinline__ bool unit_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % (kBytes < 16 ? kBytes : 16) == 0;
 }
 
+// Calls body.template operator()<G>() with the device type of parameters' gradients, which are not summed in float16,
+// whose range is small.
+template <class Body>
+void dispatch_gradient(DType dtype, const Body& body) {
+  if (dtype == DType::bf16) return body.template operator()<__nv_bfloat16>();
+  dispatch_accumulator(dtype, body);
+}
+// body.template operator()<T, G>() with the types of values and of their gradients; those of float16 are float.
+template <class Body>
+void dispatch_update(DType value, DType gradient, const Body& body) {
+  dispatch_device(value, [&]<class T>() {
+    if constexpr (std::is_same_v<T, __half>) {
+      assert(gradient == DType::f32);
+      body.template operator()<T, float>();
+    } else {
+      dispatch_gradient(gradient, [&]<class G>() { body.template operator()<T, G>(); });
+    }
+  });
+}
+
 // The elements of a remainder (base/split_float.h): the lower halves beside bfloat16, float32 beside float16.
 template <class T>
 using Remainder = std::conditional_t<std::is_same_v<T, __half>, float, uint16_t>;

@@ -64,7 +64,7 @@ void launch_updates(Stream& stream, std::span<const UpdateItem> items, const Ten
     }
     const UpdateRow* first = std::exchange(group, group + rows);
     if (chunks == 0) return;
-    dispatch_with_gradient(value, gradient, [&]<class T, class G>() {
+    dispatch_update(value, gradient, [&]<class T, class G>() {
       using A = Acc<T>;
       dispatch_state<A, kTypes, Rule<A>::kStates>(*like, [&]<class... S>() {
         if constexpr (sizeof(T) <= sizeof(float) && sizeof(G) <= sizeof(float))
