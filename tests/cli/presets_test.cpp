@@ -48,6 +48,18 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
   }
 }
 
+// 685 B in the published files, which hold embedding and head a second time.
+TEST(Presets, DeepseekV3HasAModuleOfMultiTokenPrediction) {
+  ModelConfig model = config_of("deepseek-v3").model;
+  const ParameterCounts without = count_parameters(model);
+  model.mtp_num_layers = 1;
+  const ParameterCounts with = count_parameters(model);
+  constexpr int64_t kExperts = 256 * 3 * 7168 * int64_t{2048};
+  EXPECT_EQ(with.experts - without.experts, kExperts);
+  EXPECT_EQ(with.exact, 682'636'472'320);
+  EXPECT_EQ(with.exact + 2 * int64_t{129280} * 7168, 684'489'830'400);
+}
+
 // Tutel's example holds 64 factors of sums in one tensor, of which its 12 layers read 47: 6 of 12 for skips, 24 for the
 // embedding, and of two for each layer's values one or both, none in layer 7; 4 fill the tensor up to 8 ranks.
 TEST(Presets, NanogptHasTheParametersOfTutelsExample) {

@@ -110,6 +110,8 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.push_back(testing::nanogpt_config(4));
   configs.back().norm.norm_weight = true;
   configs.back().attention.num_query_groups = 1;
+  configs.push_back(testing::mixed_config());
+  configs.back().mtp_num_layers = 2;
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

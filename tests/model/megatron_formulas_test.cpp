@@ -61,6 +61,16 @@ TEST(MegatronFormulas, FlopsOfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(megatron_iteration_flops(config, 2048, 1), mixed) << "Megatron-LM does not look at windows";
 }
 
+// num_floating_point_operations() with --mtp-num-layers: a layer as the last one, its projection and norms, and logits.
+TEST(MegatronFormulas, FlopsOfMultiTokenPrediction) {
+  ModelConfig config = megatron_reference(64), more = config;
+  more.mtp_num_layers = 2;
+  ModelConfig deeper = config;
+  deeper.num_layers += 2;
+  EXPECT_NEAR(megatron_iteration_flops(more, 2048, 1) - megatron_iteration_flops(deeper, 2048, 1),
+              6.0 * 2048 * 2 * (512 * 128256 + 2 * 512 * 512 + 3 * 512), 1e6);
+}
+
 // num_floating_point_operations() with --multi-latent-attention: weights, norms of latents and half of all pairs.
 TEST(MegatronFormulas, FlopsOfLatentAttention) {
   ModelConfig config = megatron_reference(0);

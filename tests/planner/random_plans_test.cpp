@@ -186,6 +186,7 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups) {
     if (config.parallel.ranks > kMostRanks) return std::nullopt;
     draw_run(draw, config);
     draw_groups(of_groups, config);
+    if (!config.model.joins_layers() && of_groups.rarely()) config.model.mtp_num_layers = of_groups.between(1, 2);
     config.validate();
   } catch (const ConfigError&) {
     return std::nullopt;

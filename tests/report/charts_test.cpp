@@ -97,6 +97,20 @@ TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
   EXPECT_EQ(std::ranges::find(charts, "Loss scale", &Chart::title)->series[0].points.back().y, 16) << "powers of two";
 }
 
+TEST(Charts, ModulesOfMultiTokenPredictionShareOne) {
+  Metrics m = synthetic::run(20, 2, 4);
+  const auto find = [&](const std::vector<Chart>& charts) {
+    return std::ranges::find(charts, "Multi-token prediction", &Chart::title);
+  };
+  const std::vector<Chart> without = make_charts(m);
+  EXPECT_EQ(find(without), without.end());
+  for (StepEvent& step : m.steps) step.mtp_losses = {3, 4};
+  const std::vector<Chart> with = make_charts(m);
+  ASSERT_NE(find(with), with.end());
+  ASSERT_EQ(find(with)->series.size(), 2u);
+  EXPECT_EQ(find(with)->series[1].points.front().y, 4);
+}
+
 TEST(HeatMap, LayersKeepTheirNumbersAndSizes) {
   const auto heat = make_heat_map({{1, {1, 3}, {{1}, {0.5, 0.5}}}});
   EXPECT_EQ(heat->panels[0].layer, 1);

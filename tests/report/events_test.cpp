@@ -75,6 +75,15 @@ TEST(Events, TellsTheShareOfDroppedAssignments) {
   EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).dropped_share, 0.125);
 }
 
+TEST(Events, TellsTheLossesOfMultiTokenPrediction) {
+  StepEvent step = synthetic::step(1, 10, false);
+  EXPECT_EQ(format_event(step).find("mtp_losses"), std::string::npos);
+  step.mtp_losses = {2.5, 3};
+  const std::string line = format_event(step);
+  EXPECT_NE(line.find("\"mtp_losses\":[2.5,3.0]"), std::string::npos) << line;
+  EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).mtp_losses, step.mtp_losses);
+}
+
 TEST(Events, StatisticsOfRoutersGoByName) {
   StepEvent step = synthetic::step(1, 10, true);
   set_router_statistic(step, "z_loss", 0.5);

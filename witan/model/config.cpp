@@ -80,6 +80,12 @@ Fields ModelConfig::fields() {
       Field{"logit_soft_cap", &logit_soft_cap,
             "Keep logits within this bound: cap tanh(logit / cap), after logit_scale; 0: no bound"}
           .at_least(0),
+      Field{"mtp_num_layers", &mtp_num_layers,
+            "Modules of multi-token prediction behind the last layer: the k-th is trained to predict k tokens more"}
+          .between(0, 1000),
+      Field{"mtp_loss_scaling_factor", &mtp_loss_scaling_factor,
+            "What the mean of their losses is multiplied by in the step's loss"}
+          .above(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float16", "float64"}),
       Field{"recompute_granularity", &recompute_granularity,
@@ -118,6 +124,13 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
                        "false, or multi_latent_attention = false");
   validate_joins(*this);
+  require<ConfigError>(mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
+                       ": its blocks read nothing beside the residual stream, as value_embedding_freq, "
+                       "skip_connections and embedding_residual have layers do; set mtp_num_layers = 0, or leave these "
+                       "out");
+  require<ConfigError>(mtp_num_layers == 0 || init_method != "torch", "mtp_num_layers = ", mtp_num_layers,
+                       " with init_method = torch: no PyTorch program says in which order its weights are drawn; use "
+                       "init_method = normal");
   read_recompute_modules(*this);
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;

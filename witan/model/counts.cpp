@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "witan/model/mtp.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 
@@ -58,9 +59,12 @@ ParameterCounts count_parameters(const ModelConfig& config) {
       config.value_embedding_tables() * V * config.attention.num_query_groups * config.attention.value_head_dim(D);
   counts.exact = counts.active =
       norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.value_embeddings;
+  const int64_t behind = config.mtp_num_layers * (2 * D * D + 3 * norm);  // of MTP modules beside their blocks
+  counts.exact += behind;
+  counts.active += behind;
   counts.megatron_layers = 2 * D;
   counts.megatron_embeddings = tables * D * V;
-  for (const LayerSpec& layer : config.layers()) {
+  for (const LayerSpec& layer : layers_with_mtp(config)) {
     const int64_t latent = layer.moe ? config.moe.moe_latent_size : 0;
     const Matrices attention = attention_of(layer.attention, D),
                    mlp = mlp_of(layer.mlp, layer.moe ? expert_width(config.moe, D) : D);

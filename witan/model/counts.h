@@ -6,7 +6,7 @@
 namespace witan {
 
 struct ParameterCounts {
-  int64_t exact = 0;
+  int64_t exact = 0;             // with MTP modules, which a step trains and generation leaves out
   int64_t active = 0;            // of them, those that one token uses
   int64_t experts = 0;           // of them, those in experts
   int64_t value_embeddings = 0;  // of them, those in tables of value embeddings

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/model/counts.h"
+#include "witan/model/mtp.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 
@@ -37,8 +38,10 @@ double grouped_weights(const AttentionSpec& attention, double H, double S) {
 
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size) {
   const auto H = static_cast<double>(config.hidden_size), S = static_cast<double>(seq_length);
-  double weights = H * static_cast<double>(config.padded_vocab_size());  // that a token meets, pairs of attention too
-  for (const LayerSpec& layer : config.layers()) {
+  const auto ahead = static_cast<double>(config.mtp_num_layers);
+  // Weights that a token meets, pairs of attention too.
+  double weights = (1 + ahead) * H * static_cast<double>(config.padded_vocab_size()) + ahead * (2 * H * H + 3 * H);
+  for (const LayerSpec& layer : layers_with_mtp(config)) {
     const auto features = static_cast<double>(layer.mlp.first_rows() + layer.mlp.ffn_hidden_size);
     const double experts = layer.moe ? static_cast<double>(config.moe.moe_router_topk) : 1;
     const double latent = layer.moe ? static_cast<double>(config.moe.moe_latent_size) : 0,

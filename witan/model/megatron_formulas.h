@@ -11,7 +11,7 @@ namespace witan {
 //   12 B S H² [ sum over layers of (1 + G/A + S/H) A hd/H + 1.5 k F/H, + V/(2 H) ]
 // 1.5: SwiGLU, else 1; F the layer's own FFN hidden size, k = 1 in dense layers. It counts no router, and attention as
 // if it were neither causal nor windowed. Latent attention's term is another: its matrices with their norms, and half
-// of the pairs.
+// of the pairs. A module of multi-token prediction is a layer more, logits more, and 2 H² + 3 H.
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size);
 
 // Bytes of weights, gradients, masters and two moments on a rank: 18 a parameter, or 6 + 12/DP with its distributed

@@ -42,6 +42,9 @@ constexpr int unit_of_layer(int64_t layer) {
 int head_unit(const ModelConfig& config) {
   return unit_of_layer(config.num_layers);
 }
+int mtp_unit(const ModelConfig& config, int64_t module) {
+  return head_unit(config) + 1 + static_cast<int>(module);
+}
 
 }  // namespace
 
@@ -70,10 +73,11 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
     columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
   const bool untied = config.untie_embeddings_and_output_weights;
   const Builder in_last = builder.in_chunk(stage.count() - 1).in_unit(head_unit(config));
-  // Tied, the last stage has a copy, which is the head.
+  // The last stage has a copy of it, which is a tied head, and of which MTP modules are given rows.
   const Builder of_embedding = (stage.first ? builder : in_last).in_unit(kEmbeddingUnit) / "embedding";
-  embedding_ = build<Embedding>(stage.first || (stage.last && !untied),
-                                untied ? of_embedding : of_embedding.tied_embedding(!stage.first), config.vocab_size,
+  const bool behind = !untied || config.mtp_num_layers > 0;
+  embedding_ = build<Embedding>(stage.first || (stage.last && behind),
+                                behind ? of_embedding.tied_embedding(!stage.first) : of_embedding, config.vocab_size,
                                 hidden, padding);
   if (const auto positions = most_positions())
     position_embedding_ =
@@ -86,6 +90,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   if (untied)
     head_ = build<Linear>(stage.last, (in_last / "head").of_kind(ParameterKind::head), hidden,
                           config.padded_vocab_size(), config.init_method_std, Bias::none, Divided::vocabulary(padding));
+  for (int64_t module = 0; stage.last && module < config.mtp_num_layers; ++module)
+    mtp_.push_back(build<MtpModule>(true, in_last.in_unit(mtp_unit(config, module)) / "mtp" / std::to_string(module),
+                                    config, layers_.back(), axes));
 }
 
 std::vector<Unit> Transformer::units() {
@@ -109,6 +116,7 @@ std::vector<Unit> Transformer::units() {
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) add({Unit::Kind::block, 0, block->path(), 0}, {block.get()});
   add({Unit::Kind::head, 0, "head", 0}, {final_norm_.get(), head_.get()});
+  for (const auto& module : mtp_) add({Unit::Kind::block, 0, module->path(), 0}, {module.get()});
   assert(parameters_of(units) == parameters());
   return units;
 }
@@ -117,11 +125,13 @@ void Transformer::use_units(UnitAccess* units) {
   units_ = units;
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) block->use_units(units);
+  for (const auto& module : mtp_) module->use_units(units);
 }
 
 void Transformer::use_pools(const ExpertPools* pools) {
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) block->use_pools(pools);
+  for (const auto& module : mtp_) module->block().use_pools(pools);
 }
 
 std::vector<std::pair<int64_t, Attention*>> Transformer::attentions() {
@@ -129,6 +139,9 @@ std::vector<std::pair<int64_t, Attention*>> Transformer::attentions() {
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
     for (size_t i = 0; i < chunks_[chunk].size(); ++i)
       if (Attention* attention = chunks_[chunk][i]->attention()) all.emplace_back(numbers_[chunk][i], attention);
+  for (size_t module = 0; module < mtp_.size(); ++module)
+    if (Attention* attention = mtp_[module]->block().attention())
+      all.emplace_back(config_.num_layers + static_cast<int64_t>(module), attention);
   return all;
 }
 
@@ -196,9 +209,35 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
     out.x = residual.sum(tape);
     return out;
   }
-  out.logits = head(tape, residual);
-  if (tensor_ && !loss_parallel_) out.logits = ops::gather_columns(tape, out.logits, tensor_->group, columns_);
+  if (input.ahead.empty()) {
+    out.logits = gathered(tape, head(tape, residual));
+    return out;
+  }
+  Var h;
+  out.logits = gathered(tape, head(tape, Residual(std::move(residual)), &h));
+  predict_ahead(tape, input, where, std::move(h), out);
   return out;
+}
+
+Var Transformer::gathered(Tape& tape, Var logits) {
+  return tensor_ && !loss_parallel_ ? ops::gather_columns(tape, logits, tensor_->group, columns_) : logits;
+}
+
+// Each module reads what the one before it gave, as in Megatron-LM: what its last norm made.
+void Transformer::predict_ahead(Tape& tape, const ModelInput& input, const Positions& where, Var h, ModelOutput& out) {
+  require<ShapeError>(input.ahead.size() == mtp_.size(), "transformer: ", mtp_.size(),
+                      " modules of multi-token prediction, and tokens ahead for ", input.ahead.size());
+  for (size_t module = 0; module < mtp_.size(); ++module) {
+    const AheadInput& ahead = input.ahead[module];
+    const Var rows = mtp_[module]->embedding_dropout().forward(tape, embed_ahead(tape, ahead), input.randomness);
+    MtpModule::Output next =
+        mtp_[module]->forward(tape, rows, h, where, {ahead.tokens, input.randomness}, input.dropping);
+    if (mtp_[module]->block().is_moe()) out.routers.push_back(std::move(next.router));
+    h = std::move(next.h);
+    std::optional<UnitGuard> unit;
+    if (head_) unit.emplace(tape, units_, head_unit(config_));
+    out.ahead.push_back(gathered(tape, logits(tape, h)));
+  }
 }
 
 template <class Run>
@@ -241,26 +280,41 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   Embedded out;
   for (const auto& table : value_embeddings_) out.values.push_back(table->forward(tape, input.tokens));
-  Var rows = embedding_->forward(tape, input.tokens);
-  if (position_embedding_) rows = add_positions(tape, rows, input);
-  out.x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
-  if (!embedding_norm_) return out;
-  std::optional<UnitGuard> norm;  // whose backward reads its weight
-  if (config_.norm.norm_weight) norm.emplace(tape, units_, kEmbeddingUnit);
-  out.x = embedding_norm_->forward(tape, out.x, false);  // layers could not normalise again: they have other units
+  out.x = embedded(tape, embedding_->forward(tape, input.tokens), input.where.positions);
   return out;
 }
 
-Var Transformer::add_positions(Tape& tape, const Var& rows, const ModelInput& input) {
-  require<ShapeError>(input.tokens.size(1) <= *most_positions(), "transformer: ", input.tokens.size(1),
-                      " tokens per sequence, but max_position_embeddings = ", *most_positions());
-  return ops::add(tape, rows, position_embedding_->forward(tape, input.where.positions));
+Var Transformer::embedded(Tape& tape, Var rows, const Tensor& positions) {
+  if (position_embedding_) rows = add_positions(tape, rows, positions);
+  Var x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
+  if (!embedding_norm_) return x;
+  std::optional<UnitGuard> norm;  // whose backward reads its weight
+  if (config_.norm.norm_weight) norm.emplace(tape, units_, kEmbeddingUnit);
+  return embedding_norm_->forward(tape, x, false);  // layers could not normalise again: they have other units
 }
 
-Var Transformer::head(Tape& tape, const Residual& x) {
+// A row, its position and its norm, as the model's first layer is given them.
+Var Transformer::embed_ahead(Tape& tape, const AheadInput& input) {
+  const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
+  return embedded(tape, embedding_->forward(tape, input.tokens, Embedding::Place::behind_layers), input.positions);
+}
+
+Var Transformer::add_positions(Tape& tape, const Var& rows, const Tensor& positions) {
+  require<ShapeError>(rows.size(1) <= *most_positions(), "transformer: ", rows.size(1),
+                      " tokens per sequence, but max_position_embeddings = ", *most_positions());
+  return ops::add(tape, rows, position_embedding_->forward(tape, positions));
+}
+
+Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
   std::optional<UnitGuard> unit;  // of a tied head behind a norm without a weight there is none
   if (head_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
-  const Var normed = final_norm_->forward_sum(tape, x.x, x.added, config_.recompute() != Recompute::none).normed;
+  const bool rematerialise = config_.recompute() != Recompute::none && out == nullptr;  // others have other units
+  const Var normed = final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
+  if (out != nullptr) *out = normed;
+  return logits(tape, normed);
+}
+
+Var Transformer::logits(Tape& tape, const Var& normed) {
   const Var whole = tensor_ ? to_sharded_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
   const Var rows = ops::reshape(tape, whole, {T, D});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "witan/model/block.h"
+#include "witan/model/mtp.h"
 #include "witan/model/stage_layers.h"
 #include "witan/model/unit.h"
 #include "witan/nn/embedding.h"
@@ -17,18 +18,25 @@
 
 namespace witan {
 
+// What follows the tokens of a micro-batch, for a module of multi-token prediction (data/ahead.h). [B, S] int32 each.
+struct AheadInput {
+  Tensor tokens, positions;
+};
+
 // One micro-batch on the device.
 struct ModelInput {
   Tensor tokens;  // [B, S] int32
   Positions where;
   Randomness randomness = {};  // of dropout and of routers that draw
   Dropping dropping = Dropping::by_capacity;
+  std::vector<AheadInput> ahead = {};  // of each MTP module; none: they do not run
 };
 
 struct ModelOutput {
   Var logits;                         // [T, n], T = B S: V columns, or this rank's where they are divided
   Var x;                              // where another chunk is next, instead: [B, S, D] of the residual stream
-  std::vector<RouterRecord> routers;  // of each MoE block
+  std::vector<RouterRecord> routers;  // of each MoE block, of MTP modules last
+  std::vector<Var> ahead;             // logits of each MTP module that ran
 };
 
 class Transformer : public Module {
@@ -59,7 +67,7 @@ class Transformer : public Module {
   void use_units(UnitAccess* units);
   // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools);
-  // This stage's attention layers, each with its number in the whole model.
+  // This stage's attention layers, each with its number in the whole model: those of MTP modules follow the layers.
   std::vector<std::pair<int64_t, Attention*>> attentions();
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
@@ -80,8 +88,15 @@ class Transformer : public Module {
   const Chunk& whole() const;  // all layers, of a rank that holds them
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);
-  Var add_positions(Tape& tape, const Var& rows, const ModelInput& input);  // rows [B, S, D]
-  Var head(Tape& tape, const Residual& x);                                  // x [B, S, D] -> [T, n]
+  Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
+  // Of what the embedding's table gives, the residual stream.
+  Var embedded(Tape& tape, Var rows, const Tensor& positions);
+  Var add_positions(Tape& tape, const Var& rows, const Tensor& positions);  // rows [B, S, D]
+  // x [B, S, D] -> [T, n], and what the norm gives, to `out` if that is not null
+  Var head(Tape& tape, const Residual& x, Var* out = nullptr);
+  Var logits(Tape& tape, const Var& normed);  // [B, S, D] -> [T, n]
+  void predict_ahead(Tape& tape, const ModelInput& input, const Positions& where, Var h, ModelOutput& out);
+  Var gathered(Tape& tape, Var logits);
   Var capped(Tape& tape, Var logits) const;
   // Calls run(block, its inputs, x) -> x for each layer of a chunk, and hands on what layers write beside x.
   template <class Run>
@@ -100,9 +115,10 @@ class Transformer : public Module {
   std::vector<std::unique_ptr<Embedding>> value_embeddings_;
   std::unique_ptr<Norm> embedding_norm_;  // null: there is none, or it is another stage's
   std::vector<Chunk> chunks_;
-  std::vector<std::vector<int64_t>> numbers_;  // of the chunks' layers, in the whole model
-  std::unique_ptr<Norm> final_norm_;           // null: another stage's
-  std::unique_ptr<Linear> head_;               // null: another stage's, or tied to the embedding
+  std::vector<std::vector<int64_t>> numbers_;    // of the chunks' layers, in the whole model
+  std::unique_ptr<Norm> final_norm_;             // null: another stage's
+  std::unique_ptr<Linear> head_;                 // null: another stage's, or tied to the embedding
+  std::vector<std::unique_ptr<MtpModule>> mtp_;  // none: another stage's
 };
 
 }  // namespace witan

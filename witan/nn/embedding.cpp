@@ -23,9 +23,10 @@ Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_
                             Initialization::padded(builder.embedding_init(), padding * width), true,
                             split_of_table(divided))) {}
 
-Var Embedding::forward(Tape& tape, const Tensor& ids) {
+Var Embedding::forward(Tape& tape, const Tensor& ids, Place place) {
   const ModuleScope scope(tape, *this);
-  return ops::embedding(tape, ids, tape.parameter(weight_), part_);
+  Leaf& leaf = place == Place::behind_layers ? weight_.as_head() : weight_;
+  return ops::embedding(tape, ids, tape.parameter(leaf), part_);
 }
 
 Var Embedding::logits(Tape& tape, const Var& x) {

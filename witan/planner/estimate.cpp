@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/model/counts.h"
+#include "witan/model/mtp.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
@@ -32,8 +33,9 @@ class Estimator {
         tokens_(static_cast<double>(config.train.micro_batch_size * config.data.seq_length) / context_),
         value_(static_cast<double>(size_of(config.model.compute_dtype()))),
         width_(static_cast<double>(config.model.hidden_size)),
-        specs_(config.model.layers()),
-        layers_(static_cast<double>(config.model.num_layers) / stages_) {}
+        specs_(layers_with_mtp(config.model)),
+        layers_(static_cast<double>(specs_.size()) / stages_),
+        heads_(1 + static_cast<double>(config.model.mtp_num_layers)) {}
 
   RankPlan rank() const {
     RankPlan plan;
@@ -60,7 +62,7 @@ class Estimator {
   double bytes() const {
     const Pipeline pipeline{static_cast<int>(stages_), chunks(), micro_batches_of_a_rank(config_)};
     const double in_flight = static_cast<double>(most_in_flight(pipeline, 0)) / chunks();
-    const double logits = tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.padded_vocab_size());
+    const double logits = heads_ * tokens_ / tensor_ * 2 * value_ * static_cast<double>(model_.padded_vocab_size());
     const bool full = model_.recompute() == Recompute::full;
     const Recompute inside = full ? Recompute::none : model_.recompute();
     const auto block = [&](const LayerSpec& layer) { return block_bytes(layer, inside); };
@@ -168,7 +170,7 @@ class Estimator {
                            table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
     const double blocks = 6 * weights + stages_ * of_stage(attention);
     const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
-    return tokens * (again * blocks + 6 * table) / static_cast<double>(parallel_.ranks);
+    return tokens * (again * blocks + 6 * heads_ * table) / static_cast<double>(parallel_.ranks);
   }
   // By what is not a product: norms, activations, rotations, sums, dispatch.
   double moved() const {
@@ -253,6 +255,7 @@ class Estimator {
   double width_;
   std::vector<LayerSpec> specs_;
   double layers_;  // of a stage, on average
+  double heads_;   // how often the head is used: by the model and by each MTP module
 };
 
 }  // namespace

@@ -78,6 +78,16 @@ void add_learning(Charts& charts, const Metrics& m) {
   charts.add_smoothed("training", 1, curve_of(m.steps, [](const StepEvent& e) { return e.loss; }));
   charts.add("validation", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
 
+  size_t modules = 0;
+  for (const StepEvent& step : m.steps) modules = std::max(modules, step.mtp_losses.size());
+  charts.open(Section::learning, "Multi-token prediction", "nats per token, of each module");
+  for (size_t module = 0; module < modules; ++module)
+    charts.add(fmt::format("module {}", module + 1), Style::line, static_cast<int>(module % 4) + 1,
+               curve_of(m.steps, [&](const StepEvent& e) -> std::optional<double> {
+                 if (module >= e.mtp_losses.size()) return std::nullopt;
+                 return e.mtp_losses[module];
+               }));
+
   const Curve bits = curve_of(m.evals, [](const EvalEvent& e) { return e.bits_per_byte; });
   charts.open(Section::learning, "Validation", "bits per byte");
   charts.add("this model", Style::dots, 2, bits);

@@ -37,6 +37,7 @@ template <class Archive>
 void visit(Archive& a, StepEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
+  a("mtp_losses", e.mtp_losses);
   a("lr", e.lr);
   a("grad_norm", e.grad_norm);
   a("params_norm", e.params_norm);
@@ -121,6 +122,9 @@ class Output {
   void operator()(const char* key, const std::vector<int64_t>& value) {
     if (!value.empty()) json_[key] = value;
   }
+  void operator()(const char* key, const std::vector<double>& values) {
+    if (!values.empty()) json_[key] = values;
+  }
   void operator()(const char* key, const std::map<std::string, double>& values) {
     if (!values.empty()) json_[key] = values;
   }
@@ -165,6 +169,10 @@ class Input {
   void operator()(const char* key, std::vector<int64_t>& out) const {
     if (!json_.contains(key)) return;
     for (const Json& value : list(json_[key], key)) out.push_back(count(value, key));
+  }
+  void operator()(const char* key, std::vector<double>& out) const {
+    if (!json_.contains(key)) return;
+    for (const Json& value : list(json_[key], key)) out.push_back(number(value, key));
   }
   void operator()(const char* key, std::vector<std::vector<double>>& out) const {
     for (const Json& row : list(find(key), key)) {

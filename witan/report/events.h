@@ -37,8 +37,9 @@ struct MeasuredMemoryEvent : MemoryEvent {};
 
 // One optimizer step. The optional fields are only present in MoE models.
 struct StepEvent {
-  int64_t step = 0;  // counted from 1
-  double loss = 0;   // cross entropy, nats per token
+  int64_t step = 0;                     // counted from 1
+  double loss = 0;                      // cross entropy, nats per token
+  std::vector<double> mtp_losses = {};  // of the step, of each module of multi-token prediction; empty: there is none
   double lr = 0;
   double grad_norm = 0;                            // before clipping
   std::optional<double> params_norm;               // L2, of all parameters; these three only if they were requested

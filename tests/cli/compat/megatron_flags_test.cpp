@@ -146,6 +146,7 @@ TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
                          "--moe-upcycling-granularity",
                          "--moe-use-upcycling",
                          "--moe-z-loss-coeff",
+                         "--mtp-loss-scaling-factor",
                          "--mtp-num-layers",
                          "--nnodes",
                          "--no-load-optim",

@@ -93,6 +93,17 @@ TEST_F(EngineOnGpus, ARecordedStepOfLatentAttentionHasTheBitsOfAnEagerOneAndItsP
   EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
 }
 
+TEST_F(EngineOnGpus, ARecordedStepOfMultiTokenPredictionHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+  RunConfig recorded = gpu_config("bfloat16");
+  recorded.model.mtp_num_layers = 2;
+  recorded.parallel.deterministic = true;
+  RunConfig eager = recorded;
+  eager.parallel.cuda_graph = false;
+  const Trajectory replayed = run_engine(recorded, 6);
+  expect_same_bits(replayed, run_engine(eager, 6));
+  EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
+}
+
 TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   const auto check = [](const char* what, const auto& change) {
     SCOPED_TRACE(what);
@@ -164,6 +175,17 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   check("modded-nanogpt with experts", nanogpt);
   check("modded-nanogpt with experts, recomputed", [&](RunConfig& c) {
     nanogpt(c);
+    c.model.recompute_granularity = "full";
+  });
+  const auto predict_ahead = [](RunConfig& c) {
+    c.model.mtp_num_layers = 2;
+    c.model.mtp_loss_scaling_factor = 0.5;
+    c.data.reset_attention_mask = c.data.reset_position_ids = true;
+  };
+  check("multi-token prediction", predict_ahead);
+  check("multi-token prediction, recomputed", [&](RunConfig& c) {
+    predict_ahead(c);
+    c.model.untie_embeddings_and_output_weights = true;
     c.model.recompute_granularity = "full";
   });
   check("half truncated rotation in one kernel with projections",

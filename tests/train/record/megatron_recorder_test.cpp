@@ -65,6 +65,20 @@ TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
   EXPECT_NE(line(1).find("skipped iterations:   0"), std::string::npos);
 }
 
+TEST_F(MegatronRecorderTest, LossesOfMultiTokenPredictionFollowTheRouters) {
+  config_.train.log_interval = 2;
+  MegatronRecorder recorder = this->recorder();
+  for (const int64_t at_step : {1, 2}) {
+    StepResult result = step(3);
+    result.mtp_losses = {static_cast<double>(at_step), 5};
+    recorder.step(at(at_step), result, 0.5);
+  }
+  EXPECT_NE(line(0).find("load_balancing_loss: 1.500000E+00 | mtp_1 loss: 1.500000E+00 | mtp_2 loss: 5.000000E+00 | "
+                         "loss scale"),
+            std::string::npos)
+      << line(0);
+}
+
 TEST_F(MegatronRecorderTest, TheLossThatBalancesTheLoadHasMegatronsName) {
   config_.train.log_interval = 1;
   const auto line_of = [&](const char* type) {

@@ -17,6 +17,7 @@ std::string written(const char* load_balancing_type, bool per_layer = false) {
   config.model.moe.moe_per_layer_logging = per_layer;
   StepEvent event;
   event.step = 1;
+  event.mtp_losses = {2.5};
   TrainState state;
   state.step = 1;
   TensorboardRecorder(config, folder.path(), 1)
@@ -35,8 +36,8 @@ TEST(TensorboardRecorder, TheLossThatBalancesTheLoadHasMegatronsName) {
 
 TEST(TensorboardRecorder, StatisticsOfRoutersHaveTagsOfTheModelAndOfLayers) {
   const std::string bytes = written("aux_loss");
-  for (const char* tag : {"z_loss", "router-entropy", "router-entropy/layer 4", "expert-load/max over mean",
-                          "expert-load/max over mean/layer 4", "expert-load/layer 4"})
+  for (const char* tag : {"mtp_1 loss", "z_loss", "router-entropy", "router-entropy/layer 4",
+                          "expert-load/max over mean", "expert-load/max over mean/layer 4", "expert-load/layer 4"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
   EXPECT_EQ(bytes.find("expert_counts"), std::string::npos);
   EXPECT_EQ(bytes.find("moe/"), std::string::npos);

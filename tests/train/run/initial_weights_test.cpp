@@ -96,6 +96,28 @@ TEST_F(InitialWeightsOf, ARunGoOnUnderEveryLayout) {
     EXPECT_NEAR(first_loss_of(new_config(layout)), expected, 1e-9 * expected) << testing::described(layout);
 }
 
+// Modules of multi-token prediction go on like layers, or begin anew behind a model that has none.
+TEST_F(InitialWeightsOf, AModelWithMultiTokenPrediction) {
+  RunConfig source = source_config({"pipeline=2"});
+  source.model.mtp_num_layers = 2;
+  const double expected = save_source(source);
+  for (const LaidOut& layout : kNewLayouts) {
+    RunConfig config = new_config(layout);
+    config.model.mtp_num_layers = 2;
+    EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected) << testing::described(layout);
+  }
+  EXPECT_THAT(message_of<CheckpointError>([&] { InitialWeights{new_config()}; }),
+              HasSubstr("holds \"mtp.0.block.attention.k_proj.weight\" [32, 16], which the new model has no place for: "
+                        "it would be lost; set mtp_num_layers = 2"));
+}
+
+TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionLeavesItAnew) {
+  const double expected = save_source(source_config());
+  RunConfig config = new_config();
+  config.model.mtp_num_layers = 1;
+  EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected);
+}
+
 // Rows that pad the vocabulary are a run's own.
 TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
   RunConfig source = source_config();

@@ -80,7 +80,8 @@ MegatronSection megatron_model_flags() {
           ruled("--v-head-dim", Takes::one, rules::v_head_dim,
                 "`v_head_dim`; refused without `--multi-latent-attention`, since Megatron-LM would ignore it: for "
                 "other attention set the key in a file (`--config`)"),
-          only("--mtp-num-layers", {"0"}, "multi-token prediction is not supported"),
+          same("--mtp-num-layers"),
+          same("--mtp-loss-scaling-factor"),
           refused("--spec", "the other flags define the model; leave it out", Takes::some),
           refused("--yaml-cfg", "YAML files are not read: give flags, or a TOML file with `--config`", Takes::one),
           same("--init-method-std"),

@@ -160,7 +160,7 @@ void UnitStore::release(int unit, Use use) {
   --entry.state.guards;
   if (!sharded()) return;
   if (use == Use::read) return give_back(entry);
-  if (!entry.block) return;
+  if (!entry.block || entry.state.guards > 0) return;  // a guard may stand within another one of the same unit
   if (use == Use::forward)
     leave(static_cast<size_t>(&entry - entries_.data()));
   else if (reshard_after_forward_)

@@ -64,6 +64,8 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
     sums_.nan += std::isfinite(result.loss) ? 0 : 1;
   } else {
     sums_.loss += result.loss;
+    sums_.mtp.resize(result.mtp_losses.size());
+    for (size_t module = 0; module < sums_.mtp.size(); ++module) sums_.mtp[module] += result.mtp_losses[module];
     for (const StepStatistics::Value& value : result.router.values())
       if (value.declared.loss_coefficient) sums_.router[value.declared.name] += value.model.value_or(0);
   }
@@ -96,12 +98,15 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
 std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() const {
   const auto advanced = static_cast<double>(std::max<int64_t>(sums_.iterations - sums_.skipped, 1));
   std::vector<std::pair<std::string, double>> losses = {{"lm loss", sums_.loss / advanced}};
-  if (config_->model.moe.num_experts == 0) return losses;
-  for (const RouterStatistic& statistic : router_statistics(config_->model.moe)) {
+  const MoeConfig& moe = config_->model.moe;
+  for (const RouterStatistic& statistic :
+       moe.num_experts > 0 ? router_statistics(moe) : std::vector<RouterStatistic>()) {
     const auto sum = sums_.router.find(statistic.name);
     if (statistic.loss_coefficient.value_or(0) > 0)
       losses.emplace_back(statistic.display_tag(), sum == sums_.router.end() ? 0 : sum->second / advanced);
   }
+  for (size_t module = 0; module < sums_.mtp.size(); ++module)
+    losses.emplace_back(cat("mtp_", module + 1, " loss"), sums_.mtp[module] / advanced);
   return losses;
 }
 

@@ -41,6 +41,7 @@ class MegatronRecorder {
     int64_t iterations = 0, skipped = 0, nan = 0;
     double seconds = 0;
     double loss = 0;                       // this and the next of iterations that were not skipped
+    std::vector<double> mtp;               // losses of each module of multi-token prediction
     std::map<std::string, double> router;  // losses of routers, by name
   };
   std::vector<std::pair<std::string, double>> mean_losses() const;

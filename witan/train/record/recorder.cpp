@@ -22,7 +22,7 @@ namespace {
 ExpertsEvent experts_event(const RunConfig& config, int64_t step, const StepStatistics& router) {
   ExpertsEvent event;
   event.step = step;
-  const std::vector<LayerSpec> layers = config.model.layers();
+  const std::vector<LayerSpec> layers = layers_with_mtp(config.model);
   for (size_t layer = 0; layer < layers.size(); ++layer)
     if (layers[layer].moe) event.layers.push_back(static_cast<int64_t>(layer));
   for (const auto& layer : router.counts(kExpertCounts)) {
@@ -154,6 +154,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   StepEvent event;
   event.step = state.step;
   event.loss = interval_loss_ / static_cast<double>(interval_steps_);
+  event.mtp_losses = result.mtp_losses;
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
   event.params_norm = result.params_norm;

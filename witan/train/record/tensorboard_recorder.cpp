@@ -23,6 +23,8 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
       {"iteration-time", iteration_s},
       {"tokens-per-second", event.tokens_per_s},
   };
+  for (size_t module = 0; module < event.mtp_losses.size(); ++module)
+    scalars.push_back({cat("mtp_", module + 1, " loss"), event.mtp_losses[module]});
   const auto add = [&](const char* tag, const std::optional<double>& value) {
     if (value) scalars.push_back({tag, *value});
   };

@@ -289,6 +289,28 @@ void validate_qk_clip(const RunConfig& config) {
                        "themselves; set qk_clip = false");
 }
 
+// What the modules of multi-token prediction cannot have, since they are on the last stage of a pipeline, and what
+// knows only the model's own layers.
+void validate_mtp(const RunConfig& config) {
+  const int64_t modules = config.model.mtp_num_layers;
+  if (modules == 0) return;
+  require<ConfigError>(modules < config.data.seq_length, "mtp_num_layers = ", modules, " looks further ahead than the ",
+                       config.data.seq_length, " tokens of a sequence; set mtp_num_layers to less than seq_length");
+  require<ConfigError>(
+      config.parallel.pipeline_model_parallel_size == 1 ||
+          (!config.model.attention.learned_positions() && !config.model.embedding_norm),
+      "mtp_num_layers = ", modules,
+      " with pipeline_model_parallel_size = ", config.parallel.pipeline_model_parallel_size,
+      ": the last stage has a copy of the embedding, but none of ",
+      config.model.embedding_norm ? "its norm (embedding_norm)" : "the learned positions (position_embedding_type)",
+      "; set pipeline_model_parallel_size = 1, or leave these out");
+  for (const auto& [key, folder] : {std::pair{"record_routes", &config.train.record_routes},
+                                    {"replay_routes", &config.train.replay_routes},
+                                    {"upcycle", &config.train.upcycle}})
+    require<ConfigError>(folder->empty(), key, " = ", *folder, " with mtp_num_layers = ", modules,
+                         ": it knows the model's own layers alone; set mtp_num_layers = 0");
+}
+
 void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   for (const auto& [key, folder] :
        {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
@@ -320,6 +342,7 @@ void RunConfig::validate() const {
   validate_context(*this);
   validate_tensor(*this);
   validate_joined_layers(*this);
+  validate_mtp(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",

@@ -29,6 +29,11 @@ bool has_padding(const std::string& name) {
   return name == "embedding.weight" || name == "head.weight";
 }
 
+// Modules of multi-token prediction may be new to the source's model: then they begin as in a new one.
+bool is_of_mtp(const std::string& name) {
+  return name.starts_with("mtp.");
+}
+
 // The run of a checkpoint RUN/checkpoints/step-N.
 fs::path run_of(const fs::path& checkpoint) {
   return checkpoint.parent_path().parent_path();
@@ -83,11 +88,12 @@ InitialWeights::InitialWeights(const RunConfig& config)
 void InitialWeights::check() const {
   const std::string asked = cat("init_from = ", config_.train.init_from, ": ");
   require_same_function(config_.model, *source_, asked);
+  const int64_t source_modules = source_->model().mtp_num_layers;
   std::vector<std::string> places;
   for (const ModelTensor& tensor : tensors_of(config_.model)) {
     places.push_back(tensor.name);
     const auto found = weights_.find(tensor.name);
-    if (found == weights_.end() && tensor.buffer) continue;
+    if (found == weights_.end() && (tensor.buffer || (is_of_mtp(tensor.name) && source_modules == 0))) continue;
     require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
                              "\", which the new model has");
     const bool same = has_padding(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
@@ -97,7 +103,8 @@ void InitialWeights::check() const {
   }
   for (const auto& [name, shape] : weights_)
     require<CheckpointError>(std::ranges::find(places, name) != places.end(), asked, source_->where(), " holds \"",
-                             clipped(name), "\" ", shape, ", which the new model has no place for: it would be lost");
+                             clipped(name), "\" ", shape, ", which the new model has no place for: it would be lost",
+                             is_of_mtp(name) ? cat("; set mtp_num_layers = ", source_modules) : "");
 }
 
 void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state) {

@@ -8,6 +8,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
+#include "witan/data/ahead.h"
 #include "witan/kernels/expert_pool.h"
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
@@ -135,6 +136,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
                         const std::function<bool()>& stop) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
+  look_ahead_of(micro_batches);
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
   const Count count{iteration, updates};
@@ -158,7 +160,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
                   count.updates + 1);
-  inputs_->upload(stream_, own);
+  inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
 }
 
@@ -201,7 +203,19 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
 void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
+  look_ahead_of(micro_batches);
   compute_again(own_part(micro_batches), {iteration, updates}, waves);
+}
+
+// Of whole sequences, before ranks divide them: what is ahead of a rank's last place is another rank's.
+void Engine::look_ahead_of(const std::vector<Batch>& batches) {
+  const Group& context = groups_.of(Axis::context);
+  ahead_.clear();
+  for (int64_t module = 1; module <= config_->model.mtp_num_layers; ++module) {
+    std::vector<Batch>& ahead = ahead_.emplace_back();
+    for (const Batch& batch : batches) ahead.push_back(look_ahead(batch, module));
+    if (context.size() > 1) ahead = context_part(ahead, context);
+  }
 }
 
 const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
@@ -219,7 +233,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   report_.reset();
   routes_.reset();
   channel_.reset();
-  inputs_ = std::make_unique<StepInputs>(stream_, batches);
+  inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
                                          ReportSizes(config_->model, stages_, count));
@@ -269,7 +283,7 @@ void Engine::replay() {
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
   if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
-  tokens().all_reduce(stream_, inputs_->target_count());
+  tokens().all_reduce(stream_, inputs_->target_counts());
   buffer_sums_.begin_step(stream_);
   if (pools_) pools_->begin_step();
   if (qk_clip_) qk_clip_->begin_step();
@@ -333,7 +347,10 @@ Tensor Engine::update() {
 // Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
 StepResult Engine::result_of(const StepReport::Result& report) const {
   StepResult result;
+  result.mtp_losses.resize(static_cast<size_t>(config_->model.mtp_num_layers));
   for (const double loss : report.losses) result.loss += loss;
+  for (const std::vector<double>& losses : report.mtp_losses)
+    for (size_t module = 0; module < losses.size(); ++module) result.mtp_losses[module] += losses[module];
   result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
   result.learning_rate = report.step[kernels::step_value::learning_rate];
   result.gradient_norm = std::sqrt(report.square_sum);

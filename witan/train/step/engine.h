@@ -38,6 +38,7 @@ namespace witan {
 
 struct StepResult {
   double loss = 0;                            // cross entropy per target of the whole global batch, nats
+  std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
   double learning_rate = 0;                   // [optimizer]'s, which parameters of no group have
   double gradient_norm = 0;                   // before clipping
   double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
@@ -137,6 +138,7 @@ class Engine {
   std::unique_ptr<ExpertPools> make_pools() const;
   std::unique_ptr<GlobalLoad> make_global_load();
   std::optional<LossScaler> make_loss_scaler() const;
+  void look_ahead_of(const std::vector<Batch>& batches);
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
@@ -180,7 +182,8 @@ class Engine {
   std::optional<LossScaler> loss_scaler_;  // of float16 models
   std::optional<QkClip> qk_clip_;
   StagePasses passes_;
-  std::vector<Batch> parts_;  // of the last batches, where ranks divide sequences
+  std::vector<Batch> parts_;               // of the last batches, where ranks divide sequences
+  std::vector<std::vector<Batch>> ahead_;  // of the last batches, for each MTP module: this rank's part
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
   std::unique_ptr<StepRoutes> routes_;  // null: routes are neither recorded nor replayed

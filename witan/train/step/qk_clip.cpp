@@ -16,8 +16,9 @@ QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Tr
       config_(config.optimizer),
       groups_(config.model.attention.multi_latent_attention ? config.model.attention.num_attention_heads
                                                             : config.model.attention.num_query_groups),
-      largest_(stream.empty({config.model.num_layers, config.model.attention.num_attention_heads},
-                            accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
+      largest_(stream.empty(
+          {config.model.num_layers + config.model.mtp_num_layers, config.model.attention.num_attention_heads},
+          accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
   const int64_t heads = largest_.size(1);
   for (const auto& [layer, attention] : model.attentions()) {
     const Tensor of_layer = largest_.narrow(0, layer, 1).reshape({heads});

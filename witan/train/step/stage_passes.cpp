@@ -25,6 +25,9 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
     if (statistic.loss_coefficient.value_or(0) != 0)
       router_weights_[statistic.name] =
           root_gradient(*statistic.loss_coefficient / static_cast<double>(config.micro_batches()));
+  const ModelConfig& of = config.model;
+  if (of.mtp_num_layers > 0)
+    mtp_weight_ = root_gradient(of.mtp_loss_scaling_factor / static_cast<double>(of.mtp_num_layers));
 }
 
 // [1], in the dtype of losses. A loss scale comes in with every step.
@@ -91,8 +94,11 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     y = out.x.value();
     report_->add(stream_, micro_batch, chunk, out, {});
   } else {
-    const Var loss = add_loss(pass, micro_batch, std::move(out.logits));
-    report_->add(stream_, micro_batch, chunk, out, loss.value());
+    std::vector<Tensor> losses = {add_loss(pass, micro_batch, std::move(out.logits)).value()};
+    for (size_t module = 0; module < out.ahead.size(); ++module)
+      losses.push_back(
+          add_loss(pass, micro_batch, std::move(out.ahead[module]), static_cast<int64_t>(module) + 1).value());
+    report_->add(stream_, micro_batch, chunk, out, losses);
   }
   add_router_losses(pass, out);
   forward_s_ += forward.seconds();
@@ -101,13 +107,14 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
 }
 
 // The logits are gone when it returns: they belong to the backward alone.
-Var StagePasses::add_loss(InFlight& pass, int64_t micro_batch, Var logits) {
-  const Tensor& mask = inputs_->mask(micro_batch);
+Var StagePasses::add_loss(InFlight& pass, int64_t micro_batch, Var logits, int64_t ahead) {
+  const Tensor& mask = inputs_->mask(micro_batch, ahead);
   const Tensor weights = stream_.empty(mask.shape(), accumulator(config_.model.compute_dtype()));
-  kernels::loss_weights(stream_, weights, mask, inputs_->target_count());
-  const ops::CrossEntropy entropy = model_.loss(pass.tape, std::move(logits), inputs_->targets(micro_batch), weights,
-                                                scaler_ ? ops::LossGradient::any : ops::LossGradient::one);
-  pass.losses.emplace_back(entropy.loss, one_);
+  kernels::loss_weights(stream_, weights, mask, inputs_->target_count(ahead));
+  const bool one = !scaler_ && ahead == 0;
+  const ops::CrossEntropy entropy = model_.loss(pass.tape, std::move(logits), inputs_->targets(micro_batch, ahead),
+                                                weights, one ? ops::LossGradient::one : ops::LossGradient::any);
+  pass.losses.emplace_back(entropy.loss, ahead == 0 ? one_ : mtp_weight_);
   return entropy.loss;
 }
 

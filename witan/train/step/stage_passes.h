@@ -57,7 +57,8 @@ class StagePasses : public StageModel {
   Tensor root_gradient(double value);
   Tensor written(double value);
   ModelInput input_of(int64_t micro_batch) const;
-  Var add_loss(InFlight& pass, int64_t micro_batch, Var logits);
+  // Of the model, `ahead` = 0, or of the ahead-th MTP module.
+  Var add_loss(InFlight& pass, int64_t micro_batch, Var logits, int64_t ahead = 0);
   void add_router_losses(InFlight& pass, const ModelOutput& out) const;
 
   Stream& stream_;
@@ -70,6 +71,7 @@ class StagePasses : public StageModel {
   int64_t first_;                                  // of this rank's micro-batches, in the global batch
   kernels::PositionRuns positions_;                // of this rank's tokens in their sequences
   Tensor one_;                                     // [1]: gradient of the step's loss by the model's
+  Tensor mtp_weight_;                              // [1]: by each MTP module's; undefined: there is none
   std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;

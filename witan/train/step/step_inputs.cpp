@@ -1,42 +1,64 @@
 #include "witan/train/step/step_inputs.h"
 
+#include <cassert>
+
 namespace witan {
 
-StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches)
-    : count_(stream.empty({1}, DType::f64, MemoryTag::workspace)) {
+StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules)
+    : counts_(stream.empty({1 + mtp_modules}, DType::f64, MemoryTag::workspace)) {
+  places_.resize(static_cast<size_t>(1 + mtp_modules));
   for (const Batch& batch : batches) {
     const Shape shape{batch.sequences, batch.sequence_length}, flat{shape.elements()};
-    for (auto* integers : {&tokens_, &positions_, &sequence_ids_})
-      integers->push_back(stream.empty(shape, DType::i32, MemoryTag::workspace));
-    targets_.push_back(stream.empty(flat, DType::i32, MemoryTag::workspace));
-    masks_.push_back(stream.empty(flat, DType::f32, MemoryTag::workspace));
+    const auto take = [&](const Shape& of, DType dtype) { return stream.empty(of, dtype, MemoryTag::workspace); };
+    sequence_ids_.push_back(take(shape, DType::i32));
+    for (std::vector<Place>& places : places_) {
+      Place& place = places.emplace_back();
+      place.tokens = take(shape, DType::i32);
+      place.positions = take(shape, DType::i32);
+      place.targets = take(flat, DType::i32);
+      place.mask = take(flat, DType::f32);
+    }
   }
 }
 
 bool StepInputs::fits(const std::vector<Batch>& batches) const {
-  if (batches.size() != tokens_.size()) return false;
+  if (batches.size() != sequence_ids_.size()) return false;
   for (size_t i = 0; i < batches.size(); ++i)
-    if (tokens_[i].shape() != Shape{batches[i].sequences, batches[i].sequence_length}) return false;
+    if (sequence_ids_[i].shape() != Shape{batches[i].sequences, batches[i].sequence_length}) return false;
   return true;
 }
 
-void StepInputs::upload(Stream& stream, const std::vector<Batch>& batches) {
-  double count = 0;
+void StepInputs::upload(Stream& stream, const std::vector<Batch>& batches,
+                        const std::vector<std::vector<Batch>>& ahead) {
+  assert(ahead.size() + 1 == places_.size());
+  std::vector<double> counts;
+  const auto of_all = [&](const std::vector<Batch>& of, std::vector<Place>& places) {
+    upload(stream, of, places);
+    double count = 0;
+    for (const Batch& batch : of) count += static_cast<double>(batch.loss_tokens);
+    counts.push_back(count);
+  };
+  of_all(batches, places_.front());
+  for (size_t module = 0; module < ahead.size(); ++module) of_all(ahead[module], places_[module + 1]);
+  for (size_t i = 0; i < batches.size(); ++i) stream.write(sequence_ids_[i], batches[i].sequence_ids.data());
+  stream.write(counts_, counts.data());
+}
+
+void StepInputs::upload(Stream& stream, const std::vector<Batch>& batches, std::vector<Place>& places) {
   for (size_t i = 0; i < batches.size(); ++i) {
-    const Batch& batch = batches[i];
-    count += static_cast<double>(batch.loss_tokens);
-    stream.write(tokens_[i], batch.tokens.data());
-    stream.write(positions_[i], batch.positions.data());
-    stream.write(sequence_ids_[i], batch.sequence_ids.data());
-    stream.write(targets_[i], batch.targets.data());
-    stream.write(masks_[i], batch.loss_mask.data());
+    stream.write(places[i].tokens, batches[i].tokens.data());
+    stream.write(places[i].positions, batches[i].positions.data());
+    stream.write(places[i].targets, batches[i].targets.data());
+    stream.write(places[i].mask, batches[i].loss_mask.data());
   }
-  stream.write(count_, &count);
 }
 
 ModelInput StepInputs::input(int64_t micro_batch) const {
-  const auto i = static_cast<size_t>(micro_batch);
-  return {tokens_[i], {positions_[i], sequence_ids_[i]}};
+  const Place& here = place(micro_batch, 0);
+  ModelInput input{here.tokens, {here.positions, sequence_ids_[static_cast<size_t>(micro_batch)]}};
+  for (int64_t module = 1; module <= mtp_modules(); ++module)
+    input.ahead.push_back({place(micro_batch, module).tokens, place(micro_batch, module).positions});
+  return input;
 }
 
 }  // namespace witan

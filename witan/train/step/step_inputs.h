@@ -11,23 +11,37 @@ namespace witan {
 
 class StepInputs {
  public:
-  // Takes buffers for batches of these sizes from the stream's arena.
-  StepInputs(Stream& stream, const std::vector<Batch>& batches);
+  // Takes buffers for batches of these sizes from the stream's arena, and for so many MTP modules to look ahead in.
+  StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules = 0);
 
   // Whether these batches fit the buffers.
   bool fits(const std::vector<Batch>& batches) const;
-  // On the meta device batches need only their sizes.
-  void upload(Stream& stream, const std::vector<Batch>& batches);
+  // On the meta device batches need only their sizes. `ahead`: the batches as each MTP module is given them
+  // (data/ahead.h).
+  void upload(Stream& stream, const std::vector<Batch>& batches, const std::vector<std::vector<Batch>>& ahead = {});
 
-  int64_t micro_batches() const { return static_cast<int64_t>(tokens_.size()); }
-  ModelInput input(int64_t micro_batch) const;  // tokens, positions and sequence ids [B, S]
-  const Tensor& targets(int64_t micro_batch) const { return targets_[static_cast<size_t>(micro_batch)]; }  // [B S] i32
-  const Tensor& mask(int64_t micro_batch) const { return masks_[static_cast<size_t>(micro_batch)]; }       // [B S] f32
-  const Tensor& target_count() const { return count_; }  // [1] float64: of this rank's batches, until it is reduced
+  int64_t micro_batches() const { return static_cast<int64_t>(places_.front().size()); }
+  int64_t mtp_modules() const { return static_cast<int64_t>(places_.size()) - 1; }
+  ModelInput input(int64_t micro_batch) const;  // tokens, positions and sequence ids [B, S]; what is ahead
+  // Of the model, `ahead` = 0, or of the ahead-th MTP module: [B S] int32 and float32.
+  const Tensor& targets(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).targets; }
+  const Tensor& mask(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).mask; }
+  // [1] float64: of this rank's batches, until it is reduced.
+  Tensor target_count(int64_t ahead = 0) const { return counts_.narrow(0, ahead, 1); }
+  const Tensor& target_counts() const { return counts_; }  // [1 + MTP modules]: all of them
 
  private:
-  std::vector<Tensor> tokens_, positions_, sequence_ids_, targets_, masks_;  // by micro-batch
-  Tensor count_;
+  struct Place {
+    Tensor tokens, positions, targets, mask;
+  };
+  const Place& place(int64_t micro_batch, int64_t ahead) const {
+    return places_[static_cast<size_t>(ahead)][static_cast<size_t>(micro_batch)];
+  }
+  void upload(Stream& stream, const std::vector<Batch>& batches, std::vector<Place>& places);
+
+  std::vector<std::vector<Place>> places_;  // of the model and of each MTP module; by micro-batch
+  std::vector<Tensor> sequence_ids_;
+  Tensor counts_;
 };
 
 }  // namespace witan

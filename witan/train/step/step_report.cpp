@@ -16,15 +16,17 @@ constexpr int64_t kTotals = 2;
 
 ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches)
     : micro_batches_(micro_batches),
+      mtp_modules_(model.mtp_num_layers),
       statistics_(router_statistics(model.moe), model.moe.num_experts),
       held_(static_cast<size_t>(stages.stages())) {
   std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
-  for (const LayerSpec& layer : model.layers()) numbers.push_back(layer.moe ? blocks_++ : -1);
+  for (const LayerSpec& layer : layers_with_mtp(model)) numbers.push_back(layer.moe ? blocks_++ : -1);
   for (int stage = 0; stage < stages.stages(); ++stage) {
     auto& chunks = held_[static_cast<size_t>(stage)];
     for (int chunk = 0; chunk < stages.chunks(); ++chunk) {
       const auto [first, last] = stages.layers(stage, chunk);
       auto& blocks = chunks.emplace_back(numbers.begin() + first, numbers.begin() + last);
+      if (stages.has_head(stage, chunk)) blocks.insert(blocks.end(), numbers.begin() + model.num_layers, numbers.end());
       std::erase(blocks, -1);
     }
     most_held_ = std::max(most_held_, static_cast<int64_t>(held(stage).size()));
@@ -51,11 +53,12 @@ int64_t StepReport::values() const {
   return sizes_.micro_batches() * sizes_.micro_batch_values() + kTotals + kernels::kStepValues + 1;
 }
 
-void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out, const Tensor& loss) const {
+void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
+                     const std::vector<Tensor>& losses) const {
   std::vector<Tensor> sources;
   for (const RouterRecord& router : out.routers)
     for (const Tensor& value : sizes_.statistics().pack(router)) sources.push_back(value);
-  if (loss.defined()) sources.push_back(loss);
+  sources.insert(sources.end(), losses.begin(), losses.end());
   if (sources.empty()) return;
   int64_t begin = micro_batch * sizes_.micro_batch_values(), count = 0;
   for (int before = 0; before < chunk; ++before)
@@ -84,15 +87,17 @@ std::vector<Tensor> StepReport::own_losses() const {
   return losses;
 }
 
-// What a rank of this stage found.
-void StepReport::read_micro_batch(const double* values, int stage, double& loss,
-                                  std::vector<std::vector<double>>& blocks) const {
+// What a rank found. Losses are of the rank's tokens; the blocks' values are of all of them.
+void StepReport::read_micro_batch(const double* values, int rank, size_t which, Result& result) const {
+  const int stage = layout_.mesh().coordinate(rank, Axis::pipeline);
   for (const int64_t number : sizes_.held(stage)) {
     const double* end = values + sizes_.statistics().values();
-    blocks[static_cast<size_t>(number)].assign(values, end);
+    result.statistics[which][static_cast<size_t>(number)].assign(values, end);
     values = end;
   }
-  if (stage + 1 == sizes_.stages()) loss += *values;  // of the rank's tokens; the blocks' are of all of them
+  if (stage + 1 < sizes_.stages()) return;
+  result.losses[which] += *values++;
+  for (double& loss : result.mtp_losses[which]) loss += *values++;
 }
 
 StepReport::Result StepReport::read(Stream& stream) const {
@@ -102,13 +107,13 @@ StepReport::Result StepReport::read(Stream& stream) const {
   Result result;
   const auto micro_batches = static_cast<size_t>(layout_.data_ranks() * count);
   result.losses.resize(micro_batches);
+  result.mtp_losses.assign(micro_batches, std::vector<double>(static_cast<size_t>(sizes_.mtp_modules())));
   result.statistics.assign(micro_batches, std::vector<std::vector<double>>(static_cast<size_t>(sizes_.blocks())));
   const auto of_rank = [&](int rank) { return read.data() + rank * values(); };
   for (const int rank : layout_.loss_reporting_ranks())
     for (int64_t i = 0; i < count; ++i) {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
-      read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), layout_.mesh().coordinate(rank, Axis::pipeline),
-                       result.losses[which], result.statistics[which]);
+      read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result);
     }
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     const double* next = of_rank(rank) + count * sizes_.micro_batch_values();

@@ -17,7 +17,7 @@ class ReportSizes {
 
   int64_t micro_batches() const { return micro_batches_; }            // of each rank
   const StatisticsLayout& statistics() const { return statistics_; }  // of a block
-  int64_t blocks() const { return blocks_; }                          // with experts, of the whole model
+  int64_t blocks() const { return blocks_; }                          // with experts, of the whole model, MTP's last
   int stages() const { return static_cast<int>(held_.size()); }
   // The blocks of a stage's chunk, numbered through the model.
   const std::vector<int64_t>& held(int stage, int chunk) const {
@@ -25,11 +25,14 @@ class ReportSizes {
   }
   std::vector<int64_t> held(int stage) const;  // of all its chunks, one after the other
 
-  // Of a micro-batch: its blocks' values, and the loss. As many as the stage has that has most.
-  int64_t micro_batch_values() const { return most_held_ * statistics_.values() + 1; }
+  int64_t mtp_modules() const { return mtp_modules_; }
+
+  // Of a micro-batch: its blocks' values, and the losses of the model and of its MTP modules. As many as the stage has
+  // that has most.
+  int64_t micro_batch_values() const { return most_held_ * statistics_.values() + 1 + mtp_modules_; }
 
  private:
-  int64_t micro_batches_, blocks_ = 0, most_held_ = 0;
+  int64_t micro_batches_, mtp_modules_, blocks_ = 0, most_held_ = 0;
   StatisticsLayout statistics_;
   std::vector<std::vector<std::vector<int64_t>>> held_;  // by stage, chunk
 };
@@ -41,9 +44,11 @@ class StepReport {
 
   const ReportSizes& sizes() const { return sizes_; }
 
-  // In the step. Of a micro-batch's way through a chunk of layers: what the chunk found, and, of the last one, the loss
-  // [1]. Of the step: the gradients' total [2] and the step's values; `stop` was written before.
-  void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out, const Tensor& loss) const;
+  // In the step. Of a micro-batch's way through a chunk of layers: what the chunk found, and, of the last one, the
+  // losses, [1] each, of the model and of its MTP modules. Of the step: the gradients' total [2] and the step's values;
+  // `stop` was written before.
+  void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
+           const std::vector<Tensor>& losses) const;
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_stop(Stream& stream, bool stop) const;
 
@@ -53,6 +58,7 @@ class StepReport {
   struct Result {
     // Of each micro-batch, in the order of the global batch.
     std::vector<double> losses;
+    std::vector<std::vector<double>> mtp_losses;               // likewise, of each MTP module
     std::vector<std::vector<std::vector<double>>> statistics;  // [micro-batches][MoE blocks]: packed
     double square_sum = 0, zeros = 0;                          // of the gradients
     std::vector<double> step;                                  // kernels::step_value
@@ -63,7 +69,7 @@ class StepReport {
 
  private:
   int64_t values() const;
-  void read_micro_batch(const double* values, int stage, double& loss, std::vector<std::vector<double>>& blocks) const;
+  void read_micro_batch(const double* values, int rank, size_t which, Result& result) const;
 
   Layout layout_;
   int stage_;
