@@ -90,7 +90,7 @@ const Architecture& architecture_of(const Exported& run, const ExportArgs& args)
 
 // The names that the import found, but for what is only read.
 NameStyle style_for(const Exported& run, const Architecture& architecture) {
-  NameStyle style{default_storage(architecture), false, false};
+  NameStyle style{default_storage(architecture), false, false, run.config.model.mtp_num_layers > 0};
   if (run.ledger && run.ledger->architecture == architecture.model_type) style = run.ledger->style;
   if (style.storage == ExpertStorage::mxfp4) style.storage = ExpertStorage::fused;
   return style;

@@ -56,7 +56,7 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
 }
 
 ExitCode import_model(Context& context, const ImportArgs& args) {
-  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::refuse);
+  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
   const RunConfig config = imported_config(args, weights);
   const auto tokenizer = readable_tokenizer(args.folder, config.model, context.err);
   const RunFolder folder(args.runs_folder, args.run);
@@ -99,7 +99,7 @@ void add_import(CLI::App& app, Context& context) {
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
   add_flag(*command, "--without-mtp", args->without_mtp,
-           "Leave out layers that predict further tokens (multi-token prediction), which Witan cannot represent");
+           "Leave out layers that predict further tokens (multi-token prediction), which become MTP modules otherwise");
 }
 
 }  // namespace witan::cli

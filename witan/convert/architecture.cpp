@@ -121,6 +121,16 @@ constexpr TensorRule kSharedExpertRules[] = {
     {.witan = "moe.shared_experts.down_proj.weight", .other = "model.layers.{l}.mlp.shared_experts.down_proj.weight"},
 };
 
+// Of a module of multi-token prediction, beside its block.
+constexpr TensorRule kMtpRules[] = {
+    {.witan = "enorm.weight", .other = "model.layers.{l}.enorm.weight"},
+    {.witan = "hnorm.weight", .other = "model.layers.{l}.hnorm.weight"},
+    {.witan = "eh_proj.weight", .other = "model.layers.{l}.eh_proj.weight"},
+    {.witan = "norm.weight", .other = "model.layers.{l}.shared_head.norm.weight"},
+};
+constexpr std::string_view kMtpEmbedding = "model.layers.{l}.embed_tokens.weight",
+                           kMtpHead = "model.layers.{l}.shared_head.head.weight";
+
 constexpr TensorRule kGptOssRules[] = {
     {.witan = "moe.router.weight", .other = "model.layers.{l}.mlp.router.weight"},
     {.witan = "moe.router.bias", .other = "model.layers.{l}.mlp.router.bias"},
@@ -224,6 +234,7 @@ std::vector<Architecture> make_architectures() {
     of(type).rules.push_back(kMoeRules);
     of(type).rules.push_back(kSharedExpertRules);
   }
+  of("deepseek_v3").rules.push_back(kMtpRules);
   all.push_back({"gpt2",
                  "GPT2LMHeadModel",
                  "transformer.",
@@ -232,14 +243,30 @@ std::vector<Architecture> make_architectures() {
   return all;
 }
 
-// "layers.12.mlp_norm.weight" as 12 and what follows; -1 for what no layer has.
-std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return {-1, name};
-  const std::string_view rest = name.substr(kLayers.size());
-  int64_t layer = -1;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  return {layer, rest.substr(static_cast<size_t>(end - rest.data()) + 1)};
+// "layers.12.mlp_norm.weight" as 12 and what follows "layers." and the number; -1 for what has no such prefix.
+std::pair<int64_t, std::string_view> number_and_rest(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return {-1, name};
+  const std::string_view rest = name.substr(prefix.size());
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return {number, rest.substr(static_cast<size_t>(end - rest.data()) + 1)};
+}
+
+constexpr std::string_view kLayers = "layers.", kMtp = "mtp.", kMtpBlock = "block.";
+
+int64_t count_layers(const std::vector<ModelTensor>& tensors) {
+  int64_t layers = 0;
+  for (const ModelTensor& tensor : tensors) layers = std::max(layers, number_and_rest(kLayers, tensor.name).first + 1);
+  return layers;
+}
+
+// The layer of the other program that has the tensor, in a model of so many layers, and the tensor's name below it; -1
+// for what no layer has.
+std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers) {
+  if (!name.starts_with(kMtp)) return number_and_rest(kLayers, name);
+  auto [module, rest] = number_and_rest(kMtp, name);
+  if (rest.starts_with(kMtpBlock)) rest.remove_prefix(kMtpBlock.size());
+  return {layers + module, rest};
 }
 
 std::string with_number(std::string text, std::string_view mark, int64_t number) {
@@ -249,9 +276,7 @@ std::string with_number(std::string text, std::string_view mark, int64_t number)
 
 std::string other_name(const Architecture& architecture, const NameStyle& style, const TensorRule& rule,
                        int64_t layer) {
-  std::string_view other = rule.other;
-  if (style.bare && other.starts_with(architecture.prefix)) other.remove_prefix(architecture.prefix.size());
-  return with_number(std::string(other), "{l}", layer);
+  return name_in_layer(architecture, style, rule.other, layer);
 }
 
 std::vector<const TensorRule*> rules_of(const Architecture& architecture, std::string_view rest,
@@ -313,9 +338,9 @@ bool of_vocabulary(std::string_view name) {
 }
 
 template <class Visit>
-void visit_tensor(const Architecture& architecture, const NameStyle& style, const ModelTensor& tensor,
+void visit_tensor(const Architecture& architecture, const NameStyle& style, const ModelTensor& tensor, int64_t layers,
                   int64_t vocabulary, const Visit& visit) {
-  const auto [layer, rest] = layer_and_rest(tensor.name);
+  const auto [layer, rest] = layer_and_rest(tensor.name, layers);
   const auto rules = rules_of(architecture, rest, style.storage);
   require<ConfigError>(!rules.empty() || tensor.buffer, "this model has ", tensor.name, " ", tensor.shape,
                        ", which a model of type ", architecture.model_type,
@@ -344,10 +369,11 @@ const Architecture* find_architecture(std::string_view model_type) {
 std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
                              int64_t vocabulary) {
   std::vector<Link> links;
+  const int64_t layers = count_layers(tensors);
   for (const ModelTensor& tensor : tensors) {
     Link link{tensor.name, tensor.shape, {}, 0};
     if (of_vocabulary(tensor.name)) link.padding = (tensor.shape[0] - vocabulary) * tensor.shape[1];
-    visit_tensor(architecture, style, tensor, vocabulary,
+    visit_tensor(architecture, style, tensor, layers, vocabulary,
                  [&](const std::string&, const Shape&, const SharedBox& piece) { link.pieces.push_back(piece); });
     if (link.pieces.empty()) continue;
     check_cover(link, architecture.model_type);
@@ -360,8 +386,9 @@ std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& arc
                                                          const std::vector<ModelTensor>& tensors, int64_t vocabulary) {
   std::vector<std::pair<std::string, Shape>> others;
   std::set<std::string> seen;
+  const int64_t layers = count_layers(tensors);
   for (const ModelTensor& tensor : tensors)
-    visit_tensor(architecture, style, tensor, vocabulary,
+    visit_tensor(architecture, style, tensor, layers, vocabulary,
                  [&](const std::string& name, const Shape& shape, const SharedBox&) {
                    if (seen.insert(name).second) others.emplace_back(name, shape);
                  });
@@ -371,8 +398,9 @@ std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& arc
 NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,
                    const std::vector<ModelTensor>& tensors) {
   NameStyle style;
+  const int64_t layers = count_layers(tensors);
   const auto held = [&](NameStyle as, const ModelTensor& tensor) {
-    const auto [layer, rest] = layer_and_rest(tensor.name);
+    const auto [layer, rest] = layer_and_rest(tensor.name, layers);
     const auto rules = rules_of(architecture, rest, as.storage);
     return !rules.empty() && std::ranges::all_of(rules, [&](const TensorRule* rule) {
       return has(with_number(other_name(architecture, as, *rule, layer), "{e}", 0));
@@ -412,6 +440,24 @@ bool is_computed(const Architecture& architecture, std::string_view name) {
     }
     return false;
   });
+}
+
+std::string name_in_layer(const Architecture& architecture, NameStyle style, std::string_view pattern, int64_t layer) {
+  if (style.bare && pattern.starts_with(architecture.prefix)) pattern.remove_prefix(architecture.prefix.size());
+  return with_number(std::string(pattern), "{l}", layer);
+}
+
+std::vector<std::pair<std::string, std::string>> mtp_copies(const Architecture& architecture, NameStyle style,
+                                                            const ModelConfig& model) {
+  std::vector<std::pair<std::string, std::string>> copies;
+  const std::string embedding = embedding_name(architecture, style);
+  const std::string head = model.untie_embeddings_and_output_weights ? std::string(kHeadName) : embedding;
+  for (int64_t module = 0; module < model.mtp_num_layers; ++module) {
+    const int64_t layer = model.num_layers + module;
+    copies.emplace_back(name_in_layer(architecture, style, kMtpEmbedding, layer), embedding);
+    copies.emplace_back(name_in_layer(architecture, style, kMtpHead, layer), head);
+  }
+  return copies;
 }
 
 std::string embedding_name(const Architecture& architecture, NameStyle style) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "witan/convert/links.h"
+#include "witan/model/config.h"
 #include "witan/tensor/dtype.h"
 #include "witan/tensor/shape.h"
 
@@ -23,7 +24,8 @@ enum class ExpertStorage : uint8_t {
 
 // A matrix of Witan's is [O, I] or, of experts, [E, O, I]; a vector is [O] or [E, O].
 struct TensorRule {
-  // Below "layers.N." or, for what no layer has, the whole name.
+  // Below "layers.N.", "mtp.K." or "mtp.K.block." or, for what no layer has, the whole name. Modules of multi-token
+  // prediction are layers of the other, behind its own.
   std::string_view witan;
   // With {l} for the layer and {e} for the expert; without {e} the tensor holds all experts.
   std::string_view other;
@@ -53,8 +55,9 @@ const Architecture* find_architecture(std::string_view model_type);
 // The names that a file has.
 struct NameStyle {
   ExpertStorage storage = ExpertStorage::single;
-  bool bare = false;       // without Architecture::prefix
-  bool tied_copy = false;  // a tied model has its embedding a second time, as kHeadName
+  bool bare = false;        // without Architecture::prefix
+  bool tied_copy = false;   // a tied model has its embedding a second time, as kHeadName
+  bool mtp_copies = false;  // modules of multi-token prediction have embedding and head a second time (mtp_copies())
 };
 
 // A parameter or a buffer of Witan's.
@@ -90,5 +93,13 @@ ExpertStorage default_storage(const Architecture& architecture);
 // What a tied model may hold twice: the head's matrix is the embedding's.
 inline constexpr std::string_view kHeadName = "lm_head.weight";
 std::string embedding_name(const Architecture& architecture, NameStyle style);
+
+// The other program's name of a tensor that layer number `layer` has, of a pattern with {l}.
+std::string name_in_layer(const Architecture& architecture, NameStyle style, std::string_view pattern, int64_t layer);
+
+// What files of DeepSeek-V3 hold in each module of multi-token prediction beside what is its own: embedding and head,
+// which are the model's. Pairs of names: of the copy, and of what it is equal to.
+std::vector<std::pair<std::string, std::string>> mtp_copies(const Architecture& architecture, NameStyle style,
+                                                            const ModelConfig& model);
 
 }  // namespace witan

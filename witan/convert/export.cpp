@@ -25,7 +25,9 @@ class HfExporter {
     const auto links = link_model(*how.architecture, how.style, tensors_, vocabulary);
     auto order = other_tensors(*how.architecture, how.style, tensors_, vocabulary);
     links_ = inverse_links(links, order);
-    if (how.style.tied_copy) add_tied_copy();
+    if (how.style.tied_copy) add_copy(kHeadName, embedding_name(*how.architecture, how.style));
+    if (how.style.mtp_copies)
+      for (const auto& [copy, of] : mtp_copies(*how.architecture, how.style, weights.model())) add_copy(copy, of);
     ledger_.from = "witan";
     ledger_.to = "hf";
     ledger_.architecture = how.architecture->model_type;
@@ -48,10 +50,9 @@ class HfExporter {
   }
 
  private:
-  void add_tied_copy() {
-    const std::string embedding = embedding_name(*how_.architecture, how_.style);
-    Link copy = *std::ranges::find(links_, embedding, &Link::name);
-    copy.name = kHeadName;
+  void add_copy(std::string_view name, const std::string& of) {
+    Link copy = *std::ranges::find(links_, of, &Link::name);
+    copy.name = name;
     for (SharedBox& piece : copy.pieces) piece.to.name = copy.name;
     links_.push_back(std::move(copy));
   }

@@ -444,6 +444,7 @@ class HfReader {
     to_.set("moe_router_score_function", "sigmoid");
     to_.set("moe_router_enable_expert_bias", true);
     to_.set("moe_router_norm_topk_prob", keys_.flag("norm_topk_prob", true) ? "true" : "false");
+    out_.mtp_layers = keys_.integer("num_nextn_predict_layers", 0);
     groups(2);
   }
 

@@ -14,9 +14,10 @@ namespace witan {
 
 struct HfModel {
   const Architecture* architecture = nullptr;
-  ModelConfig model;      // dtype is float32, whatever the file says: weights tell
-  int64_t positions = 0;  // that it is meant for
-  int64_t fp8_block = 0;  // rows and columns of a block with one scale, of weights in float8; 0: there are none
+  ModelConfig model;       // dtype is float32, whatever the file says: weights tell
+  int64_t positions = 0;   // that it is meant for
+  int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
+  int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
 };
 
 // Reads config.json, untrusted. Keys that change nothing of what a model computes are passed over. Throws ConfigError

@@ -139,6 +139,7 @@ class HfWriter {
       out_["topk_method"] = moe.moe_router_num_groups > 0 ? "group_limited_greedy" : "greedy";
     else
       out_["norm_topk_prob"] = moe.moe_router_norm_topk_prob != "false";
+    if (model_.mtp_num_layers > 0) out_["num_nextn_predict_layers"] = model_.mtp_num_layers;
   }
 
   void gpt2() {

@@ -47,6 +47,7 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
     : folder_(folder), hf_(read_hf_config(read_config_text(folder), (folder / kHfConfig).string())) {
   if (hf_.model.attention.max_position_embeddings == 0 && hf_.model.attention.learned_positions())
     hf_.model.attention.max_position_embeddings = hf_.positions;
+  if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
   model_tensors_ = tensors_of(hf_.model);
   const Architecture& architecture = *hf_.architecture;
   style_ = style_of(
@@ -58,6 +59,13 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   for (size_t i = 0; i < links_.size(); ++i) index_.emplace(links_[i].name, i);
   check_tensors(mtp);
   choose_dtype();
+}
+
+// transformers writes num_nextn_predict_layers beside weights that it has left out.
+bool HfWeights::holds_mtp_layers() const {
+  return hf_.mtp_layers > 0 && std::ranges::any_of(folder_.tensors(), [&](const auto& tensor) {
+           return layer_of(tensor.first) >= hf_.model.num_layers;
+         });
 }
 
 bool HfWeights::shape_agrees(const PlacedTensor& found, const Shape& expected) const {
@@ -83,6 +91,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
   }
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
+  if (style_.mtp_copies) check_mtp_copies();
   require<CheckpointError>(left_over.empty(), here, " has ", left_over.size(), " tensors that a model of type ",
                            hf_.architecture->model_type, " with this ", kHfConfig,
                            " has no place for: ", listed(left_over), ". They would be lost; ", kHfConfig,
@@ -98,14 +107,38 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
     check_tied_copy(tensor);
     style_.tied_copy = true;
     notes_[name] = "equal to the tied embedding, which it is again";
-  } else if (layer_of(name) >= hf_.model.num_layers && hf_.architecture->model_type.starts_with("deepseek")) {
-    require<ConfigError>(mtp == MtpLayers::leave_out, folder_.path().string(), ": \"", clipped(name),
-                         "\" is of a layer that predicts further tokens (num_nextn_predict_layers), which Witan cannot "
-                         "represent. The model's own layers need none of it: leave it out with --without-mtp");
+  } else if (is_mtp_copy(name, tensor)) {
+    style_.mtp_copies = true;
+  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers &&
+             hf_.architecture->model_type.starts_with("deepseek")) {
     notes_[name] = "of multi-token prediction, left out as asked (--without-mtp)";
   } else {
     left_over.push_back(name);
   }
+}
+
+// Witan's modules of multi-token prediction read the model's own embedding and head.
+bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor) {
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style_, hf_.model)) {
+    if (name != copy) continue;
+    const PlacedTensor* own = folder_.find(of);
+    require<CheckpointError>(
+        own != nullptr && tensor.info.dtype == own->info.dtype && std::ranges::equal(tensor.bytes, own->bytes),
+        folder_.path().string(), ": \"", name, "\" is not equal to \"", of,
+        "\": Witan's modules of multi-token prediction share the model's embedding and head; "
+        "leave them out with --without-mtp");
+    notes_[name] = cat("equal to \"", of, "\", which it is again");
+    return true;
+  }
+  return false;
+}
+
+// All of them are there, or they could not be written again.
+void HfWeights::check_mtp_copies() const {
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style_, hf_.model))
+    require<CheckpointError>(folder_.find(copy) != nullptr, folder_.path().string(), " has no tensor \"", copy,
+                             "\", though it has others like it: files are missing. Leave multi-token prediction out "
+                             "with --without-mtp");
 }
 
 // The scales of a tensor that links use.

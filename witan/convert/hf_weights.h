@@ -15,13 +15,13 @@
 namespace witan {
 
 // What to do with the layers that predict further tokens (multi-token prediction), which come after the model's own.
-enum class MtpLayers : bool { refuse, leave_out };
+enum class MtpLayers : bool { take, leave_out };
 
 class HfWeights : public WeightSource {
  public:
   // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent,
   // CheckpointError where a tensor is missing, has another shape or a dtype of no weights, or is left over.
-  explicit HfWeights(const fs::path& folder, MtpLayers mtp = MtpLayers::refuse);
+  explicit HfWeights(const fs::path& folder, MtpLayers mtp = MtpLayers::take);
 
   const ModelConfig& model() const override { return hf_.model; }  // in the narrowest dtype that holds all weights
   std::string where() const override { return folder_.path().string(); }
@@ -43,12 +43,15 @@ class HfWeights : public WeightSource {
  private:
   bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;
   Element element_of_source(const std::string& name) const;
+  bool holds_mtp_layers() const;
   void choose_dtype();
   void check_tensors(MtpLayers mtp);
   void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                    std::vector<std::string>& left_over);
+  bool is_mtp_copy(const std::string& name, const PlacedTensor& tensor);
   bool scales_of_others(const std::string& name);
   void check_tied_copy(const PlacedTensor& head);
+  void check_mtp_copies() const;
   HeldTensor hold(const std::string& name);
 
   HfFolder folder_;

@@ -85,7 +85,8 @@ std::string Ledger::text() const {
                {"to", to},
                {"architecture", architecture},
                {"bare_names", style.bare},
-               {"tied_copy", style.tied_copy}};
+               {"tied_copy", style.tied_copy},
+               {"mtp_copies", style.mtp_copies}};
   json["experts"] =
       std::ranges::find(kStorages, style.storage, &std::pair<ExpertStorage, std::string_view>::first)->second;
   for (const auto& [key, entries] : {std::pair{"source", &source}, std::pair{"target", &target}}) {
@@ -119,6 +120,8 @@ Ledger parse_ledger(std::string_view text, const std::string& where) {
     require<CheckpointError>(value.is_boolean(), where, ": \"", key, "\" must be true or false");
     *flag = value.get<bool>();
   }
+  if (const auto copies = json.find("mtp_copies"); copies != json.end())  // older ledgers know none
+    ledger.style.mtp_copies = copies->is_boolean() && copies->get<bool>();
   for (const Json& entry : array_member(json, "source", where)) ledger.source.push_back(entry_from(entry, where));
   for (const Json& entry : array_member(json, "target", where)) ledger.target.push_back(entry_from(entry, where));
   for (const Json& file : array_member(json, "files", where))
