@@ -146,7 +146,6 @@ TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
                          "--moe-upcycling-granularity",
                          "--moe-use-upcycling",
                          "--moe-z-loss-coeff",
-                         "--mtp-loss-scaling-factor",
                          "--mtp-num-layers",
                          "--nnodes",
                          "--no-load-optim",
