@@ -84,6 +84,30 @@ TEST(Tape, ConstantsGetNone) {
   EXPECT_EQ(values(tape.gradient(x)), Values{2});
 }
 
+TEST(Tape, FrozenParametersGetNoneAndNothingIsRecordedBelowTheLowestTrained) {
+  Rank rank;
+  const auto low = leaf(rank, {2, 2}, "low"), middle = leaf(rank, {2, 2}, "middle"), high = leaf(rank, {2, 2}, "high");
+  low->frozen = high->frozen = true;
+  std::vector<std::string> passed;
+  Tape tape(rank.stream);
+  const auto layer = [&](const Var& x, Leaf& weight, const std::string& name) {
+    const size_t entered = tape.mark([&passed, name] { passed.push_back("left " + name); });
+    const Var y = testing::linear(tape, x, tape.parameter(weight));
+    tape.close_mark(entered, [&passed, name] { passed.push_back("entered " + name); });
+    return y;
+  };
+  const Var x = tape.constant(rank.normal({3, 2}, DType::f32, "x"));
+  const Var first = layer(x, *low, "low");
+  EXPECT_FALSE(first.needs_gradient());
+  const Var last = layer(layer(first, *middle, "middle"), *high, "high");
+  tape.backward({{last, {}}});
+  EXPECT_EQ(passed, (std::vector<std::string>{"entered high", "left high", "entered middle", "left middle"}));
+  EXPECT_EQ(low->ready + high->ready, 0);
+  EXPECT_EQ(middle->ready, 1);
+  EXPECT_FALSE(low->gradient_written || high->gradient_written);
+  EXPECT_TRUE(middle->gradient_written);
+}
+
 TEST(Tape, AParameterIsReadyAfterItsLastUse) {
   Rank rank;
   std::vector<std::string> events;

@@ -176,8 +176,20 @@ void draw_groups(Draw& draw, RunConfig& config) {
   if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
 }
 
+// Frozen parameters in every third run, adapters in every third.
+void draw_trained(Draw& draw, ModelConfig& model) {
+  if (draw.rarely())
+    model.freeze = draw.one_of({"embeddings", "layers.0.*", "matrices,experts", "*.k_proj.*", "norms, layers.*.moe.*"});
+  if (!draw.rarely()) return;
+  model.freeze.clear();
+  model.lora_rank = draw.between(1, 5);
+  model.lora_target_modules = draw.one_of(
+      {"", "q_proj, v_proj", "o_proj", "gate_proj,up_proj,down_proj", "q_proj,down_proj", "k_proj,up_proj"});
+  if (draw.rarely()) model.lora_dropout = 0.1;
+}
+
 // Nothing where what was drawn does not go together.
-std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups) {
+std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trained) {
   constexpr int64_t kMostRanks = 8;
   RunConfig config;
   draw_model(draw, config.model);
@@ -187,7 +199,9 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups) {
     draw_run(draw, config);
     draw_groups(of_groups, config);
     if (!config.model.joins_layers() && of_groups.rarely()) config.model.mtp_num_layers = of_groups.between(1, 2);
+    draw_trained(of_trained, config.model);
     config.validate();
+    make_plan(resolve(config, {}), {0});  // refuses what only building the model tells
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -199,8 +213,8 @@ TEST(RandomPlans, AreKeptToTheByteTagByTag) {
   int64_t checked = 0;
   for (uint64_t number = 0; checked < wanted; ++number) {
     ASSERT_LT(number, 100 * static_cast<uint64_t>(wanted)) << "hardly any of what is drawn is valid";
-    Draw draw(number), of_groups(~number);
-    std::optional<RunConfig> config = drawn_config(draw, of_groups);
+    Draw draw(number), of_groups(~number), of_trained(number ^ 0x5555);
+    std::optional<RunConfig> config = drawn_config(draw, of_groups, of_trained);
     if (!config) continue;
     ++checked;
     const testing::RealRun run{draw.between(0, 30), static_cast<size_t>(draw.between(1, 5))};

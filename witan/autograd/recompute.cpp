@@ -1,5 +1,8 @@
 #include "witan/autograd/recompute.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace witan {
 
 std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
@@ -34,9 +37,10 @@ std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
       if (gradient.defined()) b.add(saved[i], std::move(gradient));
     }
   };
-  std::vector<Leaf*> leaves = first.leaves();
+  std::vector<Leaf*> leaves;
+  std::ranges::copy_if(first.leaves(), std::back_inserter(leaves), &Leaf::trained);
   for (const Var& input : inputs)
-    if (input.data_->leaf) leaves.push_back(input.data_->leaf);
+    if (input.data_->leaf && input.needs_gradient()) leaves.push_back(input.data_->leaf);
   return tape.record_with_leaves("recomputed", std::move(outputs), inputs, std::move(leaves), std::move(backward));
 }
 

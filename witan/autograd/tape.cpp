@@ -99,7 +99,7 @@ std::vector<Var> Tape::record(const char* name, std::vector<Tensor> outputs, con
                               BackwardFn backward) {
   std::vector<Leaf*> leaves;
   for (const Var& input : inputs)
-    if (input.data_->leaf) leaves.push_back(input.data_->leaf);
+    if (input.data_->leaf && input.needs_gradient()) leaves.push_back(input.data_->leaf);
   return record_with_leaves(name, std::move(outputs), inputs, std::move(leaves), std::move(backward));
 }
 
@@ -122,8 +122,17 @@ std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> 
   return vars;
 }
 
-void Tape::mark(std::function<void()> on_backward) {
+size_t Tape::mark(std::function<void()> on_backward) {
   if (recording()) nodes_.push_back({"mark", {}, {}, {}, {}, std::move(on_backward)});
+  return nodes_.size() - (recording() ? 1 : 0);
+}
+
+void Tape::close_mark(size_t place, std::function<void()> on_backward) {
+  if (!recording()) return;
+  if (nodes_.size() == place + 1)
+    nodes_.pop_back();
+  else
+    mark(std::move(on_backward));
 }
 
 void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {

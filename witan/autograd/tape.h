@@ -39,6 +39,8 @@ struct Leaf {
   virtual Tensor& gradient_part(int64_t) { return gradient(); }
 
   bool gradient_written = false;  // false: the next writer overwrites; true: it accumulates
+  bool frozen = false;            // not trained: the tape forms no gradient of it and never calls for one
+  bool trained() const { return !frozen; }
 };
 
 // A value computed on a tape. Cheap to copy; shares its tensor.
@@ -50,7 +52,7 @@ class Var {
   const Shape& shape() const { return data_->leaf ? data_->leaf->shape() : data_->value.shape(); }
   DType dtype() const { return data_->leaf ? data_->leaf->dtype() : data_->value.dtype(); }
   int64_t size(int dim) const { return shape()[dim]; }
-  bool needs_gradient() const { return data_->leaf != nullptr || data_->slot >= 0; }
+  bool needs_gradient() const { return data_->leaf != nullptr ? data_->leaf->trained() : data_->slot >= 0; }
   // No other Var or Saved holds this value: it may be overwritten.
   bool unique() const { return data_.use_count() == 1 && !data_->leaf && data_->value.unique(); }
 
@@ -86,7 +88,7 @@ class Slot {
   Leaf* leaf_ = nullptr;
   Shape shape_;
   DType dtype_ = DType::f32;
-  bool wanted() const { return slot_ >= 0 || leaf_ != nullptr; }
+  bool wanted() const { return leaf_ != nullptr ? leaf_->trained() : slot_ >= 0; }
 };
 
 // A value that backward will need. Empty on a disabled tape.
@@ -124,6 +126,8 @@ class Tape {
   Saved save(const Var& var);
   Saved save(const Tensor& tensor);
   Slot slot(const Var& var) const;
+  // A value that backward needs for the gradient of `other` alone: empty where that needs none.
+  Saved save_for(const Var& other, const Var& var) { return other.needs_gradient() ? save(var) : Saved(); }
 
   // Called with the gradients of the outputs, in order; an output that nobody used has an undefined one. Not called
   // when no output was used.
@@ -139,8 +143,11 @@ class Tape {
   Var with_recipe(const Var& var, std::function<Tensor(Backward&)> compute);
 
   // A node that only calls back when backward reaches it; modules use it to detect where their backward begins and
-  // ends.
-  void mark(std::function<void()> on_backward);
+  // ends. Returns its place.
+  size_t mark(std::function<void()> on_backward);
+  // The mark where what began at `place` ends. If nothing was recorded in between, backward has nothing to do there:
+  // then both marks go.
+  void close_mark(size_t place, std::function<void()> on_backward);
 
   // Adds to the gradient of a value before backward(): for a root whose value is not kept until then.
   void seed(const Slot& root, Tensor gradient) { add(root, std::move(gradient)); }

@@ -103,10 +103,10 @@ Residual Block::joined(Tape& tape, Residual x, const BlockInputs& beside) {
   return x;
 }
 
-Var Block::mlp_forward(Tape& tape, const Var& x) {
-  if (!recompute_.mlp) return mlp_->forward(tape, x, recompute_.mlp_act);
-  const auto again = [this](Tape& on, const std::vector<Var>& in) {
-    return std::vector{mlp_->forward(on, in[0], recompute_.mlp_act)};
+Var Block::mlp_forward(Tape& tape, const Var& x, const Randomness& randomness) {
+  if (!recompute_.mlp) return mlp_->forward(tape, x, recompute_.mlp_act, randomness);
+  const auto again = [this, randomness](Tape& on, const std::vector<Var>& in) {
+    return std::vector{mlp_->forward(on, in[0], recompute_.mlp_act, randomness)};
   };
   return recomputed(tape, {x}, again)[0];
 }
@@ -131,7 +131,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   const auto to_stream = [&](const Var& y) {
     return mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
   };
-  if (mlp_) return {{sum, to_stream(mlp_forward(tape, input))}, {}};
+  if (mlp_) return {{sum, to_stream(mlp_forward(tape, input, source.randomness))}, {}};
   MoeOutput moe = moe_forward(tape, input, source, dropping);
   return {{sum, to_stream(moe.y)}, std::move(moe.record)};
 }

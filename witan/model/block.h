@@ -59,7 +59,7 @@ class Block : public Module {
   // x + skip_scale skip, and then residual_scale x + embedding_scale embedding
   Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
-  Var mlp_forward(Tape& tape, const Var& x);
+  Var mlp_forward(Tape& tape, const Var& x, const Randomness& randomness);
   // The residual stream, and what a part of the block reads of it.
   ops::SumAndNorm read(Tape& tape, Norm& norm, const Residual& in);
   // What a part of the block adds to the residual stream, from what it gives.

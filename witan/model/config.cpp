@@ -5,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
 #include "witan/base/torch_random.h"
+#include "witan/model/freeze.h"
 #include "witan/model/recompute_modules.h"
 
 namespace witan {
@@ -88,6 +89,19 @@ Fields ModelConfig::fields() {
           .above(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float16", "float64"}),
+      Field{"freeze", &freeze,
+            "Parameters that are not trained, as globs on their names or as kinds (embeddings, head, norms, biases, "
+            "routers, matrices, experts), separated by commas"},
+      Field{"lora_rank", &lora_rank,
+            "Rank of LoRA adapters: they are trained, and the model's own parameters are frozen; 0: no adapters"}
+          .between(0, 1 << 16),
+      Field{"lora_alpha", &lora_alpha, "What adapters add is multiplied by lora_alpha / lora_rank"}.above(0),
+      Field{"lora_dropout", &lora_dropout, "Dropout probability of what adapters read"}.at_least(0),
+      Field{
+          "lora_target_modules", &lora_target_modules,
+          "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
+          "(of MLPs and experts), and latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj; empty: "
+          "all of them"},
       Field{"recompute_granularity", &recompute_granularity,
             "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),
@@ -132,6 +146,8 @@ void ModelConfig::validate() const {
                        " with init_method = torch: no PyTorch program says in which order its weights are drawn; use "
                        "init_method = normal");
   read_recompute_modules(*this);
+  lora_of(*this);
+  Freeze(*this);  // reads the patterns
   const int64_t rows =
       attention.learned_positions() ? std::min(vocab_size, attention.max_position_embeddings) : vocab_size;
   require<ConfigError>(init_method != "torch" || rows * hidden_size >= TorchRandom::kLeastNormals,

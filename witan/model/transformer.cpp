@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "witan/model/freeze.h"
+#include "witan/nn/lora.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/redistribute.h"
 #include "witan/ops/soft_cap.h"
@@ -30,6 +32,9 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   if (ModelAxes::size(axes.tensor) > 1)
     builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate());
   builder.values_later = axes.values_later;
+  builder.lora = lora_of(config);
+  if (const Freeze freeze(config); freeze.any())
+    builder.frozen = [freeze](const ParameterSpec& spec) { return freeze.takes(spec); };
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);
   return builder;
 }

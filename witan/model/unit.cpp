@@ -22,11 +22,12 @@ PassGuard::~PassGuard() {
 UnitGuard::UnitGuard(Tape& tape, UnitAccess* units, int unit, Backward backward)
     : tape_(tape), units_(units), unit_(unit), backward_(backward) {
   if (units_ != nullptr) units_->acquire(unit_, UnitAccess::Use::forward);
-  if (on_tape()) tape_.mark([units, unit] { units->release(unit, UnitAccess::Use::backward); });
+  if (on_tape()) mark_ = tape_.mark([units, unit] { units->release(unit, UnitAccess::Use::backward); });
 }
 
 UnitGuard::~UnitGuard() {
-  if (on_tape()) tape_.mark([units = units_, unit = unit_] { units->acquire(unit, UnitAccess::Use::backward); });
+  if (on_tape())
+    tape_.close_mark(mark_, [units = units_, unit = unit_] { units->acquire(unit, UnitAccess::Use::backward); });
   if (units_ != nullptr) units_->release(unit_, UnitAccess::Use::forward);
 }
 

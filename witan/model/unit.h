@@ -89,6 +89,7 @@ class UnitGuard {
   UnitAccess* units_;
   int unit_;
   Backward backward_;
+  size_t mark_ = 0;  // where the forward entered
 };
 
 // Stands where values are looked at outside of a pass.

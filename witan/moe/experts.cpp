@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "witan/kernels/gemm.h"
+#include "witan/nn/lora.h"
 #include "witan/ops/block_sparse.h"
+#include "witan/ops/elementwise.h"
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
@@ -91,6 +93,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
+  if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;
   const Builder of_bias = builder.of_kind(ParameterKind::biases);
   first_bias_ = &add_expert_parameter(of_bias, mlp.gated() ? "gate_up_proj_bias" : "up_proj_bias",
@@ -101,11 +104,43 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
   bias_begin_ = width / builder.expert_tensor_ranks * builder.expert_tensor_rank;
 }
 
-Var Experts::product(Tape& tape, const Var& rows, const Places& places, Parameter& weight) const {
+void Experts::add_adapters(const Builder& builder, int64_t experts, int64_t width) {
+  const LoraConfig& lora = *builder.lora;
+  const bool gate = lora.adapts("gate_proj"), up = lora.adapts("up_proj"), down = lora.adapts("down_proj");
+  if (!gate && !up && !down) return;
+  require<ConfigError>(!mlp_.gated() || gate == up,
+                       "lora_target_modules: gate_proj and up_proj of experts are one "
+                       "matrix, with one adapter; name both, or neither");
+  require<ConfigError>(lora.dropout == 0, "lora_dropout = ", lora.dropout,
+                       ": rows of experts lie where the layout puts "
+                       "them, so that what is dropped would depend on it; set lora_dropout = 0, or lora_target_modules "
+                       "without gate_proj, up_proj and down_proj");
+  require<ConfigError>(builder.expert_tensor_ranks == 1, "expert_tensor_parallel_size = ", builder.expert_tensor_ranks,
+                       " divides experts' matrices, and their adapters are whole; set expert_tensor_parallel_size = 1, "
+                       "or lora_target_modules without gate_proj, up_proj and down_proj");
+  if (up)
+    first_factors_ = add_factors(builder, mlp_.gated() ? "gate_up_proj" : "up_proj", width, mlp_.first_rows(), experts);
+  if (down) second_factors_ = add_factors(builder, "down_proj", mlp_.ffn_hidden_size, width, experts);
+}
+
+Experts::Factors Experts::add_factors(const Builder& builder, const char* name, int64_t in, int64_t out,
+                                      int64_t experts) {
+  const Builder here = builder / name;
+  const int64_t rank = builder.lora->rank;
+  return {&add_expert_parameter(here, kLoraA, {experts, rank, in}, lora_init(in)),
+          &add_expert_parameter(here, kLoraB, {experts, out, rank}, {Initialization::Kind::zeros}),
+          builder.lora->scale()};
+}
+
+Var Experts::product(Tape& tape, const Var& rows, const Places& places, Parameter& weight,
+                     const Factors& beside) const {
+  const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
   const Var w = tape.parameter(weight);
-  if (places.blocks) return ops::block_sparse_linear(tape, rows, *places.blocks, w);
-  const auto op = backend_ == ExpertBackend::grouped ? ops::grouped_linear : ops::sequential_linear;
-  return op(tape, rows, places.groups, w);
+  const Var y =
+      places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w) : op(tape, rows, places.groups, w);
+  if (beside.a == nullptr) return y;
+  const Var inner = ops::scale(tape, op(tape, rows, places.groups, tape.parameter(*beside.a)), beside.scale);
+  return ops::add(tape, y, op(tape, inner, places.groups, tape.parameter(*beside.b)));
 }
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
@@ -113,7 +148,7 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, 
   Places places{groups, {}};
   if (backend_ == ExpertBackend::block_sparse)
     places.blocks = ops::block_topology(tape.stream(), groups, in.rows.size(0));
-  Var y = product(tape, activated(tape, in, places, rematerialise), places, second_);
+  Var y = product(tape, activated(tape, in, places, rematerialise), places, second_, second_factors_);
   if (!second_bias_) return y;
   return ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
 }
@@ -121,9 +156,9 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, 
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
   const RowGroups& groups = places.groups;
-  if (fuses_activation_ && !rematerialise)
+  if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr)
     return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
-  Var h = product(tape, in.rows, places, first_);  // [capacity, 2F]
+  Var h = product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
   if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }

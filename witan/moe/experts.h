@@ -27,7 +27,9 @@ class Experts : public Module {
  public:
   // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]; with moe_expert_add_bias also
   // gate_up_proj_bias [E, 2F] and down_proj_bias [E, D]. Ranks of the expert tensor axis have a share of the F each,
-  // and of the D of the last: each adds its share of that bias, so that their sum has it once.
+  // and of the D of the last: each adds its share of that bias, so that their sum has it once. Adapters (nn/lora.h) of
+  // builder.lora are gate_up_proj.lora_A [E, r, D] and .lora_B [E, 2F, r], one for gate and up together as they are one
+  // matrix, and down_proj.lora_A [E, r, F] and .lora_B [E, D, r].
   Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
 
   // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
@@ -40,7 +42,14 @@ class Experts : public Module {
     const RowGroups& groups;
     std::optional<kernels::BlockTopology> blocks;  // of these groups, where products go by it
   };
-  Var product(Tape& tape, const Var& rows, const Places& places, Parameter& weight) const;
+  // Of low rank, beside a stack of matrices.
+  struct Factors {
+    Parameter *a = nullptr, *b = nullptr;  // null: there are none
+    double scale = 0;
+  };
+  Factors add_factors(const Builder& builder, const char* name, int64_t in, int64_t out, int64_t experts);
+  void add_adapters(const Builder& builder, int64_t experts, int64_t width);
+  Var product(Tape& tape, const Var& rows, const Places& places, Parameter& weight, const Factors& beside) const;
   Var activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise);
 
   MlpConfig mlp_;
@@ -48,6 +57,7 @@ class Experts : public Module {
   bool fuses_activation_;  // with the first product, unless it is rematerialised
   Parameter &first_, &second_;
   Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
+  Factors first_factors_, second_factors_;
   int64_t bias_begin_ = 0;  // the first column of D that second_bias_ is of
 };
 

@@ -21,11 +21,11 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
   if (moe.has_shared_experts()) add_child(shared_.emplace(builder / "shared_experts", moe, mlp, width));
 }
 
-Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again) {
+Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Randomness& randomness) {
   const bool activations = again.shared_activations;
-  if (!again.shared_experts) return shared_->forward(tape, x, activations);
-  const auto segment = [this, activations](Tape& on, const std::vector<Var>& in) {
-    return std::vector{shared_->forward(on, in[0], activations)};
+  if (!again.shared_experts) return shared_->forward(tape, x, activations, randomness);
+  const auto segment = [this, activations, randomness](Tape& on, const std::vector<Var>& in) {
+    return std::vector{shared_->forward(on, in[0], activations, randomness)};
   };
   return recomputed(tape, {x}, segment)[0];
 }
@@ -45,7 +45,7 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
   Var y = dispatcher_->forward(tape, dispatched, routing, run);
   if (from_latent_) y = from_latent_->forward(tape, y);
   y = ops::reshape(tape, y, x.shape());
-  if (shared_) y = ops::add(tape, y, shared(tape, x, again));
+  if (shared_) y = ops::add(tape, y, shared(tape, x, again, source.randomness));
   return {std::move(y), std::move(routing.record)};
 }
 

@@ -45,7 +45,7 @@ class Moe : public Module {
   const RouterRecord& names() const { return names_; }
 
  private:
-  Var shared(Tape& tape, const Var& x, const MoeRecompute& again);
+  Var shared(Tape& tape, const Var& x, const MoeRecompute& again, const Randomness& randomness);
 
   RouterRecord names_;
   const ExpertPools* pools_ = nullptr;

@@ -17,8 +17,8 @@ SharedExperts::SharedExperts(const Builder& builder, const MoeConfig& moe, const
                          builder.linear_init(builder.init_std, width));
 }
 
-Var SharedExperts::forward(Tape& tape, const Var& x, bool rematerialise) {
-  const Var y = Mlp::forward(tape, x, rematerialise);
+Var SharedExperts::forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness) {
+  const Var y = Mlp::forward(tape, x, rematerialise, randomness);
   return gate_ ? ops::row_gate(tape, y, ops::linear(tape, x, tape.parameter(*gate_), {})) : y;
 }
 

@@ -19,7 +19,7 @@ class SharedExperts : public Mlp {
 
   // x [.., D] of the residual stream -> the same: y = mlp(x), times sigmoid(gate x) of each token where there is a gate
   // (Qwen2-MoE, arXiv:2407.10671).
-  Var forward(Tape& tape, const Var& x, bool rematerialise);
+  Var forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
 
  private:
   Parameter* gate_ = nullptr;

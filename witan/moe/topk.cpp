@@ -179,7 +179,9 @@ void TopkRouter::count_chosen(Stream& stream, Routing& routing, Group* parts) co
   std::ranges::find(routing.record.others, kExpertCounts, &RouterRecord::Other::name)->value = routing.counts;
 }
 
+// A router that is not trained chooses as it did, so that what is made of the model is its base and its adapters alone.
 void TopkRouter::after_update(Stream& stream, const Tensor& step) {
+  if (weight_.frozen) return;
   if (quantile_sums_) return kernels::update_quantile_bias(stream, bias_->value(), quantile_sums_->value(), step);
   if (bias_)
     kernels::update_expert_bias(stream, bias_->value(), load_->value(), step, config_.moe_router_bias_update_rate);

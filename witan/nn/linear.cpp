@@ -1,11 +1,15 @@
 #include "witan/nn/linear.h"
 
 #include <cassert>
+#include <utility>
 
+#include "witan/nn/lora.h"
 #include "witan/ops/linear.h"
 
 namespace witan {
 namespace {
+
+constexpr const char* kGateAndUp = "gate_up_proj";
 
 TensorSplit split_of_weight(Divided divided) {
   if (divided.by == Divided::By::none) return {};
@@ -24,11 +28,34 @@ Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias
   if (bias == Bias::zeros)
     bias_ = &add_parameter(builder.of_kind(ParameterKind::biases), "bias", {out}, builder.bias_init(in), false,
                            divided.by == Divided::By::out ? TensorSplit{0, divided.blocks} : TensorSplit{});
+  if (builder.lora) add_adapters(builder, in, out, divided);
 }
 
-Var Linear::forward(Tape& tape, const Var& x) {
+Linear::~Linear() = default;
+
+void Linear::add_adapters(const Builder& builder, int64_t in, int64_t out, const Divided& divided) {
+  const std::string name = builder.path.substr(builder.path.rfind('.') + 1);
+  const auto add = [&](const Builder& of, const Divided& like, int64_t outputs, int64_t first) {
+    add_child(*adapters_.emplace_back(std::make_unique<Adapter>(of, in, outputs, like, first)));
+  };
+  if (builder.lora->adapts(name)) return add(builder, divided, out, 0);
+  if (name != kGateAndUp) return;
+  const int64_t half = weight_.shape()[0] / 2;  // of this rank
+  for (const auto& [part, first] : {std::pair{"gate_proj", int64_t{0}}, {"up_proj", half}})
+    if (builder.lora->adapts(part)) add(builder / part, Divided::out(), out / 2, first);
+}
+
+Var Linear::forward(Tape& tape, const Var& x, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const Var weight = tape.parameter(weight_), bias = bias_ ? tape.parameter(*bias_) : Var();
+  if (!adapters_.empty()) {
+    const bool summands = sums_over_ && sums_over_->group.size() > 1;
+    Var y = ops::linear(tape, x, weight, summands ? Var() : bias);
+    for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
+    if (!summands) return y;
+    y = from_sharded_layer(tape, std::move(y), *sums_over_);
+    return bias.defined() ? ops::add_bias(tape, y, bias) : y;
+  }
   return sums_over_ ? row_parallel_linear(tape, x, weight, bias, *sums_over_) : ops::linear(tape, x, weight, bias);
 }
 

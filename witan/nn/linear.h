@@ -1,6 +1,10 @@
-// y = x wᵀ + b, whole or divided among the ranks of the tensor axis.
+// y = x wᵀ + b, whole or divided among the ranks of the tensor axis, with adapters where there are some (nn/lora.h).
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "witan/nn/dropout.h"
 #include "witan/nn/module.h"
 
 namespace witan {
@@ -21,24 +25,33 @@ struct Divided {
   static constexpr Divided vocabulary(int64_t padding) { return {By::out, 1, true, padding}; }
 };
 
+class Adapter;
+
 class Linear : public Module {
  public:
   // weight [out, in], normal with the given standard deviation; bias [out], which does not decay
+  // and, where the last name of its path is a target of builder.lora, an adapter; of a "gate_up_proj" one for each half
+  // that is, by the names "gate_proj" and "up_proj".
   Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias bias = Bias::none, Divided divided = {});
+  ~Linear() override;
 
   // x [.., in] -> [.., out]. Divided by out: x as to_sharded_layer() gives it -> [.., out/n]. Divided by in: x
-  // [.., in/n] -> the residual stream.
-  Var forward(Tape& tape, const Var& x);
+  // [.., in/n] -> the residual stream. `randomness`: of the dropout of adapters.
+  Var forward(Tape& tape, const Var& x, const Randomness& randomness = {});
 
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
   bool has_bias() const { return bias_ != nullptr; }
+  bool has_adapters() const { return !adapters_.empty(); }
   Parameter* bias() { return bias_; }  // null: there is none
 
  private:
+  void add_adapters(const Builder& builder, int64_t in, int64_t out, const Divided& divided);
+
   std::optional<TensorAxis> sums_over_;  // where ranks have summands of y
   Parameter& weight_;
   Parameter* bias_ = nullptr;
+  std::vector<std::unique_ptr<Adapter>> adapters_;
 };
 
 }  // namespace witan

@@ -81,10 +81,10 @@ Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bi
   add_child(second_);
 }
 
-Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise) {
+Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const Var h = first_.forward(tape, axis_ ? to_sharded_layer(tape, x, *axis_) : x);
-  return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise));
+  const Var h = first_.forward(tape, axis_ ? to_sharded_layer(tape, x, *axis_) : x, randomness);
+  return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise), randomness);
 }
 
 }  // namespace witan

@@ -34,7 +34,8 @@ class Mlp : public Module {
  public:
   Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias = Bias::none);
 
-  Var forward(Tape& tape, const Var& x, bool rematerialise);  // x [.., D] of the residual stream -> the same
+  // x [.., D] of the residual stream -> the same
+  Var forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
 
  private:
   MlpConfig config_;

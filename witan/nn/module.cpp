@@ -69,6 +69,7 @@ void Module::after_update(Stream&, const Tensor&) {}
 
 // `placed`: where the builder says.
 Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {
+  spec.frozen = builder.frozen && builder.frozen(spec);
   if (builder.values_later)
     own_.push_back(std::make_unique<Parameter>(std::move(spec), part));
   else
@@ -104,12 +105,12 @@ ModuleScope::ModuleScope(Tape& tape, Module& module)
     : trace_context_(tape.stream(), module.path()), tape_(tape), observers_(module.observers()) {
   if (observers_.empty()) return;
   enter(observers_, &ModuleHooks::before_forward);
-  tape_.mark([observers = observers_] { leave(observers, &ModuleHooks::after_backward); });  // where forward entered
+  mark_ = tape_.mark([observers = observers_] { leave(observers, &ModuleHooks::after_backward); });
 }
 
 ModuleScope::~ModuleScope() {
   if (observers_.empty()) return;
-  tape_.mark([observers = observers_] { enter(observers, &ModuleHooks::before_backward); });
+  tape_.close_mark(mark_, [observers = observers_] { enter(observers, &ModuleHooks::before_backward); });
   leave(observers_, &ModuleHooks::after_forward);
 }
 

@@ -17,6 +17,8 @@
 
 namespace witan {
 
+struct LoraConfig;  // nn/lora.h
+
 // What modules are built with: where, in which dtype, under which name.
 struct Builder {
   Stream& stream;
@@ -39,6 +41,8 @@ struct Builder {
   Tensor place = {};                             // memory for the next matrix, where it is to lie beside others
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
+  std::shared_ptr<const LoraConfig> lora = {};   // which matrices have adapters; null: none
+  std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained
 
   // How a matrix, or a stack of them, begins: normal with this deviation or with one that follows from its inputs, or
   // as torch.nn.Linear does.
@@ -191,6 +195,7 @@ class ModuleScope {
  private:
   const TraceContextScope trace_context_;
   Tape& tape_;
+  size_t mark_ = 0;                    // where the forward entered
   const Module::Observers observers_;  // of the forward: who comes later has no part in its backward
 };
 

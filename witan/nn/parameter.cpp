@@ -43,6 +43,7 @@ std::string_view name_of(ParameterKind kind) {
 
 Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part)
     : spec_(std::move(spec)), region_(part.region), shape_(part.shape), most_(part.most) {
+  frozen = spec_.frozen;
   require<ShapeError>(region_.elements() == shape_.elements() && region_.end() <= spec_.shape.elements(), name(),
                       ": elements ", region_, " of ", spec_.shape, " as ", shape_);
 }

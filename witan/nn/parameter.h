@@ -1,4 +1,5 @@
-// A trained tensor: value, gradient, a unique dotted name, and which part of the global tensor this rank computes with.
+// A tensor that is trained, unless it is frozen: value, gradient, a unique dotted name, and which part of the global
+// tensor this rank computes with.
 //
 // Of that part a rank holds the value and the sum of gradients as a whole or, where data-parallel ranks shard them, its
 // own shard alone: then the whole is there while its unit of the model is acquired (model/unit.h). value() and
@@ -100,6 +101,7 @@ struct ParameterSpec {
   bool copy = false;  // the last stage's, which is neither counted nor saved
   ParameterKind kind = ParameterKind::matrices;
   bool fused_with_previous = false;  // side by side with the parameter before it: kernels use both as one matrix
+  bool frozen = false;               // not trained: without a gradient and without optimizer state
 
   // The part that a rank holds, and its shape there: the expert_rank-th of `expert_ranks` shares of the experts, and of
   // each the tensor_rank-th of `tensor_ranks` shards. Throws ShapeError when a dim is not divisible.
@@ -192,7 +194,7 @@ class Parameter final : public Leaf {
 
  private:
   struct Head final : Leaf {
-    explicit Head(Parameter& of) : parameter(of) {}
+    explicit Head(Parameter& of) : parameter(of) { frozen = of.frozen; }
     const Tensor& value() override { return parameter.value(); }
     const Shape& shape() override { return parameter.shape(); }
     DType dtype() override { return parameter.dtype(); }

@@ -23,21 +23,21 @@ void check_grouped_linear(const Var& rows, const RowGroups& groups, const Var& w
 
 // y = w[e] rows[i,:], which the caller computes.
 Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups& groups, const Var& w) {
-  return tape.record(
-      "grouped_linear", y, {rows, w},
-      [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
-        const RowGroups where = saved.value(b);
-        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-          assert(parts == 1 || parts == where.sources());
-          kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(rows),
-                                                parts == 1 ? where : where.of_source(part));
-        });
-        if (b.wants(rows)) {
-          const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
-          kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w));
-          b.add(rows, dx);
-        }
-      });
+  return tape.record("grouped_linear", y, {rows, w},
+                     [rows = tape.slot(rows), x = tape.save_for(w, rows), w = tape.save(w),
+                      saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
+                       const RowGroups where = saved.value(b);
+                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+                         assert(parts == 1 || parts == where.sources());
+                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(x),
+                                                               parts == 1 ? where : where.of_source(part));
+                       });
+                       if (b.wants(rows)) {
+                         const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
+                         kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w));
+                         b.add(rows, dx);
+                       }
+                     });
 }
 
 }  // namespace

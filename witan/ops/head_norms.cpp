@@ -1,5 +1,7 @@
 #include "witan/ops/head_norms.h"
 
+#include <functional>
+
 #include "witan/kernels/head_norms.h"
 
 namespace witan::ops {
@@ -40,8 +42,13 @@ NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq,
     const Tensor in_q = b.value(q), in_k = b.value(k), dq = stream.empty_like(in_q), dk = stream.empty_like(in_k);
     const Tensor from_q = gradients[0].defined() ? gradients[0] : stream.zeros(in_q.shape(), in_q.dtype());
     const Tensor from_k = gradients[1].defined() ? gradients[1] : stream.zeros(in_k.shape(), in_k.dtype());
-    b.write(wq, [&](const Tensor& to_q, Write how_q) {
-      b.write(wk, [&](const Tensor& to_k, Write how_k) {
+    // One kernel finds all four; a weight's that nobody wants goes where it is forgotten.
+    const auto write = [&](const Saved& w, const std::function<void(const Tensor&, Write)>& to) {
+      if (b.wants(w)) return b.write(w, to);
+      to(stream.empty(b.value(w).shape(), accumulator(in_q.dtype()), MemoryTag::workspace), Write::overwrite);
+    };
+    write(wq, [&](const Tensor& to_q, Write how_q) {
+      write(wk, [&](const Tensor& to_k, Write how_k) {
         kernels::head_norms_backward(stream, {dq, to_q, how_q, from_q, in_q, b.value(wq), b.value(rq)},
                                      {dk, to_k, how_k, from_k, in_k, b.value(wk), b.value(rk)}, b.value(table), rope);
       });

@@ -1,5 +1,7 @@
 #include "witan/ops/heads.h"
 
+#include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "witan/kernels/gemm.h"
@@ -62,19 +64,27 @@ void project_back(Stream& stream, const Tensor& dx, Write how, const Tensor& dpa
 }
 
 struct WeightGradient {
-  Tensor to;
+  Tensor to;  // undefined: not wanted
   Write how;
 };
 
 // dw = dpacked^T x
 void write_weights(Stream& stream, const std::vector<WeightGradient>& gradients, const Tensor& dpacked, const Tensor& x,
                    const HeadSizes& n) {
+  const auto write = [&](size_t i) {
+    const auto& [to, how] = gradients[i];
+    kernels::gemm(stream, to, how, columns(dpacked, i, n), Transpose::yes, x, Transpose::no);
+  };
+  if (!std::ranges::all_of(gradients, &Tensor::defined, &WeightGradient::to)) {
+    for (size_t i = 0; i < 3; ++i)
+      if (gradients[i].to.defined()) write(i);
+    return;
+  }
   const bool alike = gradients[0].how == gradients[1].how && gradients[0].how == gradients[2].how;
   const Tensor all = joined_rows({gradients[0].to, gradients[1].to, gradients[2].to});
   if (alike && all.defined())
     return kernels::gemm(stream, all, gradients[0].how, dpacked, Transpose::yes, x, Transpose::no);
-  for (size_t i = 0; i < 3; ++i)
-    kernels::gemm(stream, gradients[i].to, gradients[i].how, columns(dpacked, i, n), Transpose::yes, x, Transpose::no);
+  for (size_t i = 0; i < 3; ++i) write(i);
 }
 
 }  // namespace
@@ -95,24 +105,29 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>&
             sizes);
     kernels::split_heads(s, heads, packed, table, sizes.rope);
   }
-  auto backward = [x = tape.save(x), wq = tape.save(weights[0]), wk = tape.save(weights[1]), wv = tape.save(weights[2]),
+  const bool trained = std::ranges::any_of(weights, &Var::needs_gradient);
+  auto backward = [x = tape.slot(x), saved = trained ? tape.save(x) : Saved(), dtype = x.dtype(),
+                   wq = tape.save(weights[0]), wk = tape.save(weights[1]), wv = tape.save(weights[2]),
                    table = table.defined() ? tape.save(table) : Saved(), sizes, shapes, B, S,
                    D](Backward& b, const std::vector<Tensor>& gradients) {
     Stream& stream = b.stream();
     const auto or_zeros = [&](size_t i) {
-      return gradients[i].defined() ? gradients[i] : stream.zeros(shapes[i], b.value(x).dtype());
+      return gradients[i].defined() ? gradients[i] : stream.zeros(shapes[i], dtype);
     };
     const kernels::Heads from{or_zeros(0), or_zeros(1), or_zeros(2)};
-    const Tensor in = b.value(x).reshape({B * S, D});
-    const Tensor dpacked = stream.empty({B * S, packed_width(sizes)}, in.dtype());
+    const Tensor dpacked = stream.empty({B * S, packed_width(sizes)}, dtype);
     kernels::merge_heads(stream, dpacked, from, b.value(table), sizes.rope);
-    b.write(wq, [&](const Tensor& dq, Write how_q) {
-      b.write(wk, [&](const Tensor& dk, Write how_k) {
-        b.write(wv, [&](const Tensor& dv, Write how_v) {
-          write_weights(stream, {{dq, how_q}, {dk, how_k}, {dv, how_v}}, dpacked, in, sizes);
-        });
+    std::vector<WeightGradient> gradients_of(3);
+    const std::array<const Saved*, 3> of = {&wq, &wk, &wv};
+    const std::function<void(size_t)> write_from = [&](size_t i) {  // all that are wanted, then at once
+      if (i == 3) return write_weights(stream, gradients_of, dpacked, b.value(saved).reshape({B * S, D}), sizes);
+      if (!b.wants(*of[i])) return write_from(i + 1);
+      b.write(*of[i], [&](const Tensor& to, Write how) {
+        gradients_of[i] = {to, how};
+        write_from(i + 1);
       });
-    });
+    };
+    if (b.wants(wq) || b.wants(wk) || b.wants(wv)) write_from(0);
     b.write(x, [&](const Tensor& dx, Write how) {
       project_back(stream, dx.reshape({B * S, D}), how, dpacked, {b.value(wq), b.value(wk), b.value(wv)}, sizes);
     });

@@ -60,10 +60,11 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
   const Slot bias_slot = bias.defined() ? tape.slot(bias) : Slot();
   // dw = dy^T x     dbias = sum_t dy     dx = dy w
   return tape.record(
-      "linear", y, inputs, [x = tape.save(x), w = tape.save(w), bias_slot](Backward& b, const Tensor& gradient) {
+      "linear", y, inputs,
+      [x = tape.slot(x), in = tape.save_for(w, x), w = tape.save(w), bias_slot](Backward& b, const Tensor& gradient) {
         const Tensor dy = as_matrix(gradient);
         b.write(w, [&](const Tensor& dw, Write how) {
-          kernels::gemm(b.stream(), dw, how, dy, Transpose::yes, as_matrix(b.value(x)), Transpose::no);
+          kernels::gemm(b.stream(), dw, how, dy, Transpose::yes, as_matrix(b.value(in)), Transpose::no);
         });
         b.write(bias_slot, [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, dy); });
         b.write(x, [&](const Tensor& dx, Write how) {
@@ -92,15 +93,16 @@ Var wide_linear(Tape& tape, const Var& x, const Var& w) {
   Stream& s = tape.stream();
   const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, w.size(0)), w.dtype());
   kernels::wide_linear(s, as_matrix(y), as_matrix(x.value()), w.value());
-  return tape.record("wide_linear", y, {x, w}, [x = tape.save(x), w = tape.save(w)](Backward& b, const Tensor& dy) {
-    const Tensor in = b.value(x);
-    b.write(w, [&](const Tensor& dw, Write how) {
-      kernels::wide_linear_backward_weight(b.stream(), dw, how, as_matrix(dy), as_matrix(in));
-    });
-    b.write(x, [&](const Tensor& dx, Write how) {
-      kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), how, as_matrix(dy), b.value(w));
-    });
-  });
+  return tape.record("wide_linear", y, {x, w},
+                     [x = tape.slot(x), in = tape.save_for(w, x), w = tape.save(w)](Backward& b, const Tensor& dy) {
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::wide_linear_backward_weight(b.stream(), dw, how, as_matrix(dy),
+                                                              as_matrix(b.value(in)));
+                       });
+                       b.write(x, [&](const Tensor& dx, Write how) {
+                         kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), how, as_matrix(dy), b.value(w));
+                       });
+                     });
 }
 
 }  // namespace witan::ops

@@ -10,6 +10,7 @@ ElementwiseOptimizer::ElementwiseOptimizer(const ParamGroup& group, size_t index
       table_(stream, static_cast<int64_t>(shards().size()) * kernels::kUpdateColumns, MemoryTag::optimizer) {}
 
 void ElementwiseOptimizer::update_shards(Stream& stream, const Tensor& step, int64_t rate) {
+  if (shards().empty()) return;
   std::vector<kernels::UpdateItem> items;
   items.reserve(shards().size());
   for (const Shard& shard : shards()) {

@@ -21,7 +21,7 @@ std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layou
     const Parameter& parameter = *shard_plan.parameters()[i];
     const ParameterSpec& spec = parameter.spec();
     const NormFamily dense = spec.tensor_split.any() && cuts ? NormFamily::tensor_split : NormFamily::whole;
-    NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}});
+    NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}, spec.frozen});
     for (int owner = 0; owner < shard_plan.sharding_ranks(spec.expert); ++owner) {
       const auto [first, elements] = shard_plan.most_of_range(i, owner);
       const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
@@ -41,13 +41,15 @@ GlobalNorm::GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups
       pipeline_(groups.of(Axis::pipeline)),
       stages_(place(stages.empty() ? std::vector<std::vector<NormRows>>{norm_rows(shard_plan, groups.layout())}
                                    : std::move(stages))),
-      gradients_(stream, table_words(), MemoryTag::workspace),
-      values_(stream, table_words(), MemoryTag::workspace) {
+      gradients_(stream, table_words(Of::gradients), MemoryTag::workspace),
+      values_(stream, table_words(Of::values), MemoryTag::workspace) {
   const int64_t rows = stages_.back().end();
   sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows of nothing stay so
-  order_ = stream.empty({rows}, DType::i64, MemoryTag::workspace);
+  all_in_order_ = summation_order(stream, Of::values);
+  const bool some_frozen = std::ranges::any_of(
+      stages_, [](const Stage& stage) { return std::ranges::any_of(stage.parameters, &NormRows::frozen); });
+  order_of_gradients_ = some_frozen ? summation_order(stream, Of::gradients) : all_in_order_;
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
-  stream.write(order_, summation_order().data());
 }
 
 std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRows>> stages) const {
@@ -70,37 +72,41 @@ std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRow
   return placed;
 }
 
-// Gradients have as many items as values.
-int64_t GlobalNorm::table_words() const {
-  return static_cast<int64_t>(items_of(Of::values).size()) * kernels::kSquareSumsColumns;
+// Gradients have the shapes of values.
+int64_t GlobalNorm::table_words(Of what) const {
+  return static_cast<int64_t>(items_of(what, Of::values).size()) * kernels::kSquareSumsColumns;
 }
 
 // Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
-std::vector<int64_t> GlobalNorm::summation_order() const {
+Tensor GlobalNorm::summation_order(Stream& stream, Of what) const {
   std::vector<int64_t> order;
   std::vector<Stage> next = stages_;  // the next row of every rank
   int chunks = 0;
   for (const Stage& stage : stages_)
     for (const NormRows& parameter : stage.parameters) chunks = std::max(chunks, parameter.chunk + 1);
   for (int chunk = 0; chunk < chunks; ++chunk)
-    for (size_t stage = 0; stage < stages_.size(); ++stage) append_rows(chunk, stages_[stage], next[stage], order);
-  return order;
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      append_rows(what, chunk, stages_[stage], next[stage], order);
+  const Tensor rows = stream.empty({static_cast<int64_t>(order.size())}, DType::i64, MemoryTag::workspace);
+  stream.write(rows, order.data());
+  return rows;
 }
 
-void GlobalNorm::append_rows(int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const {
+void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const {
   for (const NormRows& parameter : stage.parameters) {
     if (parameter.chunk != chunk) continue;
     const auto family = static_cast<size_t>(parameter.family), parts = static_cast<size_t>(families_[family].parts);
     for (size_t part = 0; part < parts; ++part)
       for (size_t owner = 0; owner < parameter.by_owner.size(); ++owner) {
         int64_t& row = next.begins[family][owner * parts + part];
-        for (int64_t count = parameter.by_owner[owner]; count > 0; --count) order.push_back(row++);
+        for (int64_t count = parameter.by_owner[owner]; count > 0; --count, ++row)
+          if (what == Of::values || !parameter.frozen) order.push_back(row);
       }
   }
 }
 
-// Of what this rank owns.
-std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
+// Of what this rank owns: of the gradients' parameters or of all, these tensors.
+std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what, Of tensors) const {
   std::vector<kernels::SquareSumsItem> items;
   for (size_t family = 0; family < kNormFamilies; ++family) {
     const int rank = families_[family].group.rank(), owner = rank / families_[family].parts;
@@ -108,11 +114,12 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what) const {
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
       Parameter& parameter = *shard_plan_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
-      if (const auto [first, elements] = shard_plan_.range(i, owner); elements > 0)
-        add_square_sums(
-            items, parameter,
-            what == Of::gradients ? parameter.gradient_shard(first, elements) : parameter.value_shard(first, elements),
-            first, row);
+      const bool summed = what == Of::values || !parameter.spec().frozen;
+      if (const auto [first, elements] = shard_plan_.range(i, owner); summed && elements > 0)
+        add_square_sums(items, parameter,
+                        tensors == Of::gradients ? parameter.gradient_shard(first, elements)
+                                                 : parameter.value_shard(first, elements),
+                        first, row);
       row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }
   }
@@ -135,11 +142,12 @@ void GlobalNorm::gather_sums(Stream& stream) const {
 }
 
 const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
-  const std::vector<kernels::SquareSumsItem> items = items_of(what);
+  const std::vector<kernels::SquareSumsItem> items = items_of(what, what);
   kernels::DeviceTable& table = what == Of::gradients ? gradients_ : values_;
-  kernels::square_sums_all(stream, sums_, items, table.holding(stream, kernels::square_sums_table(items)));
+  if (!items.empty())
+    kernels::square_sums_all(stream, sums_, items, table.holding(stream, kernels::square_sums_table(items)));
   gather_sums(stream);
-  kernels::total_sums(stream, total_, sums_, order_);
+  kernels::total_sums(stream, total_, sums_, what == Of::gradients ? order_of_gradients_ : all_in_order_);
   return total_;
 }
 

@@ -25,6 +25,7 @@ struct NormRows {
   NormFamily family;
   int chunk;  // of the layers of its stage of a pipeline
   std::vector<int64_t> by_owner;
+  bool frozen;  // it has values to sum, and no gradients
 };
 // Of all parameters of a stage, in the order of the model.
 std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layout);
@@ -56,19 +57,19 @@ class GlobalNorm {
   };
   std::vector<Stage> place(std::vector<std::vector<NormRows>> stages) const;
   const Stage& own() const { return stages_[static_cast<size_t>(pipeline_.rank())]; }
-  int64_t table_words() const;
-  std::vector<int64_t> summation_order() const;
-  void append_rows(int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const;
-  std::vector<kernels::SquareSumsItem> items_of(Of what) const;
+  int64_t table_words(Of what) const;
+  Tensor summation_order(Stream& stream, Of what) const;
+  void append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const;
+  std::vector<kernels::SquareSumsItem> items_of(Of what, Of tensors) const;
   void gather_sums(Stream& stream) const;
 
   const ShardPlan& shard_plan_;
   std::array<Family, kNormFamilies> families_;
   Group& pipeline_;
   std::vector<Stage> stages_;
-  Tensor sums_;   // [rows, 2] float64
-  Tensor order_;  // [rows] int64: in which they are added
-  Tensor total_;  // [2] float64
+  Tensor sums_;                               // [rows, 2] float64
+  Tensor order_of_gradients_, all_in_order_;  // [rows] int64: in which they are added
+  Tensor total_;                              // [2] float64
   kernels::DeviceTable gradients_, values_;
 };
 

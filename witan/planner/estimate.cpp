@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/model/counts.h"
+#include "witan/model/freeze.h"
 #include "witan/model/mtp.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/shared_experts.h"
@@ -13,6 +14,7 @@
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
 #include "witan/tensor/split.h"
+#include "witan/train/run/trained_parameters.h"
 
 namespace witan {
 namespace {
@@ -26,6 +28,7 @@ class Estimator {
         parallel_(config.parallel),
         layout_(layout_of(config)),
         counts_(count_parameters(config.model)),
+        trained_(shares_of(config.model)),
         tensor_(size(Axis::tensor)),
         context_(size(Axis::context)),
         stages_(size(Axis::pipeline)),
@@ -40,7 +43,8 @@ class Estimator {
   RankPlan rank() const {
     RankPlan plan;
     plan.step["kernels"] = {{"products", {flops(), 0}}, {"elementwise", {0, moved()}}};
-    plan.step["optimizer"] = {{"update", {0, update_bytes() * (owned(false) + owned(true))}}};
+    const double updated = trained(false) * owned(false) + trained(true) * owned(true);
+    plan.step["optimizer"] = {{"update", {0, update_bytes() * updated}}};
     add_model_exchanges(plan.sent);
     for (const bool experts : {false, true}) add_state_exchanges(plan.sent, experts);
     return plan;
@@ -51,8 +55,8 @@ class Estimator {
     const double gradient = static_cast<double>(size_of(config_.gradient_dtype()));
     double sum = 0;
     for (const bool experts : {false, true}) {
-      sum += optimizer_bytes() * owned(experts);
-      sum += gradient * (sharding >= Sharding::gradients ? owned(experts) : held(experts));
+      sum += optimizer_bytes() * trained(experts) * owned(experts);
+      sum += gradient * trained(experts) * (sharding >= Sharding::gradients ? owned(experts) : held(experts));
       sum += value_ * (sharding >= Sharding::parameters ? owned(experts) : held(experts));
     }
     return sum;
@@ -149,6 +153,21 @@ class Estimator {
   }
   double owned(bool experts) const { return held(experts) / layout_.sharding_ranks(experts); }
 
+  // Of the parameters that are not experts, and of experts, the share that is not frozen.
+  struct Shares {
+    double dense = 1, experts = 1;
+  };
+  static Shares shares_of(const ModelConfig& model) {
+    if (!Freeze(model).any()) return {};
+    const TrainedParameters counts = count_trained(model);
+    const auto share = [](int64_t some, int64_t all) {
+      return all > 0 ? static_cast<double>(some) / static_cast<double>(all) : 1.0;
+    };
+    return {share(counts.all - counts.experts, counts.held - counts.held_experts),
+            share(counts.experts, counts.held_experts)};
+  }
+  double trained(bool experts) const { return experts ? trained_.experts : trained_.dense; }
+
   // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
   double pool_rows() const {
     const double here = tokens_ / tensor_, each = static_cast<double>(model_.moe.num_experts) / size(Axis::expert);
@@ -160,15 +179,17 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
-  // Two for a weight and a token, four backward; of attention the pairs that are seen, seven products of each; and
-  // blocks once more where they are computed again.
+  // Two for a weight and a token, four backward, two where it is frozen; of attention the pairs that are seen, seven
+  // products of each; and blocks once more where they are computed again.
   double flops() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
     const auto attention = [&](const LayerSpec& layer) { return 7 * seen(layer) * query_width(layer); };
     const double weights = static_cast<double>(counts_.active - counts_.value_embeddings) -
                            table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
-    const double blocks = 6 * weights + stages_ * of_stage(attention);
+    const double share = std::min(
+        1.0, (held(false) * trained(false) + held(true) * trained(true)) / std::max(held(false) + held(true), 1.0));
+    const double blocks = (4 + 2 * share) * weights + stages_ * of_stage(attention);
     const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
     return tokens * (again * blocks + 6 * heads_ * table) / static_cast<double>(parallel_.ranks);
   }
@@ -225,7 +246,7 @@ class Estimator {
   }
 
   void add_state_exchanges(SentBytes& sent, bool experts) const {
-    const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * held(experts);
+    const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * trained(experts) * held(experts);
     const Sharding sharding = parallel_.sharding();
     const double owners = layout_.sharding_ranks(experts);
     if (owners == 1) {
@@ -240,7 +261,8 @@ class Estimator {
     auto& operations = sent[describe(layout_.mesh().effective(layout_.sharding_axes(experts)))];
     operations["reduce_scatter_uneven"] += gradient * others * (sharding >= Sharding::gradients ? micro_batches_ : 1);
     const double gathers = sharding < Sharding::parameters || !parallel_.reshard_after_forward ? 1 : 2 * micro_batches_;
-    operations["all_gather_uneven"] += value_ * held(experts) * others * gathers;
+    const double gathered = held(experts) * (sharding < Sharding::parameters ? trained(experts) : 1);
+    operations["all_gather_uneven"] += value_ * gathered * others * gathers;
   }
 
   const RunConfig& config_;
@@ -248,6 +270,7 @@ class Estimator {
   const ParallelConfig& parallel_;
   const Layout layout_;
   const ParameterCounts counts_;
+  const Shares trained_;
   double tensor_, context_, stages_;
   double micro_batches_;  // of a rank in a step
   double tokens_;         // of a micro-batch, of this rank's part of sequences

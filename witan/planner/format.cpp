@@ -20,6 +20,7 @@ std::string counts_section(const Plan& plan) {
   const ParameterCounts& counts = plan.counts;
   return "Parameters\n" + count_line("exact", counts.exact) + count_line("active for one token", counts.active) +
          count_line("of them in experts", counts.experts) +
+         (plan.trained ? count_line("trained, the others frozen", *plan.trained) : "") +
          count_line("as Megatron-LM counts: layers", counts.megatron_layers) +
          count_line("  embedding layers", counts.megatron_embeddings) + count_line("  total", counts.megatron_total()) +
          (plan.assumed_vocabulary ? cat("  ", format_assumption(*plan.assumed_vocabulary), "\n") : "");
@@ -280,6 +281,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   nlohmann::ordered_json json;
   json["tokens_per_step"] = plan.tokens_per_step;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
+  if (plan.trained) json["parameters"]["trained"] = *plan.trained;
   if (plan.assumed_vocabulary) json["assumed_vocabulary"] = *plan.assumed_vocabulary;
   for (const ParamGroupUse& group : plan.param_groups)
     json["param_groups"].push_back({{"group", group.label},

@@ -4,59 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
-#include <map>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
-#include "witan/model/transformer.h"
 #include "witan/optim/param_groups.h"
-#include "witan/parallel/groups.h"
+#include "witan/train/run/trained_parameters.h"
 
 namespace witan {
 namespace {
-
-// The specifications of all parameters, as one rank would hold them.
-std::vector<ParameterSpec> all_parameters(const RunConfig& config) {
-  const ParallelConfig one{1, 1, 1};
-  const Groups groups = make_meta_groups(Layout(one, 1, config.model.moe.num_experts), 0);
-  ThreadPool pool(1);
-  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  const Transformer model(stream, config.model, 0, groups.model_axes(one));
-  std::vector<ParameterSpec> specs;
-  for (const Parameter* parameter : model.parameters()) specs.push_back(parameter->spec());
-  return specs;
-}
-
-// "layers.*.attention.q_proj.weight": names that differ only by the layer are one.
-std::string pattern_of(const std::string& name) {
-  const auto is_number = [](const std::string& word) {
-    return !word.empty() && std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
-  };
-  std::string pattern;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string word = name.substr(begin, end - begin);
-    pattern += (pattern.empty() ? "" : ".") + (is_number(word) ? "*" : word);
-    begin = end + 1;
-  }
-  return pattern;
-}
-
-// "norms (layers.*.norm.weight, norm.weight), ...": what there is, by kind.
-std::string what_there_is(const std::vector<ParameterSpec>& specs) {
-  std::map<ParameterKind, std::vector<std::string>> names;
-  for (const ParameterSpec& spec : specs) {
-    std::vector<std::string>& of_kind = names[spec.kind];
-    if (const std::string pattern = pattern_of(spec.name); std::ranges::find(of_kind, pattern) == of_kind.end())
-      of_kind.push_back(pattern);
-  }
-  std::string text;
-  for (const auto& [kind, of_kind] : names)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", name_of(kind), fmt::join(of_kind, ", "));
-  return text;
-}
 
 // Throws for the group, which took nothing.
 [[noreturn]] void refuse(int table, const ParamGroup& group, const std::vector<ParameterSpec>& specs) {
@@ -74,7 +29,8 @@ std::string what_there_is(const std::vector<ParameterSpec>& specs) {
 std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
   const ParamGroups groups(config.optimizer);
   if (groups.size() == 1) return {};
-  const std::vector<ParameterSpec> specs = all_parameters(config);
+  std::vector<ParameterSpec> specs = all_parameters(config.model);
+  std::erase_if(specs, [](const ParameterSpec& spec) { return spec.frozen; });
   std::vector<ParamGroupUse> uses;
   for (const ParamGroup& group : groups.all())
     uses.push_back({group.label, group.settings.optimizer, std::string(name_of(group.shard_by)), group.settings.lr,

@@ -4,10 +4,12 @@
 #include <limits>
 
 #include "witan/base/threads.h"
+#include "witan/model/freeze.h"
 #include "witan/planner/disk.h"
 #include "witan/planner/rank_classes.h"
 #include "witan/planner/reserve.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/trained_parameters.h"
 
 namespace witan {
 namespace {
@@ -134,6 +136,7 @@ int64_t Plan::needed_bytes() const {
 Plan plan_outline(const ResolvedConfig& config) {
   Plan plan;
   plan.counts = count_parameters(config->model);
+  if (Freeze(config->model).any()) plan.trained = count_trained(config->model).all;
   plan.layers = config->model.layers();
   plan.tokens_per_step = config->train.global_batch_size * config->data.seq_length;
   plan.reserve_bytes = reserve_bytes(config);

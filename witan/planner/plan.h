@@ -30,6 +30,7 @@ struct RankPlan {
 
 struct Plan {
   ParameterCounts counts;
+  std::optional<int64_t> trained;           // parameters; nothing where none are frozen
   std::vector<ParamGroupUse> param_groups;  // of the optimizer; empty: one set of settings for all parameters
   std::vector<RankPlan> ranks;              // of each rank, or of one for each class of ranks that are alike
   int64_t reserve_bytes = 0;                // of the process, outside the arenas (planner/reserve.h)

@@ -32,7 +32,8 @@ class Held {
         names_owned_(layout.sharding() >= Sharding::gradients || config.train.check_states) {
     for (const Parameter* parameter : shard_plan_.parameters()) {
       for (int dim = 0; dim < parameter->shape().dims(); ++dim) shapes_.push_back(parameter->shape()[dim]);
-      shapes_.insert(shapes_.end(), {-1, static_cast<int64_t>(parameter->spec().dtype), parameter->spec().copy});
+      shapes_.insert(shapes_.end(), {-1, static_cast<int64_t>(parameter->spec().dtype), parameter->spec().copy,
+                                     parameter->spec().frozen});
     }
   }
 
@@ -52,7 +53,7 @@ class Held {
       const int64_t piece = spec.expert ? parameter.elements() / parameter.shape()[0] : parameter.elements();
       key.insert(key.end(), {named ? static_cast<int64_t>(i) : -1, elements, spec.expert ? first % piece : 0,
                              static_cast<int64_t>(spec.dtype), spec.copy,
-                             static_cast<int64_t>(groups_of_parameters_.index_of(spec))});
+                             static_cast<int64_t>(groups_of_parameters_.index_of(spec)), spec.frozen});
     }
     return key;
   }
@@ -65,7 +66,7 @@ class Held {
       const OptimizerSettings& settings = groups_of_parameters_.of(parameter.spec()).settings;
       const auto [first, elements] = shard_plan_.range(i, parameter.spec().expert ? expert : dense);
       sum += elements;
-      if (elements == 0) continue;
+      if (elements == 0 || parameter.spec().frozen) continue;
       for (const OptimizerStateSpec& state : optimizer_traits(settings.optimizer).state(settings))
         sum += state_of(state, settings, parameter, first, elements).elements();
     }

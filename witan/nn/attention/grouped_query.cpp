@@ -102,9 +102,10 @@ Var GroupedQueryAttention::mix_values(Tape& tape, const Var& v, const Var& embed
 }
 
 GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where,
-                                                            const Var& embedded) {
+                                                            const Var& embedded, const Randomness& randomness) {
   const int64_t B = x.size(0), S = x.size(1);
-  Var q = q_proj_.forward(tape, x), k = k_proj_.forward(tape, x), v = v_proj_.forward(tape, x);
+  Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness),
+      v = v_proj_.forward(tape, x, randomness);
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
   v = mix_values(tape, v, embedded);
   if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
@@ -176,14 +177,20 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
   return prepare(tape, std::move(all), where);
 }
 
+bool GroupedQueryAttention::projects_alone() const {
+  return q_proj_.has_bias() || shares_groups() || q_proj_.has_adapters() || k_proj_.has_adapters() ||
+         v_proj_.has_adapters();
+}
+
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
                                    const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const bool alone = q_proj_.has_bias() || shares_groups();
-  const Heads heads = alone ? project(tape, tokens, where, embedded) : project_together(tape, tokens, where, embedded);
+  const Heads heads = projects_alone() ? project(tape, tokens, where, embedded, randomness)
+                                       : project_together(tape, tokens, where, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
-  return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
+  return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
+                         randomness);
 }
 
 Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness) {

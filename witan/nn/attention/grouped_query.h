@@ -37,7 +37,10 @@ class GroupedQueryAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd_v]
   };
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
-  Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
+  Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded,
+                const Randomness& randomness = {});
+  // Whether each projection is a product of its own: some have a bias, an adapter, or keys and values of other ranks.
+  bool projects_alone() const;
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
   // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.

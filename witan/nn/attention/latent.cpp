@@ -50,16 +50,18 @@ Var LatentAttention::sharded(Tape& tape, const Var& x) const {
   return axis_ ? to_sharded_layer(tape, x, *axis_) : x;
 }
 
-Var LatentAttention::queries(Tape& tape, const Var& x) {
-  if (q_proj_) return q_proj_->forward(tape, sharded(tape, x));
-  const Var latent = q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x), false);
-  return q_b_proj_->forward(tape, sharded(tape, latent));
+Var LatentAttention::queries(Tape& tape, const Var& x, const Randomness& randomness) {
+  if (q_proj_) return q_proj_->forward(tape, sharded(tape, x), randomness);
+  const Var latent = q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false);
+  return q_b_proj_->forward(tape, sharded(tape, latent), randomness);
 }
 
-LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where) {
-  const Var q = queries(tape, x);
-  const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x), spec_.latent.kv_rank);
-  const Var kv = kv_b_proj_->forward(tape, sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
+LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where,
+                                                const Randomness& randomness) {
+  const Var q = queries(tape, x, randomness);
+  const auto [latent, rope_key] =
+      ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.latent.kv_rank);
+  const Var kv = kv_b_proj_->forward(tape, sharded(tape, kv_a_layernorm_->forward(tape, latent, false)), randomness);
   const ops::LatentHeadSizes sizes{heads_, spec_.latent.nope_head_dim, spec_.latent.rope_head_dim, spec_.v_head_dim,
                                    spec_.rope};
   const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
@@ -70,7 +72,7 @@ LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const 
 Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
                              const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
-  const auto [q, k, v] = project(tape, x, where);
+  const auto [q, k, v] = project(tape, x, where, randomness);
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
@@ -80,7 +82,8 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   const Var mixed = context_ == nullptr || context_->size() == 1
                         ? ops::attention(tape, q, k, v, where.sequence_ids, args)
                         : ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args);
-  return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}));
+  return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
+                          randomness);
 }
 
 // The keys that turn are all heads' at once, so that the queries which meet them bear all of a head's scaling.

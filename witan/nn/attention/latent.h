@@ -33,8 +33,8 @@ class LatentAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, H, hd], [B, S, H, hd_v]
   };
   Var sharded(Tape& tape, const Var& x) const;
-  Var queries(Tape& tape, const Var& x);  // [B, S, H hd]
-  Heads project(Tape& tape, const Var& x, const Positions& where);
+  Var queries(Tape& tape, const Var& x, const Randomness& randomness);  // [B, S, H hd]
+  Heads project(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
 
   AttentionSpec spec_;  // of all ranks together
   std::optional<TensorAxis> axis_;

@@ -14,10 +14,11 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
                                  const GradientOptions& options)
     : stream_(stream), reduce_(stream, groups), options_(options) {
   for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements, options.policy))
-    buckets_.push_back(make_bucket(plan, parameters, groups));
+    if (!plan.frozen) buckets_.push_back(make_bucket(plan, parameters, groups));
+  for (const Parameter* parameter : parameters)  // chunks in which nothing is trained have a line too
+    lines_.resize(std::max(lines_.size(), static_cast<size_t>(parameter->spec().chunk) + 1));
   for (GradBucket& bucket : buckets_) {
     sharded_ = sharded_ || bucket.sharded();
-    lines_.resize(std::max(lines_.size(), static_cast<size_t>(bucket.chunk) + 1));
     lines_[static_cast<size_t>(bucket.chunk)].buckets.push_back(&bucket);
     for (Parameter* parameter : bucket.parameters) {
       parameter->gradient_ready = [this, &bucket](Parameter&) { on_ready(bucket); };
@@ -132,7 +133,7 @@ void GradientBuckets::finish_left(Line& line) {
 
 // What is left of it is reduced before another chunk's buckets are: every rank has the same order.
 void GradientBuckets::end_backward() {
-  if (under_way_ == nullptr || !options_.overlap) return;
+  if (under_way_ == nullptr || under_way_->buckets.empty() || !options_.overlap) return;
   if (sharded_ || in_last(*under_way_->buckets.front())) finish_left(*under_way_);
 }
 

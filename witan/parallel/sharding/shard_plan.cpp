@@ -71,12 +71,13 @@ struct Family {
   int chunk;         // of layers
   bool tied;         // BucketPlan's
   bool by_matrices;  // else by elements
+  bool frozen;
   std::vector<size_t> parameters = {};
   std::vector<int64_t> elements = {};
 
   bool is_like(const Family& other) const {
     return experts == other.experts && axes == other.axes && chunk == other.chunk && tied == other.tied &&
-           by_matrices == other.by_matrices;
+           by_matrices == other.by_matrices && frozen == other.frozen;
   }
 };
 
@@ -85,8 +86,12 @@ std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const
   std::vector<Family> families;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters[i]->spec();
-    const Family alike{spec.expert, layout.gradient_axes(spec), spec.chunk,
-                       spec.tied && layout.separates_head_gradient(), !matrix_owners[i].empty()};
+    const Family alike{spec.expert,
+                       layout.gradient_axes(spec),
+                       spec.chunk,
+                       spec.tied && layout.separates_head_gradient(),
+                       !matrix_owners[i].empty(),
+                       spec.frozen};
     auto family = std::ranges::find_if(families, [&](const Family& one) { return one.is_like(alike); });
     if (family == families.end()) family = families.insert(family, alike);
     family->parameters.push_back(i);
@@ -158,6 +163,7 @@ std::vector<BucketPlan> plan_gradients(const std::vector<Parameter*>& parameters
       plan.experts = family.experts;
       plan.axes = family.axes;
       plan.tied = family.tied;
+      plan.frozen = family.frozen;
       plan.parameters = members;
       if (family.by_matrices) {
         std::ranges::stable_sort(plan.parameters, {}, [&](size_t i) { return owners[i].front(); });
@@ -213,7 +219,7 @@ std::vector<ParameterShard> ShardPlan::local_shards(const Groups* groups) const 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ParameterSpec& spec = parameters_[i]->spec();
     const Range mine = range(i, sharding_rank(spec.expert));
-    if (mine.elements == 0) continue;
+    if (mine.elements == 0 || spec.frozen) continue;
     ParameterShard& shard = shards.emplace_back(ParameterShard{parameters_[i], mine.first, mine.elements});
     if (groups == nullptr || !spec.tensor_split.any()) continue;
     Group& pieces = groups->of(spec.expert ? Axis::expert_tensor : Axis::tensor);

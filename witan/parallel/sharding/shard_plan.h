@@ -35,6 +35,7 @@ struct BucketPlan {
   bool experts = false;  // a bucket has only experts or none, all of one pipeline chunk
   Axes axes = {};        // over which all of its gradients are reduced
   bool tied = false;     // only the tied embedding, with a separate head gradient (Layout::separates_head_gradient)
+  bool frozen = false;   // all of its parameters or none: there are no gradients then, and values alone are divided
   std::vector<int64_t> begins;  // [ranks + 1]: rank r owns elements [begins[r], begins[r + 1]) of the buffer
   std::vector<int64_t> most;    // the same for a buffer of the largest tensor-parallel shards
 
@@ -64,8 +65,8 @@ class ShardPlan {
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
   // The same for the largest of the shards that tensor-parallel ranks hold.
   Range most_of_range(size_t parameter, int owner) const { return most_[parameter][static_cast<size_t>(owner)]; }
-  // The shards that this rank owns, in the order of the model, without empty ones. Given groups, matrices that
-  // tensor-parallel ranks shard get the group of the ranks that hold their other shards.
+  // The shards that this rank updates, in the order of the model, without empty ones and frozen parameters. Given
+  // groups, matrices that tensor-parallel ranks shard get the group of the ranks that hold their other shards.
   std::vector<ParameterShard> local_shards(const Groups* groups = nullptr) const;
 
  private:

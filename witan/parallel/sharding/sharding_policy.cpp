@@ -21,7 +21,9 @@ std::vector<Owned> units_of(const std::vector<Parameter*>& parameters, bool expe
   const auto spec = [&](size_t i) -> const ParameterSpec& { return parameters[i]->spec(); };
   for (size_t i = 0, end = 0; i < parameters.size(); i = end) {
     end = i + 1;
-    while (end < parameters.size() && spec(end).fused_with_previous && spec(end).kind == spec(i).kind) ++end;
+    while (end < parameters.size() && spec(end).fused_with_previous && spec(end).kind == spec(i).kind &&
+           spec(end).frozen == spec(i).frozen)
+      ++end;
     Owned unit;
     bool by_matrices = false;
     for (size_t member = i; member < end; ++member) {
@@ -38,7 +40,7 @@ std::vector<Owned> units_of(const std::vector<Parameter*>& parameters, bool expe
 }  // namespace
 
 bool ShardingPolicy::by_matrices(const ParameterSpec& spec) const {
-  return groups_ && groups_->of(spec).shard_by == ShardBy::matrices;
+  return groups_ && !spec.frozen && groups_->of(spec).shard_by == ShardBy::matrices;
 }
 
 double ShardingPolicy::cost(const ParameterSpec& spec) const {

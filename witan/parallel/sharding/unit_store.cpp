@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace witan {
 namespace {
+
+// The parameter that this one may be fused with: adapters of its matrix may stand in between.
+size_t previous_matrix(const std::vector<Parameter*>& parameters, size_t i) {
+  size_t previous = i;
+  while (previous > 0 && parameters[--previous]->spec().frozen != parameters[i]->spec().frozen) {
+  }
+  return previous;
+}
 
 // Where the plan's parameters of this dtype lie in the whole, and where ranks' shards begin: at the same elements as in
 // the gradients, which are all of one dtype and lie close.
@@ -17,10 +26,13 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
   const int64_t grid = Arena::kAlignment / size_of(dtype);
   std::vector<int64_t> places, begins;
   int64_t end = 0, close = 0;
+  std::optional<size_t> neighbour;  // what a parameter that is fused with it would stand behind
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
     const bool here = parameter.spec().dtype == dtype;
-    const int64_t at = here && parameter.spec().fused_with_previous ? end : (end + grid - 1) / grid * grid;
+    const bool fused = parameter.spec().fused_with_previous && neighbour == previous_matrix(parameters, i);
+    const int64_t at = here && fused ? end : (end + grid - 1) / grid * grid;
+    neighbour = i;
     while (plan.begins[begins.size()] < close + parameter.elements())
       begins.push_back(here ? at + plan.begins[begins.size()] - close : at);
     if (here) {
@@ -129,8 +141,8 @@ void UnitStore::add_pieces(Entry& entry, size_t first_parameter, size_t paramete
     Pieces one{&groups_.over(groups_.layout().sharding_axes(experts)), {}};
     for (size_t i = first_parameter; i < first_parameter + parameters; ++i) {
       const Parameter& parameter = *parameters_[i];
-      if (parameter.spec().expert != experts) continue;
-      const Tensor flat = parameter.value_shard();  // the whole: values are not sharded
+      if (parameter.spec().expert != experts || parameter.spec().frozen) continue;  // nobody updates it
+      const Tensor flat = parameter.value_shard();                                  // the whole: values are not sharded
       for (int owner = 0; owner < owners; ++owner)
         if (const ShardPlan::Range range = shard_plan.range(i, owner); range.elements > 0)
           one.pieces.push_back({flat.narrow(0, range.first, range.elements), owner});

@@ -10,6 +10,7 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_weights.h"
 #include "witan/convert/model_function.h"
+#include "witan/nn/lora.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 
@@ -90,10 +91,18 @@ void InitialWeights::check() const {
   require_same_function(config_.model, *source_, asked);
   const int64_t source_modules = source_->model().mtp_num_layers;
   std::vector<std::string> places;
+  const bool adapted = source_->model().lora_rank > 0;
+  require<ConfigError>(!adapted || config_.model.lora_rank > 0, asked, source_->where(),
+                       " has adapters, and the new "
+                       "model has none: merge them first (`witan export --format hf`) and start from that folder, or "
+                       "set lora_rank = ",
+                       source_->model().lora_rank);
   for (const ModelTensor& tensor : tensors_of(config_.model)) {
     places.push_back(tensor.name);
     const auto found = weights_.find(tensor.name);
-    if (found == weights_.end() && (tensor.buffer || (is_of_mtp(tensor.name) && source_modules == 0))) continue;
+    const bool made_here = tensor.buffer || (is_adapter(tensor.name) && !adapted) ||
+                           (is_of_mtp(tensor.name) && source_modules == 0);
+    if (found == weights_.end() && made_here) continue;
     require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
                              "\", which the new model has");
     const bool same = has_padding(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]

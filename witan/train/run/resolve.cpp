@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/trained_parameters.h"
 
 namespace witan {
 namespace {
@@ -42,6 +43,7 @@ class Resolution {
     threads();
     experts();
     values_.validate();
+    check_trained(values_.model);
     return {std::move(values_), std::move(decisions_)};
   }
 

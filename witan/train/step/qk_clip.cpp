@@ -23,8 +23,11 @@ QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Tr
   for (const auto& [layer, attention] : model.attentions()) {
     const Tensor of_layer = largest_.narrow(0, layer, 1).reshape({heads});
     attention->use_max_logits(of_layer);
-    for (const Attention::Projection& projection : attention->clipped())
+    for (const Attention::Projection& projection : attention->clipped()) {
+      require<ConfigError>(!projection.parameter->frozen, "qk_clip = true scales ", projection.parameter->name(),
+                           ", which is frozen (freeze, lora_rank); set qk_clip = false, or train it");
       clipped_[projection.parameter] = {projection, of_layer};
+    }
   }
 }
 

@@ -1,0 +1,74 @@
+#include "witan/nn/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "witan/ops/low_rank.h"
+
+namespace witan {
+namespace {
+
+// For a factor that every rank has whole and uses with its own share of the other: its gradient is a summand then,
+// however the residual stream is placed.
+Builder of_own_share(const Builder& builder) {
+  Builder own = builder;
+  if (builder.tensor_ranks() > 1) own.tensor.emplace(builder.tensor->group, Placement::shard(1), builder.tensor->keeps);
+  return own;
+}
+
+// What A reads is whole on every rank, or where the matrix is not divided the residual stream's.
+Builder of_dropout(const Builder& builder, const Divided& divided) {
+  Builder own = builder / "lora_dropout";
+  if (divided.by != Divided::By::none) own.tensor.reset();
+  return own;
+}
+
+}  // namespace
+
+bool LoraConfig::adapts(std::string_view name) const {
+  return std::ranges::find(targets, name) != targets.end();
+}
+
+const std::vector<std::string>& lora_target_names() {
+  static const std::vector<std::string> names = {
+      "q_proj",    "k_proj",    "v_proj",  "o_proj",   "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
+      "kv_b_proj", "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+bool is_adapter(std::string_view parameter) {
+  const std::string_view last = parameter.substr(parameter.rfind('.') + 1);
+  return last == kLoraA || last == kLoraB;
+}
+
+// Uniform in +-1 / sqrt(in).
+Initialization lora_init(int64_t in) {
+  constexpr double kThirds = 3;
+  return {.std = 1 / std::sqrt(kThirds * static_cast<double>(in))};
+}
+
+Adapter::Adapter(const Builder& builder, int64_t in, int64_t out, const Divided& divided, int64_t first)
+    : Module(builder.path),
+      scale_(builder.lora->scale()),
+      first_(first),
+      dropout_(of_dropout(builder, divided), builder.lora->dropout),
+      a_(add_parameter(divided.by == Divided::By::out ? of_own_share(builder) : builder, kLoraA,
+                       {builder.lora->rank, in}, lora_init(in), true,
+                       divided.by == Divided::By::in ? TensorSplit{1} : TensorSplit{})),
+      b_(add_parameter(divided.by == Divided::By::in ? of_own_share(builder) : builder, kLoraB,
+                       {out, builder.lora->rank}, {Initialization::Kind::zeros}, true,
+                       divided.by == Divided::By::out ? TensorSplit{0} : TensorSplit{})) {
+  require<ConfigError>(builder.lora->dropout == 0 || divided.by != Divided::By::in || builder.tensor_ranks() == 1,
+                       "lora_dropout = ", builder.lora->dropout, ": tensor-parallel ranks each have some inputs of ",
+                       builder.path,
+                       "; set lora_dropout = 0, tensor_model_parallel_size = 1, or leave it out of "
+                       "lora_target_modules");
+}
+
+Var Adapter::add_to(Tape& tape, Var y, const Var& x, const Randomness& randomness) {
+  return ops::add_low_rank(tape, std::move(y), dropout_.forward(tape, x, randomness), tape.parameter(a_),
+                           tape.parameter(b_), scale_, first_);
+}
+
+}  // namespace witan
