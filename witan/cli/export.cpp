@@ -12,10 +12,12 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/options.h"
 #include "witan/cli/unfinished.h"
+#include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/hf_folder.h"
 #include "witan/convert/model_function.h"
+#include "witan/convert/peft.h"
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {
@@ -23,6 +25,7 @@ namespace {
 
 struct ExportArgs {
   std::string run, runs_folder = "runs", format = "hf", out, architecture, dtype, max_shard_size = "5GB";
+  bool merge_lora = false;
 };
 
 // A run to export: its newest intact checkpoint, as it was resolved for training.
@@ -70,7 +73,8 @@ std::optional<std::string> kept_config(const Exported& run, const Architecture& 
   if (!fs::is_regular_file(path, none)) return std::nullopt;
   const std::string text = read_file(path);
   const HfModel hf = read_hf_config(text, path.string());
-  if (hf.architecture != &architecture || !differences(run.config.model, hf.model).empty()) return std::nullopt;
+  if (hf.architecture != &architecture || !differences(without_adapters(run.config.model), hf.model).empty())
+    return std::nullopt;
   auto json = nlohmann::ordered_json::parse(text);
   return json.erase("quantization_config") > 0 ? json.dump(2) + "\n" : text;
 }
@@ -80,7 +84,7 @@ const Architecture& architecture_of(const Exported& run, const ExportArgs& args)
   if (!asked.empty()) return *find_architecture(asked);
   std::string why;
   for (const Architecture& one : architectures()) try {
-      write_hf_config(one, run.config.model, run.config.data.seq_length, "float32");
+      write_hf_config(one, without_adapters(run.config.model), run.config.data.seq_length, "float32");
       return one;
     } catch (const ConfigError& error) {
       why += cat("\n  ", error.what());
@@ -112,12 +116,25 @@ void write_companions(const Exported& run, const Architecture& architecture, con
   }
   const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
   write_file_atomically(out / kHfConfig, config ? *config
-                                                : write_hf_config(architecture, run.config.model,
+                                                : write_hf_config(architecture, without_adapters(run.config.model),
                                                                   run.config.data.seq_length, name_in_python(element)));
+}
+
+// The adapters alone.
+Ledger export_adapters(const Exported& run, const ExportArgs& args, const Architecture& architecture,
+                       CheckpointWeights& weights) {
+  require<UsageError>(!args.merge_lora,
+                      "--merge-lora makes one model of the base and its adapters, and --format peft "
+                      "writes the adapters alone: leave one of them out");
+  require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
+  return export_peft(weights, architecture, args.out);
 }
 
 ExitCode export_run(Context& context, const ExportArgs& args) {
   const Exported run = open_exported(context, args);
+  const int64_t rank = run.config.model.lora_rank;
+  require<UsageError>(!args.merge_lora || rank > 0, "--merge-lora: the run ", run.folder.filename().string(),
+                      " has no adapters (lora_rank = 0); leave it out");
   const Architecture& architecture = architecture_of(run, args);
   HfExport how{&architecture, style_for(run, architecture), {}, {}, parse_bytes(args.max_shard_size)};
   require<ConfigError>(how.shard_bytes > 0, "--max-shard-size ", args.max_shard_size,
@@ -132,13 +149,25 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
                        " is not empty: give a folder that does not exist yet, so that nothing of another model stays");
   unfinished.begin();
   CheckpointWeights weights(run.checkpoint, run.config.model);
-  Ledger ledger = export_weights(weights, how, out);
-  write_companions(run, architecture, how, out, ledger);
+  Ledger ledger;
+  const size_t adapters = adapters_of(run.config.model).size();
+  if (args.format == "peft") {
+    ledger = export_adapters(run, args, architecture, weights);
+  } else {
+    if (rank > 0) weights.merge_adapters();
+    ledger = export_weights(weights, how, out);
+    write_companions(run, architecture, how, out, ledger);
+  }
   write_file_atomically(run.folder / "export-ledger.json", ledger.text());
   unfinished.finish();
   const int64_t padding = run.config.model.padded_vocab_size() - run.config.model.vocab_size;
   fmt::print(context.out, "{}", ledger.summary());
-  if (padding > 0) fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
+  if (rank > 0)
+    fmt::print(context.out, "adapters     {} of rank {}, {}\n", adapters, rank,
+               args.format == "peft" ? "to be loaded on the base model"
+                                     : "merged: W + (alpha / rank) B A in float32, rounded once");
+  if (padding > 0 && args.format != "peft")
+    fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
   fmt::print(context.out, "step         {}\nmodel        {} ({})\nledger       {}\nfolder       {}\n",
              run.checkpoint.step, architecture.name, architecture.model_type,
              (run.folder / "export-ledger.json").string(), out.string());
@@ -153,7 +182,8 @@ void add_export(CLI::App& app, Context& context) {
       app, context,
       {"export", "Write a run's weights as a Hugging Face folder",
        "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
-       "was made of, byte for byte, and the files that came with them.",
+       "was made of, byte for byte, and the files that came with them. LoRA adapters are merged into their matrices by "
+       "--format hf, and written alone by --format peft.",
        "witan export --run my-run --format hf exported\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
@@ -161,7 +191,11 @@ void add_export(CLI::App& app, Context& context) {
   for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
   add_option(*command, "--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
-  add_option(*command, "--format", args->format, "hf: Hugging Face's safetensors").one_of({"hf"}).show_default();
+  add_option(*command, "--format", args->format, "hf: Hugging Face's safetensors; peft: the adapters alone")
+      .one_of({"hf", "peft"})
+      .show_default();
+  add_flag(*command, "--merge-lora", args->merge_lora,
+           "Merge LoRA adapters, as --format hf does anyway; an error where there are none");
   add_option(*command, "out", args->out, "Folder to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")

@@ -143,12 +143,15 @@ class HfExporter {
     std::vector<std::string> unknown;
     for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
       if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
-      LedgerEntry source{name, std::string(safetensors_name(entry.dtype)), entry.shape, "", went_into_[name], ""};
+      const auto merged = weights_.merged_into(name);
+      LedgerEntry source{
+          name, std::string(safetensors_name(entry.dtype)), entry.shape,
+          "",   went_into_[merged.value_or(name)],          merged ? "an adapter, merged into its matrix" : ""};
       if (source.others.empty()) {
         if (!entry.buffer) unknown.push_back(name);
         source.note = "a counter of training, which these files have no place for";
       } else {
-        const HeldTensor held = weights_.whole(name);
+        const HeldTensor held = weights_.stored(name);
         source.hash = hash_hex(held.bytes.data(), held.bytes.size());
         weights_.release();
       }

@@ -1,5 +1,6 @@
 #include "witan/convert/weight_source.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -74,7 +75,31 @@ void CheckpointWeights::read(const std::string& name, int64_t first, int64_t cou
   }
 }
 
+void CheckpointWeights::merge_adapters() {
+  adapters_ = adapters_of(model_);
+  scale_ = model_.lora_alpha / static_cast<double>(std::max<int64_t>(model_.lora_rank, 1));
+  model_ = without_adapters(std::move(model_));
+}
+
+std::optional<std::string> CheckpointWeights::merged_into(const std::string& name) const {
+  const auto found = std::ranges::find_if(
+      adapters_, [&](const AdapterTensors& adapter) { return adapter.a == name || adapter.b == name; });
+  return found == adapters_.end() ? std::nullopt : std::optional(found->base);
+}
+
 HeldTensor CheckpointWeights::whole(const std::string& name) {
+  if (const auto known = merged_.find(name); known != merged_.end()) return known->second.held;
+  std::vector<AdapterValues> adapters;
+  for (const AdapterTensors& adapter : adapters_)
+    if (adapter.base == name) adapters.push_back({adapter, stored(adapter.a), stored(adapter.b)});
+  if (adapters.empty()) return stored(name);
+  Whole& merged = merged_.emplace(name, Whole{}).first->second;
+  merged.held.type = witan::merge_adapters(stored(name), entry(name).shape, adapters, scale_, merged.own);
+  merged.held.bytes = merged.own;
+  return merged.held;
+}
+
+HeldTensor CheckpointWeights::stored(const std::string& name) {
   if (const auto known = whole_.find(name); known != whole_.end()) return known->second.held;
   const Manifest::Entry& from = entry(name);
   const auto element = element_of(from.dtype);
@@ -102,6 +127,7 @@ void CheckpointWeights::release() {
   for (const auto& [name, whole] : whole_)
     if (whole.own.empty()) release_pages(whole.held.bytes);
   whole_.clear();
+  merged_.clear();
 }
 
 }  // namespace witan

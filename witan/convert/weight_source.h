@@ -10,6 +10,7 @@
 
 #include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
+#include "witan/convert/adapters.h"
 #include "witan/convert/architecture.h"
 #include "witan/convert/links.h"
 #include "witan/model/config.h"
@@ -46,9 +47,15 @@ class CheckpointWeights : public WeightSource {
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   bool has(const std::string& name) const { return checkpoint_.manifest.tensors.contains(name); }
-  // The whole value of a tensor, valid until the next call for another one; mapped, where the checkpoint has it in one
-  // piece, else put together in memory. Throws CheckpointError.
+  // From now on whole() of a matrix that has adapters is that of both (convert/adapters.h), and model() has none.
+  void merge_adapters();
+  // Of an adapter's tensor the matrix that it is merged into; nothing of others.
+  std::optional<std::string> merged_into(const std::string& name) const;
+  // The whole value of a tensor, valid until release(); mapped, where the checkpoint has it in one piece, else put
+  // together in memory. Throws CheckpointError.
   HeldTensor whole(const std::string& name);
+  // The same as the checkpoint has it.
+  HeldTensor stored(const std::string& name);
   // Gives the pages and the memory of whole() back.
   void release();
 
@@ -62,7 +69,9 @@ class CheckpointWeights : public WeightSource {
     HeldTensor held;
     std::vector<std::byte> own;
   };
-  std::map<std::string, Whole> whole_;
+  std::map<std::string, Whole> whole_, merged_;
+  std::vector<AdapterTensors> adapters_;  // that are merged
+  double scale_ = 0;
 };
 
 // "F32" of DType::f32; of integers nothing.
