@@ -53,7 +53,7 @@ TEST(TrainedParameters, OfLatentAttentionAreCounted) {
   model.attention.multi_latent_attention = true;
   model.attention.q_lora_rank = 10;
   model.attention.kv_lora_rank = 12;
-  model.attention.qk_head_dim = 8;
+  model.attention.latent_qk_head_dim = 8;
   model.attention.qk_pos_emb_head_dim = 4;
   EXPECT_EQ(count_trained(model).held, count_parameters(model).exact);
   model.attention.q_lora_rank = 0;

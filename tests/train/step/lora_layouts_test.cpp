@@ -70,7 +70,7 @@ TEST(LoraLayouts, OfLatentAttentionEqualOneRankInFloat64) {
   config.model.attention.multi_latent_attention = true;
   config.model.attention.q_lora_rank = 10;
   config.model.attention.kv_lora_rank = 12;
-  config.model.attention.qk_head_dim = 8;
+  config.model.attention.latent_qk_head_dim = 8;
   config.model.attention.qk_pos_emb_head_dim = 4;
   config.model.attention.v_head_dim = 6;
   expect_layouts_of_one_rank(config, {kLoraLayouts[3], kLoraLayouts[5], kLoraLayouts[10]});
