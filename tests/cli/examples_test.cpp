@@ -179,6 +179,8 @@ class Desk {
          {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
+    EXPECT_EQ(run("witan train --run adapted --lora-rank 4"), "");
+    fs::rename(own_ / "runs/adapted", own_ / "prepared/adapted");
     for (const char* name : {"mine", "my-run", "base", "tuned"})
       fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
   }
