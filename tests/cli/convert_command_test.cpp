@@ -80,6 +80,33 @@ TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
     EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
 }
 
+// From a run's weights to adapters, and out again merged and alone.
+TEST_F(ConvertCommands, AdaptersAreTrainedOnARunAndLeaveMergedOrAlone) {
+  train_small("base", {"--ranks", "1"});
+  train("adapted", {"--init-from", "base", "--lora-rank", "4", "--lr", "0.05", "--train-iters", "6", "--mesh",
+                    "shard=2,expert=2"});
+  EXPECT_THAT(run({"export", "--run", "base", "--format", "peft", folder_ / "none"}).err, HasSubstr("has no adapters"));
+  EXPECT_THAT(run({"export", "--run", "base", "--merge-lora", folder_ / "none"}).err, HasSubstr("lora_rank = 0"));
+  EXPECT_THAT(run({"export", "--run", "adapted", "--format", "peft", "--merge-lora", folder_ / "none"}).err,
+              HasSubstr("leave one of them out"));
+  const Said alone = run({"export", "--run", "adapted", "--format", "peft", folder_ / "adapters"});
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr("adapters     12 of rank 4, to be loaded on the base model"));
+  EXPECT_EQ(Json::parse(file("adapters/adapter_config.json"))["r"], 4);
+  EXPECT_THAT(export_to("adapted", "merged"), HasSubstr("merged: W + (alpha / rank) B A in float32, rounded once"));
+  ASSERT_EQ(run({"import", folder_ / "merged", "--run", "merged"}).code, 0);
+  const auto text = [&](const std::string& name) {
+    return run({"generate", "the ", "--run", name, "--greedy", "--max-tokens", "12"}).out;
+  };
+  EXPECT_EQ(text("merged"), text("adapted"));
+  EXPECT_NE(text("base"), text("adapted"));
+  // A model with adapters is not one without.
+  EXPECT_THAT(run({"train", "--run", "lost", "--init-from", "adapted", "--lora-rank", "0", "--data",
+                   folder_ / "text.txt", "--device", "cpu"})
+                  .err,
+              HasSubstr("has adapters, and the new model has none: merge them first"));
+}
+
 // Deterministic runs of layouts that divide weights in different ways.
 TEST_F(ConvertCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
   train_small("one", {"--ranks", "1", "--deterministic"});
