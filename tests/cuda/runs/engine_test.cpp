@@ -1,6 +1,10 @@
 // Whole steps on GPUs: against the CPU, recorded against eager, and to the bit where that is promised.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
 #include "cuda/runs/engine_support.h"
 #include "support/message_of.h"
 
@@ -19,7 +23,9 @@ TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
   }
 }
 
-// Gradients overflow until the scale has fallen; every third good step doubles it, until they overflow again.
+// Gradients overflow until the scale has fallen; the third good step doubles it, and they overflow again. In so many
+// steps no decision is near: they are the same from four fifths of this scale and from six.
+constexpr int64_t kFloat16Steps = 12;
 RunConfig in_float16() {
   RunConfig config = gpu_config("float16");
   config.train.train_iters = 20;
@@ -30,10 +36,10 @@ RunConfig in_float16() {
 }
 
 TEST_F(EngineOnGpus, Float16SkipsStepsAndScalesLossesAsTheCpuDoes) {
-  const Trajectory gpu = run_engine(in_float16(), 20), cpu = on_cpu(in_float16(), 20);
+  const Trajectory gpu = run_engine(in_float16(), kFloat16Steps), cpu = on_cpu(in_float16(), kFloat16Steps);
   EXPECT_EQ(gpu.loss_scales, cpu.loss_scales);
   EXPECT_LT(gpu.loss_scales[0], 0x1p28) << "the first step overflows";
-  EXPECT_GT(gpu.loss_scales.back(), std::ranges::min(gpu.loss_scales)) << "and later ones do not";
+  EXPECT_NE(std::ranges::adjacent_find(gpu.loss_scales, std::less()), gpu.loss_scales.end()) << "later it grows";
   expect_near(gpu.losses, cpu.losses, 5e-3);
   for (size_t i = 0; i < gpu.norms.size(); ++i) {
     ASSERT_EQ(std::isfinite(gpu.norms[i]), std::isfinite(cpu.norms[i])) << "step " << i;
@@ -50,7 +56,7 @@ TEST_F(EngineOnGpus, ARecordedStepInFloat16HasTheBitsOfAnEagerOneAndItsPlannedMe
     recorded.parallel.deterministic = true;
     RunConfig eager = recorded;
     eager.parallel.cuda_graph = false;
-    const Trajectory replayed = run_engine(recorded, 20), at_once = run_engine(eager, 20);
+    const Trajectory replayed = run_engine(recorded, kFloat16Steps), at_once = run_engine(eager, kFloat16Steps);
     expect_same_bits(replayed, at_once);
     EXPECT_EQ(replayed.loss_scales, at_once.loss_scales);
     EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
