@@ -24,7 +24,7 @@ TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
 }
 
 // Gradients overflow until the scale has fallen; the third good step doubles it, and they overflow again. In so many
-// steps no decision is near: they are the same from four fifths of this scale and from six.
+// steps no decision is near: they are the same from a scale that is a fifth less, or more.
 constexpr int64_t kFloat16Steps = 12;
 RunConfig in_float16() {
   RunConfig config = gpu_config("float16");
@@ -57,7 +57,8 @@ TEST_F(EngineOnGpus, ARecordedStepInFloat16HasTheBitsOfAnEagerOneAndItsPlannedMe
     RunConfig eager = recorded;
     eager.parallel.cuda_graph = false;
     const Trajectory replayed = run_engine(recorded, kFloat16Steps), at_once = run_engine(eager, kFloat16Steps);
-    expect_same_bits(replayed, at_once);
+    EXPECT_EQ(replayed.losses, at_once.losses);  // norms of skipped steps may be NaN
+    EXPECT_TRUE(replayed.weights == at_once.weights);
     EXPECT_EQ(replayed.loss_scales, at_once.loss_scales);
     EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
   }
