@@ -183,7 +183,7 @@ TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
                                   .per_group = per_group,
                                   .leading = still * columns,
                                   .exponent_behind = queries ? 1.0 : 0.0});
-      EXPECT_TRUE(close(values(p), expected, 1e-15, 1e-14)) << cut;
+      EXPECT_TRUE(close(values(p), expected, 1e-13, 0)) << cut;  // arguments of cos may be rounded once more
     }
   }
   EXPECT_EQ(lines, 6);
