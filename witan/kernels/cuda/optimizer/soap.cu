@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "witan/kernels/batched_gemm.h"
-#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/cuda/optimizer/update.cuh"
 #include "witan/kernels/gemm.h"
 #include "witan/kernels/soap.h"
 
