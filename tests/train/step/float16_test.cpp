@@ -6,6 +6,7 @@
 
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {
@@ -128,10 +129,17 @@ TEST(Float16, EveryOptimizerTrains) {
   }
 }
 
-TEST(Float16, IsTakenOnGpus) {
-  RunConfig config = recipe();
-  config.parallel.device = "cuda";
-  EXPECT_NO_THROW(config.validate());
+// With float32 remainders where bfloat16 has 16 bits, which the plan counts.
+TEST(Float16, IsPlannedForGpus) {
+  for (const char* optimizer : {"adam", "muon"}) {
+    RunConfig config = recipe(), narrow = config;
+    narrow.model.dtype = "bfloat16";
+    for (RunConfig* one : {&config, &narrow}) {
+      one->parallel.device = "cuda";
+      one->optimizer.optimizer = optimizer;
+    }
+    EXPECT_GT(make_plan(resolve(config, {})).arena_bytes(), make_plan(resolve(narrow, {})).arena_bytes());
+  }
 }
 
 }  // namespace
