@@ -15,6 +15,7 @@ import torch
 
 torch.set_default_dtype(torch.float64)
 # The loss and the rotation are formed in float32, whatever the model's dtype: here in float64 too.
+torch.float32 = torch.float = torch.float64
 torch.Tensor.float = torch.Tensor.double
 torch.cuda.current_device = lambda: "cpu"
 
