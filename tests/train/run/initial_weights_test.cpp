@@ -107,7 +107,7 @@ TEST_F(InitialWeightsOf, AModelWithMultiTokenPrediction) {
     EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected) << testing::described(layout);
   }
   EXPECT_THAT(message_of<CheckpointError>([&] { InitialWeights{new_config()}; }),
-              HasSubstr("holds \"mtp.0.block.attention.k_proj.weight\" [32, 16], which the new model has no place for: "
+              HasSubstr("holds \"mtp.0.block.attention.k_proj.weight\" [8, 16], which the new model has no place for: "
                         "it would be lost; set mtp_num_layers = 2"));
 }
 
