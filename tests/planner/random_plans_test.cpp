@@ -176,16 +176,18 @@ void draw_groups(Draw& draw, RunConfig& config) {
   if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
 }
 
-// Frozen parameters in every third run, adapters in every third.
-void draw_trained(Draw& draw, ModelConfig& model) {
+// Frozen parameters in every third run, adapters in every third. Those of experts are whole, and drop nothing.
+void draw_trained(Draw& draw, RunConfig& config) {
+  ModelConfig& model = config.model;
   if (draw.rarely())
     model.freeze = draw.one_of({"embeddings", "layers.0.*", "matrices,experts", "*.k_proj.*", "norms, layers.*.moe.*"});
   if (!draw.rarely()) return;
   model.freeze.clear();
   model.lora_rank = draw.between(1, 5);
-  model.lora_target_modules = draw.one_of(
-      {"", "q_proj, v_proj", "o_proj", "gate_proj,up_proj,down_proj", "q_proj,down_proj", "k_proj,up_proj"});
-  if (draw.rarely()) model.lora_dropout = 0.1;
+  const bool divides_experts = model.moe.num_experts > 0 && config.parallel.expert_tensor_parallel_size != 1;
+  model.lora_target_modules = divides_experts ? draw.one_of({"q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj"})
+                                              : draw.one_of({"", "q_proj,v_proj", "o_proj,down_proj"});
+  if (model.lora_target_modules == "q_proj,v_proj" && draw.rarely(2)) model.lora_dropout = 0.1;
 }
 
 // Nothing where what was drawn does not go together.
@@ -199,9 +201,8 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trai
     draw_run(draw, config);
     draw_groups(of_groups, config);
     if (!config.model.joins_layers() && of_groups.rarely()) config.model.mtp_num_layers = of_groups.between(1, 2);
-    draw_trained(of_trained, config.model);
-    config.validate();
-    make_plan(resolve(config, {}), {0});  // refuses what only building the model tells
+    draw_trained(of_trained, config);
+    resolve(config, {});
   } catch (const ConfigError&) {
     return std::nullopt;
   }
