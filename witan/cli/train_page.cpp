@@ -183,6 +183,9 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
       config->model.moe.num_experts > 0
           ? fmt::format(", {} experts, top-{}", config->model.moe.num_experts, config->model.moe.moe_router_topk)
           : ""));
+  if (plan.trained)
+    progress.note(fmt::format("trained      {} of the parameters; the others are frozen",
+                              format_count(static_cast<double>(*plan.trained))));
   for (size_t i = 0; i < plan.param_groups.size(); ++i)
     progress.note((i == 0 ? "optimizer    " : "             ") + format_param_groups(plan.param_groups)[i]);
   const auto& parallel = config->parallel;
