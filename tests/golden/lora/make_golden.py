@@ -7,8 +7,7 @@ tokens 1 to S - 1 (gradient.safetensors, by the names of adapter_model.safetenso
 Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0, peft 0.21.2, safetensors 0.8.0, float32. The bytes are
 committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check BASE ADAPTERS MERGED`
 loads the adapters that `witan export --format peft` wrote on the base model, and the folder that `--format hf` wrote of
-the same run, and fails where their logits differ by more than 1e-5 of the largest, or from each other not at all from
-the base's.
+the same run. It fails where their logits differ by more than 1e-5 of the largest, or where they are the base's.
 """
 import json
 import pathlib
