@@ -2,6 +2,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/comm/context.h"
+#include "witan/kernels/row_products.h"
 #include "witan/kernels/step_report.h"
 #include "witan/moe/router.h"
 #include "witan/parallel/stages.h"
@@ -76,6 +77,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
 
 Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   const Stopwatch forward;
+  const kernels::RowProducts by_row(config_.parallel.deterministic);
   const TraceContextScope trace_context(stream_, TraceContext::Phase::forward, micro_batch);
   stream_.set_part("head and rest");
   InFlight& pass = in_flight_.try_emplace({micro_batch, chunk}, stream_).first->second;
@@ -125,6 +127,7 @@ void StagePasses::add_router_losses(InFlight& pass, const ModelOutput& out) cons
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   const Stopwatch backward;
+  const kernels::RowProducts by_row(config_.parallel.deterministic);  // what is computed again has the same bits
   const TraceContextScope trace_context(stream_, TraceContext::Phase::backward, micro_batch);
   stream_.set_part("head and rest");
   const auto node = in_flight_.extract({micro_batch, chunk});

@@ -12,6 +12,7 @@
 
 #include "witan/base/mutex.h"
 #include "witan/kernels/cuda/common/fingerprint.h"
+#include "witan/kernels/row_products.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -27,6 +28,7 @@ constexpr int kCalls = 4, kSamples = 3;  // of a timing
 constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
 constexpr uint32_t kAligned = 16;        // bytes: of the widest loads
 constexpr int64_t kTypicalBatch = 32;    // for which algorithms of batches are chosen, whatever their size
+constexpr int64_t kTypicalRows = 4096;   // and those of products whose rows must not know each other
 
 struct Api {
   const witan::cuda::Library& library = witan::cuda::cublaslt();
@@ -34,6 +36,7 @@ struct Api {
   WITAN_CUBLASLT(cublasLtCreate);
   WITAN_CUBLASLT(cublasLtGetStatusName);
   WITAN_CUBLASLT(cublasLtMatmul);
+  WITAN_CUBLASLT(cublasLtMatmulAlgoCheck);
   WITAN_CUBLASLT(cublasLtMatmulAlgoConfigGetAttribute);
   WITAN_CUBLASLT(cublasLtMatmulAlgoGetHeuristic);
   WITAN_CUBLASLT(cublasLtMatmulDescInit_internal);
@@ -71,6 +74,7 @@ struct Problem {
   uint32_t a_aligned, b_aligned, c_aligned;  // bytes
   int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
   bool biased = false;
+  bool by_row = false;  // kernels/row_products.h
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -105,7 +109,8 @@ Problem problem_of(Stream& stream, const Tensor& c, const Tensor& a, Transpose t
           .c_stride = std::max(c.stride(0), c.size(1)),
           .a_aligned = alignment(a),
           .b_aligned = alignment(b),
-          .c_aligned = alignment(c)};
+          .c_aligned = alignment(c),
+          .by_row = RowProducts::on() && transpose_a == Transpose::no};
 }
 
 Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
@@ -196,6 +201,14 @@ std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t
   return {get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}), get(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{})};
 }
 
+// Those of the library's choices that keep sums whole, the first of them alone.
+std::vector<cublasLtMatmulAlgo_t> first_whole(const Api& api,
+                                              std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+  for (const cublasLtMatmulHeuristicResult_t& choice : choices)
+    if (choice.state == CUBLAS_STATUS_SUCCESS && parts_of(api, choice.algo).first <= 1) return {choice.algo};
+  return {};
+}
+
 // The library's first choice; or its second, where only that one keeps sums whole and busies nearly all
 // multiprocessors: it saves the parts' way through memory, and a launch.
 size_t first_choice(const Api& api, std::span<const cublasLtMatmulHeuristicResult_t> choices) {
@@ -225,6 +238,10 @@ void choose(const Api& api, const Problem& p, Plan& plan) {
   api.check(status, "choosing an algorithm");
   const std::span choices(found.data(), static_cast<size_t>(count));
   if (choices.empty() || choices[0].state != CUBLAS_STATUS_SUCCESS) return;
+  if (p.by_row) {
+    plan.algorithms = first_whole(api, choices);
+    return;
+  }
   const size_t first = first_choice(api, choices);
   plan.algorithms = {choices[first].algo};
   for (size_t i = 0; i < choices.size(); ++i)
@@ -246,9 +263,11 @@ class Knowledge {
       plan->handle = handle(problem.device);
       Problem typical = problem;
       if (problem.batch > 0) typical.batch = kTypicalBatch;
+      if (problem.by_row) typical.M = kTypicalRows;
       describe(api_, typical, bias, *plan);
       choose(api_, typical, *plan);
-      if (problem.batch > 0) describe(api_, problem, bias, *plan);
+      if (problem.batch > 0 || problem.by_row) describe(api_, problem, bias, *plan);
+      if (problem.by_row && !plan->algorithms.empty() && !applies(*plan)) plan->algorithms.clear();
       known = std::move(plan);
     }
     return known;
@@ -262,6 +281,13 @@ class Knowledge {
   }
 
  private:
+  // Whether the algorithm that was chosen for other sizes takes these.
+  bool applies(Plan& plan) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c,
+                                        &plan.algorithms[0], &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= static_cast<size_t>(kWorkspace);
+  }
   cublasLtHandle_t handle(int device) WITAN_REQUIRES(mutex_) {
     cublasLtHandle_t& handle = handles_[device];
     if (!handle) {

@@ -17,6 +17,9 @@ namespace witan::kernels::cuda {
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
 
+// Within RowProducts the algorithm is the first that keeps sums whole of those for a fixed number of rows, and is not
+// timed; of a product that it does not take, false.
+//
 // The same for gemm_with_bias(), M, N, K > 0; the bias is read in 16-byte units, or not by the library.
 bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a,
                                 const Tensor& b, Transpose transpose_b, const Tensor& bias);
