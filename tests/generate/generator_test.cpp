@@ -139,7 +139,7 @@ TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
   Alone alone;
   const ModelConfig config = mixed_config();
   Transformer model(rank.stream, config, 8, alone);
-  const auto caches = model.make_caches(rank.stream, 1, 40);
+  const auto caches = model.make_caches(rank.stream, {1, 40});
   EXPECT_EQ(caches[0].keys.size(1), 8);
   EXPECT_EQ(caches[1].keys.size(1), 40);
   EXPECT_EQ(argmax_text(rank, model, 30).size(), kPrompt.size() + 30);
@@ -164,17 +164,12 @@ TEST(Decode, LogitsAreThoseOfTheWholeText) {
     Transformer model(rank.stream, config, 8, alone);
     const Tokens text = {3, 17, 0, 40, 3, 9, 9, 21, 49};
     const auto expected = full_logits(rank, model, text);
-    auto caches = model.make_caches(rank.stream, 1, static_cast<int64_t>(text.size()));
-    int32_t past = 0;
+    const auto caches = model.make_caches(rank.stream, {1, static_cast<int64_t>(text.size())});
+    int64_t past = 0;
     for (const int64_t step : {4, 1, 3, 1}) {
-      Tokens ids, positions;
-      for (; static_cast<int64_t>(ids.size()) < step; ++past) {
-        ids.push_back(text[static_cast<size_t>(past)]);
-        positions.push_back(past);
-      }
-      const Tensor logits = model.decode(
-          rank.stream, {rank.tensor<int32_t>({1, step}, ids), {rank.tensor<int32_t>({1, step}, positions), {}}},
-          caches);
+      const std::span ids(text.data() + past, static_cast<size_t>(step));
+      const Tensor logits = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), caches);
+      past += step;
       const auto end = expected.begin() + past * config.vocab_size;
       EXPECT_EQ(logits.shape(), Shape({1, config.vocab_size}));
       EXPECT_TRUE(testing::close(values(logits), {end - config.vocab_size, end}, tolerance, tolerance))

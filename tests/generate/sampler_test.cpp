@@ -152,5 +152,12 @@ TEST(Sampler, BadOptionsAreNamed) {
   EXPECT_EQ(message({.top_p = std::nan("")}), "top_p must be above 0 and at most 1 (all tokens), got nan");
 }
 
+TEST(Sampler, PenalisesWhatWasSeen) {
+  const Sampler sampler({.repetition_penalty = 2});
+  EXPECT_EQ(sampler.penalised(std::vector<float>{4, -4, 0, 4}, {0, 1, 2, 9}), (std::vector<float>{2, -8, 0, 4}));
+  for (const double penalty : {0.0, -1.0, static_cast<double>(kInf)})
+    EXPECT_THROW(Sampler({.repetition_penalty = penalty}), ConfigError) << penalty;
+}
+
 }  // namespace
 }  // namespace witan

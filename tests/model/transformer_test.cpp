@@ -154,11 +154,10 @@ TEST(Transformer, JoinedLayersAreWhatTheFormulasSay) {
     const std::vector<double> expected = reference.logits(batch.input.tokens.span<int32_t>());
     EXPECT_TRUE(close(logits, expected, 1e-12, 1e-12)) << experts << " experts";
 
-    auto caches = model.make_caches(rank.stream, 1, 9);
+    const auto caches = model.make_caches(rank.stream, {1, 9});
     for (int64_t word = 0; word < 9; ++word) {
-      ModelInput one = batch.input;
-      one.tokens = batch.input.tokens.narrow(1, word, 1);
-      one.where.positions = batch.input.where.positions.narrow(1, word, 1);
+      const ModelInput one =
+          step_input(rank.stream, {{0, word, 1}}, batch.input.tokens.span<int32_t>().subspan(size_t(word), 1));
       const auto decoded = values(model.decode(rank.stream, one, caches));
       const auto begin = logits.begin() + word * config.vocab_size;
       EXPECT_TRUE(close(decoded, {begin, begin + config.vocab_size}, 1e-12, 1e-12)) << word;
@@ -572,9 +571,9 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   Alone alone;
   Transformer model(rank.stream, config, 1, alone);
   MicroBatch batch = micro_batch(rank.stream, config, 2, 3);
-  auto caches = model.make_caches(rank.stream, 2, 3);
+  const auto caches = model.make_caches(rank.stream, {2, 3});
   EXPECT_EQ(test::message_of<ShapeError>([&] { model.decode(rank.stream, batch.input, caches); }),
-            "decode: one sequence at a time, got 2");
+            "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
   batch.input.tokens.data<int32_t>()[4] = 23;
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
 }
@@ -639,8 +638,9 @@ TEST(Transformer, CapacityIsForTrainingAndNotForGeneration) {
   const MicroBatch batch = micro_batch(rank.stream, dropless, 1, 12);
   EXPECT_NE(testing::logits_of(rank.stream, one, batch.input), testing::logits_of(rank.stream, other, batch.input));
   const auto decoded = [&](Transformer& model) {
-    auto caches = model.make_caches(rank.stream, 1, 12);
-    return values(model.decode(rank.stream, batch.input, caches));
+    const auto caches = model.make_caches(rank.stream, {1, 12});
+    return values(
+        model.decode(rank.stream, step_input(rank.stream, {{0, 0, 12}}, batch.input.tokens.span<int32_t>()), caches));
   };
   EXPECT_EQ(decoded(one), decoded(other));
 }

@@ -80,6 +80,19 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                        options.top_k);
   require<ConfigError>(options.top_p > 0 && options.top_p <= 1,
                        "top_p must be above 0 and at most 1 (all tokens), got ", options.top_p);
+  require<ConfigError>(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
+                       "repetition_penalty must be a positive number (1: none), got ", options.repetition_penalty);
+}
+
+std::vector<float> Sampler::penalised(std::span<const float> logits, const std::set<int32_t>& seen) const {
+  std::vector<float> out(logits.begin(), logits.end());
+  const auto penalty = static_cast<float>(options_.repetition_penalty);
+  for (const int32_t token : seen) {
+    if (static_cast<size_t>(token) >= out.size()) break;
+    float& logit = out[static_cast<size_t>(token)];
+    logit = logit < 0 ? logit * penalty : logit / penalty;
+  }
+  return out;
 }
 
 int32_t Sampler::next(std::span<const float> logits, int64_t position) const {

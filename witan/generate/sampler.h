@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
+#include <vector>
 
 namespace witan {
 
@@ -13,18 +15,23 @@ struct SamplerOptions {
   int64_t top_k = 0;       // only the k most likely tokens; 0: all
   double top_p = 1;        // of those, the smallest set with total probability at least p; 1: all
   uint64_t seed = 0;
+  // Of tokens that the text has, its prompt included (Keskar et al., "CTRL", 2019, arXiv:1909.05858): their logits are
+  // divided by it where they are positive, else multiplied, before the temperature; 1: none.
+  double repetition_penalty = 1;
 };
 
 class Sampler {
  public:
   // Throws ConfigError naming the option when temperature is negative or not finite, top_k negative, or top_p outside
-  // (0, 1].
+  // (0, 1], or repetition_penalty not a positive number.
   explicit Sampler(const SamplerOptions& options);
 
   // The id of the token at `position` of its sequence, drawn from the logits [V]. Equal logits rank by token id, the
   // lower first. Minus infinity rules a token out. Throws DivergedError if a logit is NaN or +infinity, or if no token
   // is left.
   int32_t next(std::span<const float> logits, int64_t position) const;
+  // The logits with the penalty of the tokens that were seen, as transformers computes it.
+  std::vector<float> penalised(std::span<const float> logits, const std::set<int32_t>& seen) const;
 
  private:
   SamplerOptions options_;

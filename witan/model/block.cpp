@@ -136,21 +136,21 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   return {{sum, to_stream(moe.y)}, std::move(moe.record)};
 }
 
-Var Block::decode(Tape& tape, const Var& x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
-                  KvCache& cache) {
+// As compute(), so that the two round alike.
+Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
+                       const KvCache& cache) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
-  const Var in = joined(tape, {x, {}}, beside).x;
-  Var mixed;
-  if (attention_) {
-    const Var input = read(tape, *attention_norm_, {in, {}}).normed;
-    mixed = added(tape, *attention_norm_, attention_->decode(tape, input, where, cache, beside.values));
-  }
-  return feed_forward(tape, in, mixed, {tokens, {}}, Dropping::never).x.sum(tape);
+  in = joined(tape, std::move(in), beside);
+  if (!attention_) return feed_forward(tape, in.x, in.added, {tokens, {}}, Dropping::never).x;
+  const auto [x, input] = read(tape, *attention_norm_, in);
+  in = {};
+  const Var mixed = added(tape, *attention_norm_, attention_->decode(tape, input, where, cache, beside.values));
+  return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x;
 }
 
-KvCache Block::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
-  return attention_ ? attention_->make_cache(stream, batch, positions, dtype) : KvCache();
+KvCache Block::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
+  return attention_ ? attention_->make_cache(stream, size, dtype) : KvCache();
 }
 
 }  // namespace witan

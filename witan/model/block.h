@@ -39,11 +39,11 @@ class Block : public Module {
   // x [B, S, D] of the tokens of `source`
   BlockOutput forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                       const TokenSource& source, Dropping dropping);
-  // tokens [B, S] int32
-  Var decode(Tape& tape, const Var& x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
-             KvCache& cache);
+  // x [1, T, D], tokens [1, T] int32
+  Residual decode(Tape& tape, Residual x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
+                  const KvCache& cache);
   // Of its attention; empty where it has none.
-  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const;
+  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const;
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
   // Of its MoE layer, if it has one (moe/expert_pools.h).

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "witan/kernels/embedding.h"
 #include "witan/model/freeze.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/elementwise.h"
@@ -285,12 +286,13 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   Embedded out;
   for (const auto& table : value_embeddings_) out.values.push_back(table->forward(tape, input.tokens));
+  if (position_embedding_) check_length(input);
   out.x = embedded(tape, embedding_->forward(tape, input.tokens), input.where.positions);
   return out;
 }
 
 Var Transformer::embedded(Tape& tape, Var rows, const Tensor& positions) {
-  if (position_embedding_) rows = add_positions(tape, rows, positions);
+  if (position_embedding_) rows = ops::add(tape, rows, position_embedding_->forward(tape, positions));
   Var x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
   if (!embedding_norm_) return x;
   std::optional<UnitGuard> norm;  // whose backward reads its weight
@@ -304,10 +306,12 @@ Var Transformer::embed_ahead(Tape& tape, const AheadInput& input) {
   return embedded(tape, embedding_->forward(tape, input.tokens, Embedding::Place::behind_layers), input.positions);
 }
 
-Var Transformer::add_positions(Tape& tape, const Var& rows, const Tensor& positions) {
-  require<ShapeError>(rows.size(1) <= *most_positions(), "transformer: ", rows.size(1),
+void Transformer::check_length(const ModelInput& input) const {
+  const std::vector<kernels::CacheRun>& runs = input.where.cached.runs;
+  int64_t longest = runs.empty() ? input.tokens.size(1) : 0;
+  for (const kernels::CacheRun& run : runs) longest = std::max(longest, run.past + run.count);
+  require<ShapeError>(longest <= *most_positions(), "transformer: ", longest,
                       " tokens per sequence, but max_position_embeddings = ", *most_positions());
-  return ops::add(tape, rows, position_embedding_->forward(tape, positions));
 }
 
 Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
@@ -342,18 +346,64 @@ ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& target
   return ops::cross_entropy(tape, std::move(logits), targets, weights, part, group, gradient);
 }
 
-Tensor Transformer::decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches) {
+ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::span<const int32_t> tokens) {
+  const auto T = static_cast<int64_t>(tokens.size());
+  std::vector<int32_t> rows, positions;
+  for (const kernels::CacheRun& run : runs)
+    for (int64_t i = 0; i < run.count; ++i) {
+      rows.push_back(static_cast<int32_t>(run.row));
+      positions.push_back(static_cast<int32_t>(run.past + i));
+    }
+  assert(rows.size() == tokens.size());
+  ModelInput input{stream.empty({1, T}, DType::i32), {stream.empty({1, T}, DType::i32), {}}};
+  kernels::CacheTokens& cached = input.where.cached;
+  cached = {std::move(runs), stream.empty({T}, DType::i32), input.where.positions.reshape({T})};
+  stream.write(input.tokens, tokens.data());
+  stream.write(cached.positions, positions.data());
+  stream.write(cached.rows, rows.data());
+  return input;
+}
+
+Residual Transformer::read(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches) {
+  require<ShapeError>(
+      input.tokens.size(0) == 1 && input.where.cached.rows.elements() == input.tokens.elements(),
+      "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
   Tape tape(stream, Tape::Mode::off);
+  Positions where = input.where;
+  where.tables = rotary_tables(stream, where);
   auto cache = caches.begin();
-  const auto run = [&](Block& block, const BlockInputs& beside, const Residual& in) {
-    return Residual{block.decode(tape, in.x, beside, input.tokens, input.where, *cache++), {}};
+  const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
+    return block.decode(tape, std::move(in), beside, input.tokens, where, *cache++);
   };
   Embedded embedded = embed(tape, input);
-  const Var x = through(tape, whole(), {std::move(embedded.x), {}}, std::move(embedded.values), run).x;  // [B, S, D]
-  const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
-  require<ShapeError>(B == 1, "decode: one sequence at a time, got ", B);
-  const Tensor last = x.value().reshape({S, D}).narrow(0, S - 1, 1);
-  return head(tape, {tape.constant(last), {}}).value();
+  return through(tape, whole(), {std::move(embedded.x), {}}, std::move(embedded.values), run);
+}
+
+Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens) {
+  Tape tape(stream, Tape::Mode::off);
+  const int64_t T = x.x.size(1), D = x.x.size(2), n = static_cast<int64_t>(tokens.size());
+  Tensor ids;  // undefined: the tokens stand side by side
+  if (!tokens.empty() && tokens.back() - tokens.front() != n - 1) {
+    ids = stream.empty({n}, DType::i32);
+    stream.write(ids, tokens.data());
+  }
+  const auto rows = [&](const Var& all) {
+    if (!all.defined()) return Var();
+    const Tensor table = all.value().reshape({T, D});
+    if (!ids.defined()) return tape.constant(table.narrow(0, n > 0 ? tokens.front() : 0, n));
+    const Tensor some = stream.empty({n, D}, table.dtype());
+    kernels::embedding_forward(stream, some, ids, table);
+    return tape.constant(some);
+  };
+  return head(tape, {rows(x.x), rows(x.added)}).value();
+}
+
+Tensor Transformer::decode(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches) {
+  std::vector<int32_t> last;
+  int64_t tokens = 0;
+  for (const kernels::CacheRun& run : input.where.cached.runs)
+    last.push_back(static_cast<int32_t>((tokens += run.count) - 1));
+  return logits(stream, read(stream, input, caches), last);
 }
 
 std::optional<int64_t> Transformer::most_positions() const {
@@ -366,10 +416,9 @@ const Transformer::Chunk& Transformer::whole() const {
   return chunks_.front();
 }
 
-std::vector<KvCache> Transformer::make_caches(Stream& stream, int64_t batch, int64_t positions) const {
+std::vector<KvCache> Transformer::make_caches(Stream& stream, const CacheSize& size) const {
   std::vector<KvCache> caches;
-  for (const auto& block : whole())
-    caches.push_back(block->make_cache(stream, batch, positions, config_.compute_dtype()));
+  for (const auto& block : whole()) caches.push_back(block->make_cache(stream, size, config_.compute_dtype()));
   return caches;
 }
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "witan/model/block.h"
@@ -39,6 +40,9 @@ struct ModelOutput {
   std::vector<Var> ahead;             // logits of each MTP module that ran
 };
 
+// What Transformer::read() takes: `tokens` of the runs, one after the other.
+ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::span<const int32_t> tokens);
+
 class Transformer : public Module {
  public:
   // All layers. The config must be valid.
@@ -54,11 +58,17 @@ class Transformer : public Module {
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
 
-  // Generation, by a whole model: the logits [B, V] of the last of the next S positions, given caches that hold the
-  // earlier ones. Tape off.
-  // Of padded_vocab_size() columns, of which the first vocab_size are words'.
-  Tensor decode(Stream& stream, const ModelInput& input, std::vector<KvCache>& caches);
-  std::vector<KvCache> make_caches(Stream& stream, int64_t batch, int64_t positions) const;
+  // Generation, by a whole model: the residual stream [1, T, D] behind the last block, of the next T tokens of the
+  // sequences that input.where.cached names (step_input), whose earlier ones are in the caches. Each token is computed
+  // as forward() computes it for the whole sequence, but that experts have no capacity. Tape off.
+  Residual read(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches);
+  // The logits [n, V] of some of those tokens. Of padded_vocab_size() columns, of which the first vocab_size are
+  // words'.
+  Tensor logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens);
+  // Both, for the last token of each run: [runs, V].
+  Tensor decode(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches);
+  // One for each layer.
+  std::vector<KvCache> make_caches(Stream& stream, const CacheSize& size) const;
 
   const ModelConfig& config() const { return config_; }
   // What this stage holds, in the model's order.
@@ -91,7 +101,7 @@ class Transformer : public Module {
   Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
   // Of what the embedding's table gives, the residual stream.
   Var embedded(Tape& tape, Var rows, const Tensor& positions);
-  Var add_positions(Tape& tape, const Var& rows, const Tensor& positions);  // rows [B, S, D]
+  void check_length(const ModelInput& input) const;  // throws ShapeError where positions are learned and fewer
   // x [B, S, D] -> [T, n], and what the norm gives, to `out` if that is not null
   Var head(Tape& tape, const Residual& x, Var* out = nullptr);
   Var logits(Tape& tape, const Var& normed);  // [B, S, D] -> [T, n]

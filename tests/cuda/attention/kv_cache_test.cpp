@@ -5,20 +5,40 @@
 namespace witan {
 namespace {
 
+using kernels::CacheRun;
+using kernels::CacheTokens;
 using testing::CudaTest;
 using testing::values;
 
-using CudaAppendToCache = CudaTest;
+class CudaAppendToCache : public CudaTest {
+ protected:
+  CacheTokens tokens_of(const std::vector<CacheRun>& runs) {
+    std::vector<int32_t> rows, positions;
+    for (const CacheRun& run : runs)
+      for (int64_t i = 0; i < run.count; ++i) {
+        rows.push_back(static_cast<int32_t>(run.row));
+        positions.push_back(static_cast<int32_t>(run.past + i));
+      }
+    const auto T = static_cast<int64_t>(rows.size());
+    return {runs, host.tensor<int32_t>({T}, rows), host.tensor<int32_t>({T}, positions)};
+  }
+  CacheTokens to_gpu(const CacheTokens& tokens) {
+    return {tokens.runs, CudaTest::to_gpu(tokens.rows), CudaTest::to_gpu(tokens.positions)};
+  }
+  using CudaTest::to_gpu;
+};
 
+// Of three rows at different positions, in a ring.
 TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t hd : {5, 16, 128}) {  // rows that are no packs of 16 bytes, and rows that are
       const Tensor expected = host.normal({3, 7, 2, hd}, dtype, "cache"), cache = to_gpu(expected);
       int64_t past = 0;
-      for (const int64_t S : {4, 1, 2, 0}) {
-        const Tensor x = host.normal({3, S, 2, hd}, dtype, cat("x at ", past));
-        kernels::append_to_cache(host.stream, expected, x, past);
-        kernels::append_to_cache(gpu(), cache, to_gpu(x), past);
+      for (const int64_t S : {4, 1, 2, 5, 0}) {
+        const CacheTokens tokens = tokens_of({{2, past, S}, {0, past + 3, S}, {1, past, S}});
+        const Tensor x = host.normal({1, 3 * S, 2, hd}, dtype, cat("x at ", past));
+        kernels::append_to_cache(host.stream, expected, x, tokens);
+        kernels::append_to_cache(gpu(), cache, to_gpu(x), to_gpu(tokens));
         past += S;
         EXPECT_EQ(values(to_host(cache)), values(expected)) << dtype << ", " << past << " positions";
       }
@@ -27,9 +47,10 @@ TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
 
 TEST_F(CudaAppendToCache, LargeCaches) {
   const Tensor expected = host.normal({4, 600, 4, 128}, DType::bf16, "cache"), cache = to_gpu(expected);
-  const Tensor x = host.normal({4, 513, 4, 128}, DType::bf16, "x");
-  kernels::append_to_cache(host.stream, expected, x, 61);
-  kernels::append_to_cache(gpu(), cache, to_gpu(x), 61);
+  const Tensor x = host.normal({1, 4 * 513, 4, 128}, DType::bf16, "x");
+  const CacheTokens tokens = tokens_of({{0, 61, 513}, {1, 61, 513}, {2, 400, 513}, {3, 0, 513}});
+  kernels::append_to_cache(host.stream, expected, x, tokens);
+  kernels::append_to_cache(gpu(), cache, to_gpu(x), to_gpu(tokens));
   EXPECT_EQ(values(to_host(cache)), values(expected));
 }
 

@@ -21,23 +21,38 @@ inline Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 
   return {rank.tensor<int32_t>({B, S}, all), {}};
 }
 
+// Of the next S tokens of each of B sequences, after the first `past`.
+inline Positions step_positions(Rank& rank, int64_t B, int64_t S, int64_t past) {
+  Positions where = positions_of(rank, B, S, past);
+  where.positions = where.positions.reshape({1, B * S});
+  std::vector<int32_t> rows;
+  for (int64_t b = 0; b < B; ++b) {
+    rows.insert(rows.end(), static_cast<size_t>(S), static_cast<int32_t>(b));
+    where.cached.runs.push_back({b, past, S});
+  }
+  where.cached.rows = rank.tensor<int32_t>({B * S}, rows);
+  where.cached.positions = where.positions.reshape({B * S});
+  return where;
+}
+
 // x [B, S, D] decoded in steps of these sizes.
 inline std::vector<double> decoded(Rank& rank, Attention& attention, const Tensor& x,
                                    const std::vector<int64_t>& steps) {
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
-  KvCache cache = attention.make_cache(rank.stream, B, S, x.dtype());
+  const KvCache cache = attention.make_cache(rank.stream, {B, S}, x.dtype());
   std::vector<double> out(static_cast<size_t>(x.elements()));
+  int64_t first = 0;
   for (const int64_t step : steps) {
-    const int64_t first = cache.length;
-    const Tensor part = rank.stream.empty({B, step, D}, x.dtype());
+    const Tensor part = rank.stream.empty({1, B * step, D}, x.dtype());
     dispatch_floating(x.dtype(), [&]<class T>() {
       for (int64_t b = 0; b < B; ++b)
         std::copy_n(x.data<T>() + (b * S + first) * D, step * D, part.data<T>() + b * step * D);
     });
     Tape off(rank.stream, Tape::Mode::off);
-    const auto y = values(attention.decode(off, off.constant(part), positions_of(rank, B, step, first), cache).value());
+    const auto y =
+        values(attention.decode(off, off.constant(part), step_positions(rank, B, step, first), cache).value());
     for (int64_t b = 0; b < B; ++b) std::copy_n(y.begin() + b * step * D, step * D, out.begin() + (b * S + first) * D);
-    EXPECT_EQ(cache.length, first + step);
+    first += step;
   }
   return out;
 }

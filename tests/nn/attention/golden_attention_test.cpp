@@ -76,8 +76,9 @@ void expect_golden(const std::string& layer, const AttentionConfig& config, Bias
                       golden.of(layer + ".d" + parameter->name().substr(attention.path().size())), kClose, kClose))
         << parameter->name();
   Tape off(rank.stream, Tape::Mode::off);
-  KvCache cache = attention.make_cache(rank.stream, 1, kTokens, DType::f64);
-  EXPECT_TRUE(close(values(attention.decode(off, off.constant(x), where, cache).value()), golden.of(layer + ".y"),
+  const KvCache cache = attention.make_cache(rank.stream, {1, kTokens}, DType::f64);
+  const Positions step = testing::step_positions(rank, 1, kTokens, 0);
+  EXPECT_TRUE(close(values(attention.decode(off, off.constant(x), step, cache).value()), golden.of(layer + ".y"),
                     kClose, kClose))
       << "decoded";
 }

@@ -11,6 +11,7 @@ using test::message_of;
 using testing::attention_builder;
 using testing::close;
 using testing::decoded;
+using testing::step_positions;
 using testing::positions_of;
 using testing::Rank;
 using testing::values;
@@ -99,7 +100,7 @@ TEST(Attention, DecodingInAWindowEqualsTheFullForwardInASmallCache) {
       const Tensor x = rank.normal({2, kPositions, kWidth}, DType::f64, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, kPositions)).value());
-      const KvCache cache = attention.make_cache(rank.stream, 2, kPositions, DType::f64);
+      const KvCache cache = attention.make_cache(rank.stream, {2, kPositions}, DType::f64);
       EXPECT_EQ(cache.keys.shape(), Shape({2, std::min(2 * window, kPositions), 2, 6}));
       EXPECT_EQ(cache.values.shape(), Shape({2, std::min(2 * window, kPositions), 2, value_dim}));
       for (const auto& steps : std::vector<std::vector<int64_t>>{
@@ -129,15 +130,17 @@ TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
 TEST(Attention, AFullCacheIsAnError) {
   Rank rank;
   GroupedQueryAttention attention(attention_builder(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
-  KvCache cache = attention.make_cache(rank.stream, 1, 4, DType::f32);
+  const KvCache cache = attention.make_cache(rank.stream, {1, 4}, DType::f32);
+  int64_t past = 0;
   Tape off(rank.stream, Tape::Mode::off);
   const auto step = [&](int64_t S) {
     attention.decode(off, off.constant(rank.normal({1, S, kWidth}, DType::f32, "x")),
-                     positions_of(rank, 1, S, cache.length), cache);
+                     step_positions(rank, 1, S, past), cache);
+    past += S;
   };
   step(3);
   EXPECT_EQ(message_of<ShapeError>([&] { step(2); }), "attention: 5 positions in a cache of 4");
-  EXPECT_EQ(cache.length, 3);
+  EXPECT_EQ(past, 3);
   step(1);
 }
 

@@ -110,13 +110,13 @@ TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
 TEST(LatentAttention, AFullCacheIsAnError) {
   Rank rank;
   LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);
-  KvCache cache = attention.make_cache(rank.stream, 1, 4, DType::f32);
+  const KvCache cache = attention.make_cache(rank.stream, {1, 4}, DType::f32);
   EXPECT_EQ(cache.keys.shape(), Shape({1, 4, 3, 10}));
   EXPECT_EQ(cache.values.shape(), Shape({1, 4, 3, 5}));
   Tape off(rank.stream, Tape::Mode::off);
   EXPECT_EQ(message_of<ShapeError>([&] {
               attention.decode(off, off.constant(rank.normal({1, 5, kWidth}, DType::f32, "x")),
-                               positions_of(rank, 1, 5), cache);
+                               testing::step_positions(rank, 1, 5, 0), cache);
             }),
             "attention: 5 positions in a cache of 4");
 }

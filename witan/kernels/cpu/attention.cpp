@@ -3,12 +3,14 @@
 // larger score comes (online softmax: Milakov & Gimelshein, 2018).
 #include "witan/kernels/attention.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <optional>
 #include <vector>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/cached_attention.h"
 #include "witan/kernels/cpu/attention_tile.h"
 
 namespace witan::kernels::cpu {
@@ -129,15 +131,18 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.keys;
-  for (int64_t key = runs.front().tile.first_key_tile(); key < keys; key += kKeys) {
+  // Of a ring the keys before the first are no longer there. They would add exactly 0.
+  int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : runs.front().tile.first_key_tile();
+  for (int64_t end_of_tile = 0; key < keys; key = end_of_tile) {
+    end_of_tile = (key / kKeys + 1) * kKeys;
     bool unpacked = false;
     for (Running<A>& run : runs) {
-      const int64_t n = run.tile.keys_from(key, key + kKeys);
+      const int64_t n = run.tile.keys_from(key, end_of_tile);
       const Sight sight = n > 0 ? run.tile.sight(key, n) : Sight::none;
       if (sight == Sight::none) continue;
       if (!std::exchange(unpacked, true)) {
-        unpack_keys<T>(k, group, f.in.k, key, std::min(key + kKeys, keys));
-        unpack_keys<T>(v, group, f.in.v, key, std::min(key + kKeys, keys));
+        unpack_keys<T>(k, group, f.in.k, key, std::min(end_of_tile, keys));
+        unpack_keys<T>(v, group, f.in.v, key, std::min(end_of_tile, keys));
       }
       multiply<A>(n, run.tile.lanes, hd, {k, P, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
       run.tile.hide(s, key, n, sight);
@@ -200,6 +205,33 @@ void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Te
   assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
   const AttentionInputs in{q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window};
   run_forward(stream, {Heads(in), y, lse, in, std::nullopt});
+}
+
+void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2);
+  if (y.elements() == 0 || in.q.elements() == 0) return;
+  dispatch_floating(y.dtype(), [&]<class E>() {
+    constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<E>>;
+    stream.pool().run(T * G, [&](int64_t task) {
+      const int64_t t = task / G, row = in.tokens.rows.data<int32_t>()[t];
+      const int64_t position = in.tokens.positions.data<int32_t>()[t];
+      const AttentionInputs of_token{in.q.narrow(0, t, 1),
+                                     in.keys.narrow(0, row, 1),
+                                     in.values.narrow(0, row, 1),
+                                     Tensor(),
+                                     in.scale,
+                                     {},
+                                     {},
+                                     {.queries = {position}},
+                                     in.window};
+      const Tensor its_y = y.narrow(0, t, 1), its_lse = lse.defined() ? lse.narrow(0, t, 1) : Tensor();
+      Forward f{Heads(of_token), its_y, its_lse, of_token, std::nullopt};
+      f.heads.ring = f.heads.capacity;
+      f.heads.capacity = position + 1;
+      const Group group(f.heads, task % G);
+      for (int64_t begin = 0; begin < H / G; begin += kRows) attend<E>(f, group, begin, std::min(begin + kRows, H / G));
+    });
+  });
 }
 
 }  // namespace witan::kernels::cpu

@@ -25,11 +25,12 @@ inline constexpr int64_t kKeys = 64;  // keys of a tile; tiles begin at multiple
 
 struct Heads {
   int64_t B, S, H, G, hd, hd_v;  // S: queries of a row
-  int64_t capacity;              // keys that a row has memory for
+  int64_t capacity;              // keys that a row has memory for, or has had in a ring
   int64_t rep;                   // query heads per key head
   PositionRuns queries, keys;
-  int64_t length;  // of the whole sequence
-  int64_t window;  // 0: none
+  int64_t length;    // of the whole sequence
+  int64_t window;    // 0: none
+  int64_t ring = 0;  // key j is where key j mod `ring` would be; 0: each has a place of its own
 
   explicit Heads(const AttentionInputs& in)
       : B(in.q.size(0)),
@@ -82,7 +83,10 @@ struct Group {
     return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
   }
   // Key j in k, dk or v, dv [B, capacity, G, width].
-  int64_t key_offset(int64_t j, int64_t width) const { return ((b * heads.capacity + j) * heads.G + g) * width; }
+  int64_t key_offset(int64_t j, int64_t width) const {
+    if (heads.ring > 0) return ((b * heads.ring + j % heads.ring) * heads.G + g) * width;
+    return ((b * heads.capacity + j) * heads.G + g) * width;
+  }
 
  private:
   int64_t head_of(int64_t r) const { return g * heads.rep + r % heads.rep; }

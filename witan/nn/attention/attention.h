@@ -27,6 +27,7 @@ struct Positions {
   Tensor sequence_ids;                   // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
   std::vector<RotaryTable> tables = {};  // made once for all layers; a layer makes its own where it is missing here
   kernels::AttentionHints hints = {};
+  kernels::CacheTokens cached = {};  // of a step of generation: which sequences of the caches the tokens belong to
 };
 
 // The angles of positions [B, S], as `where` has them or made anew; undefined where nothing rotates (rope.dims 0).
@@ -41,10 +42,12 @@ class Attention : public Module {
   // tensor-parallel ranks divide it; undefined where the layer has none.
   virtual Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
                       const Var& embedded = {}) = 0;
-  // The next S positions of a sequence whose earlier ones are in the cache, which grows by S. Tape off.
-  virtual Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) = 0;
+  // x [1, T, D]: the next tokens of the sequences that where.cached names, whose earlier ones are in the cache. Tape
+  // off.
+  virtual Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
+                     const Var& embedded = {}) = 0;
   // An empty cache for decode(), of this layer alone.
-  virtual KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const = 0;
+  virtual KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const = 0;
 
   // QK-clip (kernels/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
   // accumulator dtype, to the largest logits of this rank's; undefined: it does not.

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "witan/kernels/attention.h"
-#include "witan/kernels/attention_sinks.h"
-#include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
 #include "witan/ops/clamp.h"
 #include "witan/ops/head_norms.h"
@@ -216,55 +214,20 @@ std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
   return all;
 }
 
-Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache,
+Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = project(tape, x, where, embedded);
-  const int64_t B = x.size(0), S = x.size(1);
-  require<ShapeError>(cache.length + S <= cache.limit, "attention: ", cache.length + S, " positions in a cache of ",
-                      cache.limit);
-  const Tensor mixed = tape.stream().empty({B, S, heads_, spec_.v_head_dim}, heads.q.dtype());
+  const Heads heads = q_proj_.has_bias() || shares_groups() ? project(tape, x, where, embedded)
+                                                            : project_together(tape, x, where, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
-  KvCache after = cache;
-  for (int64_t row = 0; row < B; ++row) {
-    after = cache;
-    decode_row(tape.stream(), mixed, heads, sinks, row, after);
-  }
-  cache = after;
-  return o_proj_.forward(tape, tape.constant(mixed.reshape({B, S, heads_ * spec_.v_head_dim})));
+  const Tensor mixed = attend_with_cache(
+      tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,
+      where.hints, cache);
+  return o_proj_.forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
 }
 
-// In pieces, where a window's cache has no room for all positions.
-void GroupedQueryAttention::decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, const Tensor& sinks,
-                                       int64_t row, KvCache& cache) const {
-  const auto of_row = [&](const Tensor& all, int64_t first, int64_t count) {
-    return all.narrow(0, row, 1).narrow(1, first, count);
-  };
-  const int64_t S = mixed.size(1), capacity = cache.keys.size(1);
-  const Tensor keys = of_row(cache.keys, 0, capacity), values = of_row(cache.values, 0, capacity);
-  for (int64_t done = 0, count = 0; done < S; done += count) {
-    if (cache.length - cache.first == capacity) {
-      const int64_t kept = spec_.window - 1;
-      for (const Tensor& cached : {keys, values})
-        kernels::append_to_cache(stream, cached, cached.narrow(1, capacity - kept, kept), 0);
-      cache.first = cache.length - kept;
-    }
-    const int64_t past = cache.length - cache.first;
-    count = std::min(S - done, capacity - past);
-    kernels::append_to_cache(stream, keys, of_row(heads.k.value(), done, count), past);
-    kernels::append_to_cache(stream, values, of_row(heads.v.value(), done, count), past);
-    const Tensor y = of_row(mixed, done, count), q = of_row(heads.q.value(), done, count);
-    const Tensor lse = sinks.defined() ? stream.empty({1, heads_, count}, accumulator(q.dtype())) : Tensor();
-    kernels::attention_decode(stream, y, q, keys, values, past, scale(), spec_.window, lse);
-    if (sinks.defined()) kernels::attention_sinks_forward(stream, y, lse, sinks);
-    cache.length += count;
-  }
-}
-
-KvCache GroupedQueryAttention::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
-  const int64_t capacity = spec_.window > 0 ? std::min(positions, 2 * spec_.window) : positions;
-  return {stream.empty({batch, capacity, groups_, spec_.qk_head_dim}, dtype),
-          stream.empty({batch, capacity, groups_, spec_.v_head_dim}, dtype), 0, 0, positions};
+KvCache GroupedQueryAttention::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
+  return make_kv_cache(stream, size, groups_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window, dtype);
 }
 
 }  // namespace witan

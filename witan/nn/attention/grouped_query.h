@@ -25,11 +25,8 @@ class GroupedQueryAttention : public Attention {
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
-  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) override;
-  // Of a layer with a window w, a cache of at most 2 w positions, however long the sequence becomes: when it is full
-  // its last w - 1 positions move to its front, and what stood before them is forgotten. Results then agree with those
-  // of forward() to roundings, as tiles of keys begin elsewhere; other layers' are equal to the bit on a CPU.
-  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const override;
+  Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
+  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const override;
   std::vector<Projection> clipped() override;
 
  private:
@@ -52,8 +49,6 @@ class GroupedQueryAttention : public Attention {
   // and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of theirs.
   bool shares_groups() const { return axis_ && axis_->group.size() > spec_.num_query_groups; }
   Var own_group(Tape& tape, Var channels) const;
-  void decode_row(Stream& stream, const Tensor& mixed, const Heads& heads, const Tensor& sinks, int64_t row,
-                  KvCache& cache) const;
   double scale() const;
 
   AttentionSpec spec_;  // of all ranks together

@@ -1,7 +1,5 @@
 #include "witan/nn/attention/latent.h"
 
-#include "witan/kernels/attention.h"
-#include "witan/kernels/kv_cache.h"
 #include "witan/ops/attention.h"
 #include "witan/ops/latent_heads.h"
 #include "witan/ops/ring_attention.h"
@@ -94,25 +92,18 @@ std::vector<Attention::Projection> LatentAttention::clipped() {
           {&kv_b_proj_->weight(), Of::keys, still}};
 }
 
-Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& /*embedded*/) {
+Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
+                            const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Heads heads = project(tape, x, where);
-  const int64_t B = x.size(0), S = x.size(1);
-  require<ShapeError>(cache.length + S <= cache.limit, "attention: ", cache.length + S, " positions in a cache of ",
-                      cache.limit);
-  Stream& stream = tape.stream();
-  kernels::append_to_cache(stream, cache.keys, heads.k.value(), cache.length);
-  kernels::append_to_cache(stream, cache.values, heads.v.value(), cache.length);
-  const Tensor mixed = stream.empty({B, S, heads_, spec_.v_head_dim}, x.dtype());
-  kernels::attention_decode(stream, mixed, heads.q.value(), cache.keys, cache.values, cache.length, spec_.scale,
-                            spec_.window);
-  cache.length += S;
-  return o_proj_->forward(tape, tape.constant(mixed.reshape({B, S, heads_ * spec_.v_head_dim})));
+  const Tensor mixed =
+      attend_with_cache(tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window},
+                        where.cached, where.hints, cache);
+  return o_proj_->forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
 }
 
-KvCache LatentAttention::make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const {
-  return {stream.empty({batch, positions, heads_, spec_.qk_head_dim}, dtype),
-          stream.empty({batch, positions, heads_, spec_.v_head_dim}, dtype), 0, 0, positions};
+KvCache LatentAttention::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
+  return make_kv_cache(stream, size, heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window, dtype);
 }
 
 }  // namespace witan

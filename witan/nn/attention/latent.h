@@ -21,12 +21,12 @@ class LatentAttention : public Attention {
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
-  Var decode(Tape& tape, const Var& x, const Positions& where, KvCache& cache, const Var& embedded = {}) override;
+  Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
   std::vector<Projection> clipped() override;
   // Of the heads' keys and values: H (hd + hd_v) elements a position, where the latent would be K + R. The latent would
   // have to be multiplied by kv_b_proj again for all earlier positions with every token, or attention be of heads of
   // K + R channels, more than kernels take.
-  KvCache make_cache(Stream& stream, int64_t batch, int64_t positions, DType dtype) const override;
+  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const override;
 
  private:
   struct Heads {

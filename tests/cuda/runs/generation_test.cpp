@@ -1,0 +1,196 @@
+// Generation on a GPU: against the CPU, and in the repeatable way against the training forward, to the bit.
+#include "support/cuda_rank.h"
+#include "support/module.h"
+#include "witan/generate/generator.h"
+#include "witan/kernels/row_products.h"
+
+namespace witan {
+namespace {
+
+using testing::values;
+using Tokens = std::vector<int32_t>;
+
+// Sizes that go in packs and fill tiles, as models' do.
+ModelConfig gpu_model(const std::string& dtype, int64_t experts) {
+  ModelConfig config;
+  config.num_layers = 3;
+  config.hidden_size = 128;
+  config.vocab_size = 512;
+  config.init_method_std = 0.15;
+  config.dtype = dtype;
+  config.mlp.ffn_hidden_size = 192;
+  config.moe.num_experts = experts;
+  config.moe.moe_ffn_hidden_size = 64;
+  config.attention.num_attention_heads = 8;
+  return config;
+}
+
+ModelConfig gpt_oss_model(const std::string& dtype) {
+  ModelConfig config = gpu_model(dtype, 8);
+  config.attention.window_size = "15,0";
+  config.attention.window_attn_skip_freq = "2";
+  config.attention.softmax_type = "learnable";
+  config.attention.kv_channels = 32;
+  config.add_bias_linear = true;
+  config.moe.moe_router_add_bias = config.moe.moe_expert_add_bias = true;
+  config.mlp.activation_func_clamp_value = 2;
+  config.mlp.glu_linear_offset = 1;
+  return config;
+}
+
+ModelConfig deepseek_model(const std::string& dtype) {
+  ModelConfig config = gpu_model(dtype, 8);
+  config.moe.moe_layer_freq = "[0,1,1]";
+  config.moe.moe_router_score_function = "sigmoid";
+  config.moe.moe_router_enable_expert_bias = true;
+  config.moe.moe_router_num_groups = 4;
+  config.moe.moe_router_group_topk = 2;
+  config.moe.moe_shared_expert_intermediate_size = 64;
+  config.attention.multi_latent_attention = true;
+  config.attention.q_lora_rank = 48;
+  config.attention.kv_lora_rank = 64;
+  config.attention.latent_qk_head_dim = 32;
+  config.attention.qk_pos_emb_head_dim = 16;
+  config.attention.v_head_dim = 32;
+  return config;
+}
+
+ModelConfig qwen_model(const std::string& dtype) {
+  ModelConfig config = gpu_model(dtype, 8);
+  config.attention.qk_layernorm = true;
+  config.attention.kv_channels = 64;
+  config.untie_embeddings_and_output_weights = true;
+  return config;
+}
+
+std::vector<std::pair<std::string, ModelConfig>> models(const std::string& dtype) {
+  return {{"dense", gpu_model(dtype, 0)},
+          {"experts", gpu_model(dtype, 8)},
+          {"gpt-oss", gpt_oss_model(dtype)},
+          {"deepseek", deepseek_model(dtype)},
+          {"qwen", qwen_model(dtype)}};
+}
+
+std::vector<GenerationRequest> requests_of(const std::vector<int64_t>& lengths, double temperature) {
+  std::vector<GenerationRequest> requests;
+  for (const int64_t length : lengths) {
+    GenerationRequest request;
+    for (int64_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<int32_t>((i * i * 7 + length) % 512));
+    request.options.max_tokens = 12;
+    request.options.sampler.temperature = temperature;
+    request.options.sampler.seed = static_cast<uint64_t>(length);
+    request.top_logprobs = 0;
+    request.prompt_logprobs = true;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<float> logprobs_of(const Generation& generation) {
+  std::vector<float> logprobs;
+  for (size_t i = 1; i < generation.prompt.size(); ++i) logprobs.push_back(generation.prompt[i].logprob.value());
+  for (const GeneratedToken& token : generation.tokens) logprobs.push_back(token.logprob.value());
+  return logprobs;
+}
+
+Tokens text_of(const GenerationRequest& request, const Generation& generation) {
+  Tokens text = request.prompt;
+  for (const GeneratedToken& token : generation.tokens) text.push_back(token.token);
+  return text;
+}
+
+class GenerationOnGpu : public testing::CudaTest {
+ protected:
+  Tensor on_gpu(const Shape& shape, const Tokens& ids) {
+    const Tensor out = gpu().empty(shape, DType::i32);
+    gpu().write(out, ids.data());
+    return out;
+  }
+  // As StagePasses in deterministic mode: the text as a micro-batch, of which others' tokens are a part.
+  std::vector<float> trained_logprobs(Transformer& model, const Tokens& text, int64_t others) {
+    const auto T = static_cast<int64_t>(text.size()), B = others + 1;
+    Tokens ids(static_cast<size_t>(others * T), 5), positions, targets = ids;
+    ids.insert(ids.end(), text.begin(), text.end());
+    targets.insert(targets.end(), text.begin() + 1, text.end());
+    targets.push_back(0);
+    for (int64_t b = 0; b < B; ++b)
+      for (int32_t t = 0; t < T; ++t) positions.push_back(t);
+    const kernels::RowProducts by_row;
+    Tape tape(gpu());
+    ModelInput input{on_gpu({B, T}, ids), {on_gpu({B, T}, positions), {}}};
+    input.where.hints = {.one_sequence_per_row = true, .repeatable = true};
+    ModelOutput out = model.forward(tape, input);
+    const DType wide = accumulator(out.logits.dtype());
+    const Tensor weights = gpu().empty({B * T}, wide);
+    const Tensor ones = host.stream.empty({B * T}, wide);
+    dispatch_floating(wide, [&]<class A>() { std::ranges::fill(ones.span<A>(), A(1.0f)); });
+    gpu().write(weights, ones.raw());
+    const Tensor losses =
+        model.loss(tape, std::move(out.logits), on_gpu({B * T}, targets), weights, ops::LossGradient::one).token_losses;
+    const auto all = values(to_host(losses));
+    std::vector<float> logprobs;
+    for (int64_t t = 0; t + 1 < T; ++t) logprobs.push_back(-static_cast<float>(all[size_t(others * T + t)]));
+    return logprobs;
+  }
+};
+
+TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
+  for (const std::string dtype : {"bfloat16", "float32"})
+    for (const auto& [name, config] : models(dtype)) {
+      SCOPED_TRACE(cat(name, ", ", dtype));
+      testing::Alone alone;
+      Transformer model(gpu(), config, 8, alone);
+      const auto requests = requests_of({5, 1, 70, 13}, 1.3);
+      const auto generations = generate(gpu(), model, requests, {}, true);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const Tokens text = text_of(requests[i], generations[i]);
+        EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 0)) << "request " << i;
+        EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 3)) << "request " << i << " beside others";
+        const auto by_itself = generate(gpu(), model, std::span(&requests[i], 1), {}, true);
+        EXPECT_EQ(logprobs_of(by_itself[0]), logprobs_of(generations[i])) << "request " << i << " alone";
+      }
+    }
+}
+
+// The GPU's fast way against the CPU: the same texts, with logprobs that differ by roundings. Greedy choices of random
+// weights are not always clear, so the CPU scores what the GPU said.
+TEST_F(GenerationOnGpu, LogprobsAreTheCpusButForRoundings) {
+  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-6}, {"float32", 2e-4}, {"bfloat16", 0.15}})
+    for (const auto& [name, config] : models(dtype)) {
+      SCOPED_TRACE(cat(name, ", ", dtype));
+      testing::Alone alone;
+      Transformer model(gpu(), config, 8, alone), on_cpu(host.stream, config, 8, alone);
+      const auto requests = requests_of({5, 1, 300, 13}, 1.3);
+      const auto generations = generate(gpu(), model, requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        GenerationRequest scored = requests[i];
+        scored.prompt = text_of(requests[i], generations[i]);
+        scored.options.max_tokens = 0;
+        const auto expected = logprobs_of(generate(host.stream, on_cpu, std::span(&scored, 1))[0]);
+        const auto got = logprobs_of(generations[i]);
+        ASSERT_EQ(got.size(), expected.size());
+        double worst = 0;
+        for (size_t t = 0; t < got.size(); ++t) worst = std::max(worst, std::abs(double(got[t]) - double(expected[t])));
+        EXPECT_LT(worst, tolerance) << "request " << i;
+      }
+    }
+}
+
+TEST_F(GenerationOnGpu, NeedsItsPlannedMemory) {
+  for (const bool repeatable : {false, true}) {
+    const ModelConfig config = gpt_oss_model("bfloat16");
+    const auto requests = requests_of({5, 1, 70, 13}, 0);
+    testing::Alone alone;
+    // A stream of its own, whose arena has held nothing else.
+    Stream fresh({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{1} << 30), host.pool);
+    Transformer model(fresh, config, 8, alone);
+    generate(fresh, model, requests, {}, repeatable);
+    Stream meta({Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), host.pool);
+    Transformer planned(meta, config, 8, alone);
+    generate(meta, planned, requests, {}, repeatable);
+    EXPECT_EQ(meta.arena().high_water(), fresh.arena().high_water());
+  }
+}
+
+}  // namespace
+}  // namespace witan

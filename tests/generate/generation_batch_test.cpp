@@ -1,0 +1,344 @@
+#include "witan/generate/generation_batch.h"
+
+#include <cmath>
+
+#include "support/message_of.h"
+#include "support/module.h"
+#include "witan/generate/generator.h"
+
+namespace witan {
+namespace {
+
+using testing::Alone;
+using testing::Rank;
+using testing::values;
+using Tokens = std::vector<int32_t>;
+
+ModelConfig base_config(const std::string& dtype, int64_t experts = 0) {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 24;
+  config.vocab_size = 50;
+  config.init_method_std = 0.5;
+  config.dtype = dtype;
+  config.mlp.ffn_hidden_size = 20;
+  config.moe.num_experts = experts;
+  return config;
+}
+
+ModelConfig latent_config(const std::string& dtype) {
+  ModelConfig config = base_config(dtype, 4);
+  config.attention.multi_latent_attention = true;
+  config.attention.q_lora_rank = 7;
+  config.attention.kv_lora_rank = 10;
+  config.attention.latent_qk_head_dim = 6;
+  config.attention.qk_pos_emb_head_dim = 4;
+  config.attention.v_head_dim = 5;
+  config.attention.rope_scaling_type = "yarn";
+  config.attention.rotary_scaling_factor = 4;
+  config.attention.original_max_position_embeddings = 8;
+  return config;
+}
+
+// gpt-oss: windows in every other layer, sinks, biases everywhere, clamped SwiGLU, YaRN.
+ModelConfig gpt_oss_config(const std::string& dtype) {
+  ModelConfig config = base_config(dtype, 4);
+  config.attention.window_size = "6,0";
+  config.attention.window_attn_skip_freq = "2";
+  config.attention.softmax_type = "learnable";
+  config.attention.rope_scaling_type = "yarn";
+  config.attention.rotary_scaling_factor = 4;
+  config.attention.original_max_position_embeddings = 8;
+  config.add_bias_linear = true;
+  config.moe.moe_router_add_bias = config.moe.moe_expert_add_bias = true;
+  config.mlp.activation_func_clamp_value = 2;
+  config.mlp.glu_linear_offset = 1;
+  return config;
+}
+
+// DeepSeek-V3's choice of experts.
+ModelConfig grouped_router_config(const std::string& dtype) {
+  ModelConfig config = base_config(dtype, 8);
+  config.moe.moe_layer_freq = "[0,1]";
+  config.moe.moe_router_score_function = "sigmoid";
+  config.moe.moe_router_enable_expert_bias = true;
+  config.moe.moe_router_num_groups = 4;
+  config.moe.moe_router_group_topk = 2;
+  config.moe.moe_router_topk_scaling_factor = 2.5;
+  config.moe.moe_shared_expert_intermediate_size = 12;
+  return config;
+}
+
+ModelConfig learned_config(const std::string& dtype) {
+  ModelConfig config = base_config(dtype);
+  config.add_bias_linear = true;
+  config.norm.normalization = "LayerNorm";
+  config.norm.norm_bias = true;
+  config.mlp.swiglu = false;
+  config.attention.position_embedding_type = "learned_absolute";
+  config.attention.max_position_embeddings = 90;
+  return config;
+}
+
+std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string& dtype) {
+  std::vector<std::pair<std::string, ModelConfig>> all = {{"dense", base_config(dtype)},
+                                                          {"experts", base_config(dtype, 4)},
+                                                          {"latent", latent_config(dtype)},
+                                                          {"gpt-oss", gpt_oss_config(dtype)},
+                                                          {"groups", grouped_router_config(dtype)},
+                                                          {"learned positions", learned_config(dtype)}};
+  const auto add = [&](const std::string& name, ModelConfig config) -> ModelConfig& {
+    return all.emplace_back(name, std::move(config)).second;
+  };
+  ModelConfig& olmoe = add("full-width norms", base_config(dtype, 4));
+  olmoe.attention.qk_layernorm = olmoe.attention.qk_layernorm_full_width = true;
+  olmoe.attention.clip_qkv = 1.5;
+  olmoe.norm_placement = "post";
+  ModelConfig& qwen = add("head norms", base_config(dtype, 4));
+  qwen.attention.qk_layernorm = true;
+  qwen.attention.kv_channels = 10;
+  qwen.attention.num_query_groups = 1;
+  ModelConfig& windows = add("windows", base_config(dtype, 4));
+  windows.attention.window_size = "4,0";
+  windows.attention.v_head_dim = 9;
+  windows.attention.num_query_groups = 4;
+  ModelConfig& joined = add("joined layers", base_config(dtype));
+  joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
+  joined.logit_soft_cap = 8;
+  joined.attention.qk_l2_norm = true;
+  return all;
+}
+
+GenerationRequest request_of(const Tokens& prompt, int64_t max_tokens, double temperature, uint64_t seed) {
+  GenerationRequest request;
+  request.prompt = prompt;
+  request.options.max_tokens = max_tokens;
+  request.options.sampler.temperature = temperature;
+  request.options.sampler.seed = seed;
+  request.top_logprobs = 0;
+  request.prompt_logprobs = true;
+  return request;
+}
+
+// Shorter and longer than windows, and than a tile of keys.
+std::vector<GenerationRequest> requests_of(int64_t max_tokens = 9) {
+  std::vector<GenerationRequest> requests;
+  uint64_t seed = 3;
+  for (const int64_t length : {5, 1, 70, 13}) {
+    Tokens prompt;
+    for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * i * 7 + length) % 50));
+    requests.push_back(request_of(prompt, max_tokens, 1.5, seed++));
+  }
+  return requests;
+}
+
+// What training computes of a text: for each token but the first, minus its loss.
+std::vector<float> trained_logprobs(Rank& rank, Transformer& model, const Tokens& text) {
+  const auto T = static_cast<int64_t>(text.size());
+  Tokens positions, targets(text.begin() + 1, text.end());
+  for (int32_t t = 0; t < T; ++t) positions.push_back(t);
+  targets.push_back(0);
+  Tape tape(rank.stream);
+  ModelOutput out =
+      model.forward(tape, {rank.tensor<int32_t>({1, T}, text), {rank.tensor<int32_t>({1, T}, positions), {}}});
+  const Tensor weights = rank.stream.empty({T}, accumulator(out.logits.dtype()));
+  dispatch_floating(weights.dtype(), [&]<class A>() { std::ranges::fill(weights.span<A>(), A(1.0f)); });
+  const auto losses = values(
+      model.loss(tape, std::move(out.logits), rank.tensor<int32_t>({T}, targets), weights, ops::LossGradient::one)
+          .token_losses);
+  std::vector<float> logprobs;
+  for (int64_t t = 0; t + 1 < T; ++t) logprobs.push_back(-static_cast<float>(losses[size_t(t)]));
+  return logprobs;
+}
+
+Tokens text_of(const GenerationRequest& request, const Generation& generation) {
+  Tokens text = request.prompt;
+  for (const GeneratedToken& token : generation.tokens) text.push_back(token.token);
+  return text;
+}
+
+std::vector<float> logprobs_of(const Generation& generation) {
+  std::vector<float> logprobs;
+  for (size_t i = 1; i < generation.prompt.size(); ++i) logprobs.push_back(generation.prompt[i].logprob.value());
+  for (const GeneratedToken& token : generation.tokens) logprobs.push_back(token.logprob.value());
+  return logprobs;
+}
+
+TEST(GenerationBatch, LogprobsAreThoseOfTrainingToTheBit) {
+  for (const std::string dtype : {"float32", "bfloat16"})
+    for (const auto& [name, config] : architectures(dtype)) {
+      SCOPED_TRACE(cat(name, ", ", dtype));
+      Rank rank(2);
+      Alone alone;
+      Transformer model(rank.stream, config, 8, alone);
+      const auto requests = requests_of();
+      const auto generations = generate(rank.stream, model, requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const Tokens text = text_of(requests[i], generations[i]);
+        EXPECT_EQ(text.size(), requests[i].prompt.size() + 9);
+        EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(rank, model, text)) << "request " << i;
+      }
+    }
+}
+
+TEST(GenerationBatch, EachTextIsWhatItWouldBeAlone) {
+  for (const auto& [name, config] : architectures("bfloat16")) {
+    SCOPED_TRACE(name);
+    Rank rank(2);
+    Alone alone;
+    Transformer model(rank.stream, config, 8, alone);
+    const auto requests = requests_of();
+    const auto together = generate(rank.stream, model, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto by_itself = generate(rank.stream, model, std::span(&requests[i], 1));
+      EXPECT_EQ(text_of(requests[i], together[i]), text_of(requests[i], by_itself[0])) << "request " << i;
+      EXPECT_EQ(logprobs_of(together[i]), logprobs_of(by_itself[0])) << "request " << i;
+    }
+  }
+}
+
+class SmallBatch : public ::testing::Test {
+ protected:
+  std::vector<Generation> all(const std::vector<GenerationRequest>& requests,
+                              const GenerationBatch::OnToken& on_token = {}) {
+    return generate(rank_.stream, model_, requests, on_token);
+  }
+
+  Rank rank_;
+  Alone alone_;
+  Transformer model_{rank_.stream, base_config("float32", 4), 8, alone_};
+};
+
+// Rows of the caches are used again, by texts that come while others are under way.
+TEST_F(SmallBatch, TextsComeAndGo) {
+  const auto requests = requests_of(6);
+  const auto expected = all(requests);
+  GenerationBatch batch(rank_.stream, model_, {2, 80});
+  std::vector<Generation> got(requests.size());
+  size_t next = 0;
+  while (next < requests.size() || !batch.idle()) {
+    if (batch.has_room() && next < requests.size()) {
+      EXPECT_EQ(batch.admit(requests[next]), next);
+      ++next;
+    }
+    batch.step();
+    for (auto& [number, generation] : batch.take_finished()) got[number] = std::move(generation);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(text_of(requests[i], got[i]), text_of(requests[i], expected[i])) << i;
+    EXPECT_EQ(logprobs_of(got[i]), logprobs_of(expected[i])) << i;
+  }
+}
+
+TEST_F(SmallBatch, TheLikeliestTokensComeInOrderWithLogprobsOfTheWholeVocabulary) {
+  GenerationRequest request = requests_of(4)[0];
+  request.top_logprobs = 50;
+  const Generation generation = all({request})[0];
+  std::vector<GeneratedToken> tokens(generation.prompt.begin() + 1, generation.prompt.end());
+  tokens.insert(tokens.end(), generation.tokens.begin(), generation.tokens.end());
+  EXPECT_EQ(tokens.size(), request.prompt.size() + 3);
+  for (const GeneratedToken& token : tokens) {
+    ASSERT_EQ(token.top.size(), 50u);
+    double sum = 0;
+    bool found = false;
+    for (size_t i = 0; i < token.top.size(); ++i) {
+      sum += std::exp(static_cast<double>(token.top[i].logprob));
+      if (i > 0) {
+        EXPECT_GE(token.top[i - 1].logprob, token.top[i].logprob);
+      }
+      if (token.top[i].token == token.token) found = token.top[i].logprob == token.logprob;
+    }
+    EXPECT_NEAR(sum, 1, 1e-5);
+    EXPECT_TRUE(found) << "its own logprob is among them, the same number";
+  }
+  request.top_logprobs = 3;
+  for (const GeneratedToken& token : all({request})[0].tokens) EXPECT_EQ(token.top.size(), 3u);
+}
+
+TEST_F(SmallBatch, LogprobsThatNobodyAskedForAreNotGiven) {
+  GenerationRequest request = requests_of(4)[0];
+  request.top_logprobs = -1;
+  request.prompt_logprobs = false;
+  const Generation generation = all({request})[0];
+  EXPECT_TRUE(generation.prompt.empty());
+  for (const GeneratedToken& token : generation.tokens) EXPECT_FALSE(token.logprob.has_value());
+}
+
+TEST_F(SmallBatch, APromptMayBeScoredAndNotContinued) {
+  const GenerationRequest longer = requests_of(4)[2], request = requests_of(0)[2];
+  const Generation scored = all({request})[0];
+  EXPECT_TRUE(scored.tokens.empty());
+  EXPECT_EQ(scored.finish, Finish::length);
+  ASSERT_EQ(scored.prompt.size(), request.prompt.size());
+  EXPECT_FALSE(scored.prompt[0].logprob.has_value());
+  const Generation continued = all({longer})[0];
+  for (size_t i = 1; i < scored.prompt.size(); ++i) {
+    EXPECT_EQ(scored.prompt[i].token, request.prompt[i]);
+    EXPECT_EQ(scored.prompt[i].logprob, continued.prompt[i].logprob);
+  }
+}
+
+TEST_F(SmallBatch, FinishSaysWhyATextEnded) {
+  auto requests = requests_of(8);
+  const auto whole = all(requests);
+  requests[0].options.stop_tokens = {49, whole[0].tokens[3].token};
+  requests[1].options.end_of_text = whole[1].tokens[2].token;
+  const auto some = all(requests, [](size_t request, const GeneratedToken&) { return request != 3; });
+  EXPECT_EQ(some[0].finish, Finish::stop);
+  EXPECT_EQ(some[1].finish, Finish::stop);
+  EXPECT_EQ(some[2].finish, Finish::length);
+  EXPECT_EQ(some[3].finish, Finish::stopped_by_caller);
+  EXPECT_LE(some[0].tokens.size(), 3u);
+  EXPECT_LE(some[1].tokens.size(), 2u);
+  EXPECT_EQ(some[2].tokens.size(), 8u);
+  EXPECT_EQ(some[3].tokens.size(), 1u);
+  EXPECT_EQ(some[3].tokens[0].token, whole[3].tokens[0].token);
+}
+
+TEST_F(SmallBatch, ARepetitionPenaltyOfPromptAndTextAvoidsWhatWasSaid) {
+  GenerationRequest request = request_of({3, 4, 5}, 20, 0, 0);
+  request.options.sampler.repetition_penalty = 1e6;  // hardly anything is said twice
+  const Tokens text = text_of(request, all({request})[0]);
+  EXPECT_EQ(std::set<int32_t>(text.begin(), text.end()).size(), text.size());
+  request.options.sampler.repetition_penalty = 1;
+  const Tokens free = text_of(request, all({request})[0]);
+  EXPECT_LT(std::set<int32_t>(free.begin(), free.end()).size(), free.size()) << "the check must have something to see";
+}
+
+TEST_F(SmallBatch, WhatDoesNotFitIsRefused) {
+  GenerationBatch batch(rank_.stream, model_, {1, 10});
+  const auto refusal = [&](const GenerationRequest& request) {
+    return test::message_of<ConfigError>([&] { batch.admit(request); });
+  };
+  EXPECT_EQ(refusal(request_of({1, 2, 3}, 8, 0, 0)),
+            "generate: a prompt of 3 tokens and max_tokens = 8 do not fit into a cache of 10 positions: ask for fewer "
+            "tokens, or give the caches more positions");
+  batch.admit(request_of({1, 2, 3}, 7, 0, 0));
+  EXPECT_FALSE(batch.has_room());
+  EXPECT_EQ(refusal(request_of({1}, 1, 0, 0)), "generate: all 1 rows of the caches are taken");
+  EXPECT_EQ(test::message_of<DataError>([&] {
+              batch.admit(request_of({1, 50}, 1, 0, 0));
+            }),
+            "generate: the prompt has token 50, which is not one of the model's 50");
+}
+
+TEST(GenerationBatchOnMeta, NeedsTheMemoryOfTheLongestTexts) {
+  for (const bool scored : {false, true}) {
+    const ModelConfig config = gpt_oss_config("bfloat16");
+    auto requests = requests_of(5);
+    for (GenerationRequest& request : requests)
+      request.prompt_logprobs = scored, request.top_logprobs = scored ? 2 : -1;
+    Rank rank(2);
+    Alone alone;
+    Transformer model(rank.stream, config, 8, alone);
+    generate(rank.stream, model, requests);
+    ThreadPool pool(2);
+    Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+    Transformer planned(meta, config, 8, alone);
+    generate(meta, planned, requests);
+    EXPECT_EQ(meta.arena().high_water(), rank.stream.arena().high_water());
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,196 @@
+#include "witan/generate/generation_batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+#include "witan/generate/logprobs.h"
+#include "witan/kernels/row_products.h"
+
+namespace witan {
+namespace {
+
+// Of a prompt whose tokens are scored: logits of a large vocabulary are many.
+constexpr int64_t kScoredAtOnce = 256;
+
+bool stops(const GenerateOptions& options, int32_t token) {
+  return token == options.end_of_text || std::ranges::count(options.stop_tokens, token) > 0;
+}
+
+}  // namespace
+
+GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize size, bool repeatable)
+    : stream_(stream), model_(model), size_(size), repeatable_(repeatable) {
+  size_.all_positions = size_.all_positions || (repeatable && stream.plans_for_cuda());
+  caches_ = model.make_caches(stream, size_);
+  free_.resize(static_cast<size_t>(size.rows));
+  std::iota(free_.rbegin(), free_.rend(), 0);
+}
+
+int64_t GenerationBatch::vocabulary(const GenerateOptions& options) const {
+  const int64_t words = model_.config().vocab_size;
+  return options.vocab_size > 0 ? std::min(options.vocab_size, words) : words;
+}
+
+void check_request(const Transformer& model, const GenerationRequest& request) {
+  const Sampler options_mean_something(request.options.sampler);
+  require<DataError>(!request.prompt.empty(), "generate: the prompt has no tokens");
+  const int64_t words = model.config().vocab_size;
+  for (const int32_t token : request.prompt)
+    require<DataError>(token >= 0 && token < words, "generate: the prompt has token ", token,
+                       ", which is not one of the model's ", words);
+  const auto prompt = static_cast<int64_t>(request.prompt.size()), more = request.options.max_tokens;
+  require<ConfigError>(more >= 0, "generate: max_tokens must not be negative, got ", more);
+  const int64_t fit = tokens_that_fit(model, prompt, more);
+  require<ConfigError>(fit == more, "generate: a prompt of ", prompt, " tokens and max_tokens = ", more,
+                       " do not fit into max_position_embeddings = ", *model.most_positions(),
+                       ", the number of positions that the model has learned: ",
+                       fit > 0 ? cat("set max_tokens to at most ", fit) : "shorten the prompt");
+}
+
+size_t GenerationBatch::admit(GenerationRequest request) {
+  check_request(model_, request);
+  Sampler sampler(request.options.sampler);
+  const auto prompt = static_cast<int64_t>(request.prompt.size()), more = request.options.max_tokens;
+  require<ConfigError>(prompt + more <= size_.positions, "generate: a prompt of ", prompt,
+                       " tokens and max_tokens = ", more, " do not fit into a cache of ", size_.positions,
+                       " positions: ask for fewer tokens, or give the caches more positions");
+  require<ConfigError>(has_room(), "generate: all ", size_.rows, " rows of the caches are taken");
+  const size_t number = admitted_++;
+  std::vector<int32_t> unread = request.prompt;
+  Text text{number, std::move(request), std::move(sampler), free_.back(), 0, std::move(unread)};
+  free_.pop_back();
+  if (text.request.options.sampler.repetition_penalty != 1) text.seen.insert(text.unread.begin(), text.unread.end());
+  if (text.request.options.max_tokens == 0 && !text.request.prompt_logprobs)
+    end(text, Finish::length);
+  else
+    running_.push_back(std::move(text));
+  return number;
+}
+
+void GenerationBatch::step(const OnToken& on_token) {
+  if (running_.empty()) return;
+  const kernels::RowProducts by_row(repeatable_);
+  std::vector<kernels::CacheRun> runs;
+  std::vector<int32_t> tokens, last;
+  for (const Text& text : running_) {
+    runs.push_back({text.row, text.past, static_cast<int64_t>(text.unread.size())});
+    tokens.insert(tokens.end(), text.unread.begin(), text.unread.end());
+    last.push_back(static_cast<int32_t>(tokens.size()) - 1);
+  }
+  ModelInput input = step_input(stream_, std::move(runs), tokens);
+  input.where.hints.repeatable = repeatable_;
+  const Residual x = model_.read(stream_, input, caches_);
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Text& text = running_[i];
+    const auto count = static_cast<int64_t>(text.unread.size());
+    if (text.past == 0 && text.request.prompt_logprobs) score_prompt(text, x, last[i] + 1 - count);
+    text.past += count;
+    if (text.request.options.max_tokens == 0) end(text, Finish::length);
+  }
+  sample(x, last, on_token);
+  std::erase_if(running_, [](const Text& text) { return text.ended; });
+}
+
+// Each token's from the logits of the one before; x[first] is of the first.
+void GenerationBatch::score_prompt(Text& text, const Residual& x, int64_t first) {
+  const std::vector<int32_t>& prompt = text.request.prompt;
+  const auto scored = static_cast<int64_t>(prompt.size()) - 1;
+  text.out.prompt.push_back({prompt[0], {}, {}});
+  for (int64_t begin = 0; begin < scored; begin += kScoredAtOnce) {
+    const int64_t count = std::min(kScoredAtOnce, scored - begin);
+    std::vector<int32_t> rows(static_cast<size_t>(count));
+    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first + begin));
+    const Tensor logits = model_.logits(stream_, x, rows);
+    const std::span targets(prompt.data() + begin + 1, static_cast<size_t>(count));
+    const RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+    const bool top = text.request.top_logprobs > 0 && !stream_.is_meta();
+    if (top) read_rows(logits);
+    const size_t before = text.out.prompt.size();
+    for (const int32_t token : targets) text.out.prompt.push_back({token, {}, {}});
+    stream_.pool().run(count, [&](int64_t i) {
+      GeneratedToken& token = text.out.prompt[before + static_cast<size_t>(i)];
+      token.logprob = scores.logprobs[static_cast<size_t>(i)];
+      if (!top) return;
+      const auto row = row_of(logits, i);
+      token.top = likeliest(std::span(row).first(static_cast<size_t>(vocabulary(text.request.options))),
+                            scores.lse[static_cast<size_t>(i)], text.request.top_logprobs);
+    });
+  }
+}
+
+void GenerationBatch::read_rows(const Tensor& logits) {
+  host_.resize(static_cast<size_t>(logits.bytes()));
+  stream_.read(host_.data(), logits);
+}
+
+std::vector<float> GenerationBatch::row_of(const Tensor& logits, int64_t row) const {
+  std::vector<float> out(static_cast<size_t>(model_.config().vocab_size));
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    const T* from = reinterpret_cast<const T*>(host_.data()) + row * logits.size(1);
+    std::transform(from, from + out.size(), out.begin(), [](T value) { return static_cast<float>(value); });
+  });
+  return out;
+}
+
+void GenerationBatch::sample(const Residual& x, std::span<const int32_t> last, const OnToken& on_token) {
+  std::vector<Text*> texts;
+  std::vector<int32_t> rows;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i].ended) continue;
+    texts.push_back(&running_[i]);
+    rows.push_back(last[i]);
+  }
+  if (texts.empty()) return;
+  const Tensor logits = model_.logits(stream_, x, rows);
+  std::vector<GeneratedToken> chosen(texts.size());
+  std::vector<std::vector<float>> floats(texts.size());
+  if (!stream_.is_meta()) {
+    read_rows(logits);
+    stream_.pool().run(static_cast<int64_t>(texts.size()), [&](int64_t index) {
+      const auto i = static_cast<size_t>(index);
+      const Text& text = *texts[i];
+      floats[i] = row_of(logits, index);
+      floats[i].resize(static_cast<size_t>(vocabulary(text.request.options)));
+      chosen[i].token = text.seen.empty() ? text.sampler.next(floats[i], text.past)
+                                          : text.sampler.next(text.sampler.penalised(floats[i], text.seen), text.past);
+    });
+  }
+  if (std::ranges::any_of(texts, [](const Text* text) { return text->request.top_logprobs >= 0; })) {
+    std::vector<int32_t> targets;
+    for (const GeneratedToken& token : chosen) targets.push_back(token.token);
+    const RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const int64_t top = texts[i]->request.top_logprobs;
+      if (top >= 0) chosen[i].logprob = scores.logprobs[i];
+      if (top > 0) chosen[i].top = likeliest(floats[i], scores.lse[i], top);
+    }
+  }
+  for (size_t i = 0; i < texts.size(); ++i) accept(*texts[i], std::move(chosen[i]), on_token);
+}
+
+// A dry run goes the whole way.
+void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on_token) {
+  const GenerateOptions& options = text.request.options;
+  if (!stream_.is_meta() && stops(options, token.token)) return end(text, Finish::stop);
+  if (options.sampler.repetition_penalty != 1) text.seen.insert(token.token);
+  text.unread = {token.token};
+  const std::vector<GeneratedToken>& told = (text.out.tokens.push_back(std::move(token)), text.out.tokens);
+  if (on_token && !on_token(text.number, told.back())) return end(text, Finish::stopped_by_caller);
+  if (static_cast<int64_t>(told.size()) == options.max_tokens) end(text, Finish::length);
+}
+
+void GenerationBatch::end(Text& text, Finish finish) {
+  text.ended = true;
+  text.out.finish = finish;
+  free_.push_back(text.row);
+  finished_.emplace_back(text.number, std::move(text.out));
+}
+
+int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted) {
+  const auto most = model.most_positions();
+  return most ? std::clamp<int64_t>(*most - prompt_tokens, 0, wanted) : wanted;
+}
+
+}  // namespace witan

@@ -1,0 +1,78 @@
+// Several texts that one model continues together. They may have come at different times and be of different lengths;
+// a text that ends leaves its place to another.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "witan/generate/request.h"
+#include "witan/model/transformer.h"
+
+namespace witan {
+
+class GenerationBatch {
+ public:
+  // Of a request, by its number; false stops it, and the token stays part of it.
+  using OnToken = std::function<bool(size_t request, const GeneratedToken& token)>;
+
+  // `size`: how many texts at a time, and of how many tokens with their prompts. The memory of caches is taken here.
+  // `repeatable`: on a GPU, kernels that give each text the same bits whatever else is in the batch, those of the
+  // training forward in deterministic mode; on a CPU they always do.
+  GenerationBatch(Stream& stream, Transformer& model, CacheSize size, bool repeatable = false);
+
+  // Whether another text has room.
+  bool has_room() const { return !free_.empty(); }
+  // Begins a text, for which there must be room; its number counts from 0. Throws DataError for an empty prompt or ids
+  // outside of the vocabulary, ConfigError for options that mean nothing, or a text longer than a row of the cache or
+  // than the positions that the model has learned.
+  size_t admit(GenerationRequest request);
+  // Reads what has not been read, new prompts among it, and gives each text its next token. With expert parallelism
+  // every rank makes the same calls and gets the same tokens. Throws DivergedError where no token can be chosen.
+  void step(const OnToken& on_token = {});
+  // Whether all texts have ended.
+  bool idle() const { return running_.empty(); }
+  // Those that have ended since the last call.
+  std::vector<std::pair<size_t, Generation>> take_finished() { return std::exchange(finished_, {}); }
+
+ private:
+  struct Text {
+    size_t number;
+    GenerationRequest request;
+    Sampler sampler;
+    int64_t row, past = 0;
+    std::vector<int32_t> unread;  // after `past` tokens
+    std::set<int32_t> seen = {};  // where repetition is penalised
+    Generation out = {};
+    bool ended = false;
+  };
+
+  int64_t vocabulary(const GenerateOptions& options) const;  // how many ids may be sampled
+  void score_prompt(Text& text, const Residual& x, int64_t first);
+  void sample(const Residual& x, std::span<const int32_t> last, const OnToken& on_token);
+  std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from what read_rows() brought
+  void read_rows(const Tensor& logits);
+  void accept(Text& text, GeneratedToken token, const OnToken& on_token);
+  void end(Text& text, Finish finish);
+
+  Stream& stream_;
+  Transformer& model_;
+  CacheSize size_;
+  bool repeatable_;
+  std::vector<KvCache> caches_;
+  std::vector<int64_t> free_;  // rows of the caches
+  std::vector<Text> running_;  // in the order of their numbers: those that only read their prompt now are the last
+  std::vector<std::pair<size_t, Generation>> finished_;
+  size_t admitted_ = 0;
+  std::vector<std::byte> host_;  // logits
+};
+
+// Throws what GenerationBatch::admit() throws for a request that the model cannot answer, however large the caches.
+void check_request(const Transformer& model, const GenerationRequest& request);
+
+// How many of `wanted` tokens may follow a prompt, given the model's number of positions.
+int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted);
+
+}  // namespace witan

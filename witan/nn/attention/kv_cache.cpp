@@ -1,0 +1,139 @@
+#include "witan/nn/attention/kv_cache.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/kernels/attention_sinks.h"
+#include "witan/kernels/cached_attention.h"
+
+namespace witan {
+namespace {
+
+using kernels::CacheRun;
+using kernels::CacheTokens;
+
+// A step's tokens [first, first + count), and what is read for them.
+struct Part {
+  CacheTokens tokens;
+  Tensor q, k, v, y;  // [1, count, ..]
+};
+
+class CachedStep {
+ public:
+  CachedStep(Stream& stream, const CachedHeads& heads, const kernels::AttentionHints& hints, const KvCache& cache)
+      : stream_(stream), heads_(heads), hints_(hints), cache_(cache) {}
+
+  // A sequence that begins: nothing is read from the cache.
+  void whole(const Part& part) {
+    const Tensor lse = lse_of(part);
+    kernels::AttentionHints hints = hints_;
+    hints.one_sequence_per_row = true;
+    kernels::attention_forward(stream_, part.y, lse,
+                               {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
+    add_sinks(part.y, lse);
+    const int64_t count = part.q.size(1), kept = std::min(count, cache_.keys.size(1));
+    append(part, count - kept, kept);
+  }
+  // Tokens of sequences that are in the cache: in pieces, where a window's ring has no room for all of them.
+  void continued(const Part& part) {
+    const int64_t count = part.q.size(1), slots = cache_.keys.size(1);
+    const bool ring = heads_.window > 0 && slots < cache_.limit && part.tokens.runs.size() == 1;
+    const int64_t piece = ring ? slots - heads_.window + 1 : count;
+    for (int64_t done = 0; done < count; done += piece) few(narrowed(part, done, std::min(piece, count - done)));
+  }
+
+ private:
+  // Tokens [first, first + count) of a part; fewer than all only of a single run.
+  Part narrowed(const Part& part, int64_t first, int64_t count) const {
+    const auto of = [&](const Tensor& x) { return x.narrow(1, first, count); };
+    CacheTokens tokens = part.tokens;
+    if (count < part.q.size(1)) {
+      tokens.runs[0].past += first;
+      tokens.runs[0].count = count;
+      tokens.rows = tokens.rows.narrow(0, first, count);
+      tokens.positions = tokens.positions.narrow(0, first, count);
+    }
+    return {std::move(tokens), of(part.q), of(part.k), of(part.v), of(part.y)};
+  }
+  void few(const Part& part) {
+    append(part, 0, part.q.size(1));
+    if (hints_.repeatable && stream_.plans_for_cuda()) return one_by_one(part);
+    const int64_t T = part.q.size(1), H = part.q.size(2);
+    const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
+    const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();
+    const Tensor q = part.q.reshape({T, 1, H, part.q.size(3)});
+    kernels::cached_attention(stream_, y, lse,
+                              {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window});
+    add_sinks(y, lse);
+  }
+  // By the kernel of the training forward, whose tiles of keys begin where they would for the whole sequence.
+  void one_by_one(const Part& part) {
+    int64_t token = 0;
+    for (const CacheRun& run : part.tokens.runs)
+      for (int64_t past = run.past; past < run.past + run.count; ++past, ++token) {
+        const Tensor q = part.q.narrow(1, token, 1), y = part.y.narrow(1, token, 1);
+        const Tensor lse = heads_.sinks.defined() ? stream_.empty({1, q.size(2), 1}, accumulator(y.dtype())) : Tensor();
+        kernels::attention_decode(stream_, y, q, cache_.keys.narrow(0, run.row, 1), cache_.values.narrow(0, run.row, 1),
+                                  past, heads_.scale, heads_.window, lse);
+        add_sinks(y, lse);
+      }
+  }
+  void append(const Part& part, int64_t first, int64_t count) {
+    const Part some = narrowed(part, first, count);
+    kernels::append_to_cache(stream_, cache_.keys, some.k, some.tokens);
+    kernels::append_to_cache(stream_, cache_.values, some.v, some.tokens);
+  }
+  Tensor lse_of(const Part& part) {
+    return stream_.empty({1, part.q.size(2), part.q.size(1)}, accumulator(part.q.dtype()));
+  }
+  void add_sinks(const Tensor& y, const Tensor& lse) {
+    if (heads_.sinks.defined()) kernels::attention_sinks_forward(stream_, y, lse, heads_.sinks);
+  }
+
+  Stream& stream_;
+  const CachedHeads& heads_;
+  const kernels::AttentionHints& hints_;
+  const KvCache& cache_;
+};
+
+}  // namespace
+
+KvCache make_kv_cache(Stream& stream, const CacheSize& size, int64_t groups, int64_t key_dim, int64_t value_dim,
+                      int64_t window, DType dtype) {
+  const bool ring = window > 0 && !size.all_positions;
+  const int64_t slots = ring ? std::min(size.positions, 2 * window) : size.positions;
+  return {stream.empty({size.rows, slots, groups, key_dim}, dtype),
+          stream.empty({size.rows, slots, groups, value_dim}, dtype), size.positions};
+}
+
+Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTokens& tokens,
+                         const kernels::AttentionHints& hints, const KvCache& cache) {
+  const int64_t T = heads.q.size(1);
+  const Tensor y = stream.empty({1, T, heads.q.size(2), heads.v.size(3)}, heads.q.dtype());
+  for (const CacheRun& run : tokens.runs)
+    require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
+                        " positions in a cache of ", cache.limit);
+  CachedStep step(stream, heads, hints, cache);
+  const auto part_of = [&](size_t first, size_t count, int64_t token) {
+    CacheTokens some = tokens.part(first, count, token);
+    const auto of = [&](const Tensor& x) { return x.narrow(1, token, some.rows.elements()); };
+    const Tensor q = of(heads.q), k = of(heads.k), v = of(heads.v);
+    const Tensor its_y = of(y);
+    return Part{std::move(some), q, k, v, its_y};
+  };
+  int64_t token = 0;
+  for (size_t i = 0, next = 0; i < tokens.runs.size(); i = next) {
+    next = i + 1;
+    if (tokens.runs[i].count == 1)  // one after another: one call
+      while (next < tokens.runs.size() && tokens.runs[next].count == 1) ++next;
+    const Part part = part_of(i, next - i, token);
+    if (next == i + 1 && tokens.runs[i].past == 0)
+      step.whole(part);
+    else
+      step.continued(part);
+    token += part.q.size(1);
+  }
+  return y;
+}
+
+}  // namespace witan
