@@ -3,7 +3,7 @@
 #include <map>
 #include <sstream>
 
-#include "support/module.h"
+#include "nn/attention/attention_support.h"
 #include "witan/nn/attention/grouped_query.h"
 
 namespace witan {
