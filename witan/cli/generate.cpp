@@ -86,9 +86,10 @@ ExitCode generate_text(Context& context, GenerateArgs& args) {
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto prompt = encode_prompt(*run.tokenizer, args.prompt);
   warn_of_length(context, args, run, prompt.size());
-  TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
+  const auto dry_run = [&](Stream& stream, Transformer& meta) {
     generate(stream, meta, prompt, args.options);  // without an end of text: all tokens
-  });
+  };
+  TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
 
   const auto start = std::chrono::steady_clock::now();
   const int64_t tokens = write_text(context, args, run, model, prompt);
@@ -140,6 +141,7 @@ void add_generate(CLI::App& app, Context& context) {
       .type_name("FOLDER");
   add_flag(*command, "--greedy", args->greedy, "Always take the most likely token").excludes(temperature);
   add_flag(*command, "--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
+  add_device(*command, args->run);
   add_threads(*command, args->run);
 }
 

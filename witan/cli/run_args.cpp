@@ -17,6 +17,13 @@ void add_threads(CLI::App& command, RunArgs& args) {
       .show_default();
 }
 
+void add_device(CLI::App& command, RunArgs& args) {
+  add_option(command, "--device", args.device, "Device to compute on; auto: a GPU if there is one")
+      .type_name("DEVICE")
+      .one_of({"auto", "cpu", "cuda"})
+      .show_default();
+}
+
 int resolved_threads(const RunArgs& args) {
   return args.threads > 0 ? args.threads : usable_cores();
 }

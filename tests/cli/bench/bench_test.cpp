@@ -64,6 +64,52 @@ TEST(BenchTest, AttentionTakesAWindowAndASizeOfValues) {
   expect_line(result, 1, "backward", 2 * (3 * 8 + 2 * 6) * pairs);
 }
 
+TEST(BenchTest, GenerateMeasuresTokensOfOneTextAndOfSeveral) {
+  const TempFolder folder;
+  const std::string json = folder / "figures.json";
+  const Said said = witan({"bench",
+                           "generate",
+                           "--device",
+                           "cpu",
+                           "--threads",
+                           "1",
+                           "--texts",
+                           "1,3",
+                           "--prompt",
+                           "5",
+                           "--tokens",
+                           "3",
+                           "--num-layers",
+                           "2",
+                           "--hidden-size",
+                           "16",
+                           "--ffn-hidden-size",
+                           "12",
+                           "--num-experts",
+                           "4",
+                           "--vocab-size",
+                           "64",
+                           "--untie-embeddings-and-output-weights",
+                           "--json",
+                           json});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const Result result{said, nlohmann::json::parse(read_text(json))};
+  ASSERT_EQ(result.json["lines"].size(), 2u);
+  EXPECT_EQ(result.json["lines"][0]["name"], "a token of 1 text");
+  EXPECT_EQ(result.json["lines"][1]["name"], "a token of 3 texts");
+  for (const char* texts : {"1", "3"}) {
+    EXPECT_GT(result.json[cat("tokens_per_s_", texts)].get<double>(), 0);
+    EXPECT_GT(result.json[cat("prompt_tokens_per_s_", texts)].get<double>(), 0);
+  }
+  // Of 4 experts a token visits 2; three tokens are expected to visit 4 (1 - 1/8) between them.
+  const auto bytes = [&](size_t line) {
+    const auto& json_line = result.json["lines"][line];
+    return json_line["bytes_per_s"].get<double>() * json_line["seconds"].get<double>();
+  };
+  const double experts = 4.0 * 2 * 4 * 3 * 16 * 12;  // of float32, two layers
+  EXPECT_NEAR((bytes(1) - bytes(0)) / experts, 0.875 - 0.5, 1e-9);
+}
+
 TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
   const TempFolder folder;
   const Result result = bench(folder, {"moe-layer", "--tokens", "32", "--hidden", "8", "--ffn", "12", "--experts", "4",

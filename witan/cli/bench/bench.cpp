@@ -201,6 +201,7 @@ void add_bench(CLI::App& app, Context& context) {
             "witan bench gemm\nwitan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
             "witan bench step --config recipes/default.toml --steps 20 --json step.json"});
   add_bench_step(*group, context);
+  add_bench_generate(*group, context);
   add_bench_moe_layer(*group, context);
   add_bench_attention(*group, context);
   add_bench_gemm(*group, context);

@@ -92,6 +92,7 @@ void add_bench_attention(CLI::App& bench, Context& context);
 void add_bench_collectives(CLI::App& bench, Context& context);
 void add_bench_exchange(CLI::App& bench, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
+void add_bench_generate(CLI::App& bench, Context& context);
 void add_bench_moe_layer(CLI::App& bench, Context& context);
 void add_bench_step(CLI::App& bench, Context& context);
 

@@ -6,8 +6,10 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/step/device.h"
 
 namespace witan {
 namespace {
@@ -17,12 +19,21 @@ Groups groups_of_one(const RunConfig& config) {
 }
 
 // Kernels size their scratch by the pool's threads: it must be the pool that will do the work.
-int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work) {
-  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work, Device device) {
+  Stream stream({Device::Kind::meta, device.index, device.kind}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
   Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
   work(stream, model);
   return stream.arena().high_water();
+}
+
+// What a GPU's kernels do not take is refused before memory is.
+const RunConfig& validated(const ResolvedConfig& config, Device device) {
+  if (device.kind != Device::Kind::cuda) return config;
+  RunConfig there = config;
+  there.parallel.device = "cuda";
+  there.validate();
+  return config;
 }
 
 // The checkpoint's configuration, with the work of all its ranks done by one.
@@ -82,10 +93,17 @@ RunData open_run_data(const TrainedRun& run) {
   return open_run_data(run.config, run.tokenizer, shards.empty() ? run.folder / "data" / "tokens" : fs::path(shards));
 }
 
-TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work)
+Device device_named(const std::string& name) {
+  if (name == "cpu" || (name == "auto" && cuda::devices() == 0)) return {};
+  require<UsageError>(name == "auto" || name == "cuda", "--device ", clipped(name), ": a device is auto, cpu or cuda");
+  require<DeviceError>(cuda::devices() > 0, "--device cuda: ", cuda::why_none());
+  return {Device::Kind::cuda};
+}
+
+TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work, Device device)
     : groups_(groups_of_one(run.config)),
       pool_(threads),
-      stream_({Device::Kind::cpu}, Arena::reserve(bytes_needed(run.config, pool_, work)), pool_),
+      stream_(device, reserve_arena(device, bytes_needed(validated(run.config, device), pool_, work, device)), pool_),
       model_(stream_, run.config->model, 0, groups_.model_axes(run.config->parallel)) {
   std::vector<StateTensor> weights;
   for (const Parameter* parameter : model_.parameters())

@@ -1,5 +1,5 @@
-// Opens a trained run for reading: its newest intact checkpoint, and its model on one CPU rank. Nothing is written or
-// locked, so that a run can be read while it trains.
+// Opens a trained run for reading: its newest intact checkpoint, and its model on one rank, of a CPU or a GPU. Nothing
+// is written or locked, so that a run can be read while it trains.
 #pragma once
 
 #include <functional>
@@ -40,14 +40,19 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
 // CorruptionError, IoError.
 RunData open_run_data(const TrainedRun& run);
 
-// The run's model with the checkpoint's weights.
+// The device that commands which read a run name: "cpu"; "cuda", the first GPU; "auto": that, if there is one. Throws
+// DeviceError where there is no GPU.
+Device device_named(const std::string& name);
+
+// The run's model with the checkpoint's weights, in the dtype that it computes in.
 class TrainedModel {
  public:
   // What the model is for: it runs on the meta device first, so that the arena is as large as it needs.
   using Work = std::function<void(Stream& stream, Transformer& model)>;
 
-  // Throws CheckpointError when the weights are damaged or of another model, OutOfMemoryError.
-  TrainedModel(const TrainedRun& run, int threads, const Work& work);
+  // Throws CheckpointError when the weights are damaged or of another model, OutOfMemoryError; where the device is a
+  // GPU DeviceError, if there is none, and ConfigError for a model of a dtype or of heads that its kernels do not take.
+  TrainedModel(const TrainedRun& run, int threads, const Work& work, Device device = {});
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;
 
