@@ -37,6 +37,11 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   return {*end_of_text};
 }
 
+// Who records routes reads them after each layer.
+GenerationMode mode_of(const GenerateArgs& args) {
+  return {.recorded = args.record_routes.empty()};
+}
+
 // The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
 // came after it.
 void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> prompt,
@@ -57,10 +62,13 @@ int64_t write_text(Context& context, const GenerateArgs& args, const TrainedRun&
   options.vocab_size = run.tokenizer->vocab_size();
   std::optional<RouteLog> routes;
   if (!args.record_routes.empty()) routes.emplace(model.model());
-  const auto tokens = generate(model.stream(), model.model(), prompt, options, [&](int32_t token) {
-    fmt::print(context.out, "{}", decoder.push(token));
-    std::fflush(context.out);
-  });
+  const auto tokens = generate(
+      model.stream(), model.model(), prompt, options,
+      [&](int32_t token) {
+        fmt::print(context.out, "{}", decoder.push(token));
+        std::fflush(context.out);
+      },
+      mode_of(args));
   fmt::print(context.out, "{}\n", decoder.flush());
   if (routes && routes->tokens() > 0) write_generation(*routes, args, prompt, tokens);
   return static_cast<int64_t>(tokens.size());
@@ -87,7 +95,7 @@ ExitCode generate_text(Context& context, GenerateArgs& args) {
   const auto prompt = encode_prompt(*run.tokenizer, args.prompt);
   warn_of_length(context, args, run, prompt.size());
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
-    generate(stream, meta, prompt, args.options);  // without an end of text: all tokens
+    generate(stream, meta, prompt, args.options, {}, mode_of(args));  // without an end of text: all tokens
   };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
 

@@ -1,6 +1,7 @@
 #include "witan/generate/generation_batch.h"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 
 #include "witan/base/error.h"
@@ -20,10 +21,12 @@ bool stops(const GenerateOptions& options, int32_t token) {
 
 }  // namespace
 
-GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize size, bool repeatable)
-    : stream_(stream), model_(model), size_(size), repeatable_(repeatable) {
-  size_.all_positions = size_.all_positions || (repeatable && stream.plans_for_cuda());
+GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode)
+    : stream_(stream), model_(model), size_(size), repeatable_(mode.repeatable) {
+  size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
   caches_ = model.make_caches(stream, size_);
+  if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream))
+    recorded_.emplace(stream, model, caches_, size_.rows);
   free_.resize(static_cast<size_t>(size.rows));
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
@@ -73,24 +76,54 @@ void GenerationBatch::step(const OnToken& on_token) {
   if (running_.empty()) return;
   const kernels::RowProducts by_row(repeatable_);
   std::vector<kernels::CacheRun> runs;
-  std::vector<int32_t> tokens, last;
-  for (const Text& text : running_) {
+  std::vector<int32_t> tokens;
+  for (Text& text : running_) {
     runs.push_back({text.row, text.past, static_cast<int64_t>(text.unread.size())});
     tokens.insert(tokens.end(), text.unread.begin(), text.unread.end());
-    last.push_back(static_cast<int32_t>(tokens.size()) - 1);
   }
-  ModelInput input = step_input(stream_, std::move(runs), tokens);
+  if (const Tensor logits = logits_of_step(runs, tokens); logits.defined()) sample(logits, on_token);
+  std::erase_if(running_, [](const Text& text) { return text.ended; });
+}
+
+// Of the last token of each text that goes on; undefined: none does.
+Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens) {
+  const bool single = tokens.size() == runs.size() && std::ranges::none_of(running_, [](const Text& text) {
+                        return text.request.prompt_logprobs && text.past == 0;
+                      });
+  for (Text& text : running_) text.past += static_cast<int64_t>(text.unread.size());
+  if (single && recorded_) return recorded_->logits(runs, tokens);
+  ModelInput input = step_input(stream_, runs, tokens);
   input.where.hints.repeatable = repeatable_;
   const Residual x = model_.read(stream_, input, caches_);
+  std::vector<int32_t> last;
+  int64_t begin = 0;
   for (size_t i = 0; i < running_.size(); ++i) {
     Text& text = running_[i];
-    const auto count = static_cast<int64_t>(text.unread.size());
-    if (text.past == 0 && text.request.prompt_logprobs) score_prompt(text, x, last[i] + 1 - count);
-    text.past += count;
-    if (text.request.options.max_tokens == 0) end(text, Finish::length);
+    if (runs[i].past == 0 && text.request.prompt_logprobs) score_prompt(text, x, begin);
+    begin += runs[i].count;
+    if (text.request.options.max_tokens == 0)
+      end(text, Finish::length);
+    else
+      last.push_back(static_cast<int32_t>(begin) - 1);
   }
-  sample(x, last, on_token);
-  std::erase_if(running_, [](const Text& text) { return text.ended; });
+  return last.empty() ? Tensor() : model_.logits(stream_, x, last);
+}
+
+void GenerationBatch::rehearse() {
+  assert(stream_.is_meta());
+  const kernels::RowProducts by_row(repeatable_);
+  for (int64_t texts = 1; texts <= size_.rows; ++texts) {
+    std::vector<kernels::CacheRun> runs;
+    for (int64_t row = 0; row < texts; ++row) runs.push_back({row, size_.positions - 1, 1});
+    const std::vector<int32_t> tokens(static_cast<size_t>(texts));
+    if (recorded_) {
+      recorded_->logits(runs, tokens);
+    } else {
+      ModelInput input = step_input(stream_, runs, tokens);
+      input.where.hints.repeatable = repeatable_;
+      model_.decode(stream_, input, caches_);
+    }
+  }
 }
 
 // Each token's from the logits of the one before; x[first] is of the first.
@@ -134,16 +167,10 @@ std::vector<float> GenerationBatch::row_of(const Tensor& logits, int64_t row) co
   return out;
 }
 
-void GenerationBatch::sample(const Residual& x, std::span<const int32_t> last, const OnToken& on_token) {
+void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
   std::vector<Text*> texts;
-  std::vector<int32_t> rows;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i].ended) continue;
-    texts.push_back(&running_[i]);
-    rows.push_back(last[i]);
-  }
-  if (texts.empty()) return;
-  const Tensor logits = model_.logits(stream_, x, rows);
+  for (Text& text : running_)
+    if (!text.ended) texts.push_back(&text);
   std::vector<GeneratedToken> chosen(texts.size());
   std::vector<std::vector<float>> floats(texts.size());
   if (!stream_.is_meta()) {

@@ -3,15 +3,26 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "witan/generate/recorded_steps.h"
 #include "witan/generate/request.h"
 #include "witan/model/transformer.h"
 
 namespace witan {
+
+struct GenerationMode {
+  // On a GPU, kernels that give each text the same bits whatever else is in the batch, those of the training forward in
+  // deterministic mode; on a CPU they always do.
+  bool repeatable = false;
+  // On one GPU, steps of one token for each text are CUDA graphs (generate/recorded_steps.h): for a model that is whole
+  // there and whose routes nobody records. Repeatable steps are not.
+  bool recorded = false;
+};
 
 class GenerationBatch {
  public:
@@ -19,9 +30,9 @@ class GenerationBatch {
   using OnToken = std::function<bool(size_t request, const GeneratedToken& token)>;
 
   // `size`: how many texts at a time, and of how many tokens with their prompts. The memory of caches is taken here.
-  // `repeatable`: on a GPU, kernels that give each text the same bits whatever else is in the batch, those of the
-  // training forward in deterministic mode; on a CPU they always do.
-  GenerationBatch(Stream& stream, Transformer& model, CacheSize size, bool repeatable = false);
+  GenerationBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode = {});
+  GenerationBatch(const GenerationBatch&) = delete;
+  GenerationBatch& operator=(const GenerationBatch&) = delete;
 
   // Whether another text has room.
   bool has_room() const { return !free_.empty(); }
@@ -32,6 +43,8 @@ class GenerationBatch {
   // Reads what has not been read, new prompts among it, and gives each text its next token. With expert parallelism
   // every rank makes the same calls and gets the same tokens. Throws DivergedError where no token can be chosen.
   void step(const OnToken& on_token = {});
+  // Of a dry run: steps of all numbers of texts that there may be, as texts end sooner or later.
+  void rehearse();
   // Whether all texts have ended.
   bool idle() const { return running_.empty(); }
   // Those that have ended since the last call.
@@ -51,7 +64,8 @@ class GenerationBatch {
 
   int64_t vocabulary(const GenerateOptions& options) const;  // how many ids may be sampled
   void score_prompt(Text& text, const Residual& x, int64_t first);
-  void sample(const Residual& x, std::span<const int32_t> last, const OnToken& on_token);
+  Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
+  void sample(const Tensor& logits, const OnToken& on_token);
   std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from what read_rows() brought
   void read_rows(const Tensor& logits);
   void accept(Text& text, GeneratedToken token, const OnToken& on_token);
@@ -62,6 +76,7 @@ class GenerationBatch {
   CacheSize size_;
   bool repeatable_;
   std::vector<KvCache> caches_;
+  std::optional<RecordedSteps> recorded_;
   std::vector<int64_t> free_;  // rows of the caches
   std::vector<Text> running_;  // in the order of their numbers: those that only read their prompt now are the last
   std::vector<std::pair<size_t, Generation>> finished_;

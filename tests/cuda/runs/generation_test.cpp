@@ -141,12 +141,12 @@ TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
       testing::Alone alone;
       Transformer model(gpu(), config, 8, alone);
       const auto requests = requests_of({5, 1, 70, 13}, 1.3);
-      const auto generations = generate(gpu(), model, requests, {}, true);
+      const auto generations = generate(gpu(), model, requests, {}, {.repeatable = true});
       for (size_t i = 0; i < requests.size(); ++i) {
         const Tokens text = text_of(requests[i], generations[i]);
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 0)) << "request " << i;
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 3)) << "request " << i << " beside others";
-        const auto by_itself = generate(gpu(), model, std::span(&requests[i], 1), {}, true);
+        const auto by_itself = generate(gpu(), model, std::span(&requests[i], 1), {}, {.repeatable = true});
         EXPECT_EQ(logprobs_of(by_itself[0]), logprobs_of(generations[i])) << "request " << i << " alone";
       }
     }
@@ -176,18 +176,35 @@ TEST_F(GenerationOnGpu, LogprobsAreTheCpusButForRoundings) {
     }
 }
 
+// Texts end at different times, so that there are graphs of several sizes.
+TEST_F(GenerationOnGpu, RecordedStepsHaveTheBitsOfEagerOnes) {
+  for (const auto& [name, config] : models("bfloat16")) {
+    SCOPED_TRACE(name);
+    testing::Alone alone;
+    Transformer model(gpu(), config, 8, alone);
+    auto requests = requests_of({5, 1, 70, 13}, 1.3);
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].options.max_tokens = 6 + 4 * static_cast<int64_t>(i);
+    const auto eager = generate(gpu(), model, requests),
+               recorded = generate(gpu(), model, requests, {}, {.recorded = true});
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(text_of(requests[i], recorded[i]), text_of(requests[i], eager[i])) << "request " << i;
+      EXPECT_EQ(logprobs_of(recorded[i]), logprobs_of(eager[i])) << "request " << i;
+    }
+  }
+}
+
 TEST_F(GenerationOnGpu, NeedsItsPlannedMemory) {
-  for (const bool repeatable : {false, true}) {
+  for (const GenerationMode mode : {GenerationMode{}, {.repeatable = true}, {.recorded = true}}) {
     const ModelConfig config = gpt_oss_model("bfloat16");
     const auto requests = requests_of({5, 1, 70, 13}, 0);
     testing::Alone alone;
     // A stream of its own, whose arena has held nothing else.
     Stream fresh({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{1} << 30), host.pool);
     Transformer model(fresh, config, 8, alone);
-    generate(fresh, model, requests, {}, repeatable);
+    generate(fresh, model, requests, {}, mode);
     Stream meta({Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), host.pool);
     Transformer planned(meta, config, 8, alone);
-    generate(meta, planned, requests, {}, repeatable);
+    generate(meta, planned, requests, {}, mode);
     EXPECT_EQ(meta.arena().high_water(), fresh.arena().high_water());
   }
 }

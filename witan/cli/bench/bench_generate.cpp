@@ -58,9 +58,10 @@ std::vector<GenerationRequest> requests_of(const BenchGenerateArgs& args, int64_
   return requests;
 }
 
-Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args, int64_t texts) {
+Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args, int64_t texts, bool graphs) {
   const auto requests = requests_of(args, texts, model.config().vocab_size);
-  GenerationBatch batch(stream, model, {texts, args.prompt + args.tokens + 1}, args.repeatable);
+  const GenerationMode mode{args.repeatable, graphs};
+  GenerationBatch batch(stream, model, {texts, args.prompt + args.tokens + 1}, mode);
   for (const GenerationRequest& request : requests) batch.admit(request);
   Speed speed{texts};
   std::vector<double> steps;
@@ -127,8 +128,8 @@ ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGen
     std::vector<Speed> speeds;
     for (const int texts : args.texts) {
       require<UsageError>(texts > 0, "witan bench generate: --texts ", texts, ": at least one text at a time");
-      if (!stream.is_meta()) measure(stream, model, args, texts);  // libraries choose
-      speeds.push_back(measure(stream, model, args, texts));
+      if (!stream.is_meta()) measure(stream, model, args, texts, config->parallel.cuda_graph);  // libraries choose
+      speeds.push_back(measure(stream, model, args, texts, config->parallel.cuda_graph));
     }
     return speeds;
   };

@@ -127,7 +127,7 @@ Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTo
     if (tokens.runs[i].count == 1)  // one after another: one call
       while (next < tokens.runs.size() && tokens.runs[next].count == 1) ++next;
     const Part part = part_of(i, next - i, token);
-    if (next == i + 1 && tokens.runs[i].past == 0)
+    if (tokens.runs[i].count > 1 && tokens.runs[i].past == 0)
       step.whole(part);
     else
       step.continued(part);
