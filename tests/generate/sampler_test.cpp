@@ -159,5 +159,21 @@ TEST(Sampler, PenalisesWhatWasSeen) {
     EXPECT_THROW(Sampler({.repetition_penalty = penalty}), ConfigError) << penalty;
 }
 
+// More tokens than are sorted at first, in an order that says nothing.
+TEST(Sampler, TopPOfALargeVocabularyKeepsTheSmallestSet) {
+  std::vector<double> weights;
+  for (int64_t id = 0; id < 5000; ++id) weights.push_back(1 + static_cast<double>(id * 7919 % 5000));
+  const auto logits = logits_of(weights);
+  for (const double p : {0.01, 0.3, 0.9}) {
+    double sum = 0, least = 5000;
+    for (; sum < p * 5000 * 5001 / 2 - 0.5; --least) sum += least;
+    double smallest = 5000;
+    for (const auto& [id, share] : frequencies({.top_p = p}, logits, 300))
+      smallest = std::min(smallest, weights[static_cast<size_t>(id)]);
+    EXPECT_GE(smallest, least) << p;
+    EXPECT_LT(smallest, least + 200) << p << ": tokens near the edge are drawn too";
+  }
+}
+
 }  // namespace
 }  // namespace witan

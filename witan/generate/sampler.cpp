@@ -21,19 +21,36 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-std::vector<Candidate> candidates_of(std::span<const float> logits) {
-  std::vector<Candidate> out;
-  out.reserve(logits.size());
+// Calls take(candidate) for each token that is not ruled out, by id.
+template <class Take>
+void for_candidates(std::span<const float> logits, const Take& take) {
+  bool any = false;
   for (size_t id = 0; id < logits.size(); ++id) {
     const float logit = logits[id];
     require<DivergedError>(logit < std::numeric_limits<float>::infinity(), "sampling: the logit of token ", id, " is ",
                            logit,
                            ": the model's weights or activations are no longer finite; use an earlier checkpoint");
-    if (logit > -std::numeric_limits<float>::infinity()) out.push_back({logit, static_cast<int32_t>(id)});
+    if (logit == -std::numeric_limits<float>::infinity()) continue;
+    any = true;
+    take(Candidate{logit, static_cast<int32_t>(id)});
   }
-  require<DivergedError>(!out.empty(), "sampling: none of the ", logits.size(),
+  require<DivergedError>(any, "sampling: none of the ", logits.size(),
                          " tokens has a finite logit, so there is none to choose");
+}
+
+std::vector<Candidate> candidates_of(std::span<const float> logits) {
+  std::vector<Candidate> out;
+  out.reserve(logits.size());
+  for_candidates(logits, [&](const Candidate& candidate) { out.push_back(candidate); });
   return out;
+}
+
+int32_t likeliest_of(std::span<const float> logits) {
+  Candidate best{-std::numeric_limits<float>::infinity(), 0};
+  for_candidates(logits, [&](const Candidate& candidate) {
+    if (candidate.logit > best.logit) best = candidate;
+  });
+  return best.id;
 }
 
 // The `count` first by rank, in order.
@@ -57,6 +74,23 @@ double sum_of(const std::vector<double>& weights) {
   double sum = 0;
   for (const double weight : weights) sum += weight;
   return sum;
+}
+
+// The first by rank with at least `share` of all weight. Large vocabularies are not sorted as a whole: few tokens have
+// most of it.
+void keep_share(std::vector<Candidate>& candidates, double share, double temperature) {
+  const double wanted = share * sum_of(weights_of(candidates, temperature));
+  for (size_t sorted = std::min<size_t>(candidates.size(), 256);; sorted = std::min(candidates.size(), 8 * sorted)) {
+    const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(sorted);
+    std::partial_sort(candidates.begin(), end, candidates.end(), ranks_before);
+    const std::vector<double> weights = weights_of({candidates.begin(), end}, temperature);
+    double sum = 0;
+    size_t count = 0;
+    while (count < weights.size() && sum < wanted) sum += weights[count++];
+    if (sum < wanted && sorted < candidates.size()) continue;
+    candidates.resize(count);
+    return;
+  }
 }
 
 // The first index at which the running sum passes `share` of the whole, and never an index of weight zero.
@@ -96,18 +130,10 @@ std::vector<float> Sampler::penalised(std::span<const float> logits, const std::
 }
 
 int32_t Sampler::next(std::span<const float> logits, int64_t position) const {
+  if (options_.temperature == 0) return likeliest_of(logits);
   std::vector<Candidate> candidates = candidates_of(logits);
-  if (options_.temperature == 0) return std::ranges::min(candidates, ranks_before).id;
   if (options_.top_k > 0) keep_first(candidates, static_cast<size_t>(options_.top_k));
-  if (options_.top_p < 1) {
-    if (options_.top_k == 0) keep_first(candidates, candidates.size());
-    const std::vector<double> weights = weights_of(candidates, options_.temperature);
-    const double wanted = options_.top_p * sum_of(weights);
-    double sum = 0;
-    size_t count = 0;
-    while (count < weights.size() && sum < wanted) sum += weights[count++];
-    candidates.resize(count);
-  }
+  if (options_.top_p < 1) keep_share(candidates, options_.top_p, options_.temperature);
   const Philox rng(options_.seed, Philox::stream_of("sampler"));
   const double share = rng.uniform(static_cast<uint64_t>(position));
   return candidates[index_at(weights_of(candidates, options_.temperature), share)].id;

@@ -11,9 +11,9 @@ using test::message_of;
 using testing::attention_builder;
 using testing::close;
 using testing::decoded;
-using testing::step_positions;
 using testing::positions_of;
 using testing::Rank;
+using testing::step_positions;
 using testing::values;
 
 constexpr int64_t kWidth = 24;  // heads of 6
@@ -134,8 +134,8 @@ TEST(Attention, AFullCacheIsAnError) {
   int64_t past = 0;
   Tape off(rank.stream, Tape::Mode::off);
   const auto step = [&](int64_t S) {
-    attention.decode(off, off.constant(rank.normal({1, S, kWidth}, DType::f32, "x")),
-                     step_positions(rank, 1, S, past), cache);
+    attention.decode(off, off.constant(rank.normal({1, S, kWidth}, DType::f32, "x")), step_positions(rank, 1, S, past),
+                     cache);
     past += S;
   };
   step(3);
