@@ -37,9 +37,15 @@ struct Speed {
   double prompt_s = 0, token_s = 0;  // of reading all prompts; of a token for each text
 };
 
+// The model on one rank, whatever layout it would train in.
 ResolvedConfig resolved(RunConfig given) {
+  ParallelConfig alone;
+  alone.ranks = alone.expert_model_parallel_size = 1;
+  alone.device = given.parallel.device;
+  alone.threads = given.parallel.threads;
+  alone.cuda_graph = given.parallel.cuda_graph;
+  given.parallel = alone;
   given.train.sample_tokens = 0;
-  given.parallel.ranks = given.parallel.expert_model_parallel_size = 1;
   Facts facts = facts_of_machine();
   if (given.model.vocab_size == 0) facts.vocabulary = expected_vocabulary(given.data);
   return resolve(given, facts);

@@ -26,8 +26,8 @@ class CachedStep {
   // A sequence that begins: nothing is read from the cache.
   void whole(const Part& part) {
     const Tensor lse = lse_of(part);
-    kernels::AttentionHints hints = hints_;
-    hints.one_sequence_per_row = true;
+    // Kernels of our own on a GPU too: a library prepares itself for each length, longer than it takes to attend.
+    const kernels::AttentionHints hints{.one_sequence_per_row = true, .repeatable = true};
     kernels::attention_forward(stream_, part.y, lse,
                                {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
     add_sinks(part.y, lse);
