@@ -24,10 +24,13 @@ class RecordedStepsOnMeta : public ::testing::Test {
 };
 
 TEST_F(RecordedStepsOnMeta, ArePossibleOnAGpuAlone) {
-  EXPECT_TRUE(RecordedSteps::possible(gpu_));
-  EXPECT_FALSE(RecordedSteps::possible(rank_.stream));
+  EXPECT_TRUE(RecordedSteps::possible(gpu_, config()));
+  EXPECT_FALSE(RecordedSteps::possible(rank_.stream, config()));
+  ModelConfig sequential = config();
+  sequential.moe.moe_grouped_gemm = false;
+  EXPECT_FALSE(RecordedSteps::possible(gpu_, sequential));
   gpu_.time_kernels();
-  EXPECT_FALSE(RecordedSteps::possible(gpu_)) << "kernels that are timed are waited for";
+  EXPECT_FALSE(RecordedSteps::possible(gpu_, config())) << "kernels that are timed are waited for";
 }
 
 // Steps of fewer texts write to the same memory.

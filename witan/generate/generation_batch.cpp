@@ -25,7 +25,7 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize s
     : stream_(stream), model_(model), size_(size), repeatable_(mode.repeatable) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
   caches_ = model.make_caches(stream, size_);
-  if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream))
+  if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream, model.config()))
     recorded_.emplace(stream, model, caches_, size_.rows);
   free_.resize(static_cast<size_t>(size.rows));
   std::iota(free_.rbegin(), free_.rend(), 0);

@@ -16,7 +16,8 @@ RecordedSteps::RecordedSteps(Stream& stream, Transformer& model, const std::vect
       rows_(stream.empty({texts}, DType::i32)),
       logits_(stream.empty({texts, model.config().padded_vocab_size()}, model.config().compute_dtype())) {}
 
-bool RecordedSteps::possible(Stream& stream) {
+bool RecordedSteps::possible(Stream& stream, const ModelConfig& config) {
+  if (config.moe.num_experts > 0 && expert_backend(config.moe) == ExpertBackend::sequential) return false;
   return stream.plans_for_cuda() && (stream.is_meta() || stream.queue()->records()) && !stream.times_kernels() &&
          stream.observer() == nullptr;
 }

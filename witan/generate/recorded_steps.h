@@ -19,8 +19,9 @@ class RecordedSteps {
   // the memory of their logits.
   RecordedSteps(Stream& stream, Transformer& model, const std::vector<KvCache>& caches, int64_t texts);
 
-  // Whether kernels of this stream can be captured now: each may be timed, or looked at.
-  static bool possible(Stream& stream);
+  // Whether this model's kernels can be captured on this stream now: each may be timed, or looked at, and experts that
+  // are computed one after the other are counted by the host.
+  static bool possible(Stream& stream, const ModelConfig& config);
   // The logits [n, V] of n texts' next tokens, given one of each; they stand until the next call.
   Tensor logits(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
 
