@@ -42,7 +42,7 @@ TEST_F(CommandTest, IsDoneOnceByRankZero) {
 }
 
 TEST_F(CommandTest, ThatMeasuresOneProcessIsRefused) {
-  for (const char* bench : {"gemm", "attention", "moe-layer", "collectives", "exchange"}) {
+  for (const char* bench : {"gemm", "attention", "moe-layer", "collectives", "exchange", "generate"}) {
     EXPECT_EQ(run({"bench", bench}, 0), 2) << said();
     EXPECT_TRUE(
         contains(said(), std::string("witan bench ") + bench +

@@ -66,6 +66,13 @@ case "$1 ${2-}" in
     put --vocab-size 300
     put --num-layers 1
     ;;
+  "bench generate")
+    small_model
+    put --vocab-size 300
+    put --num-layers 1
+    put --prompt 4
+    put --tokens 2
+    ;;
   "bench "*)
     put --seconds 0
     put --device cpu

@@ -165,7 +165,8 @@ void add_bench_generate(CLI::App& bench, Context& context) {
        "the "
        "time of reading the weights that its experts and all else have, at the measured bandwidth.",
        "witan bench generate --preset qwen3-30b-a3b --num-layers 12\n"
-       "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8"},
+       "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8",
+       Processes::one},
       [&context, args] {
         const GivenConfig given = read_given_config(context, args->flags, *args->args);
         return naming_sources(given, [&] { return bench_generate(context, given.config, *args); });
