@@ -151,13 +151,13 @@ std::vector<float> trained_logprobs(Rank& rank, Transformer& model, const Tokens
   return logprobs;
 }
 
-Tokens text_of(const GenerationRequest& request, const Generation& generation) {
+Tokens text_of(const GenerationRequest& request, const witan::Generation& generation) {
   Tokens text = request.prompt;
   for (const GeneratedToken& token : generation.tokens) text.push_back(token.token);
   return text;
 }
 
-std::vector<float> logprobs_of(const Generation& generation) {
+std::vector<float> logprobs_of(const witan::Generation& generation) {
   std::vector<float> logprobs;
   for (size_t i = 1; i < generation.prompt.size(); ++i) logprobs.push_back(generation.prompt[i].logprob.value());
   for (const GeneratedToken& token : generation.tokens) logprobs.push_back(token.logprob.value());
@@ -199,8 +199,8 @@ TEST(GenerationBatch, EachTextIsWhatItWouldBeAlone) {
 
 class SmallBatch : public ::testing::Test {
  protected:
-  std::vector<Generation> all(const std::vector<GenerationRequest>& requests,
-                              const GenerationBatch::OnToken& on_token = {}) {
+  std::vector<witan::Generation> all(const std::vector<GenerationRequest>& requests,
+                                     const GenerationBatch::OnToken& on_token = {}) {
     return generate(rank_.stream, model_, requests, on_token);
   }
 
@@ -214,7 +214,7 @@ TEST_F(SmallBatch, TextsComeAndGo) {
   const auto requests = requests_of(6);
   const auto expected = all(requests);
   GenerationBatch batch(rank_.stream, model_, {2, 80});
-  std::vector<Generation> got(requests.size());
+  std::vector<witan::Generation> got(requests.size());
   size_t next = 0;
   while (next < requests.size() || !batch.idle()) {
     if (batch.has_room() && next < requests.size()) {
@@ -233,7 +233,7 @@ TEST_F(SmallBatch, TextsComeAndGo) {
 TEST_F(SmallBatch, TheLikeliestTokensComeInOrderWithLogprobsOfTheWholeVocabulary) {
   GenerationRequest request = requests_of(4)[0];
   request.top_logprobs = 50;
-  const Generation generation = all({request})[0];
+  const witan::Generation generation = all({request})[0];
   std::vector<GeneratedToken> tokens(generation.prompt.begin() + 1, generation.prompt.end());
   tokens.insert(tokens.end(), generation.tokens.begin(), generation.tokens.end());
   EXPECT_EQ(tokens.size(), request.prompt.size() + 3);
@@ -259,19 +259,19 @@ TEST_F(SmallBatch, LogprobsThatNobodyAskedForAreNotGiven) {
   GenerationRequest request = requests_of(4)[0];
   request.top_logprobs = -1;
   request.prompt_logprobs = false;
-  const Generation generation = all({request})[0];
+  const witan::Generation generation = all({request})[0];
   EXPECT_TRUE(generation.prompt.empty());
   for (const GeneratedToken& token : generation.tokens) EXPECT_FALSE(token.logprob.has_value());
 }
 
 TEST_F(SmallBatch, APromptMayBeScoredAndNotContinued) {
   const GenerationRequest longer = requests_of(4)[2], request = requests_of(0)[2];
-  const Generation scored = all({request})[0];
+  const witan::Generation scored = all({request})[0];
   EXPECT_TRUE(scored.tokens.empty());
   EXPECT_EQ(scored.finish, Finish::length);
   ASSERT_EQ(scored.prompt.size(), request.prompt.size());
   EXPECT_FALSE(scored.prompt[0].logprob.has_value());
-  const Generation continued = all({longer})[0];
+  const witan::Generation continued = all({longer})[0];
   for (size_t i = 1; i < scored.prompt.size(); ++i) {
     EXPECT_EQ(scored.prompt[i].token, request.prompt[i]);
     EXPECT_EQ(scored.prompt[i].logprob, continued.prompt[i].logprob);

@@ -203,9 +203,10 @@ void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on
   if (!stream_.is_meta() && stops(options, token.token)) return end(text, Finish::stop);
   if (options.sampler.repetition_penalty != 1) text.seen.insert(token.token);
   text.unread = {token.token};
-  const std::vector<GeneratedToken>& told = (text.out.tokens.push_back(std::move(token)), text.out.tokens);
-  if (on_token && !on_token(text.number, told.back())) return end(text, Finish::stopped_by_caller);
-  if (static_cast<int64_t>(told.size()) == options.max_tokens) end(text, Finish::length);
+  std::vector<GeneratedToken>& tokens = text.out.tokens;
+  tokens.push_back(std::move(token));
+  if (on_token && !on_token(text.number, tokens.back())) return end(text, Finish::stopped_by_caller);
+  if (static_cast<int64_t>(tokens.size()) == options.max_tokens) end(text, Finish::length);
 }
 
 void GenerationBatch::end(Text& text, Finish finish) {

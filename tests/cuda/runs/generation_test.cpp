@@ -1,4 +1,4 @@
-// Generation on a GPU: against the CPU, and in the repeatable way against the training forward, to the bit.
+// witan::Generation on a GPU: against the CPU, and in the repeatable way against the training forward, to the bit.
 #include "support/cuda_rank.h"
 #include "support/module.h"
 #include "witan/generate/generator.h"
@@ -86,14 +86,14 @@ std::vector<GenerationRequest> requests_of(const std::vector<int64_t>& lengths, 
   return requests;
 }
 
-std::vector<float> logprobs_of(const Generation& generation) {
+std::vector<float> logprobs_of(const witan::Generation& generation) {
   std::vector<float> logprobs;
   for (size_t i = 1; i < generation.prompt.size(); ++i) logprobs.push_back(generation.prompt[i].logprob.value());
   for (const GeneratedToken& token : generation.tokens) logprobs.push_back(token.logprob.value());
   return logprobs;
 }
 
-Tokens text_of(const GenerationRequest& request, const Generation& generation) {
+Tokens text_of(const GenerationRequest& request, const witan::Generation& generation) {
   Tokens text = request.prompt;
   for (const GeneratedToken& token : generation.tokens) text.push_back(token.token);
   return text;

@@ -160,10 +160,8 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       bench, context,
       {"generate", "Measure generation: tokens/s, beside the time of reading the weights once",
        "Takes the flags of `witan train`, of which those of the model and the device count; weights are random. A "
-       "token's "
-       "time is the median of steps that give each text one, the logits read and the next token chosen. Its floor is "
-       "the "
-       "time of reading the weights that its experts and all else have, at the measured bandwidth.",
+       "token's time is the median of steps that give each text one, the logits read and the next token chosen. Its "
+       "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth.",
        "witan bench generate --preset qwen3-30b-a3b --num-layers 12\n"
        "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8",
        Processes::one},
