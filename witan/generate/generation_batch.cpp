@@ -112,7 +112,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
 void GenerationBatch::rehearse() {
   assert(stream_.is_meta());
   const kernels::RowProducts by_row(repeatable_);
-  for (int64_t texts = 1; texts <= size_.rows; ++texts) {
+  for (int64_t texts = 1; texts < size_.rows; ++texts) {
     std::vector<kernels::CacheRun> runs;
     for (int64_t row = 0; row < texts; ++row) runs.push_back({row, size_.positions - 1, 1});
     const std::vector<int32_t> tokens(static_cast<size_t>(texts));
