@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/model/counts.h"
 #include "witan/planner/format.h"
+#include "witan/train/run/trained_parameters.h"
 
 namespace witan {
 namespace {
@@ -47,6 +48,19 @@ TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
       format_plan(make_plan(resolve(config, {})), 0, std::nullopt),
       HasSubstr("Parameter groups of the optimizer\n  kind = routers           512 in 2 tensors: sgd, learning rate "
                 "0.5 to 0.0001, weight decay 0.1\n  match = layers.1.*"));
+}
+
+TEST(ParamGroupUse, FrozenParametersAreTakenAndNotCounted) {
+  RunConfig config = with_groups(R"([{kind = "norms", lr = 0.5}, {kind = "experts"}])");
+  config.model.freeze = "norms";
+  const auto uses = use_of_param_groups(config);
+  ASSERT_EQ(uses.size(), 2u) << "a group of frozen parameters alone is no error, and nothing to show";
+  EXPECT_EQ(uses[0].label, "kind = experts");
+  int64_t norms = 0;
+  for (const ParameterSpec& spec : all_parameters(config.model))
+    if (spec.frozen) norms += spec.shape.elements();
+  EXPECT_GT(norms, 0);
+  EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact - norms);
 }
 
 TEST(ParamGroupUse, WithoutGroupsThereIsNothingToShow) {

@@ -29,20 +29,22 @@ namespace {
 std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
   const ParamGroups groups(config.optimizer);
   if (groups.size() == 1) return {};
-  std::vector<ParameterSpec> specs = all_parameters(config.model);
-  std::erase_if(specs, [](const ParameterSpec& spec) { return spec.frozen; });
+  const std::vector<ParameterSpec> specs = all_parameters(config.model);
   std::vector<ParamGroupUse> uses;
   for (const ParamGroup& group : groups.all())
     uses.push_back({group.label, group.settings.optimizer, std::string(name_of(group.shard_by)), group.settings.lr,
                     group.settings.min_lr});
+  // By each table, which may be two groups: with frozen parameters, which it takes and does not train.
+  std::vector<int64_t> taken(config.optimizer.groups.size() + 1);
   for (const ParameterSpec& spec : specs) {
-    ParamGroupUse& use = uses[groups.index_of(spec)];
+    const size_t group = groups.index_of(spec);
+    ++taken[static_cast<size_t>(groups.all()[group].table)];
+    if (spec.frozen) continue;
+    ParamGroupUse& use = uses[group];
     use.weight_decay = std::max(use.weight_decay, groups.of(spec).weight_decay(spec));
     ++use.tensors;
     use.parameters += spec.shape.elements();
   }
-  std::vector<int64_t> taken(config.optimizer.groups.size() + 1);  // by each table, which may be two groups
-  for (size_t i = 0; i < uses.size(); ++i) taken[static_cast<size_t>(groups.all()[i].table)] += uses[i].tensors;
   for (const ParamGroup& group : groups.all())
     if (group.table > 0 && taken[static_cast<size_t>(group.table)] == 0) refuse(group.table, group, specs);
   std::ranges::rotate(uses, uses.begin() + 1);
