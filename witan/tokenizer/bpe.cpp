@@ -70,10 +70,13 @@ void Bpe::index_bytes(const std::vector<bool>& usable) {
   for (size_t id = 0; id < usable.size(); ++id)
     if (usable[id] && spec_->tokens[id].size() == 1)
       byte_token_[static_cast<uint8_t>(spec_->tokens[id][0])] = static_cast<int32_t>(id);
-  for (int byte = 0; byte < 256; ++byte)
-    require<DataError>(byte_token_[byte] >= 0, "the vocabulary has no token for the byte ", byte,
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool in_utf8 = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5);
+    lacks_bytes_ |= byte_token_[byte] < 0;
+    require<DataError>(byte_token_[byte] >= 0 || !in_utf8, "the vocabulary has no token for the byte ", byte,
                        ", so some texts could not be encoded; train it with the full byte alphabet "
                        "(initial_alphabet=ByteLevel.alphabet() in Hugging Face tokenizers)");
+  }
 }
 
 void Bpe::index_characters(const std::vector<bool>& usable) {
@@ -99,6 +102,7 @@ void Bpe::index_words(const std::vector<bool>& usable) {
 }
 
 void Bpe::encode_word(std::string_view word, std::vector<int32_t>& out) const {
+  const auto before = static_cast<std::ptrdiff_t>(out.size());
   if (const int32_t id = whole_.find(word); id >= 0)
     out.push_back(id);
   else if (spec_->byte_level)
@@ -106,6 +110,7 @@ void Bpe::encode_word(std::string_view word, std::vector<int32_t>& out) const {
         word.size(), [&](size_t i) { return byte_token_[static_cast<uint8_t>(word[i])]; }, out);
   else
     encode_characters(word, out);
+  if (lacks_bytes_) out.erase(std::remove(out.begin() + before, out.end(), -1), out.end());
 }
 
 void Bpe::merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const {

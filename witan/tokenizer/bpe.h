@@ -36,7 +36,8 @@ class MergeTable {
 // Applies the merges of a tokenizer. Immutable: its methods may be called from several threads.
 class Bpe {
  public:
-  // `spec` must outlive it. Throws DataError if one of the 256 bytes has no token in a vocabulary of bytes.
+  // `spec` must outlive it. Throws DataError if a byte has no token in a vocabulary of bytes, unless no UTF-8 text has
+  // that byte: some published vocabularies lack these, and a word that is not UTF-8 is encoded without them.
   explicit Bpe(const TokenizerSpec& spec);
 
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
@@ -68,7 +69,7 @@ class Bpe {
   int32_t byte_token_[256];  // of a vocabulary of characters: those of byte_fallback, or -1
   TokenMap whole_;           // words that are a single token and need no merging
   TokenMap characters_;      // of a vocabulary of characters: those with a token
-  bool runs_begin_words_ = false, cuts_ = false;
+  bool runs_begin_words_ = false, cuts_ = false, lacks_bytes_ = false;
 };
 
 }  // namespace witan

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/gguf.h"
+#include "witan/tokenizer/gguf_vocabulary.h"
 #include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/tekken.h"
 #include "witan/tokenizer/tiktoken.h"
@@ -50,6 +52,7 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   }
   if (fs::is_directory(path)) path = file_in(path);
   const std::string source = path.string();
+  if (is_gguf_file(path)) return parse_gguf_vocabulary(GgufFile(path).metadata());
   std::string bytes = read_file(path, kFileLimit);
   if (looks_like_sentencepiece(bytes)) return sentencepiece_spec(std::move(bytes), source);
   if (looks_like_ranks(bytes)) return parse_tiktoken(bytes, source, pattern);

@@ -10,6 +10,7 @@ namespace witan {
 //   a tokenizer.json (Hugging Face), a tekken.json (Mistral), a SentencePiece .model,
 //   a rank file (.tiktoken, also Llama 3's and 4's tokenizer.model): FILE#PATTERN names its pattern, if the number of
 //   its ranks does not (tiktoken.h),
+//   a GGUF file, whose vocabulary is read (gguf_vocabulary.h),
 //   vocab.json, with a merges.txt beside it,
 //   a folder with one of these.
 // Throws IoError, CorruptionError, or DataError for an unsupported kind.
