@@ -10,10 +10,13 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/gguf.h"
 #include "witan/cli/options.h"
 #include "witan/cli/unfinished.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
+#include "witan/convert/gguf_config.h"
+#include "witan/convert/gguf_export.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/hf_folder.h"
 #include "witan/convert/model_function.h"
@@ -84,7 +87,10 @@ const Architecture& architecture_of(const Exported& run, const ExportArgs& args)
   if (!asked.empty()) return *find_architecture(asked);
   std::string why;
   for (const Architecture& one : architectures()) try {
-      write_hf_config(one, without_adapters(run.config.model), run.config.data.seq_length, "float32");
+      if (args.format == "gguf")
+        write_gguf_config(one, without_adapters(run.config.model), run.config.data.seq_length);
+      else
+        write_hf_config(one, without_adapters(run.config.model), run.config.data.seq_length, "float32");
       return one;
     } catch (const ConfigError& error) {
       why += cat("\n  ", error.what());
@@ -130,12 +136,44 @@ Ledger export_adapters(const Exported& run, const ExportArgs& args, const Archit
   return export_peft(weights, architecture, args.out);
 }
 
+std::optional<std::string> tokenizer_of(const Exported& run) {
+  const auto& files = run.checkpoint.manifest.files;
+  if (std::ranges::find(files, "tokenizer.json", &Manifest::File::name) == files.end()) return std::nullopt;
+  return read_extra_file(run.checkpoint, "tokenizer.json");
+}
+
+ExitCode export_as_gguf(Context& context, const ExportArgs& args, const Exported& run,
+                        const Architecture& architecture) {
+  const ModelConfig& model = run.config.model;
+  GgufExport how{&architecture, run.config.data.seq_length};
+  how.more = gguf_vocabulary_of(tokenizer_of(run), run.folder / kCompanionFolder, model);
+  if (args.dtype == "q8_0")
+    how.type = Element::q8_0;
+  else if (!args.dtype.empty())
+    how.type = *element_of(dtype_from_name(args.dtype));
+  if (run.ledger && run.ledger->from == "gguf")
+    for (const LedgerEntry& entry : run.ledger->source) how.types[entry.name] = entry.dtype;
+  const fs::path out = args.out;
+  std::error_code none;
+  require<ConfigError>(!fs::exists(out, none), out.string(), " exists already: give a file that does not");
+  CheckpointWeights weights(run.checkpoint, model);
+  if (model.lora_rank > 0) weights.merge_adapters();
+  const Ledger ledger = export_gguf(weights, how, out);
+  write_file_atomically(run.folder / "export-ledger.json", ledger.text());
+  fmt::print(context.out, "{}step         {}\nmodel        {} ({})\nledger       {}\nfile         {}\n",
+             ledger.summary(), run.checkpoint.step, architecture.name, gguf_architecture(architecture),
+             (run.folder / "export-ledger.json").string(), out.string());
+  return ExitCode::done;
+}
+
 ExitCode export_run(Context& context, const ExportArgs& args) {
   const Exported run = open_exported(context, args);
   const int64_t rank = run.config.model.lora_rank;
   require<UsageError>(!args.merge_lora || rank > 0, "--merge-lora: the run ", run.folder.filename().string(),
                       " has no adapters (lora_rank = 0); leave it out");
   const Architecture& architecture = architecture_of(run, args);
+  if (args.format == "gguf") return export_as_gguf(context, args, run, architecture);
+  require<ConfigError>(args.dtype != "q8_0", "--dtype q8_0 is a type of GGUF files: add --format gguf");
   HfExport how{&architecture, style_for(run, architecture), {}, {}, parse_bytes(args.max_shard_size)};
   require<ConfigError>(how.shard_bytes > 0, "--max-shard-size ", args.max_shard_size,
                        ": a file must hold something, as of 5GB");
@@ -180,28 +218,30 @@ void add_export(CLI::App& app, Context& context) {
   const auto args = std::make_shared<ExportArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"export", "Write a run's weights as a Hugging Face folder",
+      {"export", "Write a run's weights as a Hugging Face folder or a GGUF file",
        "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
        "was made of, byte for byte, and the files that came with them. LoRA adapters are merged into their matrices by "
-       "--format hf, and written alone by --format peft.",
+       "--format hf and gguf, and written alone by --format peft.",
        "witan export --run my-run --format hf exported\n"
+       "witan export --run my-run --format gguf exported.gguf --dtype q8_0\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
   std::vector<std::string> types;
   for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
   add_option(*command, "--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
-  add_option(*command, "--format", args->format, "hf: Hugging Face's safetensors; peft: the adapters alone")
-      .one_of({"hf", "peft"})
+  add_option(*command, "--format", args->format,
+             "hf: Hugging Face's safetensors; gguf: llama.cpp's file; peft: the adapters alone")
+      .one_of({"hf", "gguf", "peft"})
       .show_default();
   add_flag(*command, "--merge-lora", args->merge_lora,
-           "Merge LoRA adapters, as --format hf does anyway; an error where there are none");
-  add_option(*command, "out", args->out, "Folder to write").type_name("OUT").required();
+           "Merge LoRA adapters, as --format hf and gguf do anyway; an error where there are none");
+  add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")
       .one_of(types);
   add_option(*command, "--dtype", args->dtype, "Dtype of all tensors (default: as imported, else the model's)")
-      .one_of({"float32", "bfloat16", "float16", "float64"});
+      .one_of({"float32", "bfloat16", "float16", "float64", "q8_0"});
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")
       .show_default();

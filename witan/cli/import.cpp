@@ -9,9 +9,12 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/gguf.h"
 #include "witan/cli/options.h"
 #include "witan/cli/unfinished.h"
 #include "witan/convert/companions.h"
+#include "witan/convert/gguf_weights.h"
+#include "witan/convert/hf_weights.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_folder.h"
@@ -28,12 +31,12 @@ struct ImportArgs {
 };
 
 // The configuration of a run that only says which model it is.
-RunConfig imported_config(const ImportArgs& args, const HfWeights& weights) {
+RunConfig imported_config(const ImportArgs& args, const ForeignWeights& weights) {
   RunConfig config;
   config.model = weights.model();
   config.train.run = args.run;
   config.train.runs_folder = args.runs_folder;
-  config.data.seq_length = std::max<int64_t>(weights.hf().positions, 1);
+  config.data.seq_length = std::max<int64_t>(weights.positions(), 1);
   return resolve(config, {});
 }
 
@@ -55,10 +58,25 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
   return std::nullopt;
 }
 
+std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
+  if (is_gguf_file(args.folder)) return std::make_unique<GgufWeights>(args.folder);
+  return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
+}
+
+// The files beside the weights, for other programs.
+void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledger& ledger) {
+  if (const auto* hf = dynamic_cast<const HfWeights*>(&weights))
+    ledger.files = copy_companions(hf->folder().path(), hf->folder().companions(), folder);
+  if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
+}
+
 ExitCode import_model(Context& context, const ImportArgs& args) {
-  HfWeights weights(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
+  const auto source = open_foreign(args);
+  ForeignWeights& weights = *source;
   const RunConfig config = imported_config(args, weights);
-  const auto tokenizer = readable_tokenizer(args.folder, config.model, context.err);
+  const auto* gguf = dynamic_cast<const GgufWeights*>(source.get());
+  const auto tokenizer =
+      gguf ? tokenizer_of_gguf(*gguf, context.err) : readable_tokenizer(args.folder, config.model, context.err);
   const RunFolder folder(args.runs_folder, args.run);
   UnfinishedFolder unfinished(folder.path(), ".lock");
   require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
@@ -69,7 +87,7 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   Json scalars = TrainState().to_json();
   scalars[kImported] = true;
   Ledger ledger = import_weights(weights, folder.checkpoints(), files, scalars);
-  ledger.files = copy_companions(args.folder, weights.folder().companions(), folder.path() / kCompanionFolder);
+  keep_companions(weights, folder.path() / kCompanionFolder, ledger);
   write_file_atomically(folder.path() / kLedgerName, ledger.text());
   if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
   write_file_atomically(folder.config(), config_to_save(config, true));
@@ -86,15 +104,17 @@ void add_import(CLI::App& app, Context& context) {
   const auto args = std::make_shared<ImportArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"import", "Make a run of a Hugging Face folder",
-       "Reads config.json and the safetensors files of a model and writes a run with its weights, which `witan "
+      {"import", "Make a run of a Hugging Face folder or a GGUF file",
+       "Reads config.json and the safetensors files of a model, or a GGUF file, and writes a run with its weights, "
+       "which `witan "
        "generate`, `witan eval` and `witan train --init-from` use. Every tensor is accounted for in the run's "
        "ledger.json; one without a place is an error. docs/convert.md lists the architectures.",
        "witan import model-folder --run base\n"
+       "witan import model.gguf --run small\n"
        "witan import model-folder --run base --runs-folder my-runs"},
       [&context, args] { return import_model(context, *args); });
-  add_option(*command, "folder", args->folder, "Folder with config.json and safetensors files")
-      .type_name("FOLDER")
+  add_option(*command, "folder", args->folder, "Folder with config.json and safetensors files, or a .gguf file")
+      .type_name("FOLDER|FILE")
       .required();
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();

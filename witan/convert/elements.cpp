@@ -15,12 +15,14 @@
 namespace witan {
 namespace {
 
-constexpr std::array<std::pair<Element, std::string_view>, 6> kElementNames{{{Element::f64, "F64"},
+constexpr std::array<std::pair<Element, std::string_view>, 8> kElementNames{{{Element::f64, "F64"},
                                                                              {Element::f32, "F32"},
                                                                              {Element::f16, "F16"},
                                                                              {Element::bf16, "BF16"},
                                                                              {Element::f8_e4m3, "F8_E4M3"},
-                                                                             {Element::f8_e8m0, "F8_E8M0"}}};
+                                                                             {Element::f8_e8m0, "F8_E8M0"},
+                                                                             {Element::q8_0, "Q8_0"},
+                                                                             {Element::mxfp4, "MXFP4"}}};
 
 // 4 bits of exponent, 3 of fraction, no infinities.
 double from_e4m3(uint8_t bits) {
@@ -55,6 +57,9 @@ double load_as_double(Element type, const std::byte* from) {
       return from_e4m3(load<uint8_t>(from));
     case Element::f8_e8m0:
       return from_e8m0(load<uint8_t>(from));
+    case Element::q8_0:
+    case Element::mxfp4:
+      break;
   }
   return 0;
 }
@@ -104,6 +109,7 @@ int64_t size_of(Element element) {
 
 bool holds(Element wide, Element narrow) {
   if (wide == narrow || wide == Element::f64) return true;
+  if (wide == Element::bf16) return narrow == Element::mxfp4;
   return wide == Element::f32 && narrow != Element::f64;
 }
 

@@ -10,13 +10,15 @@
 namespace witan {
 
 // Floating dtypes of files, by their names there. Others are not weights.
-enum class Element : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e8m0 };
+// The last two stand in blocks (ggml_blocks.h) and have no
+// size of their own.
+enum class Element : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e8m0, q8_0, mxfp4 };
 
 // "F32" …; throws CheckpointError("WHERE: …") for another one.
 Element element_from_name(std::string_view name, std::string_view where);
 std::string_view name_of(Element element);
 int64_t size_of(Element element);
-// Whether every value of `narrow` is one of `wide` too.
+// Whether every value of `narrow` is one of `wide` too (of MXFP4 those that weights have).
 bool holds(Element wide, Element narrow);
 
 // `count` elements of dtype `from_type`, each `stride` elements after the one before, to consecutive ones of dtype

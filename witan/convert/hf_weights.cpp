@@ -216,6 +216,13 @@ void HfWeights::read(const std::string& name, int64_t first, int64_t count, doub
   gather_to(link, first, count, Element::f64, reinterpret_cast<std::byte*>(out));
 }
 
+std::vector<ForeignWeights::Source> HfWeights::sources() const {
+  std::vector<Source> all;
+  for (const auto& [name, tensor] : folder_.tensors())
+    all.push_back({name, tensor.info.dtype, tensor.info.shape, tensor.bytes});
+  return all;
+}
+
 HeldTensor HfWeights::hold(const std::string& name) {
   const PlacedTensor& tensor = *folder_.find(name);
   const Element element = element_of_source(name);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/convert/foreign_weights.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/hf_folder.h"
 #include "witan/convert/ledger.h"
@@ -17,7 +18,7 @@ namespace witan {
 // What to do with the layers that predict further tokens (multi-token prediction), which come after the model's own.
 enum class MtpLayers : bool { take, leave_out };
 
-class HfWeights : public WeightSource {
+class HfWeights : public ForeignWeights {
  public:
   // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent,
   // CheckpointError where a tensor is missing, has another shape or a dtype of no weights, or is left over.
@@ -28,17 +29,19 @@ class HfWeights : public WeightSource {
   std::map<std::string, Shape> weights() const override;
   void read(const std::string& name, int64_t first, int64_t count, double* out) override;
 
+  std::string format() const override { return "hf"; }
+  const Architecture& architecture() const override { return *hf_.architecture; }
+  int64_t positions() const override { return hf_.positions; }
+  const NameStyle& style() const override { return style_; }
+  std::vector<Source> sources() const override;
+  const std::vector<Link>& links() const override { return links_; }
+  const std::vector<ModelTensor>& tensors() const override { return model_tensors_; }
+  const std::map<std::string, std::string>& notes() const override { return notes_; }
+  void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) override;
+  void release(const Link& link) override;
+
   const HfModel& hf() const { return hf_; }
   const HfFolder& folder() const { return folder_; }
-  const NameStyle& style() const { return style_; }
-  const std::vector<Link>& links() const { return links_; }                   // in the order of the model
-  const std::vector<ModelTensor>& tensors() const { return model_tensors_; }  // likewise
-  const std::map<std::string, std::string>& notes() const { return notes_; }  // of tensors that no link needs: why
-
-  // Elements [first, first + count) of a linked tensor as `type`.
-  void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out);
-  // Gives back the memory of what the link was made of.
-  void release(const Link& link);
 
  private:
   bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;

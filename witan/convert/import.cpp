@@ -56,11 +56,11 @@ class Unfinished {
 
 class Importer {
  public:
-  Importer(HfWeights& weights, const fs::path& checkpoints) : weights_(weights), checkpoints_(checkpoints) {
+  Importer(ForeignWeights& weights, const fs::path& checkpoints) : weights_(weights), checkpoints_(checkpoints) {
     for (const ModelTensor& tensor : weights.tensors()) dtypes_.emplace(tensor.name, tensor.dtype);
-    ledger_.from = "hf";
+    ledger_.from = weights.format();
     ledger_.to = "witan";
-    ledger_.architecture = weights.hf().architecture->model_type;
+    ledger_.architecture = weights.architecture().model_type;
     ledger_.style = weights.style();
   }
 
@@ -160,10 +160,10 @@ class Importer {
   }
 
   void account_for_sources() {
-    for (const auto& [name, tensor] : weights_.folder().tensors()) {
-      const auto note = weights_.notes().find(name);
-      ledger_.source.push_back({name, tensor.info.dtype, tensor.info.shape, hash_of_mapped(tensor.bytes),
-                                went_into_[name], note == weights_.notes().end() ? "" : note->second});
+    for (const ForeignWeights::Source& tensor : weights_.sources()) {
+      const auto note = weights_.notes().find(tensor.name);
+      ledger_.source.push_back({tensor.name, tensor.dtype, tensor.shape, hash_of_mapped(tensor.bytes),
+                                went_into_[tensor.name], note == weights_.notes().end() ? "" : note->second});
     }
   }
 
@@ -179,7 +179,7 @@ class Importer {
                                   "Witan's own, begins at its initial value"});
   }
 
-  HfWeights& weights_;
+  ForeignWeights& weights_;
   const fs::path checkpoints_;
   std::map<std::string, DType> dtypes_;  // of Witan's tensors
   std::map<std::string, std::vector<std::string>> went_into_;
@@ -189,7 +189,7 @@ class Importer {
 
 }  // namespace
 
-Ledger import_weights(HfWeights& weights, const fs::path& checkpoints,
+Ledger import_weights(ForeignWeights& weights, const fs::path& checkpoints,
                       const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
   return Importer(weights, checkpoints).run(files, scalars);
 }

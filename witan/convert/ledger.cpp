@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/gguf.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors_header.h"
@@ -21,6 +22,12 @@ constexpr std::array<std::pair<ExpertStorage, std::string_view>, 4> kStorages{{{
                                                                                {ExpertStorage::fused, "fused"},
                                                                                {ExpertStorage::mxfp4, "mxfp4"}}};
 
+// Of elements that stand in blocks, of GGUF files, the bytes of a block; else of an element.
+std::pair<int64_t, int64_t> bytes_of_elements(std::string_view dtype, const std::string& where) {
+  if (const GgmlType* type = ggml_type(dtype); type != nullptr && type->block > 1) return {type->bytes, type->block};
+  return {stored_element_bytes(dtype, where), 1};
+}
+
 Json json_of(const LedgerEntry& entry) {
   Json shape = Json::array();
   for (int dim = 0; dim < entry.shape.dims(); ++dim) shape.push_back(entry.shape[dim]);
@@ -32,7 +39,7 @@ Json json_of(const LedgerEntry& entry) {
 
 LedgerEntry entry_from(const Json& json, const std::string& where) {
   LedgerEntry entry{text_member(json, "name", where), text_member(json, "dtype", where), {}, {}, {}, {}};
-  entry.shape = shape_member(json, "shape", stored_element_bytes(entry.dtype, where), where);
+  entry.shape = shape_member(json, "shape", bytes_of_elements(entry.dtype, where).first, where);
   entry.hash = text_member(json, "xxh3_128", where);
   if (json.contains("others"))
     for (const Json& other : array_member(json, "others", where)) {
@@ -48,7 +55,8 @@ std::string side_summary(const char* what, const std::string& format, const std:
   std::vector<std::string> dtypes;
   for (const LedgerEntry& entry : entries) {
     elements += entry.shape.elements();
-    bytes += entry.shape.elements() * stored_element_bytes(entry.dtype, "ledger");
+    const auto [width, count] = bytes_of_elements(entry.dtype, "ledger");
+    bytes += entry.shape.elements() / count * width;
     if (std::ranges::find(dtypes, entry.dtype) == dtypes.end()) dtypes.push_back(entry.dtype);
   }
   std::string kinds;

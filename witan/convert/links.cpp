@@ -7,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/ggml_blocks.h"
 
 namespace witan {
 namespace {
@@ -134,10 +135,13 @@ void gather(const Link& link, int64_t first, int64_t count, Element type, std::b
       if (low >= high) continue;
       if (!from) from = source(piece.from.name);
       const int64_t at = place_of(piece, piece.from, row) + low * piece.from.strides[3];
-      const std::byte* bytes = from->bytes.data() + at * size_of(from->type);
       std::byte* to = out + (begin + low * piece.to.strides[3] - first) * width;
       assert(piece.to.strides[3] == 1 || piece.sizes[3] == 1);
-      copy_elements(type, to, from->type, bytes, piece.from.strides[3], high - low);
+      if (stands_in_blocks(from->type))
+        copy_from_blocks(type, to, from->type, from->bytes.data(), at, piece.from.strides[3], high - low);
+      else
+        copy_elements(type, to, from->type, from->bytes.data() + at * size_of(from->type), piece.from.strides[3],
+                      high - low);
     }
   }
 }

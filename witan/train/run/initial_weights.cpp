@@ -8,6 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/store.h"
 #include "witan/convert/companions.h"
+#include "witan/convert/gguf_weights.h"
 #include "witan/convert/hf_weights.h"
 #include "witan/convert/model_function.h"
 #include "witan/nn/lora.h"
@@ -54,12 +55,17 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
           cat(asked, path.string(), " has no intact checkpoint", warnings.empty() ? "" : ": " + warnings.front()));
     }
     if (is_hf_folder(path)) return std::make_unique<HfWeights>(path);
+    if (is_gguf_file(path)) return std::make_unique<GgufWeights>(path);
   }
-  throw CheckpointError(cat(asked, "there is neither a Hugging Face folder (with config.json), a checkpoint or a ",
-                            "run's folder, nor a run in ", runs_folder.string(), ", of that name"));
+  throw CheckpointError(
+      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file, a checkpoint or a ",
+          "run's folder, nor a run in ", runs_folder.string(), ", of that name"));
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {
+  if (const auto* gguf = dynamic_cast<const GgufWeights*>(&source))
+    return gguf->file().metadata().texts("tokenizer.ggml.tokens").empty() ? std::nullopt
+                                                                          : std::optional(gguf->file().path());
   const fs::path path = fs::path(source.where()) / "tokenizer.json";
   std::error_code error;
   return fs::is_regular_file(path, error) ? std::optional(path) : std::nullopt;
@@ -68,7 +74,7 @@ std::optional<fs::path> tokenizer_of(const WeightSource& source) {
 void copy_companions_of(const WeightSource& source, const fs::path& run) {
   if (const auto* hf = dynamic_cast<const HfWeights*>(&source))
     copy_companions(hf->folder().path(), hf->folder().companions(), run / kCompanionFolder);
-  else
+  else if (dynamic_cast<const GgufWeights*>(&source) == nullptr)
     inherit_companions(run_of(source.where()), run);
 }
 

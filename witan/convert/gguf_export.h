@@ -1,0 +1,30 @@
+// From a checkpoint to a GGUF file, a stretch at a time: memory holds the tensors of the checkpoint that one tensor of
+// the file is made of, and these only where several ranks wrote them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "witan/base/file.h"
+#include "witan/base/gguf.h"
+#include "witan/convert/ledger.h"
+#include "witan/convert/weight_source.h"
+
+namespace witan {
+
+struct GgufExport {
+  const Architecture* architecture = nullptr;
+  int64_t positions = 0;                          // that the model is meant for
+  GgufMetadata more = GgufMetadata();             // keys of the vocabulary
+  std::map<std::string, std::string> types = {};  // by tensor, as they were imported; of others the model's
+  std::optional<Element> type = {};               // of all tensors instead, but those that llama.cpp has in float32
+};
+
+// Writes the file, whole or not at all. The same weights give the same bytes, whatever layout the checkpoint was
+// written by. Rows that are no blocks of 32 are float16 where Q8_0 is asked for. Returns the ledger. Throws ConfigError
+// for a model that llama.cpp's architecture cannot be; CheckpointError, IoError, DiskFullError.
+Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file);
+
+}  // namespace witan

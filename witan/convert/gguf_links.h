@@ -1,0 +1,33 @@
+// Which elements of a GGUF file's tensors are which of Witan's: llama.cpp's names, blk.N.attn_q.weight and so on.
+// Source: gguf-py/gguf/constants.py and convert_hf_to_gguf.py of https://github.com/ggml-org/llama.cpp
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "witan/convert/architecture.h"
+#include "witan/convert/links.h"
+#include "witan/model/config.h"
+
+namespace witan {
+
+// How a file holds the up-projection of latent keys and values: as the model does, or, as llama.cpp has it since 2025,
+// divided into keys, transposed, and values.
+enum class LatentStorage : bool { joined, divided };
+
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // of Llama 3.1's positions, which are computed
+
+// Both as in architecture.h. Throws ConfigError for a parameter that llama.cpp's architecture has no place for.
+std::vector<Link> gguf_links(const Architecture& architecture, const ModelConfig& model, LatentStorage latent,
+                             const std::vector<ModelTensor>& tensors);
+std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& architecture, const ModelConfig& model,
+                                                        LatentStorage latent, const std::vector<ModelTensor>& tensors);
+
+// Whether llama.cpp holds the tensor in float32 whatever type the file is of: vectors, norms, routers, positions.
+bool is_always_f32(std::string_view name, int dims);
+
+}  // namespace witan
