@@ -68,6 +68,45 @@ def put_tokenizer():
     put("tekken", "small", json.dumps(tekken))
 
 
+def gguf(values, tensors=(), data=b""):
+    """`values`: key to (type, value), or (type, [values]); `tensors`: (name, dims, type, offset)."""
+    pack = {0: "<B", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q"}
+
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def one(kind, value):
+        return text(value) if kind == 8 else struct.pack(pack[kind], value)
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    for key, (kind, value) in values.items():
+        out += text(key)
+        if isinstance(value, list):
+            out += struct.pack("<IIQ", 9, kind, len(value)) + b"".join(one(kind, each) for each in value)
+        else:
+            out += struct.pack("<I", kind) + one(kind, value)
+    for name, dims, kind, offset in tensors:
+        out += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+    return out + bytes(-len(out) % 32) + data
+
+
+def put_gguf():
+    put("gguf", "empty", gguf({}))
+    put("gguf", "tensors", gguf({"general.architecture": (8, "llama"), "llama.block_count": (4, 1)},
+                                [("a", [2, 3], 0, 0), ("b", [32, 1], 8, 32)], bytes(96)))
+    put("gguf", "overflow", gguf({}, [("a", [1 << 40, 1 << 40], 0, 0)]))
+    put("gguf", "llama", gguf({
+        "tokenizer.ggml.model": (8, "llama"),
+        "tokenizer.ggml.tokens": (8, ["<unk>", "<s>", "\u2581", "i", "t", "it", "<u>", "<0x0A>"]),
+        "tokenizer.ggml.scores": (6, [0.0, 0.0, -3.0, -2.0, -2.0, -1.0, 0.0, 0.0]),
+        "tokenizer.ggml.token_type": (5, [2, 3, 1, 1, 1, 1, 4, 6])}))
+    alphabet = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]]
+    put("gguf", "gpt2", gguf({
+        "tokenizer.ggml.model": (8, "gpt2"), "tokenizer.ggml.pre": (8, "deepseek-v3"),
+        "tokenizer.ggml.tokens": (8, [*alphabet, "it", "<s>"]), "tokenizer.ggml.merges": (8, ["i t"]),
+        "tokenizer.ggml.token_type": (5, [1] * 257 + [3])}))
+
+
 def put_datasets():
     for name in ("u16", "i32", "i64_sentences"):
         index = (GOLDEN / "data" / f"{name}.idx").read_bytes()
@@ -105,5 +144,6 @@ def put_words():
 
 
 if __name__ == "__main__":
-    for write in (put_safetensors, put_manifest, put_tokenizer, put_datasets, put_routes, put_rows, put_compressed, put_words):
+    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows, put_compressed,
+                  put_words):
         write()

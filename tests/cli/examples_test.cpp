@@ -129,9 +129,10 @@ constexpr Exception kExceptions[] = {
     {"witan doctor --gpu", 10, "it says what is missing where there is no GPU that can be used"},
 };
 
-// A model of another program, as documents call it.
+// A model of another program, as documents call it, in either form.
 constexpr const char* kModelExample =
-    "witan train --run model && witan export --run model --format hf model-folder && rm -r runs";
+    "witan train --run model && witan export --run model --format hf model-folder && "
+    "witan export --run model --format gguf model.gguf && rm -r runs";
 constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
 
 // Of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2.

@@ -1,0 +1,36 @@
+// A GGUF file that opens has tensors that lie within it, one behind the other, and a vocabulary that is a tokenizer or
+// an error of ours; what is written of it reads the same.
+#include "fuzz/support.h"
+#include "witan/base/gguf.h"
+#include "witan/tokenizer/gguf_vocabulary.h"
+#include "witan/tokenizer/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace witan;
+  static const fuzz::Folder folder;
+  const fs::path path = folder.write("a.gguf", fuzz::text_of(data, size));
+  fuzz::expect_own_errors([&] {
+    const GgufFile file(path);
+    const std::byte* end = nullptr;
+    unsigned sum = 0;
+    std::vector<GgufTensor> tensors;
+    for (const auto& tensor : file.tensors()) {
+      assert(file.find(tensor.info.name) == &tensor);
+      assert(tensor.bytes.size() == tensor.info.bytes() && tensor.bytes.data() >= end);
+      end = tensor.bytes.data() + tensor.bytes.size();
+      for (const std::byte byte : tensor.bytes) sum += static_cast<unsigned>(byte);
+      tensors.push_back(tensor.info);
+    }
+    assert(sum <= 255 * size);
+    std::string again = gguf_header(file.metadata(), tensors);
+    for (const GgufTensor& tensor : tensors) again.append(tensor.bytes() + gguf_padding(tensor.bytes()), '\0');
+    if (file.metadata().find("general.alignment") == nullptr) {
+      const GgufFile second(folder.write("b.gguf", again));
+      assert(second.tensors().size() == tensors.size());
+      assert(second.metadata().values().size() == file.metadata().values().size());
+    }
+    const Tokenizer tokenizer(parse_gguf_vocabulary(file.metadata()));
+    for (const int32_t id : tokenizer.encode("It's 123 o'clock", true)) assert(id >= 0 && id < tokenizer.vocab_size());
+  });
+  return 0;
+}
