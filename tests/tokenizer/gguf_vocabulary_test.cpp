@@ -89,7 +89,8 @@ TEST(GgufVocabulary, ScoresOrderMerges) {
   const Tokenizer tokenizer(parse_gguf_vocabulary(metadata));
   EXPECT_THAT(tokenizer.encode("abc"), ElementsAre(9, 8));
   EXPECT_THAT(tokenizer.encode("ab"), ElementsAre(3, 7));
-  EXPECT_THAT(tokenizer.encode("</s>a<u>"), Not(ElementsAre(2, 4, 10)));
+  EXPECT_EQ(tokenizer.encode("a<u>").back(), 10);
+  EXPECT_NE(tokenizer.encode("</s>").front(), 2);  // special tokens only on request
   metadata.put_flag("tokenizer.ggml.add_space_prefix", false);
   EXPECT_THAT(Tokenizer(parse_gguf_vocabulary(metadata)).encode("abc"), ElementsAre(4, 8));
 }

@@ -139,6 +139,7 @@ class GgufConfigReader {
     if (name_ == "olmoe") {
       experts("num_experts");
       out_["norm_topk_prob"] = false;
+      only("attention.head_count_kv", static_cast<double>(heads), "OLMoE has keys and values for every head");
     }
     if (name_ == "gpt-oss") gpt_oss();
     if (name_ == "deepseek2") deepseek();
@@ -348,6 +349,9 @@ class GgufConfigWriter {
   void deepseek() {
     const int64_t rank = hf_.at("kv_lora_rank").get<int64_t>(), rotary = hf_.at("qk_rope_head_dim").get<int64_t>();
     put("attention.head_count_kv", 1);
+    require<ConfigError>(hf_.at("q_lora_rank").is_number() || model_.num_layers == 26 || model_.num_layers == 27,
+                         "q_lora_rank = 0: llama.cpp's model of type deepseek2 has queries that are projected at once "
+                         "only where it has 26 or 27 layers (DeepSeek-V2-Lite): export --format hf");
     if (hf_.at("q_lora_rank").is_number()) put("attention.q_lora_rank", "q_lora_rank");
     put("attention.kv_lora_rank", rank);
     put("attention.key_length", rank + rotary);
