@@ -131,13 +131,12 @@ TEST_F(Gguf, ATruncatedFileIsRefusedAtEveryByte) {
 TEST_F(Gguf, FlippedBitsGiveAFileOrAnError) {
   const size_t header = gguf_header(metadata_, tensors_).size();
   int refused = 0;
-  for (size_t at = 0; at < header; ++at)
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string damaged = bytes_;
-      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
-      refused += !refusal(damaged).empty();
-    }
-  EXPECT_GT(refused, 1000);
+  for (size_t at = 0; at < header; ++at) {
+    std::string damaged = bytes_;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    refused += !refusal(damaged).empty();
+  }
+  EXPECT_GT(refused, 200);
 }
 
 TEST_F(Gguf, HostileHeadersAreRefusedByName) {

@@ -1,5 +1,6 @@
 #include "witan/tokenizer/bpe.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,6 +105,23 @@ TEST(Bpe, RefusesVocabulariesWithoutEveryByte) {
   spec.tokens[65].clear();
   const std::string message = test::message_of<DataError>([&] { const Bpe bpe(spec); });
   EXPECT_NE(message.find("no token for the byte 65"), std::string::npos) << message;
+}
+
+// As Hugging Face's and llama.cpp's readers of vocabularies without them.
+TEST(Bpe, BytesThatNoCharacterHasMayLackATokenAndAreLeftOut) {
+  TokenizerSpec spec = spec_with_merges({{'a', 'b'}});
+  for (const int byte : {0xC0, 0xC1, 0xF1, 0xF2, 0xFF}) spec.tokens[static_cast<size_t>(byte)].clear();
+  const Bpe bpe(spec);
+  EXPECT_EQ(encode(bpe,
+                   "ab\xC0"
+                   "ab\xFF\xF1"),
+            (std::vector<int32_t>{256, 256}));
+  EXPECT_EQ(encode(bpe,
+                   "a\xC0"
+                   "b"),
+            (std::vector<int32_t>{'a', 'b'}));
+  spec.tokens[0xF3].clear();  // of tags, which flags are made of
+  EXPECT_THAT(test::message_of<DataError>([&] { const Bpe damaged(spec); }), ::testing::HasSubstr("the byte 243"));
 }
 
 }  // namespace

@@ -61,10 +61,9 @@ TEST(GgufVocabulary, EncodesAsHuggingFaceDoes) {
 TEST(GgufVocabulary, SentencePieceModelsComeBackTheSame) {
   for (const char* name : {"bpe.model", "unigram.model", "unigram_bytes.model"}) {
     SCOPED_TRACE(name);
-    TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "kinds" / name);
-    const std::string refused = test::message_of<DataError>([&] { metadata_of(spec); });
-    if (std::string_view(name) == "bpe.model" && !refused.empty()) {
-      EXPECT_THAT(refused, HasSubstr("normalises text"));
+    const TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "kinds" / name);
+    if (std::string_view(name) == "bpe.model") {  // with NFKC, which llama.cpp leaves to Unigram
+      EXPECT_THAT(test::message_of<DataError>([&] { metadata_of(spec); }), HasSubstr("normalises text"));
       continue;
     }
     const Tokenizer before(spec), after(parse_gguf_vocabulary(metadata_of(spec, 5)));

@@ -71,9 +71,9 @@ void Bpe::index_bytes(const std::vector<bool>& usable) {
     if (usable[id] && spec_->tokens[id].size() == 1)
       byte_token_[static_cast<uint8_t>(spec_->tokens[id][0])] = static_cast<int32_t>(id);
   for (int byte = 0; byte < 256; ++byte) {
-    const bool in_utf8 = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5);
+    const bool in_text = byte < 0xC0 || (byte > 0xC1 && byte < 0xF1) || byte == 0xF3 || byte == 0xF4;
     lacks_bytes_ |= byte_token_[byte] < 0;
-    require<DataError>(byte_token_[byte] >= 0 || !in_utf8, "the vocabulary has no token for the byte ", byte,
+    require<DataError>(byte_token_[byte] >= 0 || !in_text, "the vocabulary has no token for the byte ", byte,
                        ", so some texts could not be encoded; train it with the full byte alphabet "
                        "(initial_alphabet=ByteLevel.alphabet() in Hugging Face tokenizers)");
   }

@@ -36,8 +36,9 @@ class MergeTable {
 // Applies the merges of a tokenizer. Immutable: its methods may be called from several threads.
 class Bpe {
  public:
-  // `spec` must outlive it. Throws DataError if a byte has no token in a vocabulary of bytes, unless no UTF-8 text has
-  // that byte: some published vocabularies lack these, and a word that is not UTF-8 is encoded without them.
+  // `spec` must outlive it. Throws DataError if a byte has no token in a vocabulary of bytes, unless no character of
+  // Unicode has that byte in UTF-8 (those of the planes 4 to 11 are not assigned): some published vocabularies lack
+  // these, and a word that holds them is encoded without them.
   explicit Bpe(const TokenizerSpec& spec);
 
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
