@@ -9,6 +9,7 @@
 #include "convert/convert_support.h"
 #include "model/model_support.h"
 #include "witan/convert/export.h"
+#include "witan/convert/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
 #include "witan/generate/generator.h"
