@@ -1,5 +1,5 @@
 // Models in GGUF files are the models that Hugging Face folders are: files that llama.cpp's converter wrote
-// (tests/golden/convert/gguf/make_golden.py) are read to the bit and come back as they were.
+// (tests/golden/gguf/make_golden.py) are read to the bit and come back as they were.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 fs::path golden_gguf(const std::string& model) {
-  return golden("gguf") / (model + ".gguf");
+  return fs::path(WITAN_SOURCE_DIR) / "tests/golden/gguf" / (model + ".gguf");
 }
 
 std::vector<double> values_of(WeightSource& source, const std::string& name, const Shape& shape) {

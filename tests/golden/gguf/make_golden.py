@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes ../NAME's model as llama.cpp's own converter does, to NAME.gguf beside this script, without a vocabulary.
+"""Writes ../convert/NAME's model as llama.cpp's own converter does, to NAME.gguf beside this script, without a vocabulary.
 
 Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 and convert_hf_to_gguf.py of the llama.cpp in
 llama_cpp_python-0.3.9.tar.gz (May 2025), whose folder vendor/llama.cpp is given: `make_golden.py LLAMA_CPP [NAME ...]`.
@@ -38,8 +38,8 @@ def make(name):
     kind, more = MODELS[name]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        shutil.copy(HERE.parent / name / "model.safetensors", folder)
-        config = json.loads((HERE.parent / name / "config.json").read_text())
+        shutil.copy(HERE.parent / "convert" / name / "model.safetensors", folder)
+        config = json.loads((HERE.parent / "convert" / name / "config.json").read_text())
         config.pop("rope_parameters", None)
         (folder / "config.json").write_text(json.dumps(config | more))
         # transformers has a head_dim of null, and one of DeepSeek's that says less than the converter takes it for.
