@@ -127,6 +127,13 @@ def put_rows():
     put("jsonl", "deep", '{"text": ' + "[" * 70)
 
 
+def put_chat_templates():
+    golden = json.loads((GOLDEN / "tokenizer" / "chat" / "chat.json").read_text())
+    for one in golden["templates"]:
+        put("chat_template", one["name"], one["source"])
+    put("chat_template", "snippets", "\n".join(snippet["source"] for snippet in golden["snippets"] if "text" in snippet["expected"]))
+
+
 def put_compressed():
     text = b"to be or not to be, " * 20
     put("compressed", "gzip", gzip.compress(text, mtime=0) + gzip.compress(b"more", mtime=0))
@@ -144,6 +151,6 @@ def put_words():
 
 
 if __name__ == "__main__":
-    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows, put_compressed,
-                  put_words):
+    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows,
+                  put_chat_templates, put_compressed, put_words):
         write()

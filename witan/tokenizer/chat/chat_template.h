@@ -19,14 +19,15 @@ namespace witan {
 
 struct ChatMessage {
   std::string role, content;
-  std::string json = {};  // the whole message as a JSON object, instead of role and content; empty: they are the message
+  std::string json =
+      {};  // the whole message as a JSON object, instead of role and content; empty: they are the message
 };
 
 struct ChatTemplateOptions {
-  bool add_generation_prompt = false;  // ends with what stands before an answer
-  std::string bos_token, eos_token;    // empty: not defined
-  std::string tools = {};              // a JSON array; empty: none
-  std::string variables = {};          // a JSON object of further names, such as {"enable_thinking": false}
+  bool add_generation_prompt = false;          // ends with what stands before an answer
+  std::string bos_token = {}, eos_token = {};  // empty: not defined
+  std::string tools = {};                      // a JSON array; empty: none
+  std::string variables = {};                  // a JSON object of further names, such as {"enable_thinking": false}
   // What strftime_now() tells, in seconds since 1970, of UTC; nothing: the clock's local time.
   std::optional<int64_t> now = {};
 };
@@ -77,9 +78,9 @@ struct FoundChatTemplate {
 };
 
 // The template of a Hugging Face folder, or of a run, which keeps such a folder's files in RUN/hf: chat_template.jinja,
-// else the chat_template of tokenizer_config.json (of several the one that is called "default"). bos_token and eos_token
-// are tokenizer_config.json's, else special_tokens_map.json's. Nothing when the folder has none. Throws DataError,
-// CorruptionError, IoError.
+// else the chat_template of tokenizer_config.json (of several the one that is called "default"). bos_token and
+// eos_token are tokenizer_config.json's, else special_tokens_map.json's. Nothing when the folder has none. Throws
+// DataError, CorruptionError, IoError.
 std::optional<FoundChatTemplate> find_chat_template(const fs::path& folder);
 
 // Likewise of a file: a template, or a JSON file with a "chat_template". The tokens are those of the folder it lies in.

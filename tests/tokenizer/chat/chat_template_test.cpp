@@ -1,0 +1,182 @@
+// Against Jinja as Hugging Face sets it up: tests/golden/tokenizer/chat/make_golden.py made the expected texts.
+#include "witan/tokenizer/chat/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+
+namespace witan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+using test::message_of;
+
+constexpr int64_t kNow = 1'721'952'000;  // as in make_golden.py
+
+Json golden() {
+  // Another file of make_golden.py: templates of models, which are not ours to keep here.
+  const char* other = std::getenv("WITAN_CHAT_GOLDEN");
+  return Json::parse(
+      read_file(other ? fs::path(other) : fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/chat/chat.json"));
+}
+
+void expect_golden(const std::string& source, const std::vector<ChatMessage>& messages,
+                   const ChatTemplateOptions& options, const Json& expected) {
+  SCOPED_TRACE(source.substr(0, 300));
+  if (!expected.contains("text")) {
+    EXPECT_THROW(ChatTemplate(source, "chat").render(messages, options), DataError) << expected;
+    return;
+  }
+  try {
+    const RenderedChat found = ChatTemplate(source, "chat").render_chat(messages, options);
+    EXPECT_EQ(found.text, expected["text"].get<std::string>());
+    std::vector<TextSpan> spans;
+    if (expected.contains("generated"))
+      for (const Json& span : expected["generated"]) spans.push_back({span[0].get<size_t>(), span[1].get<size_t>()});
+    EXPECT_EQ(found.generated, spans);
+  } catch (const DataError& error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
+TEST(ChatTemplate, WritesConversationsAsJinjaDoes) {
+  for (const Json& one : golden()["templates"]) {
+    SCOPED_TRACE(one["name"]);
+    for (const Json& test : one["cases"]) {
+      SCOPED_TRACE(test.dump());
+      std::vector<ChatMessage> messages;
+      for (const Json& message : test["messages"]) messages.push_back({{}, {}, message.dump()});
+      ChatTemplateOptions options{.add_generation_prompt = test["add_generation_prompt"].get<bool>(),
+                                  .bos_token = "<s>",
+                                  .eos_token = "</s>",
+                                  .now = kNow};
+      if (!test["tools"].is_null()) options.tools = test["tools"].dump();
+      if (test.contains("enable_thinking")) options.variables = R"({"enable_thinking": false})";
+      expect_golden(one["source"].get<std::string>(), messages, options, test["expected"]);
+    }
+  }
+}
+
+TEST(ChatTemplate, EvaluatesAsJinjaDoes) {
+  const Json all = golden();
+  const ChatTemplateOptions options{.variables = all["variables"].dump(), .now = kNow};
+  for (const Json& snippet : all["snippets"])
+    expect_golden(snippet["source"].get<std::string>(), {}, options, snippet["expected"]);
+}
+
+TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
+  const ChatTemplate chat("{% for m in messages %}{{ m.role }}: {{ m.content|tojson }}\n{% endfor %}", "chat");
+  const std::vector<ChatMessage> messages = {{"user", "a \"b\"\n{{ x }}"}, {"assistant", "é"}};
+  EXPECT_EQ(chat.render(messages), "user: \"a \\\"b\\\"\\n{{ x }}\"\nassistant: \"é\"\n");
+  EXPECT_EQ(message_of<DataError>([&] {
+              chat.render(std::vector<ChatMessage>{{"user", "\xff"}});
+            }),
+            "a message's content is not UTF-8");
+  EXPECT_EQ(message_of<DataError>([&] {
+              chat.render(std::vector<ChatMessage>{{"", "", "[1]"}});
+            }),
+            "a message is a list, not a JSON object");
+}
+
+std::string refusal(const std::string& source) {
+  return message_of<DataError>([&] { ChatTemplate(source, "t.jinja").render({}); });
+}
+
+TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {
+  EXPECT_EQ(
+      refusal("a\n{% include 'x' %}"),
+      "t.jinja:2: the statement {% include %} is not supported: for, if, set, macro, filter, generation, break and "
+      "continue are");
+  EXPECT_EQ(refusal("\n\n{{ x|tojsn }}"), "t.jinja:3: the filter tojsn is not supported (did you mean tojson?)");
+  EXPECT_EQ(refusal("{{ x is strin }}"), "t.jinja:1: the test `is strin` is not supported (did you mean string?)");
+  EXPECT_EQ(refusal("{% for x in y recursive %}{% endfor %}"), "t.jinja:1: recursive loops are not supported");
+  EXPECT_EQ(refusal("{% for x in [1] %}{% macro f() %}{% endmacro %}{% endfor %}"),
+            "t.jinja:1: a macro within a loop or another macro is not supported");
+  EXPECT_EQ(refusal("{{ f(*x) }}"), "t.jinja:1: arguments with * are not supported");
+  EXPECT_EQ(refusal("{{ 'x'\n.zfill(3) }}"), "t.jinja:2: the method zfill of a string is not supported");
+  EXPECT_EQ(refusal("{{ '%d' % 3 }}"), "t.jinja:1: formatting a string with % is not supported");
+  EXPECT_EQ(refusal("{{ [].append(1) }}"),
+            "t.jinja:1: the method append of a list is not supported: templates cannot change values");
+  EXPECT_EQ(refusal("{{ [1]|tojson(separators=(',', ':')) }}"), "t.jinja:1: tojson with separators is not supported");
+}
+
+TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
+  EXPECT_EQ(refusal("{% if x %}\n{{ y }}"), "t.jinja:2: the template ends where {% endif %} should be");
+  EXPECT_EQ(refusal("{{ (1 }}"), "t.jinja:1: there is nothing that } closes");
+  EXPECT_EQ(refusal("{{ 'a }}"), "t.jinja:1: a string is not closed");
+  EXPECT_EQ(refusal("{{ x"), "t.jinja:1: a tag is not closed: there is no }}");
+  EXPECT_EQ(refusal("{% endif %}"), "t.jinja:1: {% endif %} has no beginning");
+  EXPECT_EQ(refusal("{{ 99999999999999999999 }}"), "t.jinja:1: the integer 99999999999999999999 is beyond 64 bits");
+  EXPECT_EQ(refusal("\n{{ a.b.c }}"), "t.jinja:2: a is undefined, and has no attribute b");
+  EXPECT_EQ(refusal("{{ 'a' + b }}"), "t.jinja:1: + does not take a string and b, which is undefined,");
+  EXPECT_EQ(
+      message_of<ConversationError>([] { ChatTemplate("\n{{ raise_exception('take turns') }}", "t").render({}); }),
+      "t:2: take turns");
+}
+
+TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
+  const std::string much = "the template does more work than";
+  const std::string twice = "{% set ns = namespace(x='abcdefgh') %}{% for i in range(100) %}";
+  EXPECT_NE(refusal(twice + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}").find(much), std::string::npos);
+  EXPECT_NE(refusal(twice + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}").find("larger than a template may make it"),
+            std::string::npos);
+  EXPECT_NE(refusal("{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}").find(much),
+            std::string::npos);
+  EXPECT_NE(refusal("{{ 'ab' * 99999999999 }}").find(much), std::string::npos);
+  EXPECT_NE(refusal("{{ ('a' * 100000).replace('', 'b' * 100000) }}").find(much), std::string::npos);
+  EXPECT_NE(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").find("nested deeper than"), std::string::npos);
+  EXPECT_NE(refusal("{{ " + std::string(5000, '(') + std::string(5000, ')') + " }}").find("nested deeper than"),
+            std::string::npos);
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 5000; ++i) sum += " + 1";
+  EXPECT_NE(refusal(sum + " }}").find("operations in a row"), std::string::npos);
+  EXPECT_NE(refusal("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}")
+                .find("nested deeper than"),
+            std::string::npos);
+}
+
+TEST(ChatTemplate, ANamespaceMayHoldItself) {
+  EXPECT_EQ(ChatTemplate("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self == ns }}", "t").render({}),
+            "True");
+}
+
+TEST(FindChatTemplate, ReadsFoldersOfHuggingFaceAndRuns) {
+  const test::TempFolder folder;
+  EXPECT_FALSE(find_chat_template(folder.path()));
+  write_file_atomically(folder / "special_tokens_map.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "no"})");
+  write_file_atomically(folder / "tokenizer_config.json",
+                        R"({"chat_template": "config", "eos_token": {"content": "</s>"}})");
+  auto found = find_chat_template(folder.path());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->chat.source(), "config");
+  EXPECT_EQ(found->bos_token, "<s>");
+  EXPECT_EQ(found->eos_token, "</s>");
+  write_file_atomically(folder / "chat_template.jinja", "file");
+  EXPECT_EQ(find_chat_template(folder.path())->chat.source(), "file");
+  EXPECT_EQ(read_chat_template(folder / "tokenizer_config.json").chat.source(), "config");
+  EXPECT_EQ(read_chat_template(folder / "chat_template.jinja").eos_token, "</s>");
+
+  const fs::path run = folder / "run";
+  fs::create_directories(run / "hf");
+  write_file_atomically(run / "hf" / "chat_template.jinja", "of the run");
+  EXPECT_EQ(find_chat_template(run)->chat.source(), "of the run");
+}
+
+TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
+  const test::TempFolder folder;
+  const fs::path config = folder / "tokenizer_config.json";
+  write_file_atomically(config, R"({"chat_template": [{"name": "tool_use", "template": "a"},
+                                                      {"name": "default", "template": "b"}]})");
+  EXPECT_EQ(find_chat_template(folder.path())->chat.source(), "b");
+  write_file_atomically(config, R"({"chat_template": [{"name": "tool_use", "template": "a"}]})");
+  EXPECT_NE(message_of<DataError>([&] { find_chat_template(folder.path()); }).find("none is called \"default\""),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan

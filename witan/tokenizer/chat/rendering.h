@@ -1,0 +1,75 @@
+// Runs a parsed template.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "witan/tokenizer/chat/arguments.h"
+#include "witan/tokenizer/chat/chat_template.h"
+#include "witan/tokenizer/chat/syntax.h"
+#include "witan/tokenizer/chat/work.h"
+
+namespace witan::jinja {
+
+// One rendering of one template. Bounded in work, depth and output.
+class Rendering {
+ public:
+  // `most_work`: see Work. `now` as in ChatTemplateOptions. `name` is the template's.
+  Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now);
+
+  void define(const std::string& name, Value value);
+  // Throws as ChatTemplate::render() does. Once.
+  RenderedChat run(const Block& block);
+
+ private:
+  struct Scope {
+    Scope* parent;
+    std::map<std::string, Value, std::less<>> names = {};
+  };
+  enum class Leaving { no, stop, next };
+  class Depth;
+
+  Leaving execute(const Block& block);
+  Leaving execute(const Statement& statement);
+  Leaving branch(const Statement& statement);
+  Leaving loop(const Statement& statement);
+  Items items_of_loop(const Statement& statement);
+  void bind(const std::vector<std::string>& names, const Value& value);
+  void set(const Statement& statement);
+  void generation(const Statement& statement);
+  // What the block writes, in a scope of its own.
+  std::string captured(const Block& block, Scope& scope);
+  Value filtered(const Statement& statement, Value value);
+  void write(std::string_view text);
+
+  Value evaluate(const Expression& e);
+  Value find_name(const std::string& name);
+  Value evaluate_dict(const Expression& e);
+  Value slice(const Expression& e);
+  Value call(const Expression& e);
+  Value call_global(Global global, const Arguments& arguments);
+  Value call_macro(const Macro& macro, const Arguments& arguments);
+  Value make_range(const Arguments& arguments);
+  Value arithmetic(const Expression& e);
+  Value integers(const std::string& sign, int64_t a, int64_t b);
+  Value repeated(const Value& value, int64_t times);
+  bool compare(const Expression& e);
+  Arguments arguments_of(const Expression& e, size_t first);
+  std::string date(const std::string& format) const;
+
+  const std::string& name_;
+  Work work_;
+  std::optional<int64_t> now_;
+  Scope root_{nullptr};
+  Scope* scope_ = &root_;
+  std::deque<Namespace> namespaces_;
+  std::deque<Loop> loops_;
+  std::deque<Macro> macros_;
+  RenderedChat rendered_;
+  std::string* out_ = &rendered_.text;
+  int line_ = 0, depth_ = 0;
+};
+
+}  // namespace witan::jinja

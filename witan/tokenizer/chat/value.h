@@ -1,0 +1,125 @@
+// Values of templates: Python's, as far as JSON has them, with Python's rules for truth, equality, order and text.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace witan::jinja {
+
+class Value;
+using Items = std::vector<Value>;
+using Entries = std::vector<std::pair<std::string, Value>>;  // in the order of insertion
+
+struct Undefined {
+  std::string name;  // of what is missing
+};
+struct None {};
+// `depth` and `weight` are those of the whole value: levels within one another, and pieces of text and values written
+// out. They are bounded where a value is made, so that nothing that visits one goes on for ever.
+struct Sequence {
+  std::shared_ptr<const Items> items;
+  bool tuple = false;
+  int depth = 1;
+  uint64_t weight = 1;
+};
+struct Mapping {
+  std::shared_ptr<const Entries> entries;
+  int depth = 1;
+  uint64_t weight = 1;
+};
+struct Namespace {
+  std::map<std::string, Value> attributes;
+};
+struct Macro;  // program.h
+// The `loop` of a for statement.
+struct Loop {
+  std::shared_ptr<const Items> items;
+  size_t index = 0;
+};
+enum class Global { range, raise_exception, strftime_now, make_namespace, make_dict };
+
+// Immutable, but for what a namespace holds. Namespaces and loops belong to the rendering, macros to the program.
+class Value {
+ public:
+  using Variant = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, Sequence,
+                               Mapping, Namespace*, const Loop*, const Macro*, Global>;
+
+  Value() : is_(Undefined{}) {}
+  Value(Variant is) : is_(std::move(is)) {}  // NOLINT(google-explicit-constructor)
+  static Value text(std::string text) { return Variant(std::make_shared<const std::string>(std::move(text))); }
+  // Throw DataError for values that are too deep or too large.
+  static Value list(Items items, bool tuple = false);
+  static Value dict(Entries entries);
+  static Value integer(int64_t number) { return Variant(number); }
+  static Value boolean(bool value) { return Variant(value); }
+  static Value none() { return Variant(None{}); }
+  static Value undefined(std::string name) { return Variant(Undefined{std::move(name)}); }
+
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&is_);
+  }
+  bool is_undefined() const { return as<Undefined>() != nullptr; }
+  bool is_none() const { return as<None>() != nullptr; }
+  const std::string* string() const {
+    const auto* text = as<std::shared_ptr<const std::string>>();
+    return text ? text->get() : nullptr;
+  }
+  const Sequence* sequence() const { return as<Sequence>(); }
+  const Entries* entries() const {
+    const auto* dict = as<Mapping>();
+    return dict ? dict->entries.get() : nullptr;
+  }
+  const Variant& variant() const { return is_; }
+
+ private:
+  Variant is_;
+};
+
+// "a string", "a list", "undefined", ...
+std::string type_name(const Value& value);
+bool truth(const Value& value);
+bool equal(const Value& a, const Value& b);
+// a < b. Throws DataError for values that have no order.
+bool less(const Value& a, const Value& b);
+// Python's str() and repr(); str() of what is undefined is empty.
+std::string str(const Value& value);
+std::string repr(const Value& value);
+// A float as Python prints it.
+std::string float_text(double number);
+// What visiting the whole value takes, in units of eight bytes of text or one value.
+uint64_t weight_of(const Value& value);
+// Whether the value is a number (a boolean counts as one), and which.
+bool is_number(const Value& value);
+double number_of(const Value& value);
+// An integer or a boolean. Throws DataError for anything else; `what` says what it is for.
+int64_t integer_of(const Value& value, std::string_view what);
+// The entry of a dict, or null.
+const Value* find(const Entries& entries, std::string_view key);
+// What a for loop visits: items, keys of a dict, characters of a string; nothing of what is undefined. Throws
+// DataError.
+Items items_of(const Value& value);
+// Throws DataError.
+int64_t length_of(const Value& value);
+
+struct JsonStyle {
+  int64_t indent = -1;  // spaces; -1: one line
+  bool sort_keys = false, ascii = false;
+};
+// As Python's json.dumps() writes it. Throws DataError.
+std::string to_json(const Value& value, const JsonStyle& style = {});
+// Throws DataError for text that is not JSON or nested deeper than 64; `what` names it.
+Value from_json(std::string_view text, std::string_view what);
+
+// Characters of UTF-8 text.
+int64_t characters(std::string_view text);
+// The byte at which character `index` begins, or the text's size. O(index).
+size_t byte_of(std::string_view text, int64_t index);
+
+}  // namespace witan::jinja
