@@ -44,6 +44,47 @@ void validate(const BatchOptions& options) {
       "reset_position_ids, reset_attention_mask and eod_mask_loss need a tokenizer with an end-of-text token");
 }
 
+namespace {
+
+void check_tokens(std::span<const int32_t> tokens, const Samples& samples, const BatchOptions& options) {
+  const int32_t largest = *std::max_element(tokens.begin(), tokens.end());
+  require<DataError>(options.vocab_size <= 0 || largest < options.vocab_size, samples.dataset().name(), ": token id ",
+                     largest, " is outside the vocabulary of ", options.vocab_size,
+                     ": was it made with another tokenizer?");
+}
+
+// One row of conversations, apart from each other, and of padding behind them.
+void fill_with_conversations(const Samples& samples, int64_t index, size_t row, const BatchOptions& options,
+                             Batch& batch) {
+  const auto length = static_cast<size_t>(batch.sequence_length);
+  size_t at = row;
+  int32_t id = 0;
+  std::vector<int32_t> tokens, loss;
+  for (const int64_t document : samples.conversations_of(index)) {
+    const auto used = static_cast<size_t>(std::min(samples.dataset().length(document), batch.sequence_length + 1));
+    tokens.resize(used);
+    loss.resize(used);
+    samples.dataset().read(document, 0, tokens);
+    samples.dataset().read_loss(document, 0, loss);
+    check_tokens(tokens, samples, options);
+    for (size_t i = 0; i + 1 < used; ++i, ++at) {
+      batch.tokens[at] = tokens[i];
+      batch.targets[at] = tokens[i + 1];
+      batch.positions[at] = static_cast<int32_t>(i);
+      batch.sequence_ids[at] = id;
+      batch.loss_mask[at] = static_cast<float>(loss[i + 1]);
+    }
+    ++id;
+  }
+  for (int32_t position = 0; at < row + length; ++at, ++position) {
+    batch.tokens[at] = batch.targets[at] = options.end_of_text.value_or(0);
+    batch.positions[at] = position;
+    batch.sequence_ids[at] = id;
+  }
+}
+
+}  // namespace
+
 Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options) {
   const auto length = static_cast<size_t>(samples.sequence_length());
   const size_t count = static_cast<size_t>(sequences) * length;
@@ -57,12 +98,13 @@ Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const
               0};
   std::vector<int32_t> sample(length + 1);
   for (int64_t b = 0; b < sequences; ++b) {
-    samples.read(first + b, sample);
-    const int32_t largest = *std::max_element(sample.begin(), sample.end());
-    require<DataError>(options.vocab_size <= 0 || largest < options.vocab_size, samples.dataset().name(), ": token id ",
-                       largest, " is outside the vocabulary of ", options.vocab_size,
-                       ": was it made with another tokenizer?");
     const size_t row = static_cast<size_t>(b) * length;
+    if (samples.packed()) {
+      fill_with_conversations(samples, first + b, row, options, batch);
+      continue;
+    }
+    samples.read(first + b, sample);
+    check_tokens(sample, samples, options);
     std::copy_n(sample.begin(), length, batch.tokens.begin() + static_cast<ptrdiff_t>(row));
     std::copy_n(sample.begin() + 1, length, batch.targets.begin() + static_cast<ptrdiff_t>(row));
     mark_documents(std::span(sample).first(length), row, options, batch);

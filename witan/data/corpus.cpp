@@ -74,6 +74,8 @@ class CorpusReader {
   }
 
   void read(const Source& source) {
+    require<DataError>(!options_.conversations || source.kind == SourceKind::jsonl, source.path.string(),
+                       ": conversations are read from JSON Lines alone, one in a row: give .jsonl files");
     const auto bytes = open_bytes(source.path);
     if (source.kind == SourceKind::jsonl)
       read_rows(source, *bytes);
@@ -87,25 +89,28 @@ class CorpusReader {
     statistics_.bad_rows = quarantine_.count();
     const auto& s = statistics_;
     const std::string kept = quarantine_.kept() > 0 ? cat("; see ", quarantine_.path().string()) : "";
-    require<DataError>(static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
-                           (s.rows == 0 || s.bad_rows < s.rows),
-                       s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
-                       " %, see --bad-row-share; the text is read from the key ", clipped(options_.json_key),
-                       ", see --json-key); the first is ", quarantine_.first(), kept);
+    require<DataError>(
+        static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
+            (s.rows == 0 || s.bad_rows < s.rows),
+        s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
+        " %, see --bad-row-share; ", options_.conversations ? "messages are" : "the text is", " read from the key ",
+        clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key),
+        options_.conversations ? ", see --messages-key); the first is " : ", see --json-key); the first is ",
+        quarantine_.first(), kept);
     require<DataError>(s.documents > 0, "found no document with text in ",
                        counted(static_cast<int64_t>(sources), "file"), " (", s.empty_documents, " empty)");
     return s;
   }
 
  private:
-  void emit(std::string_view text, const ByteReader& bytes) {
+  void emit(std::string_view text, const ByteReader& bytes, std::span<const TextSpan> answers = {}) {
     if (text.empty()) {
       ++statistics_.empty_documents;
       return;
     }
     ++statistics_.documents;
     statistics_.text_bytes += text.size();
-    visit_({text, finished_bytes_ + bytes.offset()});
+    visit_({text, answers, finished_bytes_ + bytes.offset()});
   }
 
   // `before`: bytes of the source before the text.
@@ -153,6 +158,10 @@ class CorpusReader {
       if (lines.number() == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       ++statistics_.rows;
+      if (options_.conversations) {
+        read_conversation(source, lines, text, bytes);
+        continue;
+      }
       const ReadRow read = lines.too_long()
                                ? ReadRow{{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}, {}}
                                : read_row(parser_, options_, source.path, lines.number(), text);
@@ -163,6 +172,17 @@ class CorpusReader {
       if (!read.mended.empty()) statistics_.replaced += count_replacements(read.mended) - count_replacements(text);
       emit(read.row.text, bytes);
     }
+  }
+
+  void read_conversation(const Source& source, const LineReader& lines, std::string_view text,
+                         const ByteReader& bytes) {
+    const std::string mended = options_.replace_invalid_utf8 ? replace_invalid_utf8(text) : std::string(text);
+    const ConversationRow row = lines.too_long()
+                                    ? ConversationRow{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}
+                                    : witan::read_conversations(mended, *options_.conversations);
+    if (!row.reason.empty()) return quarantine_.add(source.path, lines.number(), row.reason, text);
+    if (options_.replace_invalid_utf8) statistics_.replaced += count_replacements(mended) - count_replacements(text);
+    for (const Conversation& one : row.conversations) emit(one.text, bytes, one.answers);
   }
 
   const CorpusOptions& options_;
@@ -204,7 +224,7 @@ CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOpt
 }
 
 void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options) {
-  if (options.replace_invalid_utf8) return;
+  if (options.replace_invalid_utf8 || options.conversations) return;  // whose rows are unusable one by one
   for (const Source& source : sources) {
     const auto bytes = open_bytes(source.path);
     if (source.kind == SourceKind::jsonl)

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "witan/data/conversations.h"
 #include "witan/data/quarantine.h"
 #include "witan/data/sources.h"
 
@@ -23,6 +25,8 @@ struct CorpusOptions {
   double bad_row_share = 0.1;
   // Whether invalid UTF-8 is replaced by U+FFFD, in plain text and in rows; otherwise it is an error.
   bool replace_invalid_utf8 = false;
+  // Rows are conversations in this format, not texts; null: they are not.
+  std::shared_ptr<const ConversationFormat> conversations = {};
   fs::path quarantine;  // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
 };
@@ -37,8 +41,9 @@ struct CorpusStatistics {
 };
 
 struct Document {
-  std::string_view text;      // valid UTF-8, not empty; valid during the call
-  uint64_t source_bytes = 0;  // bytes on disk read so far, all sources together: progress
+  std::string_view text;                   // valid UTF-8, not empty; valid during the call
+  std::span<const TextSpan> answers = {};  // of a conversation
+  uint64_t source_bytes = 0;               // bytes on disk read so far, all sources together: progress
 };
 
 // Calls `visit` with each document, sources in order. Unusable rows go to the quarantine and are only an error if their

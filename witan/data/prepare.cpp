@@ -1,11 +1,13 @@
 #include "witan/data/prepare.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/data/conversation_dataset.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/shard_manifest.h"
 
@@ -15,51 +17,61 @@ namespace {
 // Documents wait here until there is enough work for all threads.
 class EncodingQueue {
  public:
-  EncodingQueue(const TextEncoder& encoder, IndexedWriter& writer, int threads)
-      : encoder_(encoder), writer_(writer), pool_(std::max(threads, 1)) {}
+  // `loss`: the tokens of conversations that are learnt from; null for plain text.
+  EncodingQueue(const TextEncoder& encoder, IndexedWriter& writer, IndexedWriter* loss, int threads)
+      : encoder_(encoder), writer_(writer), loss_(loss), pool_(std::max(threads, 1)) {}
 
   // True when the queue has been written out.
-  bool add(std::string_view text) {
-    texts_.emplace_back(text);
-    waiting_bytes_ += text.size();
+  bool add(const Document& document) {
+    waiting_.push_back({std::string(document.text), {document.answers.begin(), document.answers.end()}});
+    waiting_bytes_ += document.text.size();
     if (waiting_bytes_ < kBytes) return false;
     flush();
     return true;
   }
 
   void flush() {
-    std::vector<std::vector<int32_t>> tokens(texts_.size());
-    pool_.run(static_cast<int64_t>(texts_.size()), [&](int64_t i) {
-      auto& out = tokens[static_cast<size_t>(i)];
-      encoder_.encode(texts_[static_cast<size_t>(i)], out);
-      if (encoder_.end_of_text) out.push_back(*encoder_.end_of_text);
-    });
-    for (const auto& document : tokens) writer_.add(document);
-    texts_.clear();
+    std::vector<EncodedConversation> encoded(waiting_.size());
+    pool_.run(static_cast<int64_t>(waiting_.size()),
+              [&](int64_t i) { encoded[static_cast<size_t>(i)] = encode(waiting_[static_cast<size_t>(i)]); });
+    for (const auto& document : encoded) {
+      writer_.add(document.tokens);
+      if (loss_) loss_->add(document.loss);
+    }
+    waiting_.clear();
     waiting_bytes_ = 0;
   }
 
  private:
   static constexpr size_t kBytes = 4 << 20;
 
+  EncodedConversation encode(const Conversation& document) const {
+    if (loss_) return encode_conversation(document, encoder_.encode_with_special);
+    EncodedConversation encoded;
+    encoder_.encode(document.text, encoded.tokens);
+    if (encoder_.end_of_text) encoded.tokens.push_back(*encoder_.end_of_text);
+    return encoded;
+  }
+
   const TextEncoder& encoder_;
   IndexedWriter& writer_;
+  IndexedWriter* loss_;
   ThreadPool pool_;
-  std::vector<std::string> texts_;
+  std::vector<Conversation> waiting_;  // of plain text without answers
   size_t waiting_bytes_ = 0;
 };
 
 CorpusStatistics write_shards(const std::vector<Source>& sources, const TextEncoder& encoder,
-                              const PrepareOptions& options, IndexedWriter& writer,
+                              const PrepareOptions& options, IndexedWriter& writer, IndexedWriter* loss,
                               const std::function<void(const PrepareProgress&)>& progress) {
   uint64_t total = 0;
   for (const Source& source : sources) total += source.bytes;
-  EncodingQueue queue(encoder, writer, options.threads);
+  EncodingQueue queue(encoder, writer, loss, options.threads);
   const auto report = [&](uint64_t done) {
     if (progress) progress({done, total, writer.documents(), writer.tokens()});
   };
   const CorpusStatistics statistics = read_corpus(sources, options.corpus, [&](const Document& document) {
-    if (queue.add(document.text)) report(document.source_bytes);
+    if (queue.add(document)) report(document.source_bytes);
   });
   queue.flush();
   report(total);
@@ -101,12 +113,18 @@ PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEn
   if (options.corpus.quarantine.empty()) options.corpus.quarantine = prefix.string() + ".quarantine.jsonl";
   ShardManifest manifest(prefix, shard_key(sources, encoder, options.corpus));
   PreparedDataset prepared{prefix, true, {}, 0, {}, {}};
+  const std::string loss_prefix = prefix.string() + kLossSuffix;
   const auto found = manifest.find(options.split, prepared);
   if (found == ShardManifest::Found::everything) return prepared;
   if (found == ShardManifest::Found::nothing) {
     manifest.remove();
+    std::error_code absent;
+    fs::remove(loss_prefix + ".idx", absent);  // of conversations that lay here
     IndexedWriter writer(prefix, encoder.vocab_size);
-    prepared.corpus = write_shards(sources, encoder, options, writer, progress);
+    std::optional<IndexedWriter> loss;
+    if (options.corpus.conversations) loss.emplace(loss_prefix, 2);
+    prepared.corpus = write_shards(sources, encoder, options, writer, loss ? &*loss : nullptr, progress);
+    if (loss) loss->finish();
     writer.finish();
     prepared.reused = false;
     prepared.tokens = writer.tokens();

@@ -16,6 +16,7 @@ struct Samples::Epoch {
         shuffle(options.shuffle),
         document_order(dataset.documents(), options.seed, stream("document order", number_)),
         sample_order(samples, options.seed, stream("sample order", number_)) {
+    if (dataset.conversations()) return;
     begins.reserve(static_cast<size_t>(dataset.documents()) + 1);
     begins.push_back(0);
     for (int64_t place = 0; place < dataset.documents(); ++place)
@@ -37,6 +38,10 @@ struct Samples::Epoch {
 Samples::Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions options)
     : dataset_(std::move(dataset)), options_(options) {
   require<ConfigError>(options.sequence_length >= 1, "seq_length must be at least 1, got ", options.sequence_length);
+  if (dataset_->conversations()) {
+    pack();
+    return;
+  }
   per_epoch_ = (dataset_->tokens() - 1) / options.sequence_length;
   require<DataError>(dataset_->tokens() >= 1 && per_epoch_ >= 1, dataset_->name(), " has ", dataset_->tokens(),
                      " tokens, but one sample of seq_length ", options.sequence_length, " needs ",
@@ -54,8 +59,34 @@ std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
   return recent_[0];
 }
 
+void Samples::pack() {
+  std::vector<int64_t> sizes;
+  std::vector<int32_t> loss;
+  for (int64_t d = 0; d < dataset_->documents(); ++d) {
+    const int64_t length = dataset_->length(d), used = std::min(length, options_.sequence_length + 1);
+    loss.assign(static_cast<size_t>(used), 0);
+    if (used > 0) dataset_->read_loss(d, 0, loss);
+    const bool learns = used > 1 && std::find(loss.begin() + 1, loss.end(), 1) != loss.end();
+    sizes.push_back(learns ? used - 1 : 0);
+    packed_size_.conversations += learns;
+    packed_size_.left_out += !learns;
+    packed_size_.cut += learns && used < length;
+    packed_size_.places += sizes.back();
+  }
+  packed_ = pack_documents(sizes, options_.sequence_length, options_.packing, options_.seed);
+  per_epoch_ = packed_->samples();
+  require<DataError>(per_epoch_ >= 1, dataset_->name(), " has no conversation with a token to learn from in its first ",
+                     options_.sequence_length + 1, " tokens: give more conversations, or choose a larger seq_length");
+}
+
+std::vector<int64_t> Samples::conversations_of(int64_t index) const {
+  const auto sample = static_cast<size_t>(epoch(index / per_epoch_)->sample_at(index % per_epoch_));
+  const auto& documents = packed_->documents;
+  return {documents.begin() + packed_->begins[sample], documents.begin() + packed_->begins[sample + 1]};
+}
+
 void Samples::read(int64_t index, std::span<int32_t> out) const {
-  assert(index >= 0 && static_cast<int64_t>(out.size()) == options_.sequence_length + 1);
+  assert(!packed() && index >= 0 && static_cast<int64_t>(out.size()) == options_.sequence_length + 1);
   const auto epoch = this->epoch(index / per_epoch_);
   int64_t at = epoch->sample_at(index % per_epoch_) * options_.sequence_length;
   const auto& begins = epoch->begins;

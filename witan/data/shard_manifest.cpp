@@ -6,6 +6,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/data/conversation_dataset.h"
 
 namespace witan {
 
@@ -41,11 +42,13 @@ nlohmann::json sources_key(const std::vector<Source>& sources) {
 }
 
 nlohmann::json options_key(const CorpusOptions& options) {
-  return {{"json_key", options.json_key},
-          {"document_bytes", options.document_bytes},
-          {"row_bytes", options.row_bytes},
-          {"bad_row_share", options.bad_row_share},
-          {"replace_invalid_utf8", options.replace_invalid_utf8}};
+  nlohmann::json key = {{"json_key", options.json_key},
+                        {"document_bytes", options.document_bytes},
+                        {"row_bytes", options.row_bytes},
+                        {"bad_row_share", options.bad_row_share},
+                        {"replace_invalid_utf8", options.replace_invalid_utf8}};
+  if (options.conversations) key["conversations"] = options.conversations->hash();
+  return key;
 }
 
 nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options) {
@@ -58,8 +61,14 @@ ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)
     : prefix_(prefix), path_(prefix.string() + ".json"), key_(std::move(key)) {}
 
 nlohmann::json ShardManifest::describe_files(bool with_bin_hash) const {
-  return {{"bin", describe(prefix_.string() + ".bin", with_bin_hash)},
-          {"idx", describe(prefix_.string() + ".idx", true)}};
+  nlohmann::json files = {{"bin", describe(prefix_.string() + ".bin", with_bin_hash)},
+                          {"idx", describe(prefix_.string() + ".idx", true)}};
+  const std::string loss = prefix_.string() + kLossSuffix;
+  if (fs::exists(loss + ".idx")) {
+    files["loss.bin"] = describe(loss + ".bin", with_bin_hash);
+    files["loss.idx"] = describe(loss + ".idx", true);
+  }
+  return files;
 }
 
 ShardManifest::Found ShardManifest::find(const SplitOptions& split, PreparedDataset& prepared) const try {

@@ -35,6 +35,10 @@ class Part final : public TokenDataset {
     whole_->read(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
   }
   std::string name() const override { return whole_->name() + " (" + label_ + ")"; }
+  bool conversations() const override { return whole_->conversations(); }
+  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+    whole_->read_loss(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
+  }
 
  private:
   bool is_split(int64_t document) const { return range_.first + document == range_.cut; }
@@ -45,11 +49,26 @@ class Part final : public TokenDataset {
   std::string label_;
 };
 
+// Conversations are held out whole: until there are enough tokens, but one is left to train on.
+Split split_conversations(const std::shared_ptr<const TokenDataset>& dataset, const SplitOptions& options) {
+  const int64_t all = dataset->documents();
+  require<DataError>(all >= 2, dataset->name(), " has ", counted(all, "conversation"),
+                     "; the training and the validation split need one each: give more");
+  const Permutation order(all, options.seed, Philox::stream_of("held-out split"));
+  const double wanted = options.held_out_fraction * static_cast<double>(dataset->tokens());
+  int64_t taken = 0, count = 0;
+  while (count < all - 1 && (count == 0 || static_cast<double>(taken) < wanted))
+    taken += dataset->length(order(count++));
+  return {std::make_shared<Part>(dataset, order, Range{count, all, -1, 0, 0, dataset->tokens() - taken}, "training"),
+          std::make_shared<Part>(dataset, order, Range{0, count, -1, 0, 0, taken}, "validation")};
+}
+
 }  // namespace
 
 Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOptions& options) {
   require<ConfigError>(options.held_out_fraction > 0 && options.held_out_fraction < 1 && options.least_tokens >= 1,
                        "held_out_fraction must be between 0 and 1 and least_tokens at least 1");
+  if (dataset->conversations()) return split_conversations(dataset, options);
   const int64_t total = dataset->tokens(), least = options.least_tokens;
   require<DataError>(total >= 2 * least, dataset->name(), " has ", total, " tokens in ",
                      counted(dataset->documents(), "document"),

@@ -27,7 +27,8 @@ struct Split {
 // Documents are drawn in a random order, a pure function of (seed, number of documents), until the validation split has
 // its tokens. The last one is taken whole, unless it alone would make that split more than twice too large (for example
 // in a corpus of one document): then only its tail is, and the rest is trained on, the only case in which a document is
-// in both. Both splits are views: no token is copied, no list stored. Throws DataError if the dataset has fewer than 2
+// in both. Conversations are always whole, and least_tokens does not count for them. Both splits are views: no token is
+// copied, no list stored. Throws DataError if the dataset has fewer than 2
 // * least_tokens tokens; ConfigError for the options.
 Split split_documents(std::shared_ptr<const TokenDataset> dataset, const SplitOptions& options);
 

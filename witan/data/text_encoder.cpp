@@ -10,7 +10,10 @@ TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer) {
           [tokenizer, end_of_text](int32_t token) {
             return token == end_of_text ? int64_t{0} : static_cast<int64_t>(tokenizer->token_bytes(token).size());
           },
-          tokenizer->vocab_size(), end_of_text, tokenizer->hash()};
+          tokenizer->vocab_size(),
+          end_of_text,
+          tokenizer->hash(),
+          [tokenizer](std::string_view text, std::vector<int32_t>& out) { tokenizer->encode_to(text, out, true); }};
 }
 
 }  // namespace witan

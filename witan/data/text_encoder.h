@@ -21,6 +21,8 @@ struct TextEncoder {
   int64_t vocab_size = 0;
   std::optional<int32_t> end_of_text = {};
   std::string hash;  // changes whenever the tokens would change
+  // As `encode`, with the special tokens that the text spells.
+  std::function<void(std::string_view text, std::vector<int32_t>& out)> encode_with_special = {};
 };
 
 TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer);

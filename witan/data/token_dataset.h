@@ -23,13 +23,17 @@ class TokenDataset {
   // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
   // Throws CorruptionError for an id that does not fit.
   virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
+  // Whether documents are conversations: they are packed whole, and only some of their tokens are learnt from.
+  virtual bool conversations() const { return false; }
+  // Likewise 1 for a token that is learnt from, else 0. Of other documents all are.
+  virtual void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const;
   // The dataset's name, for messages.
   virtual std::string name() const = 0;
 };
 
 // Opens PREFIX, PREFIX.bin or PREFIX.idx (with an .idx next to the .bin: Megatron-LM's format; otherwise llm.c's, split
-// into documents at `end_of_text` if given). Throws DataError if there is no such file, CorruptionError if its bytes do
-// not follow the format.
+// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations). Throws DataError if there is no
+// such file, CorruptionError if its bytes do not follow the format.
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
 
 }  // namespace witan

@@ -1,0 +1,62 @@
+// Conversations as training data: rows of JSON Lines in the messages format, rendered by a chat template, with the
+// places of the answers, which alone are learnt from. docs/finetune.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/tokenizer/chat/chat_template.h"
+
+namespace witan {
+
+class Tokenizer;
+
+struct ConversationFormat {
+  ChatTemplate chat;
+  std::string bos_token, eos_token;
+  std::string messages_key = "messages";
+  bool answers_only = true;                      // else every token is learnt from
+  std::vector<std::string> special_tokens = {};  // of the tokenizer: what may end an answer
+
+  std::string hash() const;  // changes whenever the text or the answers would change
+};
+
+ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer& tokenizer);
+
+// The day that strftime_now() tells in training data, 26 July 2024: rendering must not depend on the day of the run.
+inline constexpr int64_t kTrainingDay = 1'721'952'000;
+
+struct Conversation {
+  std::string text;
+  std::vector<TextSpan> answers;  // what is learnt from, in order
+};
+
+struct ConversationRow {
+  std::vector<Conversation> conversations;
+  std::string reason;  // why the row is unusable; empty: it is usable
+};
+
+// A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
+// it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant).
+//
+// Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
+// answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
+// what the two have in common before a tag, where the template does not continue its prompt. White space behind the
+// special token that ends an answer is not part of it. Where a template writes a turn differently once others follow
+// (Qwen 3 leaves earlier thoughts out), every answer becomes a conversation of its own, that ends with it, as in
+// generation.
+ConversationRow read_conversations(std::string_view line, const ConversationFormat& format);
+
+// The tokens of a conversation, special ones recognised, and of each whether it is learnt from (1, else 0): whether it
+// begins within an answer, or holds its first bytes.
+struct EncodedConversation {
+  std::vector<int32_t> tokens, loss;
+};
+EncodedConversation encode_conversation(
+    const Conversation& conversation,
+    const std::function<void(std::string_view text, std::vector<int32_t>& out)>& encode_with_special);
+
+}  // namespace witan
