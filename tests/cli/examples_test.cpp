@@ -132,7 +132,7 @@ constexpr Exception kExceptions[] = {
 // A model of another program, as documents call it, in either form.
 constexpr const char* kModelExample =
     "witan train --run model && witan export --run model --format hf model-folder && "
-    "witan export --run model --format gguf model.gguf && rm -r runs";
+    "witan export --run model --format gguf model.gguf && rm -r runs && cp chat_template.jinja model-folder";
 constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
 
 // Of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2.
@@ -168,6 +168,12 @@ class Desk {
       if (!line.empty()) rows += R"({"text": ")" + line + R"(", "content": ")" + line + "\"}\n";
     write_text(own_ / "rows.jsonl.zst", zstd(rows));
     write_text(own_ / "rows.jsonl.gz", gzip(rows));
+    std::string chats;
+    for (int i = 0; i < 60; ++i)
+      chats += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
+               "\n";
+    for (const char* file : {"messages.jsonl", "math.jsonl", "code.jsonl"}) write_text(own_ / file, chats);
+    write_text(own_ / "chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
     write_text(own_ / "mine.toml", "num_layers = 2\nhidden_size = 128\n");
     write_text(own_ / "fineweb_train_000001.bin", token_file(20000));
     fs::create_directories(own_ / "gpt2");

@@ -9,6 +9,7 @@
 #include "witan/cli/text_args.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/prepare.h"
+#include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/train_tokenizer.h"
 
@@ -20,6 +21,7 @@ struct DataArgs {
   std::string output, tokenizer, inspect;
   BpeTrainerConfig bpe;
   PrepareOptions prepare;
+  RunConfig chat;  // of which data.sft and the keys beside it count
 };
 
 // Beside shards PREFIX.bin and PREFIX.idx: the tokenizer that was trained for them.
@@ -67,11 +69,16 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, args.prepare.corpus);
+  require<UsageError>(!args.chat.data.sft || !args.tokenizer.empty(),
+                      "witan data --sft: give the tokenizer of the model that is fine-tuned: --tokenizer FILE");
   const auto tokenizer = make_tokenizer(args, sources, progress);
   const TextEncoder encoder = text_encoder(tokenizer);
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   PrepareOptions options = args.prepare;
+  RunConfig chat = args.chat;
+  chat.data.tokenizer = args.tokenizer;
+  options.corpus.conversations = find_conversation_format(chat, *tokenizer);
   options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
   options.threads = usable_cores();
   const PreparedDataset data =
@@ -80,8 +87,8 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   progress.clear();
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
-  fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}\n", context.program,
-             shell_word(args.output), shell_word(with));
+  fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}{}\n", context.program,
+             shell_word(args.output), shell_word(with), args.chat.data.sft ? " --sft" : "");
   return ExitCode::done;
 }
 
@@ -142,6 +149,7 @@ void add_data(CLI::App& app, Context& context) {
        "Shards (and their tokenizer) that already exist for the same text, tokenizer and options are reused.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
+       "witan data messages.jsonl --sft --output data/chats --tokenizer model-folder\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
   add_option(*command, "inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
@@ -155,6 +163,21 @@ void add_data(CLI::App& app, Context& context) {
       .excludes(tokenizer)
       .show_default();
   add_text_args(*command, args->prepare.corpus);
+  DataConfig& chat = args->chat.data;
+  const Option sft = add_flag(*command, "--sft", chat.sft,
+                              "Rows are conversations: write the shards of fine-tuning (docs/finetune.md)");
+  add_option(*command, "--messages-key", chat.messages_key, "JSON key of the messages, with --sft")
+      .type_name("KEY")
+      .show_default()
+      .needs(sft);
+  add_option(*command, "--chat-template", chat.chat_template,
+             "Chat template, with --sft; otherwise that of the tokenizer's folder")
+      .type_name("FILE")
+      .needs(sft);
+  add_option(*command, "--loss-on", chat.loss_on, "What is learnt from, with --sft")
+      .one_of({"answers", "all"})
+      .show_default()
+      .needs(sft);
   add_option(*command, "--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
       .type_name("PREFIX");
 }

@@ -15,6 +15,7 @@
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_routes.h"
 #include "witan/train/step/evaluate.h"
 
@@ -26,6 +27,7 @@ struct EvalArgs {
   std::vector<std::string> data;
   CorpusOptions corpus;
   std::string record_routes;  // a folder; empty: none
+  std::string set;            // of valid_data; empty: none
   bool all = false, json = false;
 };
 
@@ -48,6 +50,46 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   return text;
 }
 
+// As training evaluates on a set of valid_data.
+TextBatches of_samples(const EvalArgs& args, const TrainedRun& run, const Samples& samples) {
+  const TrainConfig& train = run.config->train;
+  TextBatches text;
+  text.batches =
+      evaluation_batches(samples, batch_options(run.config->data, *run.tokenizer),
+                         args.all ? samples.per_epoch() : evaluation_samples(samples, train), train.micro_batch_size);
+  text.bytes = target_bytes(text.batches, *run.tokenizer);
+  return text;
+}
+
+// Conversations of the given files, all of them, as a run with sft reads them.
+TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& progress) {
+  DataConfig data = run.config->data;
+  data.valid_data.clear();
+  data.bad_row_share = args.corpus.bad_row_share;
+  data.replace_invalid_utf8 = args.corpus.replace_invalid_utf8;
+  const ValidationSet set = read_validation_set("data", paths_of(args.data), data, *run.tokenizer,
+                                                kept_conversation_format(data, *run.tokenizer, run.folder));
+  for (const std::string& warning : set.warnings) progress.note("warning: " + warning);
+  args.all = true;
+  return of_samples(args, run, *set.samples);
+}
+
+TextBatches validation_set(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
+  const DataConfig& data = run.config->data;
+  std::vector<std::string> names;
+  for (const auto& [name, file] : parse_validation_sets(data.valid_data)) {
+    names.push_back(name);
+    if (name != args.set) continue;
+    const ValidationSet set = read_validation_set(name, {file}, data, *run.tokenizer,
+                                                  kept_conversation_format(data, *run.tokenizer, run.folder));
+    for (const std::string& warning : set.warnings) progress.note("warning: " + warning);
+    return of_samples(args, run, *set.samples);
+  }
+  throw UsageError(names.empty()
+                       ? cat("--set ", args.set, ": the run has no validation sets (valid_data)")
+                       : fmt::format("--set {}: the run has the validation sets {}", args.set, fmt::join(names, ", ")));
+}
+
 TextBatches given_text(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
   const Sources sources = find_sources(paths_of(args.data));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
@@ -58,9 +100,20 @@ TextBatches given_text(const EvalArgs& args, const TrainedRun& run, Progress& pr
   return text;
 }
 
+TextBatches text_of(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
+  if (!args.set.empty()) return validation_set(args, run, progress);
+  if (args.data.empty()) return held_out(args, run);
+  return run.config->data.sft ? given_conversations(args, run, progress) : given_text(args, run, progress);
+}
+
+std::string name_of(const EvalArgs& args) {
+  if (!args.set.empty()) return "validation set " + args.set;
+  return args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " "));
+}
+
 Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   Progress progress(context.err, progress_options(context.err));
-  const TextBatches text = args.data.empty() ? held_out(args, run) : given_text(args, run, progress);
+  const TextBatches text = text_of(args, run, progress);
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
     // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
     std::set<std::pair<int64_t, int64_t>> shapes;
@@ -70,7 +123,7 @@ Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   std::optional<RouteLog> routes;
   if (!args.record_routes.empty()) routes.emplace(model.model());
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
-  Score score{args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " ")), {}, text.bytes};
+  Score score{name_of(args), {}, text.bytes};
   for (const Batch& batch : text.batches) {
     const Evaluation part = evaluate(model.stream(), model.model(), batch);
     score.evaluation.nats += part.nats;
@@ -129,11 +182,15 @@ void add_eval(CLI::App& app, Context& context) {
       add_option(*command, "--data", args->data,
                  "Evaluate these files and folders of text or JSON Lines instead of the validation split")
           .type_name("FILE");
+  const Option set = add_option(*command, "--set", args->set,
+                                "Evaluate on this set of the run's valid_data instead of the validation split")
+                         .type_name("NAME");
+  data.excludes(set);
   add_text_args(*command, args->corpus);
   add_option(*command, "--record-routes", args->record_routes,
              "Record which experts each token visits in this folder, for `witan train --replay-routes`")
       .type_name("FOLDER");
-  add_flag(*command, "--all", args->all, "Evaluate on the whole validation split").excludes(data);
+  add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set").excludes(data);
   add_flag(*command, "--json", args->json, "Print JSON");
   add_threads(*command, args->run);
 }

@@ -21,6 +21,7 @@
 #include "witan/convert/hf_folder.h"
 #include "witan/convert/model_function.h"
 #include "witan/convert/peft.h"
+#include "witan/tokenizer/chat/chat_template.h"
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {
@@ -106,6 +107,13 @@ NameStyle style_for(const Exported& run, const Architecture& architecture) {
   return style;
 }
 
+// Of a run that was fine-tuned by another chat template than its model had: where transformers looks first.
+void write_chat_template(const fs::path& run, const fs::path& out) {
+  const auto own = find_chat_template(run), known = find_chat_template(out);
+  if (own && (!known || own->chat.source() != known->chat.source()))
+    write_file_atomically(out / "chat_template.jinja", own->chat.source());
+}
+
 void write_companions(const Exported& run, const Architecture& architecture, const HfExport& how, const fs::path& out,
                       Ledger& ledger) {
   const auto config = kept_config(run, architecture);
@@ -120,6 +128,7 @@ void write_companions(const Exported& run, const Architecture& architecture, con
     write_file_atomically(out / "tokenizer.json", read_extra_file(run.checkpoint, "tokenizer.json"));
     ledger.files = {{"tokenizer.json", 0, ""}};
   }
+  write_chat_template(run.folder, out);
   const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
   write_file_atomically(out / kHfConfig, config ? *config
                                                 : write_hf_config(architecture, without_adapters(run.config.model),

@@ -77,6 +77,9 @@ void add_learning(Charts& charts, const Metrics& m) {
   charts.open(Section::learning, "Loss", "nats per token");
   charts.add_smoothed("training", 1, curve_of(m.steps, [](const StepEvent& e) { return e.loss; }));
   charts.add("validation", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
+  int colour = 2;
+  for (const auto& [name, evals] : m.set_evals)
+    charts.add(name, Style::dots, colour++ % 4 + 1, curve_of(evals, [](const EvalEvent& e) { return e.loss; }));
 
   size_t modules = 0;
   for (const StepEvent& step : m.steps) modules = std::max(modules, step.mtp_losses.size());
@@ -91,6 +94,10 @@ void add_learning(Charts& charts, const Metrics& m) {
   const Curve bits = curve_of(m.evals, [](const EvalEvent& e) { return e.bits_per_byte; });
   charts.open(Section::learning, "Validation", "bits per byte");
   charts.add("this model", Style::dots, 2, bits);
+  colour = 2;
+  for (const auto& [name, evals] : m.set_evals)
+    charts.add(name, Style::dots, colour++ % 4 + 1,
+               curve_of(evals, [](const EvalEvent& e) { return e.bits_per_byte; }));
   for (const BaselineEvent& b : m.baselines) {
     if (!bits.empty() && std::isfinite(b.bits_per_byte))
       charts.add(b.name, Style::dashed, 3,

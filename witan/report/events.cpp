@@ -73,6 +73,7 @@ void visit(Archive& a, EvalEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
   a("bits_per_byte", e.bits_per_byte);
+  a("set", e.set);
 }
 
 template <class Archive>

@@ -74,11 +74,12 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
-// An evaluation on the validation split.
+// An evaluation on the validation split, or on a set of valid_data.
 struct EvalEvent {
   int64_t step = 0;
   double loss = 0;  // cross entropy, nats per token
   double bits_per_byte = 0;
+  std::optional<std::string> set = {};  // its name; nothing: the validation split
 };
 
 // The result of a simpler model on the same validation split.

@@ -51,7 +51,10 @@ class Collector {
   void operator()(BaselineEvent e) { out_.baselines.push_back(std::move(e)); }
   void operator()(EndEvent e) { out_.end = std::move(e); }
   void operator()(ExpertsEvent e) { add(out_.experts, std::move(e), 0); }
-  void operator()(EvalEvent e) { add(out_.evals, std::move(e), 0); }
+  void operator()(EvalEvent e) {
+    auto& events = e.set ? out_.set_evals[*e.set] : out_.evals;
+    add(events, std::move(e), 0);
+  }
   void operator()(SaveEvent e) { add(out_.saves, std::move(e), 0); }
   void operator()(SampleEvent e) { add(out_.samples, std::move(e), 0); }
   void operator()(StepEvent e) { add(out_.steps, std::move(e), 1); }

@@ -1,7 +1,9 @@
 // metrics.jsonl: the events of a run, one per line (docs/formats/metrics.md).
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/base/append_file.h"
@@ -34,9 +36,10 @@ struct Metrics {
   std::optional<RunEvent> run;  // the last one, if there are several; likewise `end`
   std::vector<MemoryEvent> memory;
   std::vector<MeasuredMemoryEvent> measured_memory;
-  std::vector<StepEvent> steps;       // step strictly increasing
-  std::vector<ExpertsEvent> experts;  // step not decreasing, likewise evals, saves and samples
-  std::vector<EvalEvent> evals;
+  std::vector<StepEvent> steps;                             // step strictly increasing
+  std::vector<ExpertsEvent> experts;                        // step not decreasing, likewise evals, saves and samples
+  std::vector<EvalEvent> evals;                             // on the validation split
+  std::map<std::string, std::vector<EvalEvent>> set_evals;  // on sets of one's own, by name
   std::vector<BaselineEvent> baselines;
   std::vector<SaveEvent> saves;
   std::vector<SampleEvent> samples;

@@ -34,6 +34,11 @@ MegatronSection megatron_data_flags() {
               same_truth("--reset-position-ids"),
               same_truth("--reset-attention-mask"),
               same_truth("--eod-mask-loss"),
+              same_truth("--sft"),
+              refused("--sft-tokenizer-prompt-format",
+                      "conversations are written by the model's own chat template, or "
+                      "another one: `--chat-template FILE`",
+                      Takes::one),
               only("--dataloader-type", {"single"}, "samples are drawn epoch by epoch, and every epoch is complete"),
               harmless("--num-workers", reading, Takes::one),
               harmless("--num-dataset-builder-threads", reading, Takes::one),

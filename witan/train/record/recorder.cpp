@@ -226,17 +226,33 @@ void Recorder::show(const TrainState& state, const StepEvent& event, bool stays)
     progress_.update(done, line);
 }
 
+namespace {
+
+double bits_per_byte_of(const Evaluation& evaluation, double bytes) {
+  return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
+}
+
+}  // namespace
+
 void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
-                          const std::vector<megatron_log::RankTimes>& times) {
+                          const std::vector<megatron_log::RankTimes>& times, const std::vector<SetEvaluation>& sets) {
   validation_loss_ = evaluation.loss();
   evaluated_at_ = state.step;
-  bits_per_byte_ = bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
+  bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
   const EvalEvent event{state.step, *validation_loss_, *bits_per_byte_};
   metrics_.append(event);
   if (tensorboard_) tensorboard_->evaluation(event);
+  for (const SetEvaluation& set : sets) {
+    const EvalEvent of_set{state.step, set.evaluation.loss(), bits_per_byte_of(set.evaluation, set.bytes), set.name};
+    metrics_.append(of_set);
+    if (tensorboard_) tensorboard_->evaluation(of_set);
+  }
   if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
   log_.info(fmt::format("step {}: validation loss {:.4f}, {:.4f} bits per byte", state.step, *validation_loss_,
                         *bits_per_byte_));
+  for (const SetEvaluation& set : sets)
+    log_.info(fmt::format("step {}: validation loss on {} {:.4f}, {:.4f} bits per byte", state.step, set.name,
+                          set.evaluation.loss(), bits_per_byte_of(set.evaluation, set.bytes)));
   if (waiting_) show(waiting_->state, waiting_->event, waiting_->stays);
   waiting_.reset();
 }

@@ -20,6 +20,13 @@
 
 namespace witan {
 
+// The evaluation of a set of one's own.
+struct SetEvaluation {
+  std::string name;
+  Evaluation evaluation;
+  double bytes = 0;  // of text that the targets stand for
+};
+
 class Recorder {
  public:
   Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
@@ -45,9 +52,9 @@ class Recorder {
   void setup(const SetupReport& report, const Samples& samples);
   void interval(const TrainState& state, const megatron_log::Memory& memory,
                 const std::vector<megatron_log::RankTimes>& times);
-  // `times`: empty unless log_format = megatron.
+  // `times`: empty unless log_format = megatron. `sets`: of valid_data.
   void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
-                  const std::vector<megatron_log::RankTimes>& times = {});
+                  const std::vector<megatron_log::RankTimes>& times = {}, const std::vector<SetEvaluation>& sets = {});
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   void sample(const TrainState& state, const std::string& text);

@@ -51,9 +51,10 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
 }
 
 void TensorboardRecorder::evaluation(const EvalEvent& event) {
-  writer_.add(event.step, {{"lm loss validation", event.loss},
-                           {"lm loss validation ppl", std::exp(std::min(event.loss, 20.0))},
-                           {"bits-per-byte", event.bits_per_byte}});
+  const std::string of = event.set ? " on " + *event.set : "";
+  writer_.add(event.step, {{"lm loss validation" + of, event.loss},
+                           {"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))},
+                           {"bits-per-byte" + of, event.bits_per_byte}});
 }
 
 }  // namespace witan

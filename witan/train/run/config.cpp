@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/kernels/router_limits.h"
 #include "witan/moe/experts.h"
+#include "witan/train/run/validation_sets.h"
 
 namespace witan {
 
@@ -24,6 +25,17 @@ Fields DataConfig::fields() {
                   "of data"},
             Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
             Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
+            Field{"valid_data", &valid_data,
+                  "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them"},
+            Field{"sft", &sft,
+                  "Fine-tune on conversations: rows of JSON Lines in the messages format, rendered by a chat template"},
+            Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
+            Field{"chat_template", &chat_template,
+                  "File of the chat template, with sft; empty: that of the tokenizer's folder, or of init_from"},
+            Field{"loss_on", &loss_on, "What sft learns from: the assistant's answers, or all tokens"}.one_of(
+                {"answers", "all"}),
+            Field{"packing", &packing, "How sft fills samples with conversations"}.one_of(
+                {"greedy", "best_fit", "none"}),
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
                                                                                                                   0.5),
             Field{"bad_row_share", &bad_row_share, "Fail when more than this share of JSON Lines rows is unusable"}
@@ -39,6 +51,14 @@ Fields DataConfig::fields() {
 }
 
 void DataConfig::validate() const {
+  parse_validation_sets(valid_data);
+  require<ConfigError>(
+      !sft || !tokenizer.empty(),
+      "sft = true needs tokenizer: that of the model which is fine-tuned, whose special tokens the chat "
+      "template writes");
+  require<ConfigError>(!sft || !eod_mask_loss,
+                       "sft = true with eod_mask_loss: which tokens are learnt from is what loss_on says; set "
+                       "eod_mask_loss = false");
   require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
   require<ConfigError>(data_path.empty() || !tokenizer.empty(),
                        "data_path needs tokenizer: the tokenizer.json that the shards were made with");

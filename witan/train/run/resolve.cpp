@@ -36,6 +36,7 @@ class Resolution {
 
   std::pair<RunConfig, std::vector<Decision>> run() && {
     vocabulary();
+    conversations();
     positions();
     schedule();
     device();
@@ -61,6 +62,14 @@ class Resolution {
     const int64_t needed = facts_.vocabulary.value_or(1);
     require<ConfigError>(size >= needed, "vocab_size = ", size, ", but the tokenizer has ", needed,
                          " entries: leave vocab_size out, or raise it");
+  }
+
+  void conversations() {
+    DataConfig& data = values_.data;
+    if (!data.sft || (data.reset_position_ids && data.reset_attention_mask)) return;
+    data.reset_position_ids = data.reset_attention_mask = true;
+    for (const char* key : {"reset_position_ids", "reset_attention_mask"})
+      decisions_.push_back({key, "true", "conversations of a sample are kept apart"});
   }
 
   void positions() {

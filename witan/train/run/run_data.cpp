@@ -12,18 +12,11 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
+#include "witan/train/run/run_conversations.h"
 #include "witan/train/run/train_tokenizer.h"
 
 namespace witan {
 namespace {
-
-CorpusOptions corpus_options(const DataConfig& config) {
-  CorpusOptions options;
-  options.json_key = config.json_key;
-  options.bad_row_share = config.bad_row_share;
-  options.replace_invalid_utf8 = config.replace_invalid_utf8;
-  return options;
-}
 
 Sources checked_sources(const DataConfig& config) {
   Sources sources = find_sources(config.data.empty() ? default_corpus() : paths_of({config.data}));
@@ -52,7 +45,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
 std::string fingerprint(const fs::path& prefix) {
   constexpr size_t kMost = 64 << 20;
   Hasher hasher;
-  for (const char* suffix : {"", ".idx", ".bin"}) {
+  for (const char* suffix : {"", ".idx", ".bin", ".loss.bin"}) {
     const fs::path path = prefix.string() + suffix;
     if (!fs::is_regular_file(path)) continue;
     const MappedFile file(path);
@@ -65,12 +58,13 @@ std::string fingerprint(const fs::path& prefix) {
 
 // Adds to `warnings`.
 fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sources& sources,
-                  const std::shared_ptr<const Tokenizer>& tokenizer, Progress& progress,
-                  std::vector<std::string>& warnings) {
+                  const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const ConversationFormat> format,
+                  Progress& progress, std::vector<std::string>& warnings) {
   const double start = progress.now();
   fs::create_directories(folder.tokens().parent_path());
   PrepareOptions options;
   options.corpus = corpus_options(config);
+  options.corpus.conversations = std::move(format);
   options.split = split_options(config);
   options.threads = usable_cores();
   TaskProgress tokenizing(progress, "tokenizing",
@@ -80,11 +74,12 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
   // Else the run is about to say that the text is too short for it.
-  if (std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
+  if (config.sft || std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
     progress.note(
         cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
-            counted(corpus.documents, "document"), ": ", format_count(static_cast<double>(prepared.train.tokens)),
-            " tokens to train on, ", format_count(static_cast<double>(prepared.held_out.tokens)), " for validation",
+            counted(corpus.documents, config.sft ? "conversation" : "document"), ": ",
+            format_count(static_cast<double>(prepared.train.tokens)), " tokens to train on, ",
+            format_count(static_cast<double>(prepared.held_out.tokens)), " for validation",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   std::vector<std::string> losses = describe_losses(corpus);
   const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
@@ -95,6 +90,29 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
 
 }  // namespace
 
+CorpusOptions corpus_options(const DataConfig& config) {
+  CorpusOptions options;
+  options.json_key = config.json_key;
+  options.bad_row_share = config.bad_row_share;
+  options.replace_invalid_utf8 = config.replace_invalid_utf8;
+  return options;
+}
+
+std::vector<std::string> describe_packing(const Samples& samples) {
+  std::vector<std::string> found;
+  if (!samples.packed()) return found;
+  const Samples::PackedSize& size = samples.packed_size();
+  const int64_t all = size.conversations + size.left_out, most = samples.sequence_length() + 1;
+  if (size.cut > 0)
+    found.push_back(cat(size.cut, " of ", counted(all, "conversation"), size.cut == 1 ? " is" : " are",
+                        " longer than seq_length + 1 = ", most, " tokens: what is beyond them is cut off"));
+  if (size.left_out > 0)
+    found.push_back(cat(size.left_out, " of ", counted(all, "conversation"), size.left_out == 1 ? " has" : " have",
+                        " no token to learn from in the first ", most, " and ", size.left_out == 1 ? "is" : "are",
+                        " left out"));
+  return found;
+}
+
 SplitOptions split_options(const DataConfig& config) {
   return {config.held_out_fraction, config.seq_length + 1};
 }
@@ -102,8 +120,9 @@ SplitOptions split_options(const DataConfig& config) {
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
   BatchOptions options;
   options.end_of_text = tokenizer.end_of_text();
-  options.reset_position_ids = config.reset_position_ids;
-  options.reset_attention_mask = config.reset_attention_mask;
+  // Conversations are kept apart by how they are packed, not by a token.
+  options.reset_position_ids = config.reset_position_ids && !config.sft;
+  options.reset_attention_mask = config.reset_attention_mask && !config.sft;
   options.eod_mask_loss = config.eod_mask_loss;
   options.vocab_size = tokenizer.vocab_size();
   validate(options);
@@ -113,10 +132,16 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
   const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
-  const auto split = split_documents(open_tokens(prefix, tokenizer->end_of_text()), split_options(config.data));
+  const auto tokens = open_tokens(prefix, tokenizer->end_of_text());
+  require<ConfigError>(tokens->conversations() == config.data.sft, "sft = ", config.data.sft ? "true" : "false", ": ",
+                       prefix.string(), " has tokens of ",
+                       config.data.sft ? "text; give shards of conversations, which `witan data --sft` writes"
+                                       : "conversations; set sft = true");
+  const auto split = split_documents(tokens, split_options(config.data));
+  const Packing packing = packing_from_name(config.data.packing);
   return {.tokenizer = tokenizer,
-          .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true}),
-          .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false}),
+          .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true, packing}),
+          .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false, packing}),
           .batch = batch_options(config.data, *tokenizer),
           .fingerprint = fingerprint(prefix)};
 }
@@ -125,9 +150,30 @@ void check_sources(const DataConfig& config) {
   if (config.data_path.empty()) checked_sources(config);
 }
 
-RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
+namespace {
+
+// What is not in the shards: the sets of valid_data, and what packing made of conversations.
+RunData completed(RunData data, const RunConfig& config, const RunFolder& folder, Progress& progress) {
+  data.sets = read_validation_sets(config.data, *data.tokenizer,
+                                   kept_conversation_format(config.data, *data.tokenizer, folder.path()));
+  std::vector<std::string> warnings = describe_packing(*data.train);
+  for (const ValidationSet& set : data.sets) std::ranges::copy(set.warnings, std::back_inserter(warnings));
+  for (const std::string& warning : warnings) progress.note("warning: " + warning);
+  std::ranges::move(warnings, std::back_inserter(data.warnings));
+  if (data.train->packed())
+    progress.note(cat("samples      ", data.train->per_epoch(), " of seq_length ", config.data.seq_length, ", ",
+                      100 * data.train->packed_size().places / (data.train->per_epoch() * config.data.seq_length),
+                      " % full (packing = ", config.data.packing, ")"));
+  return data;
+}
+
+RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progress& progress) {
   const DataConfig& data = config.data;
-  if (!data.data_path.empty()) return open_run_data(config, find_tokenizer(data, folder, {}, progress), data.data_path);
+  if (!data.data_path.empty()) {
+    const auto given = find_tokenizer(data, folder, {}, progress);
+    if (data.sft && !has_saved(folder)) keep_chat_template(*find_conversation_format(config, *given), folder.path());
+    return open_run_data(config, given, data.data_path);
+  }
   const fs::path shards = folder.tokens().string() + ".idx";
   if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
     progress.note(cat("text         the tokens that the run started with, ", folder.tokens().string()));
@@ -141,30 +187,50 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
   };
   warn();  // before work that may take long
   const auto tokenizer = find_tokenizer(data, folder, sources, progress);
-  const fs::path tokens = tokenize(data, folder, sources, tokenizer, progress, warnings);
+  auto format = find_conversation_format(config, *tokenizer);
+  if (format) keep_chat_template(*format, folder.path());
+  const fs::path tokens = tokenize(data, folder, sources, tokenizer, std::move(format), progress, warnings);
   warn();
   RunData opened = open_run_data(config, tokenizer, tokens);
   opened.warnings = std::move(warnings);
   return opened;
 }
 
+}  // namespace
+
+RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
+  return completed(prepare_tokens(config, folder, progress), config, folder, progress);
+}
+
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {
   const fs::path tokens = config.data.data_path.empty() ? folder.tokens() : fs::path(config.data.data_path);
-  return open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
+  RunData data = open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
+  data.sets = read_validation_sets(config.data, *data.tokenizer,
+                                   kept_conversation_format(config.data, *data.tokenizer, folder.path()));
+  return data;
 }
 
 int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
-  return std::min(config.eval_iters * config.global_batch_size, data.held_out->per_epoch());
+  return evaluation_samples(*data.held_out, config);
+}
+
+int64_t evaluation_samples(const Samples& samples, const TrainConfig& config) {
+  return std::min(config.eval_iters * config.global_batch_size, samples.per_epoch());
 }
 
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank,
                                     int64_t ranks) {
+  return evaluation_batches(*data.held_out, data.batch, samples, micro_batch_size, rank, ranks);
+}
+
+std::vector<Batch> evaluation_batches(const Samples& held_out, const BatchOptions& options, int64_t samples,
+                                      int64_t micro_batch_size, int rank, int64_t ranks) {
   const int64_t size = micro_batch_size;
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
   std::vector<Batch> batches;
   for (int64_t i = 0; i < per_rank; ++i) {
     const int64_t first = (rank * per_rank + i) * size;
-    Batch batch = make_batch(*data.held_out, first, size, data.batch);
+    Batch batch = make_batch(held_out, first, size, options);
     const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
     for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target)
       batch.loss_mask[target] = 0;

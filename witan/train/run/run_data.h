@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "witan/data/batch.h"
+#include "witan/data/corpus.h"
 #include "witan/data/samples.h"
 #include "witan/data/split.h"
 #include "witan/report/progress.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/run/validation_sets.h"
 
 namespace witan {
 
@@ -20,11 +22,18 @@ struct RunData {
   std::shared_ptr<const Samples> train, held_out;
   BatchOptions batch;
   std::string fingerprint;                 // of the tokens: a run resumes with those it began with
+  std::vector<ValidationSet> sets = {};    // of valid_data
   std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
 };
 
 // How much of the text is held out, the same for a run and for who prepares its shards.
 SplitOptions split_options(const DataConfig& config);
+
+// How its text is read, but for conversations.
+CorpusOptions corpus_options(const DataConfig& config);
+
+// What became of conversations that do not fit into samples: "3 of 9 conversations are longer than ...", if it applies.
+std::vector<std::string> describe_packing(const Samples& samples);
 
 // How batches treat ends of text. Throws ConfigError when an option needs one and the tokenizer has none.
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer);
@@ -46,13 +55,18 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
 // What prepare_run_data() of another process of the run, which is done, left in the folder.
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder);
 
-// Samples of held-out text that an evaluation takes: eval_iters global batches, or as many as there are.
+// Samples of held-out text, or of a validation set, that an evaluation takes: eval_iters global batches, or as many as
+// there are.
 int64_t evaluation_samples(const RunData& data, const TrainConfig& config);
+int64_t evaluation_samples(const Samples& samples, const TrainConfig& config);
 
 // The first `samples` samples of held-out text in micro-batches of so many, for one of `ranks` data-parallel ranks: the
 // same in every evaluation. All ranks get equally many batches; where samples run out, batches without targets fill up.
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank = 0,
                                     int64_t ranks = 1);
+// Likewise of these samples.
+std::vector<Batch> evaluation_batches(const Samples& held_out, const BatchOptions& options, int64_t samples,
+                                      int64_t micro_batch_size, int rank = 0, int64_t ranks = 1);
 
 // UTF-8 bytes of text that the batches' targets stand for.
 double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer);

@@ -39,6 +39,11 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
     progress.note("sample       none: no rank holds the whole model; generate text with `witan generate`");
   const auto held_out = held_out_batches(data, evaluation_samples(data, config->train), config->train.micro_batch_size);
   evaluated_bytes_ = target_bytes(held_out, *data.tokenizer);
+  for (const ValidationSet& set : data.sets)
+    set_bytes_.push_back(
+        target_bytes(evaluation_batches(*set.samples, data.batch, evaluation_samples(*set.samples, config->train),
+                                        config->train.micro_batch_size),
+                     *data.tokenizer));
   baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);
   if (start.from)
     progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),

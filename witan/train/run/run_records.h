@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "witan/report/events.h"
 #include "witan/report/progress.h"
@@ -22,12 +23,16 @@ class RunRecords {
   Recorder& recorder() { return *recorder_; }
   double evaluated_bytes() const { return evaluated_bytes_; }  // of text that the targets of an evaluation stand for
 
+  // Likewise of each set of valid_data.
+  const std::vector<double>& set_bytes() const { return set_bytes_; }
+
   // Closes the files with result.memory and result.finished, and completes the result by what was recorded.
   void end(RunResult& result);
 
  private:
   std::optional<Recorder> recorder_;
   double evaluated_bytes_ = 0;
+  std::vector<double> set_bytes_;
   double baseline_bits_per_byte_ = 0;
 };
 

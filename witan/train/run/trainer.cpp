@@ -67,6 +67,10 @@ class RankTrainer {
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())) {
+    for (const ValidationSet& set : run.data.sets)
+      sets_.push_back(
+          evaluation_batches(*set.samples, run.data.batch, evaluation_samples(*set.samples, run.config->train),
+                             run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks()));
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
@@ -257,9 +261,15 @@ class RankTrainer {
     const Stopwatch evaluating;
     begins(StepWatch::Doing::evaluation, state_.step);
     const Evaluation evaluation = engine_.evaluate(held_out_);
+    std::vector<Evaluation> of_sets;
+    for (const std::vector<Batch>& set : sets_) of_sets.push_back(engine_.evaluate(set));
     std::vector<megatron_log::RankTimes> times;
     if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
-    if (leads()) run_.recorder().evaluation(state_, evaluation, run_.records->evaluated_bytes(), times);
+    if (!leads()) return;
+    std::vector<SetEvaluation> sets;
+    for (size_t i = 0; i < of_sets.size(); ++i)
+      sets.push_back({run_.data.sets[i].name, of_sets[i], run_.records->set_bytes()[i]});
+    run_.recorder().evaluation(state_, evaluation, run_.records->evaluated_bytes(), times, sets);
   }
 
   // Of Megatron-LM's log; calls of all ranks.
@@ -324,6 +334,7 @@ class RankTrainer {
   StepTracer tracer_;
   bool saved_ = false;  // a checkpoint was written since this call began
   std::vector<Batch> held_out_;
+  std::vector<std::vector<Batch>> sets_;  // of valid_data
   TrainState state_;
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;

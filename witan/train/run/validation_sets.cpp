@@ -1,0 +1,78 @@
+#include "witan/train/run/validation_sets.h"
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/conversation_dataset.h"
+#include "witan/data/corpus.h"
+#include "witan/data/text_encoder.h"
+#include "witan/train/run/run_data.h"
+
+namespace witan {
+namespace {
+
+bool is_name(const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return !name.empty() && std::ranges::all_of(name, fits);
+}
+
+}  // namespace
+
+ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
+                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format) {
+  CorpusOptions options = corpus_options(config);
+  options.conversations = std::move(format);
+  const Sources sources = find_sources(files);
+  check_encoding(sources.files, options);
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(tokenizer));
+  auto tokens = std::make_shared<TokensInMemory>(name);
+  const CorpusStatistics corpus = read_corpus(sources.files, options, [&](const Document& document) {
+    if (options.conversations) {
+      EncodedConversation encoded =
+          encode_conversation({std::string(document.text), {document.answers.begin(), document.answers.end()}},
+                              encoder.encode_with_special);
+      return tokens->add(std::move(encoded.tokens), std::move(encoded.loss));
+    }
+    std::vector<int32_t> ids;
+    encoder.encode(document.text, ids);
+    if (encoder.end_of_text) ids.push_back(*encoder.end_of_text);
+    tokens->add(std::move(ids));
+  });
+  ValidationSet set{name, nullptr};
+  set.samples = std::make_shared<Samples>(tokens, SamplesOptions{.sequence_length = config.seq_length,
+                                                                 .shuffle = false,
+                                                                 .packing = packing_from_name(config.packing)});
+  for (const std::string& loss : describe_losses(corpus)) set.warnings.push_back(cat(name, ": ", loss));
+  for (const std::string& cut : describe_packing(*set.samples)) set.warnings.push_back(cat(name, ": ", cut));
+  return set;
+}
+
+std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data) {
+  std::vector<std::pair<std::string, std::string>> sets;
+  std::istringstream pieces(valid_data);
+  for (std::string piece; std::getline(pieces, piece, ',');) {
+    const size_t equals = piece.find('=');
+    const std::string name = piece.substr(0, equals);
+    require<ConfigError>(equals != piece.npos && equals + 1 < piece.size() && is_name(name),
+                         "valid_data: ", clipped(piece), " is not NAME=FILE with a name of letters, digits, _ and -");
+    require<ConfigError>(std::ranges::find(sets, name, [](const auto& set) { return set.first; }) == sets.end(),
+                         "valid_data: there are two sets with the name ", name);
+    sets.emplace_back(name, piece.substr(equals + 1));
+  }
+  return sets;
+}
+
+std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,
+                                                std::shared_ptr<const ConversationFormat> format) {
+  std::vector<ValidationSet> sets;
+  for (const auto& [name, file] : parse_validation_sets(config.valid_data))
+    sets.push_back(read_validation_set(name, {file}, config, tokenizer, format));
+  return sets;
+}
+
+}  // namespace witan

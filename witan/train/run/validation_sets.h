@@ -1,0 +1,35 @@
+// Validation sets of one's own (valid_data): texts, or conversations with sft, that a run is evaluated on beside its
+// validation split, each with a curve of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/data/conversations.h"
+#include "witan/data/samples.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/config.h"
+
+namespace witan {
+
+struct ValidationSet {
+  std::string name;
+  std::shared_ptr<const Samples> samples;  // in the order of the file
+  std::vector<std::string> warnings = {};
+};
+
+// "NAME=FILE" pairs with commas between them; a file with a comma in its name cannot be given. Throws ConfigError for
+// what is no such list, and for names that are there twice or are not letters, digits, _ and -.
+std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data);
+
+// Reads and tokenizes one set of files into memory. Throws ConfigError, DataError, IoError.
+ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
+                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format);
+
+// Reads and tokenizes the sets of valid_data. Throws ConfigError, DataError, IoError.
+std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,
+                                                std::shared_ptr<const ConversationFormat> format);
+
+}  // namespace witan
