@@ -1,0 +1,69 @@
+#include "witan/generate/generation_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class GenerationConfigFiles : public ::testing::Test {
+ protected:
+  GenerationConfig read(const std::string& text) {
+    write_file_atomically(file_, text);
+    return read_generation_config(file_);
+  }
+  test::TempFolder folder_;
+  fs::path file_ = folder_ / "generation_config.json";
+};
+
+// As Qwen3's is.
+TEST_F(GenerationConfigFiles, GiveWhatTheAuthorsSampleWith) {
+  const GenerationConfig config = read(
+      R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643,
+          "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
+  EXPECT_EQ(config.temperature, 0.6);
+  EXPECT_EQ(config.top_k, 20);
+  EXPECT_EQ(config.top_p, 0.95);
+  EXPECT_EQ(config.repetition_penalty, std::nullopt);
+  EXPECT_EQ(config.max_new_tokens, std::nullopt);
+  EXPECT_THAT(config.stop_tokens, ElementsAre(151645, 151643));
+}
+
+TEST_F(GenerationConfigFiles, OneEndIsAListOfOne) {
+  EXPECT_THAT(read(R"({"eos_token_id": 2, "max_new_tokens": 2048})").stop_tokens, ElementsAre(2));
+  EXPECT_EQ(read(R"({"eos_token_id": 2, "max_new_tokens": 2048})").max_new_tokens, 2048);
+}
+
+TEST_F(GenerationConfigFiles, NotToSampleIsTemperatureZero) {
+  EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
+}
+
+TEST_F(GenerationConfigFiles, WhatIsNotThereIsLeftOpen) {
+  const GenerationConfig config = read(R"({"temperature": null, "eos_token_id": null})");
+  EXPECT_EQ(config.temperature, std::nullopt);
+  EXPECT_THAT(config.stop_tokens, IsEmpty());
+  EXPECT_EQ(read_generation_config(folder_ / "none.json").top_p, std::nullopt);
+}
+
+TEST_F(GenerationConfigFiles, DamageIsNamed) {
+  using test::message_of;
+  EXPECT_THAT(message_of<CorruptionError>([&] { read("[1]"); }), HasSubstr("an object is expected, found array"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read(R"({"top_p": "much"})"); }),
+              AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p = \"much\", but it must be a number")));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read(R"({"top_k": 1.5})"); }), HasSubstr("top_k = 1.5"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read(R"({"eos_token_id": [1, -1]})"); }),
+              HasSubstr("eos_token_id = -1"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read(R"({"temp)"); }), HasSubstr("byte 7"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,25 @@
+// generation_config.json: how the authors of a model sample from it (Hugging Face transformers, GenerationConfig). A
+// run that was imported keeps it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "witan/base/file.h"
+
+namespace witan {
+
+// What the file says; what it leaves out is for others to decide.
+struct GenerationConfig {
+  std::optional<double> temperature;  // 0 where the file says that it does not sample (do_sample = false)
+  std::optional<int64_t> top_k;
+  std::optional<double> top_p, repetition_penalty;
+  std::optional<int64_t> max_new_tokens;
+  std::vector<int32_t> stop_tokens;  // eos_token_id: one or several; each ends a text
+};
+
+// Nothing where there is no such file. Throws IoError, and CorruptionError naming the key for what is not as expected.
+GenerationConfig read_generation_config(const fs::path& file);
+
+}  // namespace witan

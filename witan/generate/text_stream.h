@@ -1,0 +1,42 @@
+// The text of one generation as it may be shown: decoded token by token, and ended before the first stop string,
+// wherever the borders of tokens lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/tokenizer/streaming_decoder.h"
+
+namespace witan {
+
+class TextStream {
+ public:
+  // Of several stop strings the one that is complete first counts; of those, the longest. Empty ones are ignored.
+  TextStream(Tokenizer tokenizer, std::vector<std::string> stops);
+
+  // The text that is certain after this token: valid UTF-8 without what may be the beginning of a stop string. Nothing
+  // once a stop string was found. Throws DataError for an id outside the vocabulary.
+  std::string push(int32_t id);
+  // The rest at the end of the tokens.
+  std::string flush();
+  // Whether a stop string was found: neither it nor what follows it is part of the text.
+  bool stopped() const { return stopped_; }
+  // Characters (code points) that the tokens so far have completed, whether they were shown or not.
+  int64_t characters() const { return characters_; }
+
+ private:
+  std::string release(const std::string& decoded);
+
+  StreamingDecoder decoder_;
+  std::vector<std::string> stops_;
+  std::string withheld_;  // the beginning of a stop string, perhaps
+  bool stopped_ = false;
+  int64_t characters_ = 0;
+};
+
+// Code points of valid UTF-8.
+int64_t count_characters(std::string_view text);
+
+}  // namespace witan
