@@ -10,5 +10,7 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc>=2.0)  # Unicode 9 or later: see witan/tokenizer/normalizer.h
 pkg_check_modules(oniguruma REQUIRED IMPORTED_TARGET oniguruma>=6.9.8)
+pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
+find_package(Boost 1.70 REQUIRED)  # headers alone: Asio and Beast, for witan/serve
 find_package(LAPACK REQUIRED)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)

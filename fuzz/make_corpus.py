@@ -150,7 +150,17 @@ def put_words():
     put("command_line", "wrong", "--num-layrs\n2\n--dtype\nfloat16\n--seed\n-1\nword\n--\n-x\n")
 
 
+def put_requests():
+    put("completion_request", "text", json.dumps({
+        "model": "m", "prompt": "The ", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": 1, "stop": ["."],
+        "echo": True, "logprobs": 1, "stream": False, "presence_penalty": 0, "logit_bias": {}, "best_of": 2}))
+    put("completion_request", "tokens", '{"prompt": [[1, 2], [3]], "stream": true, "stream_options": {"include_usage": true}}')
+    put("chat_request", "text", json.dumps({
+        "messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}],
+        "max_completion_tokens": 3, "logprobs": True, "top_logprobs": 2, "tools": [], "response_format": {"type": "text"}}))
+
+
 if __name__ == "__main__":
     for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows,
-                  put_chat_templates, put_compressed, put_words):
+                  put_chat_templates, put_compressed, put_words, put_requests):
         write()

@@ -39,12 +39,13 @@ const std::map<std::string, Names> kArrows = {
     {"parallel", {"model", "optim"}},
     {"checkpoint", {"comm"}},
     {"generate", {"parallel", "tokenizer"}},
+    {"serve", {"generate"}},
     {"convert", {"parallel", "checkpoint"}},
     {"train", {"data", "parallel", "checkpoint", "generate", "report", "convert"}},
     {"planner", {"train"}},
     {"cli",
      {"base", "tokenizer", "data", "tensor", "kernels", "comm", "autograd", "ops", "nn", "moe", "model", "optim",
-      "parallel", "checkpoint", "generate", "convert", "train", "planner", "report"}},
+      "parallel", "checkpoint", "generate", "serve", "convert", "train", "planner", "report"}},
 };
 
 Names reachable(const std::string& folder) {

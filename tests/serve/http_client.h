@@ -1,0 +1,120 @@
+// A client made of a socket, which sends whatever bytes a test wants.
+#pragma once
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace witan::test {
+
+struct HttpAnswer {
+  int status = 0;
+  std::string head, body;  // a chunked body put together
+  nlohmann::json json() const { return nlohmann::json::parse(body); }
+  std::string error() const { return json().at("error").at("message"); }
+  std::string code() const { return json().at("error").at("code"); }
+};
+
+class HttpClient {
+ public:
+  explicit HttpClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(static_cast<uint16_t>(port));
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval most{20, 0};  // a hang is a failure
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    if (::connect(socket_, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0)
+      throw std::runtime_error("cannot connect");
+  }
+  ~HttpClient() { close(); }
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  // False: the server does not take it any more.
+  bool send(const std::string& bytes) {
+    for (size_t sent = 0; sent < bytes.size();) {
+      const ssize_t now = ::send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (now <= 0) return false;
+      sent += static_cast<size_t>(now);
+    }
+    return true;
+  }
+  // More of what comes; false: the connection has ended.
+  bool receive() {
+    char piece[4096];
+    const ssize_t got = ::recv(socket_, piece, sizeof piece, 0);
+    if (got < 0 && errno == EAGAIN) throw std::runtime_error("the server does not answer: " + received_);
+    if (got > 0) received_.append(piece, static_cast<size_t>(got));
+    return got > 0;
+  }
+  bool receive_until(const std::string& text) {
+    while (received_.find(text) == std::string::npos)
+      if (!receive()) return false;
+    return true;
+  }
+  // The next answer; status 0: the connection ended before one.
+  HttpAnswer answer() {
+    if (!receive_until("\r\n\r\n")) return {};
+    HttpAnswer out;
+    out.head = take(received_.find("\r\n\r\n") + 4);
+    out.status = std::stoi(out.head.substr(out.head.find(' ')));
+    if (const auto length = header(out.head, "Content-Length"); !length.empty())
+      out.body = take(std::stoul(length));
+    else if (header(out.head, "Transfer-Encoding") == "chunked")
+      while (true) {
+        receive_until("\r\n");
+        const size_t size = std::stoul(take(received_.find("\r\n") + 2), nullptr, 16);
+        out.body += take(size);
+        take(2);
+        if (size == 0) break;
+      }
+    else if (out.status != 100)
+      while (true)
+        if (!receive()) {
+          out.body = take(received_.size());
+          break;
+        }
+    return out;
+  }
+  HttpAnswer get(const std::string& path, const std::string& headers = "") {
+    send("GET " + path + " HTTP/1.1\r\nHost: here\r\n" + headers + "\r\n");
+    return answer();
+  }
+  HttpAnswer post(const std::string& path, const std::string& body, const std::string& headers = "") {
+    send(post_text(path, body, headers));
+    return answer();
+  }
+  static std::string post_text(const std::string& path, const std::string& body, const std::string& headers = "") {
+    return "POST " + path + " HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body;
+  }
+  static std::string header(const std::string& head, const std::string& name) {
+    const size_t at = head.find("\r\n" + name + ": ");
+    if (at == std::string::npos) return "";
+    const size_t begin = at + name.size() + 4;
+    return head.substr(begin, head.find("\r\n", begin) - begin);
+  }
+
+ private:
+  std::string take(size_t count) {
+    while (received_.size() < count)
+      if (!receive()) throw std::runtime_error("the answer is cut off: " + received_);
+    const std::string bytes = received_.substr(0, count);
+    received_.erase(0, count);
+    return bytes;
+  }
+
+  int socket_;
+  std::string received_;
+};
+
+}  // namespace witan::test

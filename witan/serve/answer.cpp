@@ -1,0 +1,216 @@
+#include "witan/serve/answer.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "witan/base/text.h"
+#include "witan/serve/api_error.h"
+
+namespace witan::serve {
+namespace {
+
+std::string make_id(AnswerKind kind) {
+  std::random_device random;
+  const uint64_t number = (uint64_t{random()} << 32) | random();
+  return fmt::format("{}-{:016x}", kind == AnswerKind::chat ? "chatcmpl" : "cmpl", number);
+}
+
+std::string dump(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+class Answer::Choice : public QueuedSequence {
+ public:
+  Choice(Answer& answer, int64_t index, ChoiceStart start, const std::vector<std::string>& stops)
+      : answer_(answer),
+        index_(index),
+        start_(std::move(start)),
+        stream_(answer.model_.tokenizer, stops),
+        before_(count_characters(start_.echo)) {
+    text_ = start_.echo;
+  }
+
+  const GenerationRequest& request() const override { return start_.request; }
+  bool wanted() const override { return !answer_.failed_ && !answer_.reply_->gone(); }
+  bool on_token(const GeneratedToken& token) override;
+  void end(Generation generation) override;
+  void fail(const std::string& message) override { answer_.fail(message); }
+
+  int64_t index() const { return index_; }
+  const std::string& text() const { return text_; }
+  const char* finish_reason() const { return finish_ == Finish::length ? "length" : "stop"; }
+  const std::vector<PlacedToken>& tokens() const { return tokens_; }
+  // Of those, the ones whose text was shown since the last call; all that are left if it was the last of the text.
+  std::vector<PlacedToken> take_shown(bool all);
+
+ private:
+  void show(const std::string& text, bool last);
+  void place_prompt(const std::vector<GeneratedToken>& prompt);
+
+  Answer& answer_;
+  int64_t index_;
+  ChoiceStart start_;
+  TextStream stream_;
+  int64_t before_, shown_ = 0;  // characters: of the echo, and of the text that was generated and shown
+  std::string text_;
+  std::vector<PlacedToken> tokens_;  // if log probabilities are wanted
+  size_t taken_ = 0;
+  bool echoed_ = false;
+  Finish finish_ = Finish::length;
+};
+
+bool Answer::Choice::on_token(const GeneratedToken& token) {
+  ++answer_.usage_.completion_tokens;
+  if (answer_.top_logprobs_ >= 0) tokens_.push_back({token, before_ + stream_.characters()});
+  show(stream_.push(token.token), false);
+  return !stream_.stopped();
+}
+
+void Answer::Choice::show(const std::string& text, bool last) {
+  text_ += text;
+  shown_ += count_characters(text);
+  if (!answer_.stream_ || (text.empty() && !last)) return;
+  answer_.send_piece(*this, echoed_ ? text : start_.echo + text, last);
+  echoed_ = true;
+}
+
+// A stop string ends the tokens where it ends the text.
+void Answer::Choice::end(Generation generation) {
+  const std::string rest = stream_.flush();
+  finish_ = stream_.stopped() ? Finish::stop : generation.finish;
+  if (stream_.stopped())
+    while (!tokens_.empty() && tokens_.back().offset >= before_ + shown_ && tokens_.size() > taken_) tokens_.pop_back();
+  place_prompt(generation.prompt);
+  show(rest, true);
+  answer_.finish_choice();
+}
+
+void Answer::Choice::place_prompt(const std::vector<GeneratedToken>& prompt) {
+  std::vector<PlacedToken> placed;
+  TextStream text(answer_.model_.tokenizer, {});
+  for (const GeneratedToken& token : prompt) {
+    placed.push_back({token, text.characters()});
+    text.push(token.token);
+  }
+  tokens_.insert(tokens_.begin(), placed.begin(), placed.end());
+}
+
+std::vector<PlacedToken> Answer::Choice::take_shown(bool all) {
+  std::vector<PlacedToken> shown;
+  for (; taken_ < tokens_.size() && (all || tokens_[taken_].offset < before_ + shown_); ++taken_)
+    shown.push_back(tokens_[taken_]);
+  return shown;
+}
+
+Answer::Answer(AnswerKind kind, const SamplingRequest& request, const ServedModel& model, std::shared_ptr<Reply> reply,
+               std::vector<ChoiceStart> starts, int64_t prompt_tokens)
+    : kind_(kind),
+      stream_(request.stream),
+      include_usage_(request.include_usage),
+      top_logprobs_(request.top_logprobs),
+      model_(model),
+      reply_(std::move(reply)),
+      id_(make_id(kind)),
+      created_(std::time(nullptr)) {
+  usage_.prompt_tokens = prompt_tokens;
+  for (ChoiceStart& start : starts)
+    choices_.push_back(
+        std::make_unique<Choice>(*this, static_cast<int64_t>(choices_.size()), std::move(start), request.stop));
+}
+
+Answer::~Answer() = default;
+
+std::vector<std::shared_ptr<QueuedSequence>> Answer::sequences() {
+  std::vector<std::shared_ptr<QueuedSequence>> sequences;
+  for (const auto& choice : choices_) sequences.emplace_back(shared_from_this(), choice.get());
+  return sequences;
+}
+
+Answer::Json Answer::envelope(const char* object) const {
+  Json json = Json::object();
+  json["id"] = id_;
+  json["object"] = object;
+  json["created"] = created_;
+  json["model"] = model_.name;
+  json["choices"] = Json::array();
+  return json;
+}
+
+Answer::Json Answer::choice_json(const Choice& choice) const {
+  Json json = Json::object();
+  json["index"] = choice.index();
+  json["finish_reason"] = choice.finish_reason();
+  json["logprobs"] = nullptr;
+  if (kind_ == AnswerKind::completion) {
+    json["text"] = choice.text();
+    if (top_logprobs_ >= 0) json["logprobs"] = completion_logprobs(model_.tokenizer, choice.tokens(), top_logprobs_);
+  } else {
+    json["message"]["role"] = "assistant";
+    json["message"]["content"] = choice.text();
+    json["message"]["refusal"] = nullptr;
+    if (top_logprobs_ >= 0) json["logprobs"] = chat_logprobs(model_.tokenizer, choice.tokens());
+  }
+  return json;
+}
+
+void Answer::send_event(const Json& chunk) {
+  if (!begun_) reply_->begin_events();
+  begun_ = true;
+  reply_->event(dump(chunk));
+}
+
+void Answer::send_piece(Choice& choice, const std::string& text, bool last) {
+  const bool chat = kind_ == AnswerKind::chat;
+  Json piece = Json::object();
+  piece["index"] = choice.index();
+  piece["finish_reason"] = last ? Json(choice.finish_reason()) : Json();
+  piece["logprobs"] = nullptr;
+  const auto shown = choice.take_shown(last);
+  if (top_logprobs_ >= 0 && !shown.empty())
+    piece["logprobs"] =
+        chat ? chat_logprobs(model_.tokenizer, shown) : completion_logprobs(model_.tokenizer, shown, top_logprobs_);
+  if (chat) {
+    piece["delta"]["content"] = text;
+    piece["delta"]["role"] = "assistant";
+  } else {
+    piece["text"] = text;
+  }
+  Json chunk = envelope(chat ? "chat.completion.chunk" : "text_completion");
+  chunk["choices"].push_back(std::move(piece));
+  if (include_usage_) chunk["usage"] = nullptr;
+  send_event(chunk);
+}
+
+void Answer::finish_choice() {
+  if (++finished_ < choices_.size() || failed_) return;
+  if (!stream_) return send_whole();
+  if (include_usage_) {
+    Json chunk = envelope(kind_ == AnswerKind::chat ? "chat.completion.chunk" : "text_completion");
+    chunk["usage"] = usage_.json();
+    send_event(chunk);
+  }
+  reply_->event("[DONE]");
+  reply_->end_events();
+}
+
+void Answer::send_whole() {
+  Json json = envelope(kind_ == AnswerKind::chat ? "chat.completion" : "text_completion");
+  for (const auto& choice : choices_) json["choices"].push_back(choice_json(*choice));
+  json["usage"] = usage_.json();
+  reply_->send({200, dump(json)});
+}
+
+void Answer::fail(const std::string& message) {
+  if (std::exchange(failed_, true)) return;
+  const ApiError error(500, message);
+  if (!begun_) return reply_->send({500, error.body()});
+  reply_->event(error.body());
+  reply_->end_events();
+}
+
+}  // namespace witan::serve

@@ -1,0 +1,63 @@
+// The answer to one request while its choices grow, each a sequence in the queue: whole at the end, or as server-sent
+// events as they come.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/generate/text_stream.h"
+#include "witan/serve/answer_json.h"
+#include "witan/serve/generation_queue.h"
+#include "witan/serve/http_server.h"
+#include "witan/serve/request.h"
+#include "witan/serve/served_model.h"
+
+namespace witan::serve {
+
+enum class AnswerKind : uint8_t { completion, chat };
+
+// What one choice continues.
+struct ChoiceStart {
+  GenerationRequest request;
+  std::string echo;  // the text before it that the answer repeats
+};
+
+class Answer : public std::enable_shared_from_this<Answer> {
+ public:
+  // `prompt_tokens` are those of the request's prompts, each counted once. `model` must outlive the answer.
+  Answer(AnswerKind kind, const SamplingRequest& request, const ServedModel& model, std::shared_ptr<Reply> reply,
+         std::vector<ChoiceStart> starts, int64_t prompt_tokens);
+  ~Answer();
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+
+  // Its choices, for the queue, which keep it alive.
+  std::vector<std::shared_ptr<QueuedSequence>> sequences();
+
+ private:
+  class Choice;
+  using Json = nlohmann::json;
+
+  Json envelope(const char* object) const;
+  Json choice_json(const Choice& choice) const;
+  void send_piece(Choice& choice, const std::string& text, bool last);
+  void send_event(const Json& chunk);
+  void finish_choice();
+  void send_whole();
+  void fail(const std::string& message);
+
+  const AnswerKind kind_;
+  const bool stream_, include_usage_;
+  const int64_t top_logprobs_;
+  const ServedModel& model_;
+  const std::shared_ptr<Reply> reply_;
+  const std::string id_;
+  const int64_t created_;  // seconds since 1970
+  Usage usage_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  size_t finished_ = 0;
+  bool begun_ = false, failed_ = false;
+};
+
+}  // namespace witan::serve

@@ -1,0 +1,87 @@
+#include "witan/serve/request_members.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+
+namespace witan::serve {
+namespace {
+
+nlohmann::json parse_body(std::string_view body) {
+  try {
+    nlohmann::json json = parse_json(body, "the request's body", 32);
+    if (!json.is_object())
+      throw ApiError(400, cat("the request's body must be a JSON object, and is ", json.type_name()), {},
+                     "invalid_json");
+    return json;
+  } catch (const CorruptionError& error) {
+    throw ApiError(400, error.what(), {}, "invalid_json");
+  }
+}
+
+// As a message shows a value that may be long.
+std::string shown(const nlohmann::json& value) {
+  return clipped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+[[noreturn]] void refuse(const char* name, const nlohmann::json& value, const std::string& wanted) {
+  throw ApiError(400, cat(name, " is ", shown(value), ", but it must be ", wanted), name, "invalid_value");
+}
+
+}  // namespace
+
+RequestMembers::RequestMembers(std::string_view body) : json_(parse_body(body)) {}
+
+const nlohmann::json* RequestMembers::any(const char* name) {
+  read_.insert(name);
+  const auto at = json_.find(name);
+  return at == json_.end() || at->is_null() ? nullptr : &*at;
+}
+
+std::optional<double> RequestMembers::number(const char* name, double least, double most) {
+  const nlohmann::json* value = any(name);
+  if (!value) return {};
+  if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most))
+    refuse(name, *value, cat("a number from ", least, " to ", most));
+  return value->get<double>();
+}
+
+std::optional<int64_t> RequestMembers::integer(const char* name, int64_t least, int64_t most) {
+  const nlohmann::json* value = any(name);
+  if (!value) return {};
+  const bool fits = value->is_number_integer() &&
+                    (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!fits || value->get<int64_t>() < least || value->get<int64_t>() > most)
+    refuse(name, *value, cat("an integer from ", least, " to ", most));
+  return value->get<int64_t>();
+}
+
+std::optional<bool> RequestMembers::boolean(const char* name) {
+  const nlohmann::json* value = any(name);
+  if (!value) return {};
+  if (!value->is_boolean()) refuse(name, *value, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> RequestMembers::text(const char* name) {
+  const nlohmann::json* value = any(name);
+  if (!value) return {};
+  if (!value->is_string()) refuse(name, *value, "a string");
+  return value->get<std::string>();
+}
+
+void RequestMembers::neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why) {
+  const nlohmann::json* value = any(name);
+  if (value && std::ranges::find(values, *value) == values.end())
+    throw ApiError(400, cat(name, " = ", shown(*value), " is not supported: ", why), name, "unsupported_value");
+}
+
+void RequestMembers::finish() const {
+  for (const auto& [name, value] : json_.items())
+    if (!read_.contains(name))
+      throw ApiError(400, cat("unknown member of the request: ", clipped(name)), clipped(name), "unknown_parameter");
+}
+
+}  // namespace witan::serve

@@ -1,0 +1,39 @@
+// The members of a request's JSON object, each read once by its name and type; what is left over is refused.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/serve/api_error.h"
+
+namespace witan::serve {
+
+class RequestMembers {
+ public:
+  // Throws ApiError (400) unless the body is one JSON object.
+  explicit RequestMembers(std::string_view body);
+
+  // Each throws ApiError (400) naming the member for a value of another type or outside the bounds. Null is the same as
+  // absent.
+  std::optional<double> number(const char* name, double least, double most);
+  std::optional<int64_t> integer(const char* name, int64_t least, int64_t most);
+  std::optional<bool> boolean(const char* name);
+  std::optional<std::string> text(const char* name);
+  const nlohmann::json* any(const char* name);  // null: absent
+  // A member that this server can only take with a value that changes nothing.
+  void neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why);
+  void ignore(const char* name) { any(name); }
+  // Throws ApiError (400) for the first member that nobody read.
+  void finish() const;
+
+ private:
+  nlohmann::json json_;
+  std::set<std::string, std::less<>> read_;
+};
+
+}  // namespace witan::serve

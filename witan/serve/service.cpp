@@ -1,0 +1,230 @@
+#include "witan/serve/service.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/serve/answer.h"
+
+namespace witan::serve {
+namespace {
+
+constexpr const char* kModels = "/v1/models";
+constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* kHealth = "/health";
+constexpr int64_t kCompletionTokens = 16;           // OpenAI's default of max_tokens
+constexpr int64_t kMostSequences = 1024;            // prompts times choices
+constexpr uint64_t kNextSeed = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio: seeds that lie apart
+
+// In a time that does not depend on where they differ.
+bool same_secret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// Pages of other sites may send forms and plain text to a server on this machine, but not this type.
+void check_type(const HttpRequest& request) {
+  const std::string type = request.content_type.substr(0, request.content_type.find(';'));
+  if (type != "application/json") throw ApiError(415, "the request's Content-Type must be application/json");
+}
+
+HttpResponse not_allowed(const HttpRequest& request, const char* allowed) {
+  const ApiError error(405, cat(request.path, " takes ", allowed, ", not ", clipped(request.method)));
+  return {.status = 405, .body = error.body(), .allow = allowed};
+}
+
+}  // namespace
+
+Service::Service(ServedModel model, ServiceOptions options)
+    : model_(std::move(model)),
+      options_(std::move(options)),
+      started_(std::time(nullptr)),
+      seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()),
+      queue_(model_.make_engine, options_.waiting, model_.most_tokens) {}
+
+void Service::handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
+  try {
+    answer(request, reply);
+  } catch (const ApiError& error) {
+    reply->send({error.status(), error.body()});
+  } catch (const DataError& error) {  // of the tokenizer or the chat template: they do not take this text
+    reply->send({400, ApiError(400, error.what()).body()});
+  }
+}
+
+void Service::stop() {
+  refuse_new();
+  queue_.stop();
+}
+
+void Service::answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
+  const bool get = request.method == "GET", post = request.method == "POST";
+  const std::string& path = request.path;
+  if (path == kHealth) return reply->send(get ? health() : not_allowed(request, "GET"));
+  check_key(request);
+  const std::string below_models = std::string(kModels) + "/";
+  if (path == kModels) return reply->send(get ? models() : not_allowed(request, "GET"));
+  if (path.starts_with(below_models))
+    return reply->send(get ? model(path.substr(below_models.size())) : not_allowed(request, "GET"));
+  if (path != kCompletions && path != kChat)
+    throw ApiError(404, cat("there is no ", clipped(path), ": this server has ", kHealth, ", ", kModels, ", ",
+                            kCompletions, " and ", kChat));
+  if (!post) return reply->send(not_allowed(request, "POST"));
+  check_type(request);
+  if (refusing_) throw ApiError(503, "the server is stopping");
+  if (path == kChat)
+    chat(request, reply);
+  else
+    complete(request, reply);
+}
+
+void Service::check_key(const HttpRequest& request) const {
+  if (options_.api_key.empty()) return;
+  if (!same_secret(request.authorization, "Bearer " + options_.api_key))
+    throw ApiError(401, "this server needs its API key, as in \"Authorization: Bearer KEY\"", {}, "invalid_api_key");
+}
+
+void Service::check_model(const std::string& name) const {
+  if (!name.empty() && name != model_.name)
+    throw ApiError(404, cat("there is no model ", clipped(name), ": this server has ", model_.name), "model",
+                   "model_not_found");
+}
+
+HttpResponse Service::health() const {
+  if (refusing_) return {503, ApiError(503, "the server is stopping").body()};
+  return {200, R"({"status":"ok"})"};
+}
+
+HttpResponse Service::models() const {
+  nlohmann::json list = nlohmann::json::object();
+  list["object"] = "list";
+  list["data"] = nlohmann::json::array();
+  list["data"].push_back(nlohmann::json::parse(model(model_.name).body));
+  return {200, list.dump()};
+}
+
+HttpResponse Service::model(const std::string& name) const {
+  check_model(name);
+  nlohmann::json json = nlohmann::json::object();
+  json["id"] = model_.name;
+  json["object"] = "model";
+  json["created"] = started_;
+  json["owned_by"] = "witan";
+  json["max_model_len"] = model_.most_tokens;
+  return {200, json.dump()};
+}
+
+std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt) const {
+  const Tokenizer& tokenizer = model_.tokenizer;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    auto tokens = tokenizer.encode(*text);
+    // What follows an end of text is the beginning of another.
+    if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
+    if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt", "invalid_value");
+    return tokens;
+  }
+  const auto& tokens = std::get<std::vector<int32_t>>(prompt);
+  const auto bad = std::ranges::find_if(tokens, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
+  if (bad != tokens.end())
+    throw ApiError(400, cat("prompt: there is no token ", *bad, ": the model has ", tokenizer.vocab_size()), "prompt",
+                   "invalid_value");
+  return tokens;
+}
+
+int64_t Service::tokens_to_generate(const SamplingRequest& request, int64_t prompt_tokens, int64_t otherwise) const {
+  const int64_t left = model_.most_tokens - prompt_tokens;
+  if (left < request.max_tokens.value_or(1))
+    throw ApiError(400,
+                   cat("a prompt of ", prompt_tokens, " tokens and max_tokens = ", request.max_tokens.value_or(1),
+                       " are more than the ", model_.most_tokens, " tokens that this server has room for"),
+                   "max_tokens", "context_length_exceeded");
+  return request.max_tokens.value_or(std::min(left, otherwise));
+}
+
+uint64_t Service::seed_of(const SamplingRequest& request) {
+  return request.seed ? *request.seed : seeds_.fetch_add(kNextSeed);
+}
+
+GenerationRequest Service::generation(const SamplingRequest& request, std::vector<int32_t> prompt,
+                                      int64_t max_tokens) const {
+  const GenerationConfig& defaults = model_.defaults;
+  GenerationRequest out;
+  out.prompt = std::move(prompt);
+  out.options.max_tokens = max_tokens;
+  out.options.vocab_size = model_.tokenizer.vocab_size();
+  out.options.end_of_text = model_.tokenizer.end_of_text();
+  out.options.stop_tokens = defaults.stop_tokens;
+  SamplerOptions& sampler = out.options.sampler;
+  sampler.temperature = request.temperature.value_or(defaults.temperature.value_or(1));
+  sampler.top_k = request.top_k.value_or(defaults.top_k.value_or(0));
+  sampler.top_p = request.top_p.value_or(defaults.top_p.value_or(1));
+  sampler.repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty.value_or(1));
+  out.top_logprobs = std::min(request.top_logprobs, model_.tokenizer.vocab_size());
+  return out;
+}
+
+namespace {
+
+// Each prompt's choices draw from seeds of their own; the first draws as the only one would.
+void add_choices(std::vector<ChoiceStart>& starts, ChoiceStart start, int64_t n, uint64_t seed) {
+  for (int64_t choice = 0; choice < n; ++choice) {
+    start.request.options.sampler.seed = seed + static_cast<uint64_t>(choice) * kNextSeed;
+    starts.push_back(start);
+  }
+}
+
+void submit(GenerationQueue& queue, const std::shared_ptr<Answer>& answer) {
+  if (!queue.submit(answer->sequences()))
+    throw ApiError(429, "too many requests are waiting: try again later", {}, "queue_full");
+}
+
+}  // namespace
+
+void Service::complete(const HttpRequest& http, const std::shared_ptr<Reply>& reply) {
+  const CompletionRequest request = parse_completion_request(http.body);
+  check_model(request.model);
+  if (static_cast<int64_t>(request.prompts.size()) * request.n > kMostSequences)
+    throw ApiError(400,
+                   cat(request.prompts.size(), " prompts with n = ", request.n, " are more than the ", kMostSequences,
+                       " sequences that a request may have"),
+                   "n", "invalid_value");
+  std::vector<ChoiceStart> starts;
+  int64_t prompt_tokens = 0;
+  const uint64_t seed = seed_of(request);
+  for (const auto& prompt : request.prompts) {
+    auto tokens = encode(prompt);
+    const auto count = static_cast<int64_t>(tokens.size());
+    prompt_tokens += count;
+    ChoiceStart start;
+    if (request.echo) {
+      const auto* text = std::get_if<std::string>(&prompt);
+      start.echo = replace_invalid_utf8(text ? *text : model_.tokenizer.decode(tokens));
+    }
+    start.request = generation(request, std::move(tokens), tokens_to_generate(request, count, kCompletionTokens));
+    start.request.prompt_logprobs = request.echo && request.top_logprobs >= 0;
+    add_choices(starts, std::move(start), request.n, seed);
+  }
+  submit(queue_,
+         std::make_shared<Answer>(AnswerKind::completion, request, model_, reply, std::move(starts), prompt_tokens));
+}
+
+void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply) {
+  const ChatRequest request = parse_chat_request(http.body);
+  check_model(request.model);
+  if (!model_.encode_chat) throw ApiError(400, model_.no_chat, "messages", "no_chat_template");
+  auto tokens = model_.encode_chat(request.messages);
+  if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");
+  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t otherwise = model_.defaults.max_new_tokens.value_or(model_.most_tokens);
+  ChoiceStart start;
+  start.request = generation(request, std::move(tokens), tokens_to_generate(request, count, otherwise));
+  std::vector<ChoiceStart> starts;
+  add_choices(starts, std::move(start), request.n, seed_of(request));
+  submit(queue_, std::make_shared<Answer>(AnswerKind::chat, request, model_, reply, std::move(starts), count));
+}
+
+}  // namespace witan::serve

@@ -1,0 +1,56 @@
+// The endpoints of an OpenAI-compatible server: finds the one that a request means, reads it, and queues what it asks
+// for. Knows no sockets.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "witan/serve/api_error.h"
+#include "witan/serve/generation_queue.h"
+#include "witan/serve/http_server.h"
+#include "witan/serve/request.h"
+#include "witan/serve/served_model.h"
+
+namespace witan::serve {
+
+struct ServiceOptions {
+  std::string api_key = {};  // what requests must show as "Authorization: Bearer KEY"; empty: nothing
+  int64_t waiting = 256;     // sequences that may wait
+};
+
+class Service {
+ public:
+  Service(ServedModel model, ServiceOptions options);
+
+  // Answers, or queues what will answer. Thread-safe.
+  void handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  // From now on /health and requests for text are answered with 503; those that were queued go on.
+  void refuse_new() { refusing_ = true; }
+  // Ends all that is left, without an answer.
+  void stop();
+
+ private:
+  void answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  void check_key(const HttpRequest& request) const;
+  void check_model(const std::string& name) const;
+  HttpResponse health() const;
+  HttpResponse models() const;
+  HttpResponse model(const std::string& name) const;
+  void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+  void chat(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
+
+  std::vector<int32_t> encode(const CompletionRequest::Prompt& prompt) const;
+  GenerationRequest generation(const SamplingRequest& request, std::vector<int32_t> prompt, int64_t max_tokens) const;
+  int64_t tokens_to_generate(const SamplingRequest& request, int64_t prompt_tokens, int64_t otherwise) const;
+  uint64_t seed_of(const SamplingRequest& request);
+
+  const ServedModel model_;
+  const ServiceOptions options_;
+  const int64_t started_;  // seconds since 1970
+  std::atomic<uint64_t> seeds_;
+  std::atomic<bool> refusing_ = false;
+  GenerationQueue queue_;  // last: its thread uses the rest
+};
+
+}  // namespace witan::serve
