@@ -6,11 +6,12 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/input.h"
+#include "witan/cli/generation_text.h"
 #include "witan/cli/options.h"
+#include "witan/cli/prompts.h"
 #include "witan/cli/run_args.h"
-#include "witan/generate/generator.h"
-#include "witan/tokenizer/streaming_decoder.h"
+#include "witan/cli/sampling_args.h"
+#include "witan/generate/text_stream.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_routes.h"
 
@@ -19,23 +20,12 @@ namespace {
 
 struct GenerateArgs {
   RunArgs run;
-  std::string prompt;
-  GenerateOptions options;
+  PromptArgs prompts;
+  SamplingArgs sampling;
   std::string record_routes;  // a folder; empty: none
-  bool greedy = false, verbose = false;
+  int64_t logprobs = -1;      // -1: none; else the likeliest tokens beside each
+  bool json = false, verbose = false;
 };
-
-constexpr double kTemperature = 0.7;
-
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
-  auto tokens = tokenizer.encode(prompt);
-  if (!tokens.empty()) return tokens;
-  // What follows an end of text is the beginning of another.
-  const auto end_of_text = tokenizer.end_of_text();
-  require<UsageError>(end_of_text.has_value(),
-                      "witan generate: this run's tokenizer has no end-of-text token to start from: give a prompt");
-  return {*end_of_text};
-}
 
 // Who records routes reads them after each layer.
 GenerationMode mode_of(const GenerateArgs& args) {
@@ -44,40 +34,91 @@ GenerationMode mode_of(const GenerateArgs& args) {
 
 // The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
 // came after it.
-void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> prompt,
-                      const std::vector<int32_t>& generated) {
-  prompt.insert(prompt.end(), generated.begin(), generated.end());
-  prompt.resize(static_cast<size_t>(routes.tokens()));
-  routes.write(args.record_routes, RouteFile::Kind::generation, 1, 1, std::move(prompt));
+void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> tokens,
+                      const std::vector<GeneratedToken>& generated) {
+  for (const GeneratedToken& token : generated) tokens.push_back(token.token);
+  tokens.resize(static_cast<size_t>(routes.tokens()));
+  routes.write(args.record_routes, RouteFile::Kind::generation, 1, 1, std::move(tokens));
 }
 
-// The text, as it comes; returns the number of tokens.
-int64_t write_text(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
-                   const std::vector<int32_t>& prompt) {
-  StreamingDecoder decoder(*run.tokenizer);
-  fmt::print(context.out, "{}", args.prompt);
-  std::fflush(context.out);
-  GenerateOptions options = args.options;
-  options.end_of_text = run.tokenizer->end_of_text();
-  options.vocab_size = run.tokenizer->vocab_size();
+std::vector<GenerationRequest> make_requests(const GenerateArgs& args, const TrainedRun& run,
+                                             const std::vector<std::string>& prompts) {
+  std::vector<GenerationRequest> requests;
+  const GenerateOptions options = args.sampling.resolve(generation_config_of(run), *run.tokenizer);
+  for (const std::string& prompt : prompts)
+    requests.push_back(
+        {encode_prompt(*run.tokenizer, prompt), options, std::min(args.logprobs, run.tokenizer->vocab_size()), false});
+  return requests;
+}
+
+// The texts in the order of their prompts; the first as it comes, where no more than that is printed of it.
+class Texts {
+ public:
+  Texts(Context& context, const GenerateArgs& args, const TrainedRun& run, const std::vector<std::string>& prompts)
+      : context_(context), args_(args), tokenizer_(*run.tokenizer), prompts_(prompts), texts_(prompts.size()) {
+    for (size_t i = 0; i < prompts.size(); ++i) streams_.emplace_back(*run.tokenizer, args.sampling.stops);
+    if (!args_.json) print(prompts_[0]);
+  }
+
+  // Whether the text goes on.
+  bool push(size_t index, const GeneratedToken& token) {
+    add(index, streams_[index].push(token.token));
+    return !streams_[index].stopped();
+  }
+  void end(const std::vector<Generation>& generations) {
+    for (size_t i = 0; i < generations.size(); ++i) {
+      add(i, streams_[i].flush());
+      const bool stopped = streams_[i].stopped();
+      if (args_.json) {
+        print(generation_json(prompts_[i], texts_[i], generations[i], stopped) + "\n");
+        continue;
+      }
+      if (i > 0) print(prompts_[i] + texts_[i]);
+      print("\n");
+      if (args_.logprobs >= 0) print(logprob_table(tokenizer_, generations[i].tokens));
+    }
+  }
+
+ private:
+  void add(size_t index, const std::string& text) {
+    texts_[index] += text;
+    if (index == 0 && !args_.json) print(text);
+  }
+  void print(const std::string& text) const {
+    fmt::print(context_.out, "{}", text);
+    std::fflush(context_.out);
+  }
+
+  Context& context_;
+  const GenerateArgs& args_;
+  const Tokenizer& tokenizer_;
+  const std::vector<std::string>& prompts_;
+  std::vector<std::string> texts_;
+  std::vector<TextStream> streams_;
+};
+
+// Returns the number of tokens.
+int64_t write_texts(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
+                    const std::vector<std::string>& prompts, const std::vector<GenerationRequest>& requests) {
+  Texts texts(context, args, run, prompts);
   std::optional<RouteLog> routes;
   if (!args.record_routes.empty()) routes.emplace(model.model());
-  const auto tokens = generate(
-      model.stream(), model.model(), prompt, options,
-      [&](int32_t token) {
-        fmt::print(context.out, "{}", decoder.push(token));
-        std::fflush(context.out);
-      },
-      mode_of(args));
-  fmt::print(context.out, "{}\n", decoder.flush());
-  if (routes && routes->tokens() > 0) write_generation(*routes, args, prompt, tokens);
-  return static_cast<int64_t>(tokens.size());
+  const auto generations = generate(
+      model.stream(), model.model(), requests,
+      [&](size_t index, const GeneratedToken& token) { return texts.push(index, token); }, mode_of(args));
+  texts.end(generations);
+  if (routes && routes->tokens() > 0) write_generation(*routes, args, requests[0].prompt, generations[0].tokens);
+  int64_t tokens = 0;
+  for (const Generation& generation : generations) tokens += static_cast<int64_t>(generation.tokens.size());
+  return tokens;
 }
 
 // A model has never seen positions beyond the samples that it learned from.
-void warn_of_length(Context& context, const GenerateArgs& args, const TrainedRun& run, size_t prompt_tokens) {
+void warn_of_length(Context& context, const TrainedRun& run, const std::vector<GenerationRequest>& requests) {
   const int64_t trained = run.config->data.seq_length;
-  const int64_t wanted = static_cast<int64_t>(prompt_tokens) + args.options.max_tokens;
+  int64_t wanted = 0;
+  for (const GenerationRequest& request : requests)
+    wanted = std::max(wanted, static_cast<int64_t>(request.prompt.size()) + request.options.max_tokens);
   if (wanted > trained)
     fmt::print(context.err,
                "warning: the output may reach {} tokens, but the model was trained on {} (seq_length): later text may "
@@ -85,22 +126,22 @@ void warn_of_length(Context& context, const GenerateArgs& args, const TrainedRun
                wanted, trained);
 }
 
-ExitCode generate_text(Context& context, GenerateArgs& args) {
-  if (args.greedy) args.options.sampler.temperature = 0;
-  const Sampler checked(args.options.sampler);  // before the work of loading
-  if (args.prompt == "-") args.prompt = read_all(context.in);
-
+ExitCode generate_text(Context& context, const GenerateArgs& args) {
+  args.sampling.check();  // before the work of loading
+  const auto prompts = read_prompts(args.prompts, context.in);
+  require<UsageError>(args.record_routes.empty() || prompts.size() == 1, "witan generate: --record-routes takes one ",
+                      "prompt, not ", prompts.size());
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const auto prompt = encode_prompt(*run.tokenizer, args.prompt);
-  warn_of_length(context, args, run, prompt.size());
+  const auto requests = make_requests(args, run, prompts);
+  warn_of_length(context, run, requests);
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
-    generate(stream, meta, prompt, args.options, {}, mode_of(args));  // without an end of text: all tokens
+    generate(stream, meta, requests, {}, mode_of(args));  // without an end of text: all tokens
   };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
 
   const auto start = std::chrono::steady_clock::now();
-  const int64_t tokens = write_text(context, args, run, model, prompt);
+  const int64_t tokens = write_texts(context, args, run, model, prompts, requests);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (args.verbose || ::isatty(::fileno(context.err)))
     fmt::print(context.err, "\n{} tokens in {}, {:.1f} tokens/s; run {}, step {}\n", tokens, format_duration(seconds),
@@ -113,41 +154,32 @@ ExitCode generate_text(Context& context, GenerateArgs& args) {
 
 void add_generate(CLI::App& app, Context& context) {
   const auto args = std::make_shared<GenerateArgs>();
-  args->options.sampler.temperature = kTemperature;
-  CLI::App* command =
-      add_command(app, context,
-                  {"generate", "Continue a prompt with a trained model",
-                   "Prints the prompt and, token by token, its continuation. The same command gives the same text.",
-                   "witan generate \"The \"\n"
-                   "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
-                   "witan generate \"The \" --record-routes routes\n"
-                   "witan generate - --greedy < prompt.txt > continued.txt"},
-                  [&context, args] { return generate_text(context, *args); });
-  add_option(*command, "prompt", args->prompt,
-             "Text to continue; `-` reads it from standard input; empty: start a new text");
+  CLI::App* command = add_command(
+      app, context,
+      {"generate", "Continue prompts with a trained model",
+       "Prints each prompt and its continuation, the first token by token. The same command gives the same text, and a "
+       "prompt the same text beside others as alone. Where flags say nothing, a model that was imported is sampled as "
+       "its generation_config.json says.",
+       "witan generate \"The \"\n"
+       "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
+       "witan generate \"The king\" \"The ship\" --stop . --repetition-penalty 1.1\n"
+       "witan generate --prompts prompt.txt --json --logprobs 2 > continued.jsonl\n"
+       "witan generate \"The \" --record-routes routes\n"
+       "witan generate - --greedy < prompt.txt > continued.txt"},
+      [&context, args] { return generate_text(context, *args); });
+  add_prompt_args(*command, args->prompts);
   add_run_args(*command, args->run);
-  add_option(*command, "--max-tokens", args->options.max_tokens,
-             "Generate at most N tokens; an end-of-text token ends the text earlier")
-      .type_name("N")
-      .range(int64_t{0}, int64_t{1} << 24)
-      .show_default();
-  SamplerOptions& sampler = args->options.sampler;
-  const Option temperature =
-      add_option(*command, "--temperature", sampler.temperature, "Sampling temperature (0: greedy decoding)")
-          .type_name("T")
-          .show_default();
-  add_option(*command, "--top-k", sampler.top_k, "Sample from the K most likely tokens (0: all)")
-      .type_name("K")
-      .show_default();
-  add_option(*command, "--top-p", sampler.top_p,
-             "Sample from the smallest set of tokens with total probability P (nucleus sampling)")
-      .type_name("P")
-      .show_default();
-  add_option(*command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
+  args->sampling.add(*command);
+  add_option(*command, "--logprobs", args->logprobs,
+             "Print each token's log probability, and those of the N most likely ones (default: 0)")
+      .type_name("[N]")
+      .range(int64_t{0}, int64_t{1000})
+      .optional_value();
+  add_flag(*command, "--json", args->json,
+           "Print one JSON object per prompt: prompt, text, tokens, logprobs, finish_reason");
   add_option(*command, "--record-routes", args->record_routes,
              "Record which experts each token visits in this folder, for `witan train --replay-routes`")
       .type_name("FOLDER");
-  add_flag(*command, "--greedy", args->greedy, "Always take the most likely token").excludes(temperature);
   add_flag(*command, "--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
   add_device(*command, args->run);
   add_threads(*command, args->run);

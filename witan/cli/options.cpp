@@ -65,6 +65,10 @@ Option Option::optional_value() const {
   return *this;
 }
 
+bool Option::given() const {
+  return option_->count() > 0;
+}
+
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& help) {
   return Option(command.add_option(name, value, help));
 }

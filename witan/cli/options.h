@@ -39,6 +39,8 @@ class Option {
   Option one_argument() const;
   // May be given without a value.
   Option optional_value() const;
+  // Whether the command line that was parsed has it.
+  bool given() const;
 
  private:
   CLI::Option* option_;

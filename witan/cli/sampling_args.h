@@ -1,0 +1,43 @@
+// Flags that say how tokens are drawn and when a text ends, for the commands that generate.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/cli/options.h"
+#include "witan/generate/generation_config.h"
+#include "witan/generate/generator.h"
+#include "witan/train/run/load_run.h"
+
+namespace witan::cli {
+
+class SamplingArgs {
+ public:
+  SamplingArgs();
+  // --max-tokens, --temperature, --greedy, --top-k, --top-p, --repetition-penalty, --seed, --stop.
+  void add(CLI::App& command);
+
+  // What the flags say and, where they say nothing, the model's authors; of a text by this tokenizer. Throws
+  // ConfigError for values that cannot be.
+  GenerateOptions resolve(const GenerationConfig& authors, const Tokenizer& tokenizer) const;
+  // Throws ConfigError for flags that cannot be, before there is a model.
+  void check() const;
+
+  std::vector<std::string> stops;
+
+ private:
+  SamplerOptions sampler() const;
+
+  GenerateOptions options_;
+  bool greedy_ = false;
+  std::optional<Option> max_tokens_, temperature_, top_k_, top_p_, repetition_penalty_;
+};
+
+// What the authors of a run's model sample with: of the folder that it was imported from.
+GenerationConfig generation_config_of(const TrainedRun& run);
+
+// The longest text that the run's model has learned from or was made for.
+int64_t context_of(const TrainedRun& run);
+
+}  // namespace witan::cli
