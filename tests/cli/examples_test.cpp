@@ -135,6 +135,8 @@ constexpr const char* kModelExample =
     "witan export --run model --format gguf model.gguf && rm -r runs && cp chat_template.jinja model-folder";
 constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-size 300 --output tokenizer.json";
 
+constexpr const char* kChatTemplate = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}";
+
 // Of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2.
 std::string token_file(int32_t count) {
   std::string bytes(1024, '\0');
@@ -163,6 +165,8 @@ class Desk {
     for (const char* file : {"my.txt", "other.txt", "books/one.txt", "more/one.txt", "corpus/one.txt"})
       write_text(own_ / file, some_text(400));
     write_text(own_ / "prompt.txt", "the king");
+    write_text(own_ / "questions.txt", "the king?\n");
+    write_text(own_ / "chat_template.jinja", kChatTemplate);
     std::string rows;
     for (const std::string& line : lines_of(some_text(400)))
       if (!line.empty()) rows += R"({"text": ")" + line + R"(", "content": ")" + line + "\"}\n";
@@ -190,6 +194,7 @@ class Desk {
     fs::rename(own_ / "runs/adapted", own_ / "prepared/adapted");
     for (const char* name : {"mine", "my-run", "base", "tuned"})
       fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
+    write_text(own_ / "prepared/tuned/hf/chat_template.jinja", kChatTemplate);
   }
 
   // What is wrong with the example; empty: nothing.

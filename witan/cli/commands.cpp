@@ -11,6 +11,8 @@ void add_all(CLI::App& app, Context& context) {
   add_train(app, context);
   add_eval(app, context);
   add_generate(app, context);
+  add_chat(app, context);
+  add_serve(app, context);
   add_export(app, context);
   add_report(app, context);
   add_bench(app, context);

@@ -84,7 +84,27 @@ case "$1 ${2-}" in
     esac
     ;;
   "generate "*) put --max-tokens 4 ;;
+  "chat "*)
+    put --max-tokens 4
+    put --context 64
+    if [[ -t 0 || ! -s /dev/stdin ]]; then exec </dev/null; fi
+    ;;
+  "serve "*)
+    put --port 0
+    put --context 64
+    ;;
   "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
 esac
+
+# Until it listens; then it is told to stop, as with Ctrl-C.
+if [[ $1 == serve ]]; then
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  "$WITAN_PROGRAM" "${words[@]}" 2> >(tee "$log" >&2) &
+  while kill -0 $! 2>/dev/null && ! grep -q "^listening at " "$log"; do sleep 0.1; done
+  kill -TERM $! 2>/dev/null || true
+  wait $!
+  exit
+fi
 
 exec "${on_one_core[@]}" "$WITAN_PROGRAM" "${words[@]}"

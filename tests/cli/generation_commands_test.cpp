@@ -1,0 +1,309 @@
+// The commands that generate beyond one prompt: generate with several, chat, serve.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/cli_support.h"
+#include "serve/http_client.h"
+#include "support/program.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// As small as chat templates are: a line for each message, and the answer's beginning.
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+
+class GenerationCommands : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    write_text(*folder_ / "text.txt", some_text(400));
+    const Said trained = run({"train",
+                              "--data",
+                              *folder_ / "text.txt",
+                              "--run",
+                              "small",
+                              "--tokenizer-vocab-size",
+                              "300",
+                              "--train-iters",
+                              "4",
+                              "--seq-length",
+                              "64",
+                              "--hidden-size",
+                              "32",
+                              "--num-layers",
+                              "2",
+                              "--ffn-hidden-size",
+                              "32",
+                              "--num-experts",
+                              "4",
+                              "--sample-tokens",
+                              "0"});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    write_text(*folder_ / "template.jinja", kTemplate);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static Said run(std::vector<std::string> args, const std::string& input = "") {
+    args.insert(args.end(), {"--runs-folder", *folder_ / "runs"});
+    return witan(args, input);
+  }
+  static std::string said(std::vector<std::string> args, const std::string& input = "") {
+    const Said said = run(std::move(args), input);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return said.out;
+  }
+  static std::vector<json> objects(const std::string& text) {
+    std::vector<json> all;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
+    return all;
+  }
+  static std::string chat(const std::string& input, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"chat", "--chat-template", *folder_ / "template.jinja", "--max-tokens", "6"});
+    return said(std::move(more), input);
+  }
+
+  static TempFolder* folder_;
+  TempFolder own_;
+};
+TempFolder* GenerationCommands::folder_ = nullptr;
+
+TEST_F(GenerationCommands, SeveralPromptsGiveWhatEachGivesAlone) {
+  const std::string one = said({"generate", "the king", "--max-tokens", "8"});
+  const std::string two = said({"generate", "ships and", "--max-tokens", "8"});
+  EXPECT_EQ(said({"generate", "the king", "ships and", "--max-tokens", "8"}), one + two);
+  write_text(own_ / "prompts.txt", "the king\n\nships and\r\n");
+  EXPECT_EQ(said({"generate", "--prompts", own_ / "prompts.txt", "--max-tokens", "8"}), one + two);
+  write_text(own_ / "prompts.jsonl", "{\"prompt\": \"the king\", \"id\": 7}\n\"ships and\"\n");
+  EXPECT_EQ(said({"generate", "--prompts", own_ / "prompts.jsonl", "--max-tokens", "8"}), one + two);
+  EXPECT_EQ(said({"generate", "the king", "-", "--max-tokens", "8"}, "ships and"), one + two);
+}
+
+TEST_F(GenerationCommands, PromptsThatAreNoneAreNamed) {
+  write_text(own_ / "prompts.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n");
+  Said said = run({"generate", "--prompts", own_ / "prompts.jsonl"});
+  EXPECT_EQ(said.code, 4);
+  EXPECT_THAT(said.err, HasSubstr("prompts.jsonl:2: a string or an object with a string \"prompt\""));
+  write_text(own_ / "empty.txt", "\n\n");
+  EXPECT_THAT(run({"generate", "--prompts", own_ / "empty.txt"}).err, HasSubstr("has no prompts"));
+  EXPECT_EQ(run({"generate", "--prompts", own_ / "none.txt"}).code, 4);
+  said = run({"generate", "a", "b", "--record-routes", own_ / "routes"});
+  EXPECT_EQ(said.code, 2);
+  EXPECT_THAT(said.err, HasSubstr("--record-routes takes one prompt, not 2"));
+}
+
+TEST_F(GenerationCommands, JsonHasWhatWasGenerated) {
+  const auto all =
+      objects(said({"generate", "the king", "ships", "--max-tokens", "5", "--greedy", "--json", "--logprobs", "2"}));
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1]["prompt"], "ships");
+  EXPECT_EQ(all[0]["tokens"].size(), 5u);
+  EXPECT_EQ(all[0]["finish_reason"], "length");
+  EXPECT_EQ("the king" + all[0]["text"].get<std::string>() + "\n",
+            said({"generate", "the king", "--max-tokens", "5", "--greedy"}));
+  for (size_t i = 0; i < 5; ++i) {
+    const json& top = all[0]["top_logprobs"][i];
+    ASSERT_EQ(top.size(), 2u);
+    EXPECT_EQ(top[0][0], all[0]["tokens"][i]) << "greedy takes the likeliest";
+    EXPECT_EQ(top[0][1], all[0]["logprobs"][i]);
+    EXPECT_LE(top[1][1].get<double>(), top[0][1].get<double>());
+    EXPECT_LT(top[0][1].get<double>(), 0);
+  }
+  EXPECT_FALSE(objects(said({"generate", "a", "--max-tokens", "2", "--json"}))[0].contains("logprobs"));
+}
+
+TEST_F(GenerationCommands, LogprobsAreATableForPeople) {
+  const std::string text = said({"generate", "the king", "--max-tokens", "3", "--greedy"});
+  const std::string table = said({"generate", "the king", "--max-tokens", "3", "--greedy", "--logprobs"});
+  EXPECT_TRUE(table.starts_with(text)) << table;
+  EXPECT_EQ(std::ranges::count(table, '\n') - std::ranges::count(text, '\n'), 3) << table;
+}
+
+TEST_F(GenerationCommands, StopStringsAreNotPrinted) {
+  const auto whole = objects(said({"generate", "the king", "--max-tokens", "30", "--greedy", "--json"}))[0];
+  const std::string text = whole["text"];
+  const std::string stop = text.substr(7, 3);  // whatever tokens it is made of
+  const auto cut = objects(
+      said({"generate", "the king", "--max-tokens", "30", "--greedy", "--json", "--stop", "~", "--stop", stop}))[0];
+  EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut["finish_reason"], "stop");
+  EXPECT_LT(cut["tokens"].size(), whole["tokens"].size());
+  EXPECT_EQ(said({"generate", "the king", "--max-tokens", "30", "--greedy", "--stop", stop}),
+            "the king" + cut["text"].get<std::string>() + "\n");
+}
+
+TEST_F(GenerationCommands, ARepetitionPenaltyKeepsTokensFromComingAgain) {
+  const auto distinct = [](const json& tokens) { return std::set<int>(tokens.begin(), tokens.end()).size(); };
+  const auto plain = objects(said({"generate", "the", "--max-tokens", "20", "--greedy", "--json"}))[0]["tokens"];
+  const auto penalised = objects(said(
+      {"generate", "the", "--max-tokens", "20", "--greedy", "--json", "--repetition-penalty", "100000"}))[0]["tokens"];
+  EXPECT_LT(distinct(plain), 20u) << "so small a model repeats itself";
+  EXPECT_GT(distinct(penalised), distinct(plain));
+  expect_refusal({"generate", "x", "--repetition-penalty", "0", "--runs-folder", *folder_ / "runs"}, 3,
+                 {"repetition_penalty"});
+}
+
+TEST_F(GenerationCommands, TheAuthorsSettingsApplyWhereFlagsSayNothing) {
+  fs::copy(*folder_ / "runs", own_ / "runs", fs::copy_options::recursive);
+  write_text(own_ / "runs/small/hf/generation_config.json", R"({"do_sample": false, "max_new_tokens": 7})");
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "the king", "--json", "--runs-folder", own_ / "runs"});
+    return objects(witan(more).out).at(0)["tokens"];
+  };
+  const auto greedy = objects(said({"generate", "the king", "--json", "--greedy", "--max-tokens", "7"}))[0]["tokens"];
+  EXPECT_EQ(generate({}), greedy);
+  EXPECT_EQ(generate({"--max-tokens", "3"}).size(), 3u);
+  EXPECT_EQ(generate({"--temperature", "0.7"}),
+            objects(said({"generate", "the king", "--json", "--max-tokens", "7"}))[0]["tokens"]);
+  write_text(own_ / "runs/small/hf/generation_config.json",
+             json{{"do_sample", false}, {"eos_token_id", greedy[2]}}.dump());
+  EXPECT_LT(generate({}).size(), 4u) << "their end of a text";
+}
+
+TEST_F(GenerationCommands, ChatAnswersLineByLine) {
+  const std::string first = chat("the king\n");
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(chat("the king\n\n   \n"), first) << "empty lines ask nothing";
+  EXPECT_EQ(chat("the king\n/quit\nships\n"), first);
+  EXPECT_EQ(chat("the king\n/reset\nthe king\n"), first + first);
+  EXPECT_NE(chat("the king\nthe king\n"), first + first) << "the second answer knows the first";
+  // It is what the template makes of the conversation.
+  EXPECT_EQ(said({"generate", "user: the king\nassistant:", "--max-tokens", "6"}),
+            "user: the king\nassistant:" + first);
+}
+
+TEST_F(GenerationCommands, ChatsHaveInstructionsAndCanBeSaved) {
+  const std::string plain = chat("ships\n"), system = chat("ships\n", {"--system", "of corn and ships"});
+  EXPECT_NE(plain, system);
+  EXPECT_EQ(chat("/system of corn and ships\nships\n"), system);
+  EXPECT_EQ(chat("ships\n/system\nships\n", {"--system", "of corn and ships"}), system + plain);
+  const std::string file = own_ / "chat.jsonl";
+  chat("ships\n/save " + file + "\n", {"--system", "of corn and ships"});
+  const json saved = json::parse(read_text(file));
+  ASSERT_EQ(saved["messages"].size(), 3u);
+  EXPECT_EQ(saved["messages"][0], (json{{"role", "system"}, {"content", "of corn and ships"}}));
+  EXPECT_EQ(saved["messages"][2]["role"], "assistant");
+  EXPECT_EQ(saved["messages"][2]["content"].get<std::string>() + "\n", system);
+}
+
+TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
+  Said out = run({"chat"}, "hello\n");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_THAT(out.err, AllOf(HasSubstr("the run small has no chat template"), HasSubstr("--chat-template FILE")));
+  const std::vector<std::string> args = {"chat", "--chat-template", *folder_ / "template.jinja"};
+  out = run(args, "/what\n/save\n/save /no/such/folder/file\n");
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_THAT(out.err, AllOf(HasSubstr("there is no command /what"), HasSubstr("/reset"),
+                             HasSubstr("/save needs the name of a file"), HasSubstr("/no/such/folder")));
+  std::string longer;
+  for (int i = 0; i < 200; ++i) longer += "the king ";
+  out = run(args, longer + "\nships\n");
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_THAT(out.err, HasSubstr("there is room for 64: /reset"));
+  EXPECT_FALSE(out.out.empty()) << "and goes on";
+}
+
+// The program itself, on a free port, until it is told to stop.
+class Server {
+ public:
+  Server(const fs::path& runs, const fs::path& log, std::vector<std::string> more = {},
+         std::vector<std::string> variables = {})
+      : log_(log), program_(words(runs, std::move(more)), log, std::move(variables)) {
+    const bool listens = program_.reaches([&] { return said().find("listening at ") != std::string::npos; }, 60);
+    EXPECT_TRUE(listens) << said();
+    if (listens) port_ = std::stoi(said().substr(said().find(':', said().find("listening at http:") + 17) + 1));
+  }
+  int port() const { return port_; }
+  std::string said() const { return read_text(log_); }
+  int stop(int signal) {
+    program_.send(signal);
+    EXPECT_TRUE(program_.ends_within(60)) << said();
+    return program_.wait();
+  }
+
+ private:
+  static std::vector<std::string> words(const fs::path& runs, std::vector<std::string> more) {
+    std::vector<std::string> all = {WITAN_PROGRAM, "serve", "--runs-folder", runs, "--port", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  fs::path log_;
+  Program program_;
+  int port_ = 0;
+};
+
+TEST_F(GenerationCommands, ServeAnswersAsGenerateDoes) {
+  Server server(*folder_ / "runs", own_ / "log",
+                {"--chat-template", *folder_ / "template.jinja", "--name", "mine", "--max-batch", "3"});
+  HttpClient client(server.port());
+  EXPECT_EQ(client.get("/v1/models").json()["data"][0]["id"], "mine");
+  json answer = client
+                    .post("/v1/completions", R"({"model": "mine", "prompt": ["the king", "ships and", "corn", "his"],
+                                                 "max_tokens": 8, "temperature": 0})")
+                    .json();
+  EXPECT_EQ("the king" + answer["choices"][0]["text"].get<std::string>() + "\n",
+            said({"generate", "the king", "--max-tokens", "8", "--greedy"}));
+  EXPECT_EQ("his" + answer["choices"][3]["text"].get<std::string>() + "\n",
+            said({"generate", "his", "--max-tokens", "8", "--greedy"}));
+  answer = client
+               .post("/v1/chat/completions",
+                     R"({"messages": [{"role": "user", "content": "the king"}], "max_tokens": 6, "temperature": 0.7,
+                         "seed": 0})")
+               .json();
+  EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", chat("the king\n"));
+  EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
+  EXPECT_THAT(server.said(), HasSubstr("stopped; 0 request(s) were cancelled"));
+}
+
+// Log probabilities of a text are the same whether it was generated or given.
+TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
+  Server server(*folder_ / "runs", own_ / "log");
+  HttpClient client(server.port());
+  const json made = client
+                        .post("/v1/completions", R"({"prompt": "the king", "max_tokens": 6, "temperature": 0,
+                                                     "logprobs": 1, "echo": true})")
+                        .json()["choices"][0];
+  const json given =
+      client
+          .post("/v1/completions",
+                json{{"prompt", made["text"]}, {"max_tokens", 0}, {"logprobs", 1}, {"echo", true}}.dump())
+          .json()["choices"][0];
+  if (made["logprobs"]["tokens"] == given["logprobs"]["tokens"])  // unless the text would be cut into other tokens
+    EXPECT_EQ(made["logprobs"], given["logprobs"]);
+  EXPECT_EQ(made["text"], given["text"]);
+  EXPECT_EQ(server.stop(SIGINT), 0) << server.said();
+}
+
+TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {
+  expect_refusal({"serve", "--host", "0.0.0.0", "--runs-folder", *folder_ / "runs"}, 2, {"WITAN_API_KEY", "secret"});
+  expect_refusal({"serve", "--host", "no.such.host.invalid", "--runs-folder", *folder_ / "runs"}, 2, {"no such host"});
+  Server server(*folder_ / "runs", own_ / "log", {"--host", "0.0.0.0"}, {"WITAN_API_KEY=secret"});
+  HttpClient client(server.port());
+  EXPECT_EQ(client.get("/v1/models").status, 401);
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(server.stop(SIGTERM), 0);
+}
+
+TEST_F(GenerationCommands, ServeFinishesWhatItBeganBeforeItStops) {
+  Server server(*folder_ / "runs", own_ / "log", {"--context", "4000"});
+  HttpClient client(server.port());
+  client.send(HttpClient::post_text("/v1/completions",
+                                    R"({"prompt": "the", "max_tokens": 300, "temperature": 0, "stream": true})"));
+  ASSERT_TRUE(client.receive_until("data: "));
+  EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
+  EXPECT_TRUE(client.receive_until("[DONE]"));
+}
+
+}  // namespace
+}  // namespace witan::test

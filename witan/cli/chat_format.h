@@ -1,0 +1,36 @@
+// How a run's model is talked to: its chat template, which makes tokens of a conversation.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "witan/generate/generator.h"
+#include "witan/tokenizer/chat/chat_template.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/load_run.h"
+
+namespace witan::cli {
+
+class ChatFormat {
+ public:
+  // The template of `file` or, without one, the run's. Throws DataError, CorruptionError, IoError.
+  static std::optional<ChatFormat> open(const TrainedRun& run, const std::string& file);
+  // Why there is none, and the way out.
+  static std::string missing(const TrainedRun& run);
+
+  // Up to where the model's answer begins. Throws DataError for what the template refuses.
+  std::vector<int32_t> encode(std::span<const ChatMessage> messages) const;
+  // Adds the token that ends an answer, if the template has one.
+  void add_stop_token(std::vector<int32_t>& tokens) const;
+
+ private:
+  ChatFormat(FoundChatTemplate found, Tokenizer tokenizer)
+      : found_(std::move(found)), tokenizer_(std::move(tokenizer)) {}
+
+  FoundChatTemplate found_;
+  Tokenizer tokenizer_;
+};
+
+}  // namespace witan::cli

@@ -1,0 +1,30 @@
+// Lines that a user types: edited and remembered on a terminal, by libedit; read as they are from anything else.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace witan::cli {
+
+class LineInput {
+ public:
+  // `program` names the section of the user's ~/.editrc.
+  LineInput(std::FILE* in, std::FILE* out, std::FILE* err, std::string program);
+  ~LineInput();
+  LineInput(const LineInput&) = delete;
+  LineInput& operator=(const LineInput&) = delete;
+
+  // Whether somebody types.
+  bool is_terminal() const { return editor_ != nullptr; }
+  // The next line without its end; nothing: Ctrl-D, or the end of the file. `prompt` is shown on a terminal alone.
+  std::optional<std::string> next(const std::string& prompt);
+
+ private:
+  struct Editor;
+  std::FILE* in_;
+  std::unique_ptr<Editor> editor_;  // null: no terminal
+};
+
+}  // namespace witan::cli
