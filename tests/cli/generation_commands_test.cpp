@@ -287,7 +287,7 @@ TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
 
 TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {
   expect_refusal({"serve", "--host", "0.0.0.0", "--runs-folder", *folder_ / "runs"}, 2, {"WITAN_API_KEY", "secret"});
-  expect_refusal({"serve", "--host", "no.such.host.invalid", "--runs-folder", *folder_ / "runs"}, 2, {"no such host"});
+  expect_refusal({"serve", "--host", "not a host", "--runs-folder", *folder_ / "runs"}, 2, {"no such host"});
   Server server(*folder_ / "runs", own_ / "log", {"--host", "0.0.0.0"}, {"WITAN_API_KEY=secret"});
   HttpClient client(server.port());
   EXPECT_EQ(client.get("/v1/models").status, 401);

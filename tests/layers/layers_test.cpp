@@ -44,8 +44,8 @@ const std::map<std::string, Names> kArrows = {
     {"train", {"data", "parallel", "checkpoint", "generate", "report", "convert"}},
     {"planner", {"train"}},
     {"cli",
-     {"base", "tokenizer", "data", "tensor", "kernels", "comm", "autograd", "ops", "nn", "moe", "model", "optim",
-      "parallel", "checkpoint", "generate", "serve", "convert", "train", "planner", "report"}},
+     {"base",  "tokenizer", "data",     "tensor",     "kernels",  "comm",  "autograd", "ops",   "nn",      "moe",
+      "model", "optim",     "parallel", "checkpoint", "generate", "serve", "convert",  "train", "planner", "report"}},
 };
 
 Names reachable(const std::string& folder) {

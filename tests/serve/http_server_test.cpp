@@ -202,7 +202,7 @@ TEST_F(HttpServerTest, PlacesThatCannotBeListenedAtAreNamed) {
     serve::HttpServer server(
         host, port, {}, [](const auto&, const auto&) {}, [](int, const auto&) { return ""; });
   };
-  EXPECT_THROW(listen("no.such.host.invalid", 0), UsageError);
+  EXPECT_THROW(listen("not a host", 0), UsageError);
   try {
     listen("127.0.0.1", port());
     ADD_FAILURE() << "two servers at one port";

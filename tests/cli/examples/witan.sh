@@ -83,14 +83,16 @@ case "$1 ${2-}" in
       collectives | exchange) put --sizes 4KiB,8KiB ;;
     esac
     ;;
-  "generate "*) put --max-tokens 4 ;;
+  "generate "*) put --max-tokens 4 && put --device cpu ;;
   "chat "*)
     put --max-tokens 4
+    put --device cpu
     put --context 64
     if [[ -t 0 || ! -s /dev/stdin ]]; then exec </dev/null; fi
     ;;
   "serve "*)
     put --port 0
+    put --device cpu
     put --context 64
     ;;
   "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
