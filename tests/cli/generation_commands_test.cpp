@@ -220,9 +220,10 @@ class Server {
   Server(const fs::path& runs, const fs::path& log, std::vector<std::string> more = {},
          std::vector<std::string> variables = {})
       : log_(log), program_(words(runs, std::move(more)), log, std::move(variables)) {
-    const bool listens = program_.reaches([&] { return said().find("listening at ") != std::string::npos; }, 60);
+    const std::string before = "listening at http://";
+    const bool listens = program_.reaches([&] { return said().find(" (Ctrl-C stops)") != std::string::npos; }, 60);
     EXPECT_TRUE(listens) << said();
-    if (listens) port_ = std::stoi(said().substr(said().find(':', said().find("listening at http:") + 17) + 1));
+    if (listens) port_ = std::stoi(said().substr(said().find(':', said().find(before) + before.size()) + 1));
   }
   int port() const { return port_; }
   std::string said() const { return read_text(log_); }
@@ -279,8 +280,10 @@ TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
           .post("/v1/completions",
                 json{{"prompt", made["text"]}, {"max_tokens", 0}, {"logprobs", 1}, {"echo", true}}.dump())
           .json()["choices"][0];
-  if (made["logprobs"]["tokens"] == given["logprobs"]["tokens"])  // unless the text would be cut into other tokens
+  // Unless the text would be cut into other tokens.
+  if (made["logprobs"]["tokens"] == given["logprobs"]["tokens"]) {
     EXPECT_EQ(made["logprobs"], given["logprobs"]);
+  }
   EXPECT_EQ(made["text"], given["text"]);
   EXPECT_EQ(server.stop(SIGINT), 0) << server.said();
 }
