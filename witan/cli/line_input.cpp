@@ -33,6 +33,7 @@ struct LineInput::Editor {
           return self->prompt.data();
         });
     ::el_set(line, EL_EDITOR, "emacs");
+    ::el_set(line, EL_SIGNAL, 1);  // a signal at the prompt leaves the terminal as it was
     ::el_set(line, EL_HIST, ::history, past);
     ::HistEvent event;
     ::history(past, &event, H_SETSIZE, kRemembered);
