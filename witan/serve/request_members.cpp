@@ -11,11 +11,11 @@ namespace {
 
 nlohmann::json parse_body(std::string_view body) {
   try {
-    nlohmann::json json = parse_json(body, "the request's body", 32);
-    if (!json.is_object())
-      throw ApiError(400, cat("the request's body must be a JSON object, and is ", json.type_name()), {},
+    nlohmann::json parsed = parse_json(body, "the request's body", 32);
+    if (!parsed.is_object())
+      throw ApiError(400, cat("the request's body must be a JSON object, and is ", parsed.type_name()), {},
                      "invalid_json");
-    return json;
+    return parsed;
   } catch (const CorruptionError& error) {
     throw ApiError(400, error.what(), {}, "invalid_json");
   }
