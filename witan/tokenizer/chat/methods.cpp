@@ -96,14 +96,14 @@ StringMethod consists_of(bool (*belongs)(char), const char* name) {
   };
 }
 
-bool is_digit(char c) {
+bool is_ascii_digit(char c) {
   return c >= '0' && c <= '9';
 }
-bool is_letter(char c) {
+bool is_ascii_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-Value replaced(const std::string& text, const Arguments& arguments, Work& work) {
+Value text_replaced(const std::string& text, const Arguments& arguments, Work& work) {
   arguments.check("replace", {"old", "new", "count"});
   const std::string &old = text_argument(arguments, 0, "old"), &with = text_argument(arguments, 1, "new");
   const Value* most = arguments.find(2, "count");
@@ -111,7 +111,7 @@ Value replaced(const std::string& text, const Arguments& arguments, Work& work) 
   return Value::text(replace_all(text, old, with, most ? integer_of(*most, "count") : -1));
 }
 
-Value joined(const std::string& text, const Arguments& arguments, Work& work) {
+Value text_joined(const std::string& text, const Arguments& arguments, Work& work) {
   arguments.check("join", {"iterable"});
   require<DataError>(arguments.values.size() == 1, "join takes one list");
   std::string out;
@@ -145,8 +145,8 @@ const std::map<std::string_view, StringMethod>& string_methods() {
       {"endswith", affix(true)},
       {"removeprefix", without_affix(false)},
       {"removesuffix", without_affix(true)},
-      {"replace", replaced},
-      {"join", joined},
+      {"replace", text_replaced},
+      {"join", text_joined},
       {"upper", changing(upper, "upper")},
       {"lower", changing(lower, "lower")},
       {"capitalize", changing(capitalize, "capitalize")},
@@ -158,9 +158,9 @@ const std::map<std::string_view, StringMethod>& string_methods() {
          arguments.check("count", {"sub"});
          return Value::integer(count_of(text, text_argument(arguments, 0, "sub")));
        }},
-      {"isdigit", consists_of(is_digit, "isdigit")},
-      {"isalpha", consists_of(is_letter, "isalpha")},
-      {"isalnum", consists_of([](char c) { return is_digit(c) || is_letter(c); }, "isalnum")},
+      {"isdigit", consists_of(is_ascii_digit, "isdigit")},
+      {"isalpha", consists_of(is_ascii_letter, "isalpha")},
+      {"isalnum", consists_of([](char c) { return is_ascii_digit(c) || is_ascii_letter(c); }, "isalnum")},
   };
   return methods;
 }
