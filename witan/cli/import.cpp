@@ -15,6 +15,7 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/gguf_weights.h"
 #include "witan/convert/hf_weights.h"
+#include "witan/convert/megatron_weights.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_folder.h"
@@ -60,6 +61,7 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
 
 std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
   if (is_gguf_file(args.folder)) return std::make_unique<GgufWeights>(args.folder);
+  if (is_megatron_folder(args.folder)) return std::make_unique<MegatronWeights>(args.folder);
   return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
 }
 
@@ -104,16 +106,18 @@ void add_import(CLI::App& app, Context& context) {
   const auto args = std::make_shared<ImportArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"import", "Make a run of a Hugging Face folder or a GGUF file",
-       "Reads config.json and the safetensors files of a model, or a GGUF file, and writes a run with its weights, "
-       "which `witan "
-       "generate`, `witan eval` and `witan train --init-from` use. Every tensor is accounted for in the run's "
-       "ledger.json; one without a place is an error. docs/convert.md lists the architectures.",
+      {"import", "Make a run of another program's model",
+       "Reads a Hugging Face folder (config.json and safetensors files), a GGUF file, or a checkpoint of Megatron-LM "
+       "(torch_dist, or legacy), and writes a run with its weights, which `witan generate`, `witan eval` and `witan "
+       "train "
+       "--init-from` use. Every tensor is accounted for in the run's ledger.json; one without a place is an error. "
+       "docs/convert.md lists the architectures.",
        "witan import model-folder --run base\n"
        "witan import model.gguf --run small\n"
        "witan import model-folder --run base --runs-folder my-runs"},
       [&context, args] { return import_model(context, *args); });
-  add_option(*command, "folder", args->folder, "Folder with config.json and safetensors files, or a .gguf file")
+  add_option(*command, "folder", args->folder,
+             "Folder with config.json and safetensors files, a .gguf file, or a folder of a Megatron-LM checkpoint")
       .type_name("FOLDER|FILE")
       .required();
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();

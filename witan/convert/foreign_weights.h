@@ -17,6 +17,7 @@ class ForeignWeights : public WeightSource {
     std::string name, dtype;
     Shape shape;
     std::span<const std::byte> bytes;
+    std::vector<std::span<const std::byte>> more = {};  // of one that lies in several pieces
   };
 
   virtual std::string format() const = 0;  // "hf", "gguf"

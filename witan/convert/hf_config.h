@@ -30,4 +30,8 @@ HfModel read_hf_config(std::string_view text, const std::string& where);
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype);
 
+// In what a model of this architecture would be another one, each "key = …, not …"; empty when write_hf_config() can
+// write it.
+std::vector<std::string> differences_as(const Architecture& architecture, const ModelConfig& model, int64_t positions);
+
 }  // namespace witan

@@ -163,15 +163,36 @@ class HfWriter {
 
 }  // namespace
 
-std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
-                            std::string_view dtype) {
+namespace {
+
+std::string text_and_differences(const Architecture& architecture, const ModelConfig& model, int64_t positions,
+                                 std::string_view dtype, std::vector<std::string>& different) {
   Out out = HfWriter(architecture, model, positions).write();
   out["dtype"] = dtype;
   std::string text = out.dump(2) + "\n";
-  const std::string what = cat("a model of type ", architecture.model_type);
-  const auto different = differences(read_hf_config(text, what).model, model);
-  require<ConfigError>(different.empty(), what, " cannot be what this one is: ", different.empty() ? "" : different[0]);
+  try {
+    different = differences(read_hf_config(text, cat("a model of type ", architecture.model_type)).model, model);
+  } catch (const ConfigError& error) {
+    different = {error.what()};
+  }
   return text;
+}
+
+}  // namespace
+
+std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
+                            std::string_view dtype) {
+  std::vector<std::string> different;
+  const std::string text = text_and_differences(architecture, model, positions, dtype, different);
+  require<ConfigError>(different.empty(), "a model of type ", architecture.model_type, " cannot be what this one is: ",
+                       different.empty() ? "" : different[0]);
+  return text;
+}
+
+std::vector<std::string> differences_as(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
+  std::vector<std::string> different;
+  text_and_differences(architecture, model, positions, "float32", different);
+  return different;
 }
 
 }  // namespace witan

@@ -23,13 +23,18 @@ constexpr size_t kHashPiece = size_t{16} << 20;
 // One shard of the checkpoint: indices of links, wide dtypes first, so that every tensor is aligned to its elements.
 using ShardLinks = std::vector<size_t>;
 
-std::string hash_of_mapped(std::span<const std::byte> bytes) {
-  Hasher hasher;
+void hash_mapped(Hasher& hasher, std::span<const std::byte> bytes) {
   for (size_t at = 0; at < bytes.size(); at += kHashPiece) {
     const auto piece = bytes.subspan(at, std::min(kHashPiece, bytes.size() - at));
     hasher.update(piece.data(), piece.size());
     release_pages(piece);
   }
+}
+
+std::string hash_of(const ForeignWeights::Source& tensor) {
+  Hasher hasher;
+  hash_mapped(hasher, tensor.bytes);
+  for (const auto& piece : tensor.more) hash_mapped(hasher, piece);
   return hasher.hex();
 }
 
@@ -162,7 +167,7 @@ class Importer {
   void account_for_sources() {
     for (const ForeignWeights::Source& tensor : weights_.sources()) {
       const auto note = weights_.notes().find(tensor.name);
-      ledger_.source.push_back({tensor.name, tensor.dtype, tensor.shape, hash_of_mapped(tensor.bytes),
+      ledger_.source.push_back({tensor.name, tensor.dtype, tensor.shape, hash_of(tensor),
                                 went_into_[tensor.name], note == weights_.notes().end() ? "" : note->second});
     }
   }
