@@ -12,6 +12,7 @@
 #include "witan/base/error.h"
 #include "witan/convert/import.h"
 #include "witan/convert/megatron_export.h"
+#include "witan/convert/megatron_pickle_writer.h"
 #include "witan/convert/megatron_weights.h"
 #include "witan/convert/model_function.h"
 
@@ -104,6 +105,63 @@ TEST_P(MegatronModels, AreExportedAsTheyWereImported) {
   MegatronWeights again(folder_ / "out");
   EXPECT_EQ(values_of(again), values_of(source));
   EXPECT_THAT(differences(again.model(), source.model()), ::testing::IsEmpty());
+}
+
+// The golden "dense" model, of which a file is changed.
+class MegatronFolders : public ::testing::Test {
+ protected:
+  MegatronFolders() {
+    fs::copy(megatron_golden("dense"), folder_ / "dense", fs::copy_options::recursive);
+  }
+  static std::string refusal(const fs::path& folder) {
+    try {
+      const MegatronWeights weights(folder);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  }
+  fs::path dist() const { return folder_ / "dense/torch_dist/iter_0000005"; }
+
+  TempFolder folder_;
+};
+
+TEST_F(MegatronFolders, AreKnown) {
+  EXPECT_TRUE(is_megatron_folder(folder_ / "dense/torch_dist"));
+  EXPECT_TRUE(is_megatron_folder(dist()));
+  EXPECT_TRUE(is_megatron_folder(folder_ / "dense/legacy"));
+  EXPECT_FALSE(is_megatron_folder(folder_ / "dense"));
+  EXPECT_EQ(refusal(dist()), "none");
+}
+
+TEST_F(MegatronFolders, MissingAndDamagedFilesAreNamed) {
+  const std::string description = read_file(dist() / ".metadata");
+  write_file_atomically(dist() / ".metadata", description.substr(0, description.size() / 2));
+  EXPECT_THAT(refusal(dist()), HasSubstr(".metadata: the pickle ends in the middle"));
+  write_file_atomically(dist() / ".metadata", description);
+  const std::string data = read_file(dist() / "__0_0.distcp");
+  write_file_atomically(dist() / "__0_0.distcp", data.substr(0, data.size() / 2));
+  EXPECT_THAT(refusal(dist()), HasSubstr("lies beyond the end of __0_0.distcp"));
+  fs::remove(dist() / "__0_0.distcp");
+  EXPECT_THAT(refusal(dist()), HasSubstr("__0_0.distcp is missing"));
+  fs::remove(dist() / "common.pt");
+  write_file_atomically(dist() / "__0_0.distcp", data);
+  EXPECT_THAT(refusal(dist()), HasSubstr("does not say which model it is of"));
+  fs::remove_all(folder_ / "dense/legacy/mp_rank_01");
+  EXPECT_THAT(refusal(folder_ / "dense/legacy"), HasSubstr("mp_rank_01/model_optim_rng.pt is missing"));
+}
+
+TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
+  PickleWriter writer;
+  writer.arguments({{"num_layers", int64_t{2}}, {"apply_layernorm_1p", true}});
+  const std::string bytes = writer.finish();
+  const Pickle pickle(bytes, "file");
+  try {
+    read_megatron_arguments(pickle.root().state->members(), "folder");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("folder: args.apply_layernorm_1p = true: in Witan weights of norms"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),

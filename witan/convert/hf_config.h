@@ -31,7 +31,7 @@ std::string write_hf_config(const Architecture& architecture, const ModelConfig&
                             std::string_view dtype);
 
 // In what a model of this architecture would be another one, each "key = …, not …"; empty when write_hf_config() can
-// write it.
+// write it. Throws ConfigError where there is no such model at all.
 std::vector<std::string> differences_as(const Architecture& architecture, const ModelConfig& model, int64_t positions);
 
 }  // namespace witan
