@@ -20,8 +20,8 @@ namespace witan {
 namespace {
 
 using test::TempFolder;
-using ::testing::HasSubstr;
 using testing::Alone;
+using ::testing::HasSubstr;
 using testing::OwnTensors;
 using testing::Rank;
 using testing::tensors_in;
@@ -110,9 +110,7 @@ TEST_P(MegatronModels, AreExportedAsTheyWereImported) {
 // The golden "dense" model, of which a file is changed.
 class MegatronFolders : public ::testing::Test {
  protected:
-  MegatronFolders() {
-    fs::copy(megatron_golden("dense"), folder_ / "dense", fs::copy_options::recursive);
-  }
+  MegatronFolders() { fs::copy(megatron_golden("dense"), folder_ / "dense", fs::copy_options::recursive); }
   static std::string refusal(const fs::path& folder) {
     try {
       const MegatronWeights weights(folder);

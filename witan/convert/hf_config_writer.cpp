@@ -180,8 +180,8 @@ std::string write_hf_config(const Architecture& architecture, const ModelConfig&
                             std::string_view dtype) {
   std::vector<std::string> different;
   const std::string text = text_and_differences(architecture, model, positions, dtype, different);
-  require<ConfigError>(different.empty(), "a model of type ", architecture.model_type, " cannot be what this one is: ",
-                       different.empty() ? "" : different[0]);
+  require<ConfigError>(different.empty(), "a model of type ", architecture.model_type,
+                       " cannot be what this one is: ", different.empty() ? "" : different[0]);
   return text;
 }
 

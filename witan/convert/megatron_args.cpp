@@ -156,8 +156,9 @@ class MegatronReader {
       out_.model.attention.qk_layernorm = false;
       if (!is_set("qk_layernorm")) refuse("qk_layernorm", "Witan always normalises latents");
       if (out_.model.norm.norm_epsilon != kLatentEpsilon)
-        refuse("norm_epsilon", "latents are normalised with it too, and Witan's are with 1e-6: only a model of 1e-6 is "
-                               "the same in both");
+        refuse("norm_epsilon",
+               "latents are normalised with it too, and Witan's are with 1e-6: only a model of 1e-6 is "
+               "the same in both");
       if (text("rope_type") == "yarn") yarn();
       return;
     }
@@ -175,9 +176,8 @@ class MegatronReader {
 
   void yarn() const {
     set("rope_scaling_type", "yarn");
-    for (const char* name :
-         {"rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale",
-          "mscale_all_dim"})
+    for (const char* name : {"rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
+                             "mscale", "mscale_all_dim"})
       same(name);
   }
 
@@ -308,8 +308,8 @@ std::vector<std::pair<std::string, MegatronValue>> write_megatron_arguments(cons
   ModelConfig read = read_megatron_arguments(pickle.root().state->members(), where).model;
   read.vocab_size = model.vocab_size;
   const auto different = differences(read, model);
-  require<ConfigError>(different.empty(), where, " this one would have ",
-                       different.empty() ? "" : different.front(), ": Megatron-LM has no argument for it");
+  require<ConfigError>(different.empty(), where, " this one would have ", different.empty() ? "" : different.front(),
+                       ": Megatron-LM has no argument for it");
   return all;
 }
 

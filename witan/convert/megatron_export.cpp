@@ -13,8 +13,8 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kMegatronPiece = int64_t{8} << 20;       // bytes of a stretch
-constexpr uint64_t kMegatronChunk = uint64_t{1} << 30;     // bytes of a piece, unless one row has more
+constexpr int64_t kMegatronPiece = int64_t{8} << 20;    // bytes of a stretch
+constexpr uint64_t kMegatronChunk = uint64_t{1} << 30;  // bytes of a piece, unless one row has more
 constexpr const char* kDataFile = "__0_0.distcp";
 constexpr std::string_view kDecoder = "decoder.layers.";
 constexpr std::string_view kOfMetadata = "torch.distributed.checkpoint.metadata";
@@ -109,8 +109,8 @@ class MegatronExporter {
     if (!link.name.starts_with(kDecoder)) return {link.name, -1};
     const size_t dot = link.name.find('.', kDecoder.size());
     const int64_t layer = std::stoll(link.name.substr(kDecoder.size(), dot - kDecoder.size()));
-    const std::string rest = with_norms_fused(link.name.substr(dot + 1), weights_.model(),
-                                              layers_[static_cast<size_t>(layer)].moe);
+    const std::string rest =
+        with_norms_fused(link.name.substr(dot + 1), weights_.model(), layers_[static_cast<size_t>(layer)].moe);
     if (alike_) return {cat(kDecoder, rest), layer};
     return {cat(kDecoder, layer, '.', rest), -1};
   }
@@ -162,7 +162,8 @@ class MegatronExporter {
     std::vector<std::byte> piece(static_cast<size_t>(std::min(most, count) * width));
     for (int64_t done = 0; done < count; done += most) {
       const int64_t now = std::min(most, count - done);
-      gather(link, first + done, now, element, piece.data(), [&](const std::string& name) { return weights_.whole(name); });
+      gather(link, first + done, now, element, piece.data(),
+             [&](const std::string& name) { return weights_.whole(name); });
       put(piece.data(), static_cast<size_t>(now * width));
       hasher.update(piece.data(), static_cast<size_t>(now * width));
     }
@@ -188,8 +189,9 @@ class MegatronExporter {
       if (name.find(".experts.experts.") != std::string::npos)
         for (int64_t layer = 0; layer < layers; ++layer)
           for (int64_t expert = 0; expert < experts; ++expert)
-            states_.insert(cat(name.substr(0, dot + 1), "_extra_state/shard_",
-                               alike_ ? cat(layer, '.', expert, '_', layers, '.', experts) : cat(expert, '_', experts)));
+            states_.insert(
+                cat(name.substr(0, dot + 1), "_extra_state/shard_",
+                    alike_ ? cat(layer, '.', expert, '_', layers, '.', experts) : cat(expert, '_', experts)));
       else
         add(name.substr(0, dot + 1), of_layer ? layers : 1);
       constexpr std::string_view kProjection = "self_attention.linear_proj.weight";

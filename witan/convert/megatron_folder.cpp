@@ -36,8 +36,9 @@ fs::path latest_iteration(const fs::path& folder) {
   std::string text = read_file(folder / kTracker, 64);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   if (text == "release") return folder / text;
-  require<CheckpointError>(!text.empty() && text.size() < 12 && text.find_first_not_of("0123456789") == std::string::npos,
-                           (folder / kTracker).string(), ": \"", clipped(text), "\" is no iteration");
+  require<CheckpointError>(
+      !text.empty() && text.size() < 12 && text.find_first_not_of("0123456789") == std::string::npos,
+      (folder / kTracker).string(), ": \"", clipped(text), "\" is no iteration");
   return folder / cat("iter_", std::string(text.size() < 7 ? 7 - text.size() : 0, '0'), text);
 }
 
@@ -107,9 +108,9 @@ std::vector<std::string_view> arguments_of(std::string_view name) {
 
 // The attributes of an object, that were given to what makes it or set later.
 Members attributes(const PickleValue* value, std::string_view name, const std::string& where) {
-  require<CheckpointError>(value && value->callee() && value->callee()->is(Kind::global) &&
-                               value->callee()->name == name,
-                           where, ": a ", name, " is expected: copy the checkpoint again");
+  require<CheckpointError>(
+      value && value->callee() && value->callee()->is(Kind::global) && value->callee()->name == name, where, ": a ",
+      name, " is expected: copy the checkpoint again");
   if (value->state) return value->state->members();
   Members members;
   const std::vector<std::string_view> names = arguments_of(name);
@@ -157,8 +158,7 @@ TensorPart tensor_part(const std::string& name, bool gated) {
 
 bool is_megatron_folder(const fs::path& folder) {
   std::error_code none;
-  return fs::is_directory(folder, none) &&
-         (fs::is_regular_file(folder / kTracker, none) || holds_checkpoint(folder));
+  return fs::is_directory(folder, none) && (fs::is_regular_file(folder / kTracker, none) || holds_checkpoint(folder));
 }
 
 MegatronFolder::MegatronFolder(const fs::path& folder) : path_(latest_iteration(folder)) {
@@ -190,7 +190,8 @@ std::map<std::string_view, const PickleValue*> MegatronFolder::arguments() const
   require<CheckpointError>(
       arguments_ != nullptr, path_.string(),
       " does not say which model it is of: it has no \"args\", which Megatron-LM's own training writes into ", kCommon,
-      " or ", kRankFile, ". Convert it to a Hugging Face folder instead: Megatron-Bridge's AutoBridge has export_ckpt()");
+      " or ", kRankFile,
+      ". Convert it to a Hugging Face folder instead: Megatron-Bridge's AutoBridge has export_ckpt()");
   return attributes(arguments_, "Namespace", path_.string());
 }
 
@@ -239,20 +240,21 @@ void MegatronFolder::open_torch_dist() {
       const auto place = places.find({name, sizes_in(made.offsets)});
       require<CheckpointError>(place != places.end(), here, " has a piece that is in no file");
       const std::string in(attribute(place->second, "relative_path", here).text);
-      require<CheckpointError>(!in.empty() && in.front() != '.' && in.find('/') == std::string::npos &&
-                                   in.find('\0') == std::string::npos,
-                               here, " is said to be in ", clipped(in), ", which is no file of this folder");
+      require<CheckpointError>(
+          !in.empty() && in.front() != '.' && in.find('/') == std::string::npos && in.find('\0') == std::string::npos,
+          here, " is said to be in ", clipped(in), ", which is no file of this folder");
       const auto transforms = place->second.find("transform_descriptors");
-      require<CheckpointError>(transforms == place->second.end() || transforms->second->is(Kind::none) ||
-                                   transforms->second->items.empty(),
-                               here, " is compressed, which Witan does not read: save it without transforms");
+      require<CheckpointError>(
+          transforms == place->second.end() || transforms->second->is(Kind::none) || transforms->second->items.empty(),
+          here, " is compressed, which Witan does not read: save it without transforms");
       const auto bytes = map(in).bytes();
-      const PickleValue &at = attribute(place->second, "offset", here), &length = attribute(place->second, "length", here);
-      require<CheckpointError>(at.is(Kind::integer) && length.is(Kind::integer) && at.integer >= 0 &&
-                                   length.integer >= 0 && static_cast<uint64_t>(at.integer) <= bytes.size() &&
-                                   static_cast<uint64_t>(length.integer) <=
-                                       bytes.size() - static_cast<uint64_t>(at.integer),
-                               here, " lies beyond the end of ", in, ": copy that file again");
+      const PickleValue &at = attribute(place->second, "offset", here),
+                        &length = attribute(place->second, "length", here);
+      require<CheckpointError>(
+          at.is(Kind::integer) && length.is(Kind::integer) && at.integer >= 0 && length.integer >= 0 &&
+              static_cast<uint64_t>(at.integer) <= bytes.size() &&
+              static_cast<uint64_t>(length.integer) <= bytes.size() - static_cast<uint64_t>(at.integer),
+          here, " lies beyond the end of ", in, ": copy that file again");
       const TorchFile piece(bytes.subspan(static_cast<size_t>(at.integer), static_cast<size_t>(length.integer)),
                             cat((path_ / in).string(), " at byte ", at.integer));
       const auto placed = piece.tensor(piece.root(), std::string(name));
@@ -273,9 +275,9 @@ struct LegacyRanks {
     const auto count = [&](const char* key, int64_t otherwise) {
       const auto found = args.find(key);
       if (found == args.end() || found->second->is(Kind::none)) return otherwise;
-      require<CheckpointError>(found->second->is(Kind::integer) && found->second->integer >= 1 &&
-                                   found->second->integer <= (1 << 16),
-                               where, ": args.", key, " is no number of ranks or experts");
+      require<CheckpointError>(
+          found->second->is(Kind::integer) && found->second->integer >= 1 && found->second->integer <= (1 << 16), where,
+          ": args.", key, " is no number of ranks or experts");
       return found->second->integer;
     };
     tensor = count("tensor_model_parallel_size", 1);
@@ -422,10 +424,11 @@ void MegatronFolder::add_to_layer(const std::string& given, const std::string& d
 // Every element of a tensor is in exactly one of its pieces.
 void MegatronFolder::check_chunks() const {
   constexpr size_t kMostChunks = 1 << 14;
-  for (const auto& [name, tensor] : tensors_) {
+  for (const auto& entry : tensors_) {
+    const MegatronTensor& tensor = entry.second;
     const auto fails = [&](const char* what) {
-      throw CheckpointError(cat(path_.string(), ": \"", clipped(name), "\" ", tensor.shape, what,
-                                ": copy the checkpoint again"));
+      throw CheckpointError(
+          cat(path_.string(), ": \"", clipped(tensor.name), "\" ", tensor.shape, what, ": copy the checkpoint again"));
     };
     if (tensor.chunks.size() > kMostChunks) fails(" is in too many pieces");
     int64_t elements = 0;
@@ -441,7 +444,8 @@ void MegatronFolder::check_chunks() const {
         const MegatronChunk& b = tensor.chunks[j];
         bool meet = a.sizes.elements() > 0 && b.sizes.elements() > 0;
         for (int dim = 0; dim < tensor.shape.dims(); ++dim)
-          meet = meet && a.offsets[dim] < b.offsets[dim] + b.sizes[dim] && b.offsets[dim] < a.offsets[dim] + a.sizes[dim];
+          meet =
+              meet && a.offsets[dim] < b.offsets[dim] + b.sizes[dim] && b.offsets[dim] < a.offsets[dim] + a.sizes[dim];
         if (meet) fails(" has elements that are in two pieces");
       }
     }

@@ -116,7 +116,8 @@ void visit_megatron(const ModelConfig& model, const ModelTensor& tensor, int64_t
     const int64_t queries = attention.num_attention_heads / groups * attention.qk_head_dim(model.hidden_size) * width,
                   keys = attention.qk_head_dim(model.hidden_size) * width, of_group = queries + 2 * keys;
     require<ConfigError>(attention.value_head_dim(model.hidden_size) == attention.qk_head_dim(model.hidden_size),
-                         "v_head_dim = ", attention.v_head_dim, ": Megatron-Core's queries and values have heads of one "
+                         "v_head_dim = ", attention.v_head_dim,
+                         ": Megatron-Core's queries and values have heads of one "
                          "size, except in latent attention");
     const int64_t own = name->part == HeadPart::query ? queries : keys;
     piece.sizes = {1, 1, groups, own};

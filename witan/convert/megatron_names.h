@@ -12,8 +12,8 @@
 namespace witan {
 
 // The tensors of a model made of Megatron-Core's, by the names of MegatronTensor. Queries, keys and values are one
-// matrix there, of each query group its queries, its key and its value. Embedding and head have `vocabulary` rows there,
-// those of Witan beyond them are 0. Buffers without a counterpart are left out; a parameter without one is a
+// matrix there, of each query group its queries, its key and its value. Embedding and head have `vocabulary` rows
+// there, those of Witan beyond them are 0. Buffers without a counterpart are left out; a parameter without one is a
 // ConfigError.
 std::vector<Link> link_megatron(const ModelConfig& model, const std::vector<ModelTensor>& tensors, int64_t vocabulary);
 

@@ -57,9 +57,9 @@ Shape shape_of_pickle(const PickleValue& value, const std::string& where) {
     require<CheckpointError>(size->is(Kind::integer) && size->integer >= 0 && size->integer <= kMostDim, where,
                              ": a size of a tensor is no number of elements");
     shape.append(size->integer);
-    require<CheckpointError>(!__builtin_mul_overflow(elements, std::max<int64_t>(size->integer, 1), &elements) &&
-                                 elements <= kMostDim,
-                             where, ": a tensor of more elements than any file holds");
+    require<CheckpointError>(
+        !__builtin_mul_overflow(elements, std::max<int64_t>(size->integer, 1), &elements) && elements <= kMostDim,
+        where, ": a tensor of more elements than any file holds");
   }
   return shape;
 }
@@ -106,8 +106,8 @@ void TorchFile::open_zip() {
   std::string_view directory = bytes_.substr(at, size);
   for (uint64_t i = 0; i < count; ++i) {
     damaged(directory.size() >= kCentralBytes && directory.substr(0, 4) == kCentral, "its directory is damaged");
-    const size_t length = kCentralBytes + zip_number(directory, 28, 2) + zip_number(directory, 30, 2) +
-                          zip_number(directory, 32, 2);
+    const size_t length =
+        kCentralBytes + zip_number(directory, 28, 2) + zip_number(directory, 30, 2) + zip_number(directory, 32, 2);
     damaged(length <= directory.size(), "its directory is damaged");
     open_member(directory.substr(0, length));
     directory.remove_prefix(length);
@@ -147,8 +147,8 @@ std::optional<PlacedTensor> TorchFile::tensor(const PickleValue& value, const st
   if (!callee || !callee->is(Kind::global) || callee->text != "torch._utils") return std::nullopt;
   const std::string here = cat(where_, ": \"", clipped(name), '"');
   const auto& arguments = value.items[1]->items;
-  if (callee->name == "_rebuild_parameter" && !arguments.empty() && arguments[0] != &value &&
-      arguments[0]->callee() && arguments[0]->callee()->is_global("torch._utils", "_rebuild_tensor_v2"))
+  if (callee->name == "_rebuild_parameter" && !arguments.empty() && arguments[0] != &value && arguments[0]->callee() &&
+      arguments[0]->callee()->is_global("torch._utils", "_rebuild_tensor_v2"))
     return tensor(*arguments[0], name);
   require<CheckpointError>(callee->name == "_rebuild_tensor_v2", here, " is made by ", clipped(callee->name),
                            ", which Witan does not read: it reads plain dense tensors");

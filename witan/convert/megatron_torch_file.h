@@ -1,5 +1,5 @@
-// A file of torch.save(): a zip without compression, which holds a pickle and the bytes of its tensors. Nothing in it is
-// run (megatron_pickle.h). Formats: PKWARE's APPNOTE 6.3, torch/serialization.py.
+// A file of torch.save(): a zip without compression, which holds a pickle and the bytes of its tensors. Nothing in it
+// is run (megatron_pickle.h). Formats: PKWARE's APPNOTE 6.3, torch/serialization.py.
 #pragma once
 
 #include <map>

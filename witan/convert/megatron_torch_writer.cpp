@@ -11,9 +11,9 @@
 namespace witan {
 namespace {
 
-constexpr size_t kTorchAlignment = 64;       // of bytes in a zip, as torch has it
+constexpr size_t kTorchAlignment = 64;  // of bytes in a zip, as torch has it
 constexpr size_t kLocalHeaderBytes = 30;
-constexpr uint16_t kSizesBehind = 0x0808;    // flags: a data descriptor follows; names are UTF-8
+constexpr uint16_t kSizesBehind = 0x0808;  // flags: a data descriptor follows; names are UTF-8
 
 std::string zip_fields(std::initializer_list<std::pair<uint64_t, size_t>> fields) {
   std::string out;
@@ -47,8 +47,16 @@ void TorchWriter::member(const std::string& name, uint64_t size, const std::func
   Member made{cat("archive/", name), to_.written() - start_, size, 0};
   const size_t before = made.at + kLocalHeaderBytes + made.name.size() + 4;
   const size_t padding = (kTorchAlignment - before % kTorchAlignment) % kTorchAlignment;
-  put(zip_fields({{0x04034b50, 4}, {0, 2}, {kSizesBehind, 2}, {0, 2}, {0, 4}, {0, 4}, {0, 4}, {0, 4},
-                  {made.name.size(), 2}, {4 + padding, 2}}));
+  put(zip_fields({{0x04034b50, 4},
+                  {0, 2},
+                  {kSizesBehind, 2},
+                  {0, 2},
+                  {0, 4},
+                  {0, 4},
+                  {0, 4},
+                  {0, 4},
+                  {made.name.size(), 2},
+                  {4 + padding, 2}}));
   put(made.name);
   put(zip_fields({{0x4246, 2}, {padding, 2}}));  // a field that readers pass over
   put(std::string(padding, 'Z'));
@@ -75,13 +83,33 @@ uint64_t TorchWriter::end() {
   member("version", "3\n");
   const uint64_t directory = to_.written() - start_;
   for (const Member& one : members_) {
-    put(zip_fields({{0x02014b50, 4}, {0, 2}, {0, 2}, {kSizesBehind, 2}, {0, 2}, {0, 4}, {one.crc, 4}, {one.size, 4},
-                    {one.size, 4}, {one.name.size(), 2}, {0, 2}, {0, 2}, {0, 2}, {0, 2}, {0, 4}, {one.at, 4}}));
+    put(zip_fields({{0x02014b50, 4},
+                    {0, 2},
+                    {0, 2},
+                    {kSizesBehind, 2},
+                    {0, 2},
+                    {0, 4},
+                    {one.crc, 4},
+                    {one.size, 4},
+                    {one.size, 4},
+                    {one.name.size(), 2},
+                    {0, 2},
+                    {0, 2},
+                    {0, 2},
+                    {0, 2},
+                    {0, 4},
+                    {one.at, 4}}));
     put(one.name);
   }
   const uint64_t bytes = to_.written() - start_ - directory;
-  put(zip_fields({{0x06054b50, 4}, {0, 2}, {0, 2}, {members_.size(), 2}, {members_.size(), 2}, {bytes, 4},
-                  {directory, 4}, {0, 2}}));
+  put(zip_fields({{0x06054b50, 4},
+                  {0, 2},
+                  {0, 2},
+                  {members_.size(), 2},
+                  {members_.size(), 2},
+                  {bytes, 4},
+                  {directory, 4},
+                  {0, 2}}));
   return to_.written() - start_;
 }
 

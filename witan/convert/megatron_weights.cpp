@@ -33,8 +33,8 @@ MegatronWeights::MegatronWeights(const fs::path& folder)
   const auto& tensors = folder_.tensors();
   const auto embedding = tensors.find(std::string(kMegatronEmbedding));
   require<CheckpointError>(embedding != tensors.end() && embedding->second.shape.dims() == 2, where(),
-                           " has no tensor \"", kMegatronEmbedding, "\" [words, hidden_size]: it holds no GPT model of ",
-                           "Megatron-Core");
+                           " has no tensor \"", kMegatronEmbedding,
+                           "\" [words, hidden_size]: it holds no GPT model of ", "Megatron-Core");
   // Which rows are padding no checkpoint says, so all are words.
   read_.model.vocab_size = embedding->second.shape[0];
   try {
@@ -76,8 +76,8 @@ void MegatronWeights::check_tied_copy() {
   const std::string embedding(kMegatronEmbedding), head(kMegatronHead);
   const HeldTensor a = hold(embedding), b = hold(head);
   require<CheckpointError>(a.type == b.type && std::ranges::equal(a.bytes, b.bytes), where(),
-                           ": its arguments tie the output layer to the embedding, but \"", head, "\" is not equal to \"",
-                           embedding, '"');
+                           ": its arguments tie the output layer to the embedding, but \"", head,
+                           "\" is not equal to \"", embedding, '"');
   whole_.clear();
 }
 
@@ -133,8 +133,9 @@ HeldTensor MegatronWeights::hold(const std::string& name) {
   if (tensor.chunks.size() == 1) return {element, tensor.chunks.front().bytes};
   auto known = whole_.find(name);
   if (known == whole_.end()) {
-    known = whole_.emplace(name, std::vector<std::byte>(
-                                     static_cast<size_t>(tensor.shape.elements() * size_of(element)))).first;
+    known =
+        whole_.emplace(name, std::vector<std::byte>(static_cast<size_t>(tensor.shape.elements() * size_of(element))))
+            .first;
     for (const MegatronChunk& chunk : tensor.chunks) {
       copy_chunk(chunk, tensor.shape, size_of(element), known->second.data());
       release_pages(chunk.bytes);
