@@ -106,6 +106,17 @@ std::string_view header_text(std::span<const std::byte> bytes, std::string_view 
   return {reinterpret_cast<const char*>(bytes.data()) + sizeof length, length};
 }
 
+// What a header of JSON is not says that the file is none of these.
+Json header_object(std::string_view text, std::string_view file) {
+  try {
+    return parse_object(text, file, kHeaderDepth);
+  } catch (const CorruptionError& error) {
+    throw CorruptionError(cat(error.what(),
+                              ": the header of a safetensors file is JSON, so this is another kind of file, or it is "
+                              "damaged: copy it again, or restore it from a copy"));
+  }
+}
+
 }  // namespace
 
 int64_t stored_element_bytes(std::string_view dtype, std::string_view where) {
@@ -150,7 +161,7 @@ std::vector<PlacedTensor> parse_safetensors(std::span<const std::byte> file, std
                                             std::map<std::string, std::string>& metadata) {
   const std::string_view text = header_text(file, where);
   const auto data = file.subspan(sizeof(uint64_t) + text.size());
-  const Json header = parse_object(text, where, kHeaderDepth);
+  const Json header = header_object(text, where);
   std::vector<Placed> placed;
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata)

@@ -22,6 +22,26 @@ std::string zip_fields(std::initializer_list<std::pair<uint64_t, size_t>> fields
   return out;
 }
 
+std::string directory_entry(const std::string& name, uint64_t at, uint64_t size, uint32_t crc) {
+  return zip_fields({{0x02014b50, 4},
+                     {0, 2},
+                     {0, 2},
+                     {kSizesBehind, 2},
+                     {0, 2},
+                     {0, 4},
+                     {crc, 4},
+                     {size, 4},
+                     {size, 4},
+                     {name.size(), 2},
+                     {0, 2},
+                     {0, 2},
+                     {0, 2},
+                     {0, 2},
+                     {0, 4},
+                     {at, 4}}) +
+         name;
+}
+
 std::string_view storage_of(Element type) {
   switch (type) {
     case Element::f64:
@@ -82,25 +102,7 @@ uint64_t TorchWriter::end() {
   member("byteorder", "little");
   member("version", "3\n");
   const uint64_t directory = to_.written() - start_;
-  for (const Member& one : members_) {
-    put(zip_fields({{0x02014b50, 4},
-                    {0, 2},
-                    {0, 2},
-                    {kSizesBehind, 2},
-                    {0, 2},
-                    {0, 4},
-                    {one.crc, 4},
-                    {one.size, 4},
-                    {one.size, 4},
-                    {one.name.size(), 2},
-                    {0, 2},
-                    {0, 2},
-                    {0, 2},
-                    {0, 2},
-                    {0, 4},
-                    {one.at, 4}}));
-    put(one.name);
-  }
+  for (const Member& one : members_) put(directory_entry(one.name, one.at, one.size, one.crc));
   const uint64_t bytes = to_.written() - start_ - directory;
   put(zip_fields({{0x06054b50, 4},
                   {0, 2},
