@@ -17,14 +17,14 @@ using Kind = PickleValue::Kind;
 using Members = std::map<std::string_view, const PickleValue*>;
 
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
-constexpr const char* kMetadata = ".metadata";
+constexpr const char* kDistMetadata = ".metadata";
 constexpr const char* kCommon = "common.pt";
 constexpr const char* kRankFile = "model_optim_rng.pt";
-constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kDecoderLayers = "decoder.layers.";
 
 bool holds_checkpoint(const fs::path& folder) {
   std::error_code none;
-  if (fs::is_regular_file(folder / kMetadata, none)) return true;
+  if (fs::is_regular_file(folder / kDistMetadata, none)) return true;
   for (const auto& entry : fs::directory_iterator(folder, none))
     if (entry.path().filename().string().starts_with("mp_rank_")) return true;
   return false;
@@ -165,7 +165,7 @@ MegatronFolder::MegatronFolder(const fs::path& folder) : path_(latest_iteration(
   std::error_code none;
   require<CheckpointError>(fs::is_directory(path_, none), path_.string(), " is missing, which ",
                            (folder / kTracker).string(), " names: copy that folder too");
-  if (fs::is_regular_file(path_ / kMetadata, none))
+  if (fs::is_regular_file(path_ / kDistMetadata, none))
     open_torch_dist();
   else
     open_legacy();
@@ -206,8 +206,8 @@ void MegatronFolder::open_common() {
 
 void MegatronFolder::open_torch_dist() {
   open_common();
-  const std::string where = (path_ / kMetadata).string();
-  const Pickle pickle(map(kMetadata).text(), where);
+  const std::string where = (path_ / kDistMetadata).string();
+  const Pickle pickle(map(kDistMetadata).text(), where);
   const Members all = attributes(&pickle.root(), "Metadata", where);
   // Where each piece lies, by its tensor and its first element.
   std::map<std::pair<std::string_view, std::vector<int64_t>>, Members> places;
@@ -310,8 +310,8 @@ void MegatronFolder::open_legacy() {
   for (const auto& [stages, experts] : {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}})
     if (const std::string name = legacy_file(0, 0, 0, stages, experts); fs::is_regular_file(path_ / name, none))
       first = name;
-  require<CheckpointError>(!first.empty(), path_.string(), " has neither ", kMetadata, " nor mp_rank_00/", kRankFile,
-                           ": give a folder of one iteration, or the one with ", kTracker);
+  require<CheckpointError>(!first.empty(), path_.string(), " has neither ", kDistMetadata, " nor mp_rank_00/",
+                           kRankFile, ": give a folder of one iteration, or the one with ", kTracker);
   arguments_ = file(first).root().find("args");
   const LegacyRanks ranks(arguments(), (path_ / first).string());
   int64_t layers = 0;
@@ -343,11 +343,11 @@ int64_t MegatronFolder::open_legacy_rank(const LegacyRanks& ranks, int64_t rank,
       others_[cat(in, ": ", name)] = note_of_other(name);
       continue;
     }
-    if (name.starts_with(kLayers))
-      if (const auto layer = leading_number(std::string_view(name).substr(kLayers.size()));
+    if (name.starts_with(kDecoderLayers))
+      if (const auto layer = leading_number(std::string_view(name).substr(kDecoderLayers.size()));
           layer && layer->first < (1 << 20)) {
         found = std::max(found, layer->first + 1);
-        name = cat(kLayers, layers + layer->first, layer->second);
+        name = cat(kDecoderLayers, layers + layer->first, layer->second);
       }
     add_legacy(ranks, rank, expert, name, *placed, where);
   }
@@ -395,7 +395,7 @@ void MegatronFolder::add(const std::string& full_name, const std::string& dtype,
   std::string_view name = full_name;
   for (const std::string_view prefix : {"module.", "model."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  if (!name.starts_with(kLayers) || leading_number(name.substr(kLayers.size())) || shape.dims() < 2 ||
+  if (!name.starts_with(kDecoderLayers) || leading_number(name.substr(kDecoderLayers.size())) || shape.dims() < 2 ||
       chunk.sizes.dims() != shape.dims() || chunk.offsets.dims() != shape.dims()) {
     add_to_layer(std::string(name), dtype, shape, std::move(chunk));
     return;
@@ -404,7 +404,8 @@ void MegatronFolder::add(const std::string& full_name, const std::string& dtype,
   require<CheckpointError>(layers <= (1 << 20), path_.string(), ": \"", clipped(name), "\" is of too many layers");
   for (int64_t layer = 0; layer < layers; ++layer) {
     const size_t bytes = chunk.bytes.size() / static_cast<size_t>(layers);
-    add_to_layer(cat(kLayers, chunk.offsets[0] + layer, '.', name.substr(kLayers.size())), dtype, without_first(shape),
+    add_to_layer(cat(kDecoderLayers, chunk.offsets[0] + layer, '.', name.substr(kDecoderLayers.size())), dtype,
+                 without_first(shape),
                  {without_first(chunk.offsets), without_first(chunk.sizes),
                   chunk.bytes.subspan(static_cast<size_t>(layer) * bytes, bytes)});
   }
