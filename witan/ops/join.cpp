@@ -1,17 +1,9 @@
 #include "witan/ops/join.h"
 
 #include "witan/kernels/blocks.h"
+#include "witan/ops/matrix.h"
 
 namespace witan::ops {
-
-namespace {
-
-Tensor as_matrix(const Tensor& x) {
-  const auto [rows, columns] = x.shape().as_rows();
-  return x.reshape({rows, columns});
-}
-
-}  // namespace
 
 Var join_columns(Tape& tape, const Var& a, const Var& b) {
   const auto [rows, I] = a.shape().as_rows();

@@ -4,18 +4,12 @@
 #include "witan/kernels/gemm.h"
 #include "witan/kernels/norm.h"
 #include "witan/kernels/wide_linear.h"
+#include "witan/ops/matrix.h"
 
 namespace witan::ops {
 namespace {
 
 using kernels::Transpose;
-
-// [.., D] as [rows, D]; a matrix keeps its strides.
-Tensor as_matrix(const Tensor& tensor) {
-  if (tensor.shape().dims() == 2) return tensor;
-  const auto [rows, columns] = tensor.shape().as_rows();
-  return tensor.reshape({rows, columns});
-}
 
 void check_shapes(const char* op, const Var& x, const Var& w) {
   require<ShapeError>(x.shape().dims() >= 1, op, ": x must have at least one dim");
