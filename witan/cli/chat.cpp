@@ -17,6 +17,8 @@
 namespace witan::cli {
 namespace {
 
+constexpr GenerationMode kMode{.recorded = true};
+
 struct ChatArgs {
   RunArgs run;
   SamplingArgs sampling;
@@ -123,10 +125,11 @@ class Conversation {
       std::fflush(context_.out);
     };
     const StopSignals signals(StopSignals::Answer::stop, StopSignals::Voice::silent);
-    generate(model_.stream(), model_.model(), std::span(&request, 1), [&](size_t, const GeneratedToken& token) {
+    const auto on_token = [&](size_t, const GeneratedToken& token) {
       show(text.push(token.token));
       return !text.stopped() && !StopSignals::requested();
-    });
+    };
+    generate(model_.stream(), model_.model(), std::span(&request, 1), on_token, kMode);
     show(text.flush());
     fmt::print(context_.out, "\n");
     std::fflush(context_.out);
@@ -146,9 +149,10 @@ class Conversation {
 
 // The longest prompt, and the longest text.
 void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens) {
-  GenerationRequest longest{std::vector<int32_t>(static_cast<size_t>(most_tokens - 1), 0), {}};
-  longest.options.max_tokens = 1;
-  generate(stream, meta, std::span(&longest, 1));
+  const int64_t prompt = std::max<int64_t>(1, most_tokens - 2);  // then a step of one token
+  GenerationRequest longest{std::vector<int32_t>(static_cast<size_t>(prompt), 0), {}};
+  longest.options.max_tokens = most_tokens - prompt;
+  generate(stream, meta, std::span(&longest, 1), {}, kMode);
 }
 
 ExitCode chat(Context& context, const ChatArgs& args) {

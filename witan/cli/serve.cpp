@@ -26,12 +26,13 @@ struct ServeArgs {
 };
 
 constexpr int64_t kServedContext = 4096;
+constexpr GenerationMode kMode{.recorded = true};
 constexpr const char* kKeyVariable = "WITAN_API_KEY";
 
 // The model as the queue computes with it.
 class ServedBatch : public serve::BatchEngine {
  public:
-  ServedBatch(Stream& stream, Transformer& model, CacheSize size) : batch_(stream, model, size) {}
+  ServedBatch(Stream& stream, Transformer& model, CacheSize size) : batch_(stream, model, size, kMode) {}
   bool has_room() const override { return batch_.has_room(); }
   size_t admit(GenerationRequest request) override { return batch_.admit(std::move(request)); }
   void step(const OnToken& on_token) override { batch_.step(on_token); }
@@ -56,10 +57,10 @@ std::string api_key(const ServeArgs& args) {
 // that are as long together, which is what the queue admits in one step; with all log probabilities.
 void plan_batches(Stream& stream, Transformer& meta, CacheSize size) {
   for (const int64_t prompts : {int64_t{1}, size.rows}) {
-    GenerationBatch batch(stream, meta, size);
+    GenerationBatch batch(stream, meta, size, kMode);
     GenerationRequest request;
-    request.prompt.assign(static_cast<size_t>(std::max<int64_t>(1, (size.positions - 1) / prompts)), 0);
-    request.options.max_tokens = 1;
+    request.prompt.assign(static_cast<size_t>(std::max<int64_t>(1, (size.positions - 2) / prompts)), 0);
+    request.options.max_tokens = std::min<int64_t>(2, size.positions - 1);  // the second of all together
     request.top_logprobs = 1;
     request.prompt_logprobs = true;
     GenerationRequest short_one = request;
@@ -69,6 +70,7 @@ void plan_batches(Stream& stream, Transformer& meta, CacheSize size) {
     if (!batch.idle()) batch.step();
     for (int64_t row = 0; row < prompts; ++row) batch.admit(request);
     while (!batch.idle()) batch.step();
+    batch.rehearse();
   }
 }
 

@@ -424,9 +424,10 @@ Value Rendering::make_range(const Arguments& arguments) {
   require<DataError>(step != 0, "range's step is 0");
   constexpr int64_t kMost = 100000;  // as Jinja's sandbox
   Items items;
-  for (__int128 at = first; step > 0 ? at < end : at > end; at += step) {
+  for (int64_t at = first; step > 0 ? at < end : at > end;) {
     require<DataError>(items.size() < kMost, "range has more than ", kMost, " items");
-    items.push_back(Value::integer(static_cast<int64_t>(at)));
+    items.push_back(Value::integer(at));
+    if (__builtin_add_overflow(at, step, &at)) break;
   }
   work_.take(items.size());
   return Value::list(std::move(items));
@@ -492,8 +493,9 @@ Value Rendering::arithmetic(const Expression& e) {
 
 Value Rendering::repeated(const Value& value, int64_t times) {
   const auto count = static_cast<uint64_t>(std::max<int64_t>(times, 0));
-  const unsigned __int128 all = static_cast<unsigned __int128>(count) * weight_of(value);
-  work_.take(all > UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(all));
+  uint64_t all = 0;
+  if (__builtin_mul_overflow(count, static_cast<uint64_t>(weight_of(value)), &all)) all = UINT64_MAX;
+  work_.take(all);
   std::string text;
   Items items;
   for (uint64_t i = 0; i < count; ++i) {
