@@ -11,6 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/stored_writer.h"
 #include "witan/convert/hf_folder.h"
+#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -45,7 +46,7 @@ class HfExporter {
       for (const size_t i : files[file]) index["weight_map"][links_[i].name] = name;
     }
     if (files.size() > 1) write_file_atomically(folder_ / kHfIndex, index.dump(2) + "\n");
-    account_for_sources();
+    ledger_.source = source_entries(weights_, went_into_);
     return std::move(ledger_);
   }
 
@@ -137,29 +138,6 @@ class HfExporter {
       went_into_[from.from.name].push_back(link.name);
     }
     ledger_.target.push_back(std::move(target));
-  }
-
-  void account_for_sources() {
-    std::vector<std::string> unknown;
-    for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
-      if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
-      const auto merged = weights_.merged_into(name);
-      LedgerEntry source{
-          name, std::string(safetensors_name(entry.dtype)), entry.shape,
-          "",   went_into_[merged.value_or(name)],          merged ? "an adapter, merged into its matrix" : ""};
-      if (source.others.empty()) {
-        if (!entry.buffer) unknown.push_back(name);
-        source.note = "a counter of training, which these files have no place for";
-      } else {
-        const HeldTensor held = weights_.stored(name);
-        source.hash = hash_hex(held.bytes.data(), held.bytes.size());
-        weights_.release();
-      }
-      ledger_.source.push_back(std::move(source));
-    }
-    require<CheckpointError>(unknown.empty(), weights_.where(), " holds \"",
-                             clipped(unknown.empty() ? "" : unknown.front()),
-                             "\", which the exported model has no place for: it would be lost");
   }
 
   CheckpointWeights& weights_;

@@ -10,6 +10,7 @@
 #include "witan/convert/ggml_blocks.h"
 #include "witan/convert/gguf_config.h"
 #include "witan/convert/gguf_links.h"
+#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -59,7 +60,7 @@ class GgufExporter {
       file.write(std::string(gguf_padding(file.written()), '\0'));
     }
     file.commit();
-    account_for_sources();
+    ledger_.source = source_entries(weights_, went_into_);
     return std::move(ledger_);
   }
 
@@ -144,23 +145,6 @@ class GgufExporter {
       went_into_[from.from.name].push_back(link.name);
     }
     ledger_.target.push_back(std::move(target));
-  }
-
-  void account_for_sources() {
-    for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
-      if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
-      LedgerEntry source{name, std::string(safetensors_name(entry.dtype)), entry.shape, "", went_into_[name], ""};
-      if (source.others.empty()) {
-        require<CheckpointError>(entry.buffer, weights_.where(), " holds \"", clipped(name),
-                                 "\", which the exported model has no place for: it would be lost");
-        source.note = "a counter of training, which these files have no place for";
-      } else {
-        const HeldTensor held = weights_.whole(name);
-        source.hash = hash_hex(held.bytes.data(), held.bytes.size());
-        weights_.release();
-      }
-      ledger_.source.push_back(std::move(source));
-    }
   }
 
   CheckpointWeights& weights_;

@@ -9,6 +9,7 @@
 #include "witan/convert/megatron_names.h"
 #include "witan/convert/megatron_pickle_writer.h"
 #include "witan/convert/megatron_torch_writer.h"
+#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -73,7 +74,7 @@ class MegatronExporter {
                           "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, \"common_backend\": "
                           "\"torch\", \"common_backend_version\": 1}");
     write_file_atomically(folder_ / "latest_checkpointed_iteration.txt", "release");
-    account_for_sources();
+    ledger_.source = source_entries(weights_, went_into_);
     return std::move(ledger_);
   }
 
@@ -288,23 +289,6 @@ class MegatronExporter {
     AtomicFile common(to / "common.pt");
     TorchWriter(common).pickle(out.finish());
     common.commit();
-  }
-
-  void account_for_sources() {
-    for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
-      if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
-      LedgerEntry source{name, std::string(safetensors_name(entry.dtype)), entry.shape, "", went_into_[name], ""};
-      if (source.others.empty()) {
-        require<CheckpointError>(entry.buffer, weights_.where(), " holds \"", clipped(name),
-                                 "\", which the exported model has no place for: it would be lost");
-        source.note = "a counter of training, which these files have no place for";
-      } else {
-        const HeldTensor held = weights_.whole(name);
-        source.hash = hash_hex(held.bytes.data(), held.bytes.size());
-        weights_.release();
-      }
-      ledger_.source.push_back(std::move(source));
-    }
   }
 
   CheckpointWeights& weights_;
