@@ -2,11 +2,10 @@
 // every matrix of the batch is a group of as many lines (or steps) as every other. Of a symmetric product only the
 // tiles on and below the diagonal are computed, and those below it are stored twice.
 //
-// Tensors of float16 are declared as bfloat16, since no dtype of tensors has those bits.
+// Numbers of float16 stand in tensors of bfloat16, whose memory they are made in.
 #pragma once
 
 #include <cuda_fp16.h>
-
 
 #include "witan/kernels/cuda/grouped/grouped_store.cuh"
 
@@ -49,12 +48,6 @@ class BatchedTiles {
   BatchedShape shape_;
   int across_, each_;
 };
-
-// Two sums rounded to float16, the first in the lower half.
-__device__ __forceinline__ uint32_t rounded_to_float16(float first, float second) {
-  const __half2 pair = __floats2half2_rn(first, second);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
 
 // alpha sums + beta c + identity I, rounded to float16, of square matrices; c where it is not null, of the result's
 // shape, with rows and columns in whole packs. What lies below the diagonal's tiles is stored above it too.
@@ -123,8 +116,8 @@ struct SymmetricStore {
           const float2 before = __half22float2(reinterpret_cast<const __half2&>(words[i]));
           const int from = first + part * kOfQuad + i * 8, at = from / 2 + half * 2, own = column + from + lane % 4 * 2;
           pairs[part * 4 + i][half] =
-              rounded_to_float16(alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0),
-                                 alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0));
+              pack_pair<__half>(alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0),
+                                alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0));
         }
       }
     }
@@ -172,7 +165,7 @@ struct ScaledStore {
       Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
         const int i = (first + j * 8) / 2 + half * 2;
         const float low = scale * sums[i], high = scale * sums[i + 1];
-        return last ? rounded(low, high) : rounded_to_float16(low, high);
+        return last ? pack_pair<__nv_bfloat16>(low, high) : pack_pair<__half>(low, high);
       });
   }
   __device__ __forceinline__ void finish() const {}
