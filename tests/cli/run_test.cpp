@@ -61,7 +61,7 @@ TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
   expect_refusal({"--verison"}, 2, {"unknown flag --verison", "did you mean --version?"});
   expect_refusal({"generate", "--temprature=2"}, 2, {"witan generate: unknown flag --temprature (", "--temperature?"});
   expect_refusal({"train", "--moe-router-topkk", "2"}, 2, {"unknown flag --moe-router-topkk", "--moe-router-topk?"});
-  expect_refusal({"generate", "two", "words"}, 2, {"unexpected argument words"});
+  expect_refusal({"chat", "two", "words"}, 2, {"unexpected argument two"});
   expect_refusal({"tokenizer"}, 2, {"give a subcommand: train, encode, decode, inspect"});
   expect_refusal({"tokenizer", "encod"}, 2, {"witan tokenizer: unknown command encod", "did you mean encode?"});
 }
