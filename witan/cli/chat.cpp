@@ -17,8 +17,6 @@
 namespace witan::cli {
 namespace {
 
-constexpr GenerationMode kMode{.recorded = true};
-
 struct ChatArgs {
   RunArgs run;
   SamplingArgs sampling;
@@ -37,14 +35,15 @@ constexpr const char* kHelp =
 class Conversation {
  public:
   Conversation(Context& context, const ChatArgs& args, const ChatFormat& format, TrainedModel& model,
-               GenerateOptions options, const Tokenizer& tokenizer, int64_t most_tokens)
+               GenerateOptions options, const Tokenizer& tokenizer, int64_t most_tokens, GenerationMode mode)
       : context_(context),
         format_(format),
         model_(model),
         options_(std::move(options)),
         stops_(args.sampling.stops),
         tokenizer_(tokenizer),
-        most_tokens_(most_tokens) {
+        most_tokens_(most_tokens),
+        mode_(mode) {
     begin(args.system);
   }
 
@@ -129,7 +128,7 @@ class Conversation {
       show(text.push(token.token));
       return !text.stopped() && !StopSignals::requested();
     };
-    generate(model_.stream(), model_.model(), std::span(&request, 1), on_token, kMode);
+    generate(model_.stream(), model_.model(), std::span(&request, 1), on_token, mode_);
     show(text.flush());
     fmt::print(context_.out, "\n");
     std::fflush(context_.out);
@@ -143,16 +142,17 @@ class Conversation {
   std::vector<std::string> stops_;
   const Tokenizer& tokenizer_;
   int64_t most_tokens_;
+  GenerationMode mode_;
   std::string system_;
   std::vector<ChatMessage> messages_;
 };
 
 // The longest prompt, and the longest text.
-void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens) {
+void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens, GenerationMode mode) {
   const int64_t prompt = std::max<int64_t>(1, most_tokens - 2);  // then a step of one token
   GenerationRequest longest{std::vector<int32_t>(static_cast<size_t>(prompt), 0), {}};
   longest.options.max_tokens = most_tokens - prompt;
-  generate(stream, meta, std::span(&longest, 1), {}, kMode);
+  generate(stream, meta, std::span(&longest, 1), {}, mode);
 }
 
 ExitCode chat(Context& context, const ChatArgs& args) {
@@ -164,9 +164,10 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   const int64_t most_tokens = args.context > 0 ? args.context : std::min(context_of(run), kContext);
   GenerateOptions options = args.sampling.resolve(generation_config_of(run), *run.tokenizer);
   format->add_stop_token(options.stop_tokens);
-  const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_for(stream, meta, most_tokens); };
+  const GenerationMode mode = generation_mode(args.run, run);
+  const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_for(stream, meta, most_tokens, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
-  Conversation conversation(context, args, *format, model, options, *run.tokenizer, most_tokens);
+  Conversation conversation(context, args, *format, model, options, *run.tokenizer, most_tokens, mode);
   LineInput lines(context.in, context.out, context.err, "witan");
   if (lines.is_terminal())
     fmt::print(context.err, "run {}, step {}; /help lists commands, Ctrl-D ends\n", run.folder.filename().string(),

@@ -28,8 +28,10 @@ struct GenerateArgs {
 };
 
 // Who records routes reads them after each layer.
-GenerationMode mode_of(const GenerateArgs& args) {
-  return {.recorded = args.record_routes.empty()};
+GenerationMode mode_of(const GenerateArgs& args, const TrainedRun& run) {
+  GenerationMode mode = generation_mode(args.run, run);
+  mode.recorded = mode.recorded && args.record_routes.empty();
+  return mode;
 }
 
 // The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
@@ -105,7 +107,7 @@ int64_t write_texts(Context& context, const GenerateArgs& args, const TrainedRun
   if (!args.record_routes.empty()) routes.emplace(model.model());
   const auto generations = generate(
       model.stream(), model.model(), requests,
-      [&](size_t index, const GeneratedToken& token) { return texts.push(index, token); }, mode_of(args));
+      [&](size_t index, const GeneratedToken& token) { return texts.push(index, token); }, mode_of(args, run));
   texts.end(generations);
   if (routes && routes->tokens() > 0) write_generation(*routes, args, requests[0].prompt, generations[0].tokens);
   int64_t tokens = 0;
@@ -136,7 +138,7 @@ ExitCode generate_text(Context& context, const GenerateArgs& args) {
   const auto requests = make_requests(args, run, prompts);
   warn_of_length(context, run, requests);
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
-    generate(stream, meta, requests, {}, mode_of(args));  // without an end of text: all tokens
+    generate(stream, meta, requests, {}, mode_of(args, run));  // without an end of text: all tokens
   };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
 

@@ -22,6 +22,10 @@ void add_device(CLI::App& command, RunArgs& args) {
       .type_name("DEVICE")
       .one_of({"auto", "cpu", "cuda"})
       .show_default();
+  add_flag(
+      command, "--deterministic", args.deterministic,
+      "On a GPU, give each token the log probability of deterministic training to the bit, whatever else is computed "
+      "beside it; slower (a CPU always does; a run that was trained so needs no flag)");
 }
 
 int resolved_threads(const RunArgs& args) {

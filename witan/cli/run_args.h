@@ -14,13 +14,14 @@ struct RunArgs {
   std::string runs_folder = "runs";
   int threads = 0;  // 0: as many as there are cores
   std::string device = "auto";
+  bool deterministic = false;
 };
 
 // --run and --runs-folder.
 void add_run_args(CLI::App& command, RunArgs& args);
 // --threads, for commands that compute.
 void add_threads(CLI::App& command, RunArgs& args);
-// --device, for commands that generate.
+// --device and --deterministic, for commands that generate.
 void add_device(CLI::App& command, RunArgs& args);
 // The number of threads for --threads on this machine.
 int resolved_threads(const RunArgs& args);

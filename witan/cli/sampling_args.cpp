@@ -74,6 +74,11 @@ GenerationConfig generation_config_of(const TrainedRun& run) {
   return read_generation_config(run.folder / kCompanionFolder / "generation_config.json");
 }
 
+GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run) {
+  const bool repeatable = args.deterministic || run.config->parallel.deterministic;
+  return {.repeatable = repeatable, .recorded = !repeatable};
+}
+
 int64_t context_of(const TrainedRun& run) {
   return std::max(run.config->data.seq_length, run.config->model.attention.max_position_embeddings);
 }

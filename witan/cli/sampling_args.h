@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "witan/cli/options.h"
+#include "witan/cli/run_args.h"
 #include "witan/generate/generation_config.h"
 #include "witan/generate/generator.h"
 #include "witan/train/run/load_run.h"
@@ -36,6 +37,9 @@ class SamplingArgs {
 
 // What the authors of a run's model sample with: of the folder that it was imported from.
 GenerationConfig generation_config_of(const TrainedRun& run);
+
+// How its texts are computed: with the bits of training where that is asked for, or was deterministic.
+GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run);
 
 // The longest text that the run's model has learned from or was made for.
 int64_t context_of(const TrainedRun& run);

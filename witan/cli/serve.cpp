@@ -26,13 +26,13 @@ struct ServeArgs {
 };
 
 constexpr int64_t kServedContext = 4096;
-constexpr GenerationMode kMode{.recorded = true};
 constexpr const char* kKeyVariable = "WITAN_API_KEY";
 
 // The model as the queue computes with it.
 class ServedBatch : public serve::BatchEngine {
  public:
-  ServedBatch(Stream& stream, Transformer& model, CacheSize size) : batch_(stream, model, size, kMode) {}
+  ServedBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode)
+      : batch_(stream, model, size, mode) {}
   bool has_room() const override { return batch_.has_room(); }
   size_t admit(GenerationRequest request) override { return batch_.admit(std::move(request)); }
   void step(const OnToken& on_token) override { batch_.step(on_token); }
@@ -55,9 +55,9 @@ std::string api_key(const ServeArgs& args) {
 
 // What takes the most memory: one prompt of full length beside texts that go on; all rooms taken at once by prompts
 // that are as long together, which is what the queue admits in one step; with all log probabilities.
-void plan_batches(Stream& stream, Transformer& meta, CacheSize size) {
+void plan_batches(Stream& stream, Transformer& meta, CacheSize size, GenerationMode mode) {
   for (const int64_t prompts : {int64_t{1}, size.rows}) {
-    GenerationBatch batch(stream, meta, size, kMode);
+    GenerationBatch batch(stream, meta, size, mode);
     GenerationRequest request;
     request.prompt.assign(static_cast<size_t>(std::max<int64_t>(1, (size.positions - 2) / prompts)), 0);
     request.options.max_tokens = std::min<int64_t>(2, size.positions - 1);  // the second of all together
@@ -121,10 +121,13 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto format = ChatFormat::open(run, args.chat_template);
   const CacheSize size{args.batch, args.context > 0 ? args.context : std::min(context_of(run), kServedContext)};
-  const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size); };
+  const GenerationMode mode = generation_mode(args.run, run);
+  const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
   serve::ServedModel served = describe(args, run, size, format);
-  served.make_engine = [&model, size] { return std::make_unique<ServedBatch>(model.stream(), model.model(), size); };
+  served.make_engine = [&model, size, mode] {
+    return std::make_unique<ServedBatch>(model.stream(), model.model(), size, mode);
+  };
   fmt::print(context.err, "model {}: run {}, step {}; {} texts of {} tokens at a time{}\n", served.name,
              run.folder.filename().string(), run.checkpoint.step, size.rows, size.positions,
              format ? "" : "; no chat template: /v1/completions alone");
