@@ -4,8 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "cli/small_runs.h"
 #include "witan/base/json.h"
 
 namespace witan::test {
@@ -16,52 +15,13 @@ using ::testing::HasSubstr;
 
 const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert";
 
-class ConvertCommands : public ::testing::Test {
+class ConvertCommands : public SmallRuns {
  protected:
-  ConvertCommands() { write_text(folder_ / "text.txt", some_text(400)); }
-
-  Said run(std::vector<std::string> args, bool runs = true) const {
-    if (runs) args.insert(args.end(), {"--runs-folder", (folder_ / "runs").string()});
-    return witan(args);
-  }
-  void train(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"train",
-                                     "--run",
-                                     name,
-                                     "--data",
-                                     folder_ / "text.txt",
-                                     "--seq-length",
-                                     "16",
-                                     "--micro-batch-size",
-                                     "1",
-                                     "--global-batch-size",
-                                     "4",
-                                     "--train-iters",
-                                     "2",
-                                     "--sample-tokens",
-                                     "0",
-                                     "--held-out-fraction",
-                                     "0.2",
-                                     "--device",
-                                     "cpu"};
-    args.insert(args.end(), more.begin(), more.end());
-    const Said said = run(args);
-    ASSERT_EQ(said.code, 0) << said.err;
-  }
-  void train_small(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2", "--hidden-size", "32",
-                                     "--ffn-hidden-size",      "32",  "--num-experts", "4"};
-    args.insert(args.end(), more.begin(), more.end());
-    train(name, args);
-  }
   std::string export_to(const std::string& name, const std::string& out) const {
     const Said said = run({"export", "--run", name, "--format", "hf", folder_ / out});
     EXPECT_EQ(said.code, 0) << said.err;
     return said.out;
   }
-  std::string file(const std::string& name) const { return read_file(folder_ / name); }
-
-  TempFolder folder_;
 };
 
 TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "cli/small_runs.h"
 #include "witan/base/gguf.h"
 
 namespace witan::test {
@@ -12,54 +11,15 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class GgufCommands : public ::testing::Test {
+class GgufCommands : public SmallRuns {
  protected:
-  GgufCommands() { write_text(folder_ / "text.txt", some_text(400)); }
-
-  Said run(std::vector<std::string> args) const {
-    args.insert(args.end(), {"--runs-folder", (folder_ / "runs").string()});
-    return witan(args);
-  }
-  Said done(const std::vector<std::string>& args) const {
-    Said said = run(args);
-    EXPECT_EQ(said.code, 0) << said.err;
-    return said;
-  }
-  void train(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"train",
-                                     "--run",
-                                     name,
-                                     "--data",
-                                     folder_ / "text.txt",
-                                     "--seq-length",
-                                     "16",
-                                     "--micro-batch-size",
-                                     "1",
-                                     "--global-batch-size",
-                                     "4",
-                                     "--train-iters",
-                                     "2",
-                                     "--sample-tokens",
-                                     "0",
-                                     "--held-out-fraction",
-                                     "0.2",
-                                     "--device",
-                                     "cpu",
-                                     "--deterministic"};
-    args.insert(args.end(), more.begin(), more.end());
-    done(args);
-  }
-  void train_small(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2", "--hidden-size", "32",
-                                     "--ffn-hidden-size",      "32",  "--num-experts", "4"};
-    args.insert(args.end(), more.begin(), more.end());
-    train(name, args);
+  void train_small(const std::string& name, std::vector<std::string> more) const {
+    more.emplace_back("--deterministic");
+    SmallRuns::train_small(name, more);
   }
   std::string greedy(const std::string& name) const {
     return done({"generate", "the ", "--run", name, "--greedy", "--max-tokens", "12"}).out;
   }
-
-  TempFolder folder_;
 };
 
 TEST_F(GgufCommands, ARunGoesOutAndComesBackTheSame) {

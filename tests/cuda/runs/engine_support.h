@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "train/run/run_support.h"
+#include "witan/planner/plan.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan::testing {
 
@@ -51,6 +53,22 @@ inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
   EXPECT_EQ(a.weights, b.weights);
+}
+
+// In float64, and within the memory that is planned.
+inline void expect_trained_as_on_cpu(const RunConfig& config, int64_t steps) {
+  const Trajectory gpus = run_engine(config, steps), cpu = on_cpu(config, steps);
+  expect_near(gpus.losses, cpu.losses, 1e-9);
+  expect_near(gpus.norms, cpu.norms, 1e-8);
+  expect_near(gpus.balances, cpu.balances, 1e-9);
+  EXPECT_EQ(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+}
+
+inline void expect_recorded_bits_of_eager_steps(RunConfig config, int64_t steps) {
+  config.parallel.deterministic = true;
+  RunConfig eager = config;
+  eager.parallel.cuda_graph = false;
+  expect_same_bits(run_engine(config, steps), run_engine(eager, steps));
 }
 
 }  // namespace witan::testing

@@ -98,22 +98,13 @@ class ExpertVariantsOnGpus : public EngineOnGpus, public ::testing::WithParamInt
 };
 
 TEST_P(ExpertVariantsOnGpus, AgreeWithTheCpu) {
-  const RunConfig config = config_of("float64");
-  const Trajectory gpus = run_engine(config, kSteps), cpu = on_cpu(config, kSteps);
-  expect_near(gpus.losses, cpu.losses, 1e-9);
-  expect_near(gpus.norms, cpu.norms, 1e-8);
-  expect_near(gpus.balances, cpu.balances, 1e-9);
-  EXPECT_EQ(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  expect_trained_as_on_cpu(config_of("float64"), kSteps);
 }
 
 TEST_P(ExpertVariantsOnGpus, RecordedStepsHaveTheBitsOfEagerOnes) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     SCOPED_TRACE(dtype);
-    RunConfig recorded = config_of(dtype);
-    recorded.parallel.deterministic = true;
-    RunConfig eager = recorded;
-    eager.parallel.cuda_graph = false;
-    expect_same_bits(run_engine(recorded, kSteps), run_engine(eager, kSteps));
+    expect_recorded_bits_of_eager_steps(config_of(dtype), kSteps);
   }
 }
 

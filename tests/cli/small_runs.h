@@ -1,0 +1,48 @@
+// A folder with a text and runs of tiny models, for tests of commands that read and write runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/cli_support.h"
+#include "witan/base/file.h"
+
+namespace witan::test {
+
+class SmallRuns : public ::testing::Test {
+ protected:
+  SmallRuns() { write_text(folder_ / "text.txt", some_text(400)); }
+
+  // `runs`: the command takes the folder of runs.
+  Said run(std::vector<std::string> args, bool runs = true) const {
+    if (runs) args.insert(args.end(), {"--runs-folder", (folder_ / "runs").string()});
+    return witan(args);
+  }
+  Said done(const std::vector<std::string>& args) const {
+    Said said = run(args);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return said;
+  }
+  // Two steps on the text, of a model that `more` describes.
+  void train(const std::string& name, const std::vector<std::string>& more) const {
+    const std::string text = folder_ / "text.txt";
+    std::vector<std::string> args = {"train", "--run", name, "--data", text, "--device", "cpu"};
+    args.insert(args.end(), {"--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "4"});
+    args.insert(args.end(), {"--train-iters", "2", "--sample-tokens", "0", "--held-out-fraction", "0.2"});
+    args.insert(args.end(), more.begin(), more.end());
+    done(args);
+  }
+  void train_small(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2", "--hidden-size", "32",
+                                     "--ffn-hidden-size",      "32",  "--num-experts", "4"};
+    args.insert(args.end(), more.begin(), more.end());
+    train(name, args);
+  }
+  std::string file(const std::string& name) const { return read_file(folder_ / name); }
+
+  TempFolder folder_;
+};
+
+}  // namespace witan::test
