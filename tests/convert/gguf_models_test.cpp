@@ -266,5 +266,16 @@ TEST_F(DamagedGguf, IsRefusedByName) {
               HasSubstr("longrope"));
 }
 
+// As llama.cpp's converter has them, whatever the file is of.
+TEST_F(GgufFiles, LearnedPositionsAreFloat32) {
+  HfWeights hf(golden("gpt2"));
+  CheckpointWeights weights = imported(hf);
+  GgufExport how{&hf.architecture(), hf.positions()};
+  how.type = Element::bf16;
+  const Bytes tensors = tensors_of_file(exported(weights, how));
+  EXPECT_EQ(tensors.at("token_embd.weight").first, "BF16");
+  EXPECT_EQ(tensors.at("position_embd.weight").first, "F32");
+}
+
 }  // namespace
 }  // namespace witan

@@ -165,5 +165,19 @@ TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
 INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
                          [](const auto& info) { return info.param; });
 
+// A head that is not the embedding, of a model whose arguments say that it is.
+TEST_F(MegatronFolders, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
+  fs::copy(megatron_golden("gpt"), folder_ / "gpt", fs::copy_options::recursive);
+  const fs::path folder = folder_ / "gpt/torch_dist/iter_0000005";
+  std::string common = read_file(folder / "common.pt");
+  const size_t name = common.find("untie_embeddings_and_output_weights");
+  ASSERT_NE(name, std::string::npos);
+  const size_t value = common.find('\x88', name);  // the pickle's True
+  ASSERT_LT(value, name + 45);
+  common[value] = '\x89';
+  write_file_atomically(folder / "common.pt", common);
+  EXPECT_THAT(refusal(folder), HasSubstr("its arguments tie the output layer to the embedding, but"));
+}
+
 }  // namespace
 }  // namespace witan

@@ -15,6 +15,7 @@
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
+#include "witan/convert/adapters.h"
 #include "witan/convert/export.h"
 #include "witan/convert/hf_weights.h"
 #include "witan/convert/import.h"
@@ -271,6 +272,20 @@ TEST(PeftRefusals, NameWhatIsInAnotherForm) {
   EXPECT_EQ(test::message_of<ConfigError>([&] { export_peft(weights, *source.hf().architecture, folder / "out"); }),
             "modules of GPT2LMHeadModel hold layers.0.attention.q_proj.weight in another form than PEFT adapts; export "
             "the merged model (--format hf)");
+}
+
+TEST(MergeAdapters, AFloat64IsMergedInFloat64) {
+  const std::vector<double> base{1, 2, 3, 4}, a{0.1, 0.2}, b{0.3, 1e-9};
+  const AdapterTensors of{"w", "w.lora_A", "w.lora_B", {1, 2}, {2, 1}};
+  const auto held = [](const std::vector<double>& values) {
+    return HeldTensor{Element::f64, std::as_bytes(std::span(values))};
+  };
+  std::vector<std::byte> merged;
+  ASSERT_EQ(merge_adapters(held(base), {2, 2}, {{of, held(a), held(b)}}, 0.5, merged), Element::f64);
+  ASSERT_EQ(merged.size(), sizeof(double) * 4);
+  std::vector<double> found(4);
+  std::memcpy(found.data(), merged.data(), merged.size());
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(found[i], std::fma(0.5, b[i / 2] * a[i % 2], base[i])) << i;
 }
 
 }  // namespace

@@ -136,5 +136,15 @@ TEST(Conversations, MarksTheTokensOfAnswersEvenWhereTheyJoinThePrompt) {
   EXPECT_EQ(whole.loss, (std::vector<int32_t>{1, 1}));
 }
 
+// The prompt ends with "è" (C3 A8) where the answer has "à" (C3 A0).
+TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
+  const ConversationRow row = read_conversations(
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "à"}]})",
+      format("{% for m in messages %}{{ 'A:é' if m.role == 'assistant' else 'U:' }}{{ m.content }}{% endfor %}"
+             "{% if add_generation_prompt %}A:éè{% endif %}"));
+  ASSERT_EQ(row.reason, "");
+  EXPECT_EQ(answers(row.conversations[0]), Texts{"à"});
+}
+
 }  // namespace
 }  // namespace witan

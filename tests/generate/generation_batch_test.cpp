@@ -340,5 +340,17 @@ TEST(GenerationBatchOnMeta, NeedsTheMemoryOfTheLongestTexts) {
   }
 }
 
+// Of more tokens than are scored at once.
+TEST(GenerationBatch, ALongPromptIsScoredAsInTraining) {
+  Rank rank(2);
+  Alone alone;
+  Transformer model(rank.stream, base_config("float32"), 8, alone);
+  Tokens prompt;
+  for (int32_t i = 0; i < 600; ++i) prompt.push_back((i * i * 7 + i / 50) % 50);
+  const GenerationRequest request = request_of(prompt, 0, 0, 0);
+  EXPECT_EQ(logprobs_of(generate(rank.stream, model, std::span(&request, 1))[0]),
+            trained_logprobs(rank, model, prompt));
+}
+
 }  // namespace
 }  // namespace witan

@@ -74,5 +74,15 @@ TEST(RmsNorm, BackwardOfBothInputsIsThatOfEach) {
     }
 }
 
+TEST(RmsNorm, AddsEpsilonToTheMeanOfTheSquares) {
+  Rank rank;
+  const Tensor x = rank.tensor<double>({2, 2}, {3, 4, 0, 0}), w = rank.tensor<double>({2}, {1, 2});
+  const Tensor y = rank.poisoned({2, 2}, DType::f64), r = rank.poisoned({2}, DType::f64);
+  kernels::rmsnorm_forward(rank.stream, y, r, x, w, 0.5);
+  const double scale = 1 / std::sqrt(13.0);
+  EXPECT_TRUE(testing::close(values(r), {scale, 1 / std::sqrt(0.5)}, 0, 1e-15));
+  EXPECT_TRUE(testing::close(values(y), {3 * scale, 8 * scale, 0, 0}, 0, 1e-15));
+}
+
 }  // namespace
 }  // namespace witan

@@ -4,6 +4,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/model/freeze.h"
 
 namespace witan {
 namespace {
@@ -207,6 +208,14 @@ TEST(ModelConfig, NamesBecomeTypes) {
     config.recompute_granularity = name;
     EXPECT_EQ(config.recompute(), recompute);
   }
+}
+
+TEST(LoraOf, ADropoutOfEverythingIsRefused) {
+  ModelConfig config;
+  config.lora_rank = 2;
+  config.lora_dropout = 1;
+  EXPECT_EQ(message_of<ConfigError>([&] { lora_of(config); }),
+            "lora_dropout = 1 drops everything; use a probability below 1, such as 0.05");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "witan/nn/dropout.h"
 #include "witan/nn/embedding.h"
 #include "witan/nn/linear.h"
+#include "witan/nn/lora.h"
 #include "witan/nn/mlp.h"
 #include "witan/nn/norm.h"
 #include "witan/ops/activation.h"
@@ -216,6 +217,10 @@ TEST(Rematerialising, NormAndMlpChangesNoBit) {
       };
       EXPECT_EQ(run(false), run(true)) << dtype << " " << normalization;
     }
+}
+
+TEST(Lora, BeginsWithTheDeviationOfPyTorchsDefault) {
+  EXPECT_DOUBLE_EQ(lora_init(12).std, 1.0 / 6);  // uniform in +-1 / sqrt(12)
 }
 
 }  // namespace

@@ -120,5 +120,15 @@ TEST(ApiErrors, AreJsonThatClientsRead) {
   EXPECT_EQ(nlohmann::json::parse(ApiError(400, "bad").body())["error"]["param"], nullptr);
 }
 
+TEST(CompletionRequests, MayHaveAsManyStopStringsAsAreAllowedAndNoMore) {
+  const auto parse = [](int64_t count) {
+    return parse_completion_request(
+        nlohmann::json{{"prompt", "a"}, {"stop", std::vector<std::string>(static_cast<size_t>(count), "x")}}.dump());
+  };
+  EXPECT_EQ(parse(serve::kMostStops).stop.size(), 16u);
+  EXPECT_THAT(message_of<ApiError>([&] { parse(serve::kMostStops + 1); }),
+              HasSubstr("stop has 17 strings, but at most 16"));
+}
+
 }  // namespace
 }  // namespace witan

@@ -385,5 +385,27 @@ TEST_F(ServiceTest, StoppingAtOnceEndsWhatIsComputed) {
   service_->stop();
 }
 
+TEST_F(ServiceTest, AStopStringEndsTheTokensBehindAnEchoWhereItEndsTheText) {
+  start();
+  const json choice = complete(
+      {{"prompt", "abcdef"}, {"max_tokens", 9}, {"echo", true}, {"stop", "de"}, {"logprobs", 0}})["choices"][0];
+  EXPECT_EQ(choice["text"], "abcdefabc");
+  EXPECT_EQ(choice["logprobs"]["tokens"], (json{"a", "b", "c", "d", "e", "f", "a", "b", "c"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], (json{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST_F(ServiceTest, AStepBeginsPromptsOfNoMoreTokensThanOneTextMayHave) {
+  start({}, {}, 10);
+  complete({{"prompt", {"abcdef", "abcdef"}}, {"max_tokens", 2}});
+  EXPECT_THAT(parrot_.steps(), ElementsAre(1, 2, 1)) << "the second prompt waits a step";
+}
+
+TEST_F(ServiceTest, TokensBehindTheVocabularyAreRefused) {
+  start();
+  const auto last = [](int32_t id) { return json{{"prompt", json::array({97, id})}, {"max_tokens", 1}}; };
+  EXPECT_EQ(post(kCompletions, last(256)).status, 200);
+  expect_refusal(post(kCompletions, last(257)), 400, "there is no token 257: the model has 257");
+}
+
 }  // namespace
 }  // namespace witan

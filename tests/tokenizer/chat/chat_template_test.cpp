@@ -178,5 +178,11 @@ TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
             std::string::npos);
 }
 
+TEST(ChatTemplate, AJoinCostsWhatItWrites) {
+  const std::string much = "the template does more work than";
+  EXPECT_NE(refusal("{% set x = ('a' * 100000).join(['b'] * 9999) %}").find(much), std::string::npos);
+  EXPECT_NE(refusal("{% set x = (['b'] * 9999) | join('a' * 100000) %}").find(much), std::string::npos);
+}
+
 }  // namespace
 }  // namespace witan
