@@ -185,5 +185,39 @@ TEST_F(ConvertCommands, DtypesAreKeptOrChosen) {
   EXPECT_THAT(said.out, HasSubstr("6256 elements (BF16), 12.2 KiB"));
 }
 
+TEST_F(ConvertCommands, ModulesOfMultiTokenPredictionAreLeftOutWhereThatIsAsked) {
+  train_small("mtp", {"--ranks", "1", "--mtp-num-layers", "1"});
+  for (const std::string format : {"hf", "gguf", "megatron"}) {
+    const fs::path out = folder_ / ("mtp-" + format);
+    const Said refused = run({"export", "--run", "mtp", "--format", format, out});
+    EXPECT_EQ(refused.code, 3) << format;
+    EXPECT_THAT(refused.err, HasSubstr("--without-mtp")) << format;
+    EXPECT_FALSE(fs::exists(out)) << format;
+    EXPECT_THAT(done({"export", "--run", "mtp", "--format", format, out, "--without-mtp"}).out,
+                HasSubstr(" more: of multi-token prediction, left out as asked"));
+  }
+  train_small("one", {"--ranks", "1"});
+  EXPECT_THAT(run({"export", "--run", "one", "--without-mtp", folder_ / "one"}).err, HasSubstr("leave it out"));
+}
+
+TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
+  train_small("one", {"--ranks", "1"});
+  const std::string tokenizer = folder_ / "runs/one/tokenizer.json", checkpoint = folder_ / "megatron";
+  done({"export", "--run", "one", "--format", "megatron", checkpoint});
+  train("two", {"--ranks", "1", "--init-from", checkpoint, "--tokenizer", tokenizer});
+  EXPECT_THAT(run({"import", checkpoint, "--run", "bare"}).err, HasSubstr("give it with --tokenizer FILE"));
+  EXPECT_THAT(done({"import", checkpoint, "--run", "three", "--tokenizer", tokenizer}).out,
+              HasSubstr("vocabulary   300 entries\n"));
+  EXPECT_EQ(run({"generate", "the ", "--run", "three", "--greedy", "--max-tokens", "12"}).out,
+            run({"generate", "the ", "--run", "one", "--greedy", "--max-tokens", "12"}).out);
+}
+
+TEST_F(ConvertCommands, WhatIsNoModelIsNamed) {
+  EXPECT_THAT(run({"import", folder_ / "missing.gguf", "--run", "r"}).err, HasSubstr("missing.gguf does not exist"));
+  EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));
+  write_text(folder_ / "adapters/adapter_config.json", "{}");
+  EXPECT_THAT(run({"import", folder_ / "adapters", "--run", "r"}).err, HasSubstr("holds adapters alone"));
+}
+
 }  // namespace
 }  // namespace witan::test

@@ -32,6 +32,8 @@ TEST_F(GgufCommands, ARunGoesOutAndComesBackTheSame) {
   EXPECT_EQ(greedy("two"), greedy("one"));
   done({"export", "--run", "two", "--format", "gguf", folder_ / "two.gguf"});
   EXPECT_EQ(read_file(folder_ / "two.gguf"), read_file(file));
+  done({"export", "--run", "two", "--format", "hf", folder_ / "two"});
+  EXPECT_TRUE(fs::exists(folder_ / "two/tokenizer.json"));
   // The other way round, by a Hugging Face folder.
   done({"export", "--run", "two", "--format", "hf", folder_ / "hf"});
   done({"export", "--run", "one", "--format", "hf", folder_ / "hf-one"});

@@ -163,7 +163,7 @@ TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& model) { return model.param; });
 
 // A head that is not the embedding, of a model whose arguments say that it is.
 TEST_F(MegatronFolders, ATiedHeadThatIsNotTheEmbeddingIsRefused) {

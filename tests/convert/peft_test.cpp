@@ -179,7 +179,7 @@ TEST_P(Peft, LogitsAndGradientsArePefts) {
 TEST_P(Peft, AdaptersLeaveAsTheyCame) {
   CheckpointWeights weights = saved();
   fs::create_directories(folder_ / "out");
-  const Ledger ledger = export_peft(weights, *source_.hf().architecture, folder_ / "out");
+  const Ledger ledger = export_peft(weights, *source_.hf().architecture, "", folder_ / "out");
   EXPECT_TRUE(tensors_in(folder_ / "out/adapter_model.safetensors") == adapters_);
   EXPECT_EQ(ledger.target.size(), adapters_.size());
   const auto written = nlohmann::json::parse(read_file(folder_ / "out/adapter_config.json")),
@@ -264,12 +264,12 @@ TEST(PeftRefusals, NameWhatIsInAnotherForm) {
   ModelConfig config = source.model();
   CheckpointWeights plain(open_checkpoint(folder / "base/step-0"), config);
   EXPECT_NE(test::message_of<ConfigError>([&] {
-              export_peft(plain, *source.hf().architecture, folder / "out");
+              export_peft(plain, *source.hf().architecture, "", folder / "out");
             }).find("has no adapters"),
             std::string::npos);
   config.lora_rank = 2;
   CheckpointWeights weights(open_checkpoint(folder / "base/step-0"), config);
-  EXPECT_EQ(test::message_of<ConfigError>([&] { export_peft(weights, *source.hf().architecture, folder / "out"); }),
+  EXPECT_EQ(test::message_of<ConfigError>([&] { export_peft(weights, *source.hf().architecture, "", folder / "out"); }),
             "modules of GPT2LMHeadModel hold layers.0.attention.q_proj.weight in another form than PEFT adapts; export "
             "the merged model (--format hf)");
 }

@@ -47,6 +47,9 @@ class Conversation {
     begin(args.system);
   }
 
+  // Whether there was a question without an answer.
+  bool unanswered() const { return unanswered_; }
+
   // False: the end.
   bool take(const std::string& line) {
     if (line.starts_with('/')) return command(line);
@@ -106,6 +109,7 @@ class Conversation {
       messages_.push_back({"assistant", answer});
     } catch (const DataError& error) {
       messages_.pop_back();
+      unanswered_ = true;
       fmt::print(context_.err, "{}\n", error.what());
     }
   }
@@ -143,6 +147,7 @@ class Conversation {
   const Tokenizer& tokenizer_;
   int64_t most_tokens_;
   GenerationMode mode_;
+  bool unanswered_ = false;
   std::string system_;
   std::vector<ChatMessage> messages_;
 };
@@ -174,7 +179,8 @@ ExitCode chat(Context& context, const ChatArgs& args) {
                run.checkpoint.step);
   while (const auto line = lines.next("> "))
     if (!conversation.take(*line)) break;
-  return ExitCode::done;
+  // Whoever types sees what happened; a script asks for the exit code.
+  return conversation.unanswered() && !lines.is_terminal() ? ExitCode::data : ExitCode::done;
 }
 
 }  // namespace

@@ -87,8 +87,11 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   progress.clear();
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
+  std::string sft = args.chat.data.sft ? " --sft" : "";
+  if (const std::string& chat_template = args.chat.data.chat_template; !chat_template.empty())
+    sft += " --chat-template " + shell_word(chat_template);
   fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}{}\n", context.program,
-             shell_word(args.output), shell_word(with), args.chat.data.sft ? " --sft" : "");
+             shell_word(args.output), shell_word(with), sft);
   return ExitCode::done;
 }
 

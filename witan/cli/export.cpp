@@ -80,7 +80,9 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
                       "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
                       "adapters alone: leave one of them out");
   require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
-  return write_folder(args.out, [&](const fs::path& out) { return export_peft(weights, architecture, out); });
+  return write_folder(args.out, [&](const fs::path& out) {
+    return export_peft(weights, architecture, run.config.train.init_from, out);
+  });
 }
 
 void check_args(const ExportedRun& run, const ExportArgs& args) {
@@ -88,6 +90,12 @@ void check_args(const ExportedRun& run, const ExportArgs& args) {
                       " has no adapters (lora_rank = 0); leave it out");
   require<UsageError>(args.dtype != "q8_0" || args.format == "gguf",
                       "--dtype q8_0 is a type of GGUF files: add --format gguf");
+  const int64_t modules = run.config.model.mtp_num_layers;
+  require<UsageError>(!args.without_mtp || modules > 0, "--without-mtp: the run ", run.folder.filename().string(),
+                      " has no modules of multi-token prediction (mtp_num_layers = 0); leave it out");
+  require<ConfigError>(args.format != "megatron" || modules == 0 || args.without_mtp, "mtp_num_layers = ", modules,
+                       ": modules of multi-token prediction are not written for Megatron-LM; --without-mtp leaves them "
+                       "out");
 }
 
 void print_exported(Context& context, const ExportedRun& run, const ExportArgs& args, const Ledger& ledger,
@@ -110,6 +118,7 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
   check_args(run, args);
   CheckpointWeights weights(run.checkpoint, run.config.model);
   if (run.has_adapters() && args.format != "peft") weights.merge_adapters();
+  if (args.without_mtp) weights.leave_out_mtp();
   Ledger ledger;
   std::string model = "a release checkpoint of Megatron-Core (torch_dist)";
   if (args.format == "megatron") {
@@ -153,6 +162,8 @@ void add_export(CLI::App& app, Context& context) {
       .show_default();
   add_flag(*command, "--merge-lora", args->merge_lora,
            "Merge LoRA adapters, as every format but peft does anyway; an error where there are none");
+  add_flag(*command, "--without-mtp", args->without_mtp,
+           "Leave out the modules of multi-token prediction; an error where there are none");
   add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")

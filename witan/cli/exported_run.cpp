@@ -16,10 +16,15 @@ namespace witan::cli {
 namespace {
 
 // What the model has otherwise than the architecture's files can say, one sentence each; none: it is one.
-std::vector<std::string> differences_in(const std::string& format, const Architecture& one, const RunConfig& config) {
-  const ModelConfig model = without_adapters(config.model);
+std::vector<std::string> differences_in(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
+  ModelConfig model = without_adapters(config.model);
+  if (args.without_mtp) model.mtp_num_layers = 0;
   std::vector<std::string> different = differences_as(one, model, config.data.seq_length);
-  if (format != "gguf" || !different.empty()) return different;
+  if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))
+    different.insert(different.begin(), cat("mtp_num_layers = ", model.mtp_num_layers,
+                                            ": it has no modules of multi-token prediction; --without-mtp leaves them "
+                                            "out"));
+  if (args.format != "gguf" || !different.empty()) return different;
   try {
     write_gguf_config(one, model, config.data.seq_length);
   } catch (const ConfigError& error) {
@@ -54,14 +59,21 @@ ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
 
 const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& args) {
   const std::string asked = !args.architecture.empty() ? args.architecture : run.ledger ? run.ledger->architecture : "";
-  if (const Architecture* known = find_architecture(asked)) return *known;  // null of one imported from Megatron-LM
+  if (const Architecture* known = find_architecture(asked)) {  // null of one imported from Megatron-LM
+    const bool has_mtp = run.config.model.mtp_num_layers > 0 && !args.without_mtp;
+    require<ConfigError>(!has_mtp || (args.format != "gguf" && known->model_type == "deepseek_v3"), "a model of type ",
+                         known->model_type, args.format == "gguf" ? " in a GGUF file" : "",
+                         " has no modules of multi-token prediction, and the run has mtp_num_layers = ",
+                         run.config.model.mtp_num_layers, ": --without-mtp leaves them out");
+    return *known;
+  }
   struct Tried {
     size_t differences;
     std::string why;
   };
   std::vector<Tried> tried;
   for (const Architecture& one : architectures()) {
-    const std::vector<std::string> different = differences_in(args.format, one, run.config);
+    const std::vector<std::string> different = differences_in(args, one, run.config);
     if (different.empty()) return one;
     tried.push_back({different.size(), cat(one.model_type, ": ", different.front(),
                                            different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "")});

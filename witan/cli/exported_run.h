@@ -14,7 +14,7 @@ namespace witan::cli {
 
 struct ExportArgs {
   std::string run, runs_folder = "runs", format = "hf", out, architecture, dtype, max_shard_size = "5GB";
-  bool merge_lora = false;
+  bool merge_lora = false, without_mtp = false;
 };
 
 // A run's newest intact checkpoint, as it was resolved for training.

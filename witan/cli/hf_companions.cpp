@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/hash.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf_config.h"
@@ -47,6 +48,12 @@ void write_chat_template(const fs::path& run, const fs::path& out) {
     write_file_atomically(out / "chat_template.jinja", own->chat.source());
 }
 
+bool has_tokenizer(const fs::path& folder) {
+  const auto has = [&](const char* name) { return fs::exists(folder / name); };
+  return has("tokenizer.json") || has("tokenizer.model") || has("tekken.json") ||
+         (has("vocab.json") && has("merges.txt"));
+}
+
 }  // namespace
 
 NameStyle style_for(const ExportedRun& run, const Architecture& architecture) {
@@ -65,9 +72,11 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
       if (entry.path().filename() != kHfConfig) names.push_back(entry.path().filename());
     std::ranges::sort(names);
     ledger.files = copy_companions(run.folder / kCompanionFolder, names, out);
-  } else if (const auto tokenizer = run.tokenizer()) {
+  }
+  if (const auto tokenizer = run.tokenizer(); tokenizer && !has_tokenizer(out)) {
     write_file_atomically(out / "tokenizer.json", *tokenizer);
-    ledger.files = {{"tokenizer.json", 0, ""}};
+    ledger.files.push_back(
+        {"tokenizer.json", tokenizer->size(), hash_hex(tokenizer->data(), tokenizer->size())});
   }
   write_chat_template(run.folder, out);
   const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));

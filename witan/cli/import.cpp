@@ -17,6 +17,8 @@
 #include "witan/convert/hf_weights.h"
 #include "witan/convert/megatron_weights.h"
 #include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_start.h"
@@ -27,7 +29,7 @@ namespace witan::cli {
 namespace {
 
 struct ImportArgs {
-  std::string folder, run, runs_folder = "runs";
+  std::string folder, run, runs_folder = "runs", tokenizer;
   bool without_mtp = false;
 };
 
@@ -54,9 +56,20 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
     } catch (const Error& error) {
       why = error.what();
     }
-  fmt::print(err, "warning: no tokenizer.json of {} can be used: {}. `witan generate` and `witan eval` need one\n",
+  fmt::print(err,
+             "warning: no tokenizer.json of {} can be used: {}. `witan generate` and `witan eval` need one: give it "
+             "with --tokenizer FILE\n",
              folder.string(), why);
   return std::nullopt;
+}
+
+// Of --tokenizer, of any kind that Witan reads.
+std::string given_tokenizer(const fs::path& path, const ModelConfig& model) {
+  const TokenizerSpec spec = read_tokenizer(path);
+  const int64_t entries = Tokenizer(spec).vocab_size();
+  require<DataError>(entries <= model.vocab_size, "--tokenizer ", path.string(), " has ", entries,
+                     " entries, more than the model's ", model.vocab_size, ": it is another model's");
+  return write_tokenizer_json(spec);
 }
 
 std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
@@ -77,8 +90,9 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   ForeignWeights& weights = *source;
   const RunConfig config = imported_config(args, weights);
   const auto* gguf = dynamic_cast<const GgufWeights*>(source.get());
-  const auto tokenizer =
-      gguf ? tokenizer_of_gguf(*gguf, context.err) : readable_tokenizer(args.folder, config.model, context.err);
+  const auto tokenizer = !args.tokenizer.empty() ? given_tokenizer(args.tokenizer, config.model)
+                         : gguf                  ? tokenizer_of_gguf(*gguf, context.err)
+                                                 : readable_tokenizer(args.folder, config.model, context.err);
   const RunFolder folder(args.runs_folder, args.run);
   UnfinishedFolder unfinished(folder.path(), ".lock");
   require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
@@ -122,6 +136,11 @@ void add_import(CLI::App& app, Context& context) {
       .required();
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_option(
+      *command, "--tokenizer", args->tokenizer,
+      "Tokenizer of the run, instead of the model's own: a tokenizer.json, tekken.json, .model, .tiktoken or .gguf "
+      "file, or a folder with one")
+      .type_name("FILE");
   add_flag(*command, "--without-mtp", args->without_mtp,
            "Leave out layers that predict further tokens (multi-token prediction), which become MTP modules otherwise");
 }

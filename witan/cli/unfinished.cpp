@@ -24,11 +24,12 @@ void UnfinishedFolder::clear() const {
     if (entry.path().filename() != kept_ && entry.path() != mark_) left.push_back(entry.path());
   for (const fs::path& path : left) fs::remove_all(path, none);
   fs::remove(mark_, none);  // last: who is killed here leaves the mark
+  if (made_) fs::remove(folder_, none);
 }
 
 void UnfinishedFolder::begin() {
   std::error_code error;
-  fs::create_directories(folder_, error);
+  made_ = fs::create_directories(folder_, error);
   require<IoError>(!error, "cannot create the folder ", folder_.string(), ": ", error.message());
   unfinished_ = true;
   write_file_atomically(mark_, "");

@@ -10,7 +10,7 @@ class UnfinishedFolder {
  public:
   // Removes what a killed command left in `folder`, all but `kept`; the folder may be missing.
   explicit UnfinishedFolder(fs::path folder, std::string kept = "");
-  ~UnfinishedFolder();  // removes what was written since begin(), unless finish() was called
+  ~UnfinishedFolder();  // removes what was written since begin(), and a folder it made, unless finish() was called
   UnfinishedFolder(const UnfinishedFolder&) = delete;
   UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
 
@@ -22,7 +22,7 @@ class UnfinishedFolder {
 
   fs::path folder_, mark_;
   std::string kept_;
-  bool unfinished_ = false;
+  bool unfinished_ = false, made_ = false;  // the folder, by begin()
 };
 
 }  // namespace witan::cli

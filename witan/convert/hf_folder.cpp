@@ -55,8 +55,16 @@ bool is_hf_folder(const fs::path& folder) {
 
 HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
-  require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(), " is no folder: give the folder of a ",
-                           "model, with config.json and safetensors files");
+  require<CheckpointError>(fs::exists(folder_, error), folder_.string(),
+                           " does not exist: give the folder of a model, ",
+                           "with config.json and safetensors files, or a .gguf file");
+  require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(), " is no folder and does not begin as a ",
+                           "GGUF file does: give the folder of a model, with config.json and safetensors files, or an "
+                           "intact .gguf file");
+  require<CheckpointError>(
+      !fs::exists(folder_ / "adapter_config.json", error) || fs::exists(folder_ / kHfConfig, error), folder_.string(),
+      " holds adapters alone (adapter_config.json), no model: merge them into ",
+      "their base model first (merge_and_unload() of Python's peft) and give that folder");
   if (fs::exists(folder_ / kHfIndex, error))
     open_indexed();
   else if (fs::exists(folder_ / kHfWeights, error))
@@ -104,9 +112,9 @@ void HfFolder::open_indexed() {
     const auto found = shards_.find(tensor);
     require<CheckpointError>(found != shards_.end(), path.string(), " says that \"", clipped(tensor), "\" is in ",
                              clipped(file.get<std::string>()), ", which has no such tensor: download both again");
-    require<CheckpointError>(found->second == file.get_ref<const std::string&>(), path.string(), " says that \"", clipped(tensor), "\" is in ",
-                             clipped(file.get<std::string>()), ", but it is in ", found->second,
-                             ": download the index again");
+    require<CheckpointError>(found->second == file.get_ref<const std::string&>(), path.string(), " says that \"",
+                             clipped(tensor), "\" is in ", clipped(file.get<std::string>()), ", but it is in ",
+                             found->second, ": download the index again");
   }
   for (const auto& [tensor, file] : shards_)
     require<CheckpointError>(map.contains(tensor), path.string(), " does not list \"", clipped(tensor),

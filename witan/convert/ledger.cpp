@@ -65,17 +65,30 @@ std::string side_summary(const char* what, const std::string& format, const std:
              format_bytes(static_cast<double>(bytes)), "\n");
 }
 
+// A line for each note, with the first tensor that has it; the file has them all.
+std::string notes_summary(const std::vector<LedgerEntry>& entries) {
+  std::vector<std::pair<const LedgerEntry*, int64_t>> notes;  // and how many more
+  for (const LedgerEntry& entry : entries) {
+    if (entry.note.empty()) continue;
+    const auto known = std::ranges::find_if(notes, [&](const auto& one) { return one.first->note == entry.note; });
+    if (known == notes.end())
+      notes.emplace_back(&entry, 0);
+    else
+      ++known->second;
+  }
+  std::string text;
+  for (const auto& [entry, more] : notes)
+    text += cat("             ", entry->name, more > 0 ? cat(" and ", more, " more") : "", ": ", entry->note, "\n");
+  return text;
+}
+
 }  // namespace
 
 std::string Ledger::summary() const {
   std::string text = side_summary("source       ", from, source) + side_summary("target       ", to, target);
   int64_t moved = 0;
-  for (const LedgerEntry& entry : source) {
-    if (!entry.others.empty()) ++moved;
-    if (!entry.note.empty()) text += cat("             ", entry.name, ": ", entry.note, "\n");
-  }
-  for (const LedgerEntry& entry : target)
-    if (!entry.note.empty()) text += cat("             ", entry.name, ": ", entry.note, "\n");
+  for (const LedgerEntry& entry : source) moved += entry.others.empty() ? 0 : 1;
+  text += notes_summary(source) + notes_summary(target);
   text += cat("accounted    ", moved, " source tensors went into the target, ",
               static_cast<int64_t>(source.size()) - moved, " are noted above; none is left over\n");
   if (!files.empty()) {

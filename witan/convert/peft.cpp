@@ -31,8 +31,12 @@ std::string without_last(const std::string& path) {
 
 class PeftExporter {
  public:
-  PeftExporter(CheckpointWeights& weights, const Architecture& architecture, const fs::path& folder)
-      : weights_(weights), architecture_(architecture), folder_(folder), adapters_(adapters_of(weights.model())) {
+  PeftExporter(CheckpointWeights& weights, const Architecture& architecture, std::string base, const fs::path& folder)
+      : weights_(weights),
+        architecture_(architecture),
+        base_(std::move(base)),
+        folder_(folder),
+        adapters_(adapters_of(weights.model())) {
     require<ConfigError>(!adapters_.empty(), weights.where(),
                          " has no adapters (lora_rank = 0): export it with --format "
                          "hf");
@@ -137,25 +141,27 @@ class PeftExporter {
       else if (std::ranges::find(parameters, module.target) == parameters.end())
         parameters.push_back(module.target);
     }
-    nlohmann::ordered_json json = {{"peft_type", "LORA"},
-                                   {"task_type", "CAUSAL_LM"},
-                                   {"base_model_name_or_path", nullptr},
-                                   {"inference_mode", true},
-                                   {"r", model.lora_rank},
-                                   {"lora_alpha", model.lora_alpha},
-                                   {"lora_dropout", model.lora_dropout},
-                                   {"target_modules", modules},
-                                   {"bias", "none"},
-                                   {"fan_in_fan_out", false},
-                                   {"use_rslora", false},
-                                   {"use_dora", false},
-                                   {"modules_to_save", nullptr}};
+    nlohmann::ordered_json json = {
+        {"peft_type", "LORA"},
+        {"task_type", "CAUSAL_LM"},
+        {"base_model_name_or_path", base_.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(base_)},
+        {"inference_mode", true},
+        {"r", model.lora_rank},
+        {"lora_alpha", model.lora_alpha},
+        {"lora_dropout", model.lora_dropout},
+        {"target_modules", modules},
+        {"bias", "none"},
+        {"fan_in_fan_out", false},
+        {"use_rslora", false},
+        {"use_dora", false},
+        {"modules_to_save", nullptr}};
     if (!parameters.empty()) json["target_parameters"] = parameters;
     return json.dump(2);
   }
 
   CheckpointWeights& weights_;
   const Architecture& architecture_;
+  const std::string base_;
   const fs::path folder_;
   const std::vector<AdapterTensors> adapters_;
   std::vector<PeftModule> modules_;
@@ -163,8 +169,9 @@ class PeftExporter {
 
 }  // namespace
 
-Ledger export_peft(CheckpointWeights& weights, const Architecture& architecture, const fs::path& folder) {
-  return PeftExporter(weights, architecture, folder).run();
+Ledger export_peft(CheckpointWeights& weights, const Architecture& architecture, const std::string& base,
+                   const fs::path& folder) {
+  return PeftExporter(weights, architecture, base, folder).run();
 }
 
 }  // namespace witan

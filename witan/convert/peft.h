@@ -11,9 +11,11 @@
 
 namespace witan {
 
-// Writes both files into `folder`, which must exist. Returns the ledger of the adapters, its files empty. Throws
-// ConfigError for a model without adapters, and where modules of the architecture hold a matrix in a form that an
-// adapter of Witan's does not have (in one with others, transposed, or with gate and up taking turns).
-Ledger export_peft(CheckpointWeights& weights, const Architecture& architecture, const fs::path& folder);
+// Writes both files into `folder`, which must exist. `base`: where the base model is, for PEFT to load; empty: unknown.
+// Returns the ledger of the adapters, its files empty. Throws ConfigError for a model without adapters, and where
+// modules of the architecture hold a matrix in a form that an adapter of Witan's does not have (in one with others,
+// transposed, or with gate and up taking turns).
+Ledger export_peft(CheckpointWeights& weights, const Architecture& architecture, const std::string& base,
+                   const fs::path& folder);
 
 }  // namespace witan

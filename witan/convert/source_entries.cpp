@@ -16,7 +16,9 @@ std::vector<LedgerEntry> source_entries(CheckpointWeights& weights,
     const auto places = went_into.find(merged.value_or(name));
     LedgerEntry source{name, std::string(safetensors_name(entry.dtype)),        entry.shape, "",
                        {},   merged ? "an adapter, merged into its matrix" : ""};
-    if (places == went_into.end()) {
+    if (weights.leaves_out(name)) {
+      source.note = "of multi-token prediction, left out as asked";
+    } else if (places == went_into.end()) {
       require<CheckpointError>(entry.buffer, weights.where(), " holds \"", clipped(name),
                                "\", which the exported model has no place for: it would be lost");
       source.note = "a counter of training, which these files have no place for";

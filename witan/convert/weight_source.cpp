@@ -81,6 +81,15 @@ void CheckpointWeights::merge_adapters() {
   model_ = without_adapters(std::move(model_));
 }
 
+void CheckpointWeights::leave_out_mtp() {
+  without_mtp_ = true;
+  model_.mtp_num_layers = 0;
+}
+
+bool CheckpointWeights::leaves_out(const std::string& name) const {
+  return without_mtp_ && name.starts_with("mtp.");
+}
+
 std::optional<std::string> CheckpointWeights::merged_into(const std::string& name) const {
   const auto found = std::ranges::find_if(
       adapters_, [&](const AdapterTensors& adapter) { return adapter.a == name || adapter.b == name; });

@@ -49,6 +49,9 @@ class CheckpointWeights : public WeightSource {
   bool has(const std::string& name) const { return checkpoint_.manifest.tensors.contains(name); }
   // From now on whole() of a matrix that has adapters is that of both (convert/adapters.h), and model() has none.
   void merge_adapters();
+  // From now on model() has no modules of multi-token prediction, and their tensors no place.
+  void leave_out_mtp();
+  bool leaves_out(const std::string& name) const;
   // Of an adapter's tensor the matrix that it is merged into; nothing of others.
   std::optional<std::string> merged_into(const std::string& name) const;
   // The whole value of a tensor, valid until release(); mapped, where the checkpoint has it in one piece, else put
@@ -72,6 +75,7 @@ class CheckpointWeights : public WeightSource {
   std::map<std::string, Whole> whole_, merged_;
   std::vector<AdapterTensors> adapters_;  // that are merged
   double scale_ = 0;
+  bool without_mtp_ = false;
 };
 
 // "F32" of DType::f32; of integers nothing.

@@ -10,6 +10,7 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/gguf_weights.h"
 #include "witan/convert/hf_weights.h"
+#include "witan/convert/megatron_weights.h"
 #include "witan/convert/model_function.h"
 #include "witan/nn/lora.h"
 #include "witan/tensor/host.h"
@@ -56,10 +57,11 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
     }
     if (is_hf_folder(path)) return std::make_unique<HfWeights>(path);
     if (is_gguf_file(path)) return std::make_unique<GgufWeights>(path);
+    if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
   throw CheckpointError(
-      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file, a checkpoint or a ",
-          "run's folder, nor a run in ", runs_folder.string(), ", of that name"));
+      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file, a checkpoint of ",
+          "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(), ", of that name"));
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {
@@ -74,7 +76,7 @@ std::optional<fs::path> tokenizer_of(const WeightSource& source) {
 void copy_companions_of(const WeightSource& source, const fs::path& run) {
   if (const auto* hf = dynamic_cast<const HfWeights*>(&source))
     copy_companions(hf->folder().path(), hf->folder().companions(), run / kCompanionFolder);
-  else if (dynamic_cast<const GgufWeights*>(&source) == nullptr)
+  else if (dynamic_cast<const CheckpointWeights*>(&source) != nullptr)
     inherit_companions(run_of(source.where()), run);
 }
 
@@ -106,8 +108,8 @@ void InitialWeights::check() const {
   for (const ModelTensor& tensor : tensors_of(config_.model)) {
     places.push_back(tensor.name);
     const auto found = weights_.find(tensor.name);
-    const bool made_here = tensor.buffer || (is_adapter(tensor.name) && !adapted) ||
-                           (is_of_mtp(tensor.name) && source_modules == 0);
+    const bool made_here =
+        tensor.buffer || (is_adapter(tensor.name) && !adapted) || (is_of_mtp(tensor.name) && source_modules == 0);
     if (found == weights_.end() && made_here) continue;
     require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
                              "\", which the new model has");
