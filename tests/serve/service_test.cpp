@@ -306,13 +306,12 @@ TEST_F(ServiceTest, WhatComesJoinsTheBatchAndWhatEndsLeavesIt) {
   start();  // rooms for three
   parrot_.hold();
   std::vector<std::unique_ptr<HttpClient>> clients;
-  for (const int tokens : {3, 1, 1, 2}) {
+  for (const int tokens : {3, 1, 1, 2}) {  // one after the other
     clients.push_back(std::make_unique<HttpClient>(port()));
     clients.back()->send(HttpClient::post_text(kCompletions, json{{"prompt", "ab"}, {"max_tokens", tokens}}.dump()));
     if (clients.size() == 1) parrot_.wait_for_steps(1);
+    while (service_->waiting() < static_cast<int64_t>(clients.size()) - 1) std::this_thread::yield();
   }
-  while (server_->busy() < 4) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until they are in the queue
   parrot_.release();
   for (const auto& client : clients) EXPECT_EQ(client->answer().status, 200);
   EXPECT_THAT(parrot_.steps(), ElementsAre(1, 3, 2, 1));

@@ -19,7 +19,12 @@ namespace {
 std::vector<std::string> differences_in(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
   ModelConfig model = without_adapters(config.model);
   if (args.without_mtp) model.mtp_num_layers = 0;
-  std::vector<std::string> different = differences_as(one, model, config.data.seq_length);
+  std::vector<std::string> different;
+  try {
+    different = differences_as(one, model, config.data.seq_length);
+  } catch (const ConfigError& error) {
+    different.emplace_back(error.what());
+  }
   if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))
     different.insert(different.begin(), cat("mtp_num_layers = ", model.mtp_num_layers,
                                             ": it has no modules of multi-token prediction; --without-mtp leaves them "

@@ -107,8 +107,10 @@ void serve_until_stopped(Context& context, const ServeArgs& args, serve::Service
   service.refuse_new();
   const int64_t left = server.busy();
   if (left > 0)
-    fmt::print(context.err, "stopping: {} request(s) are being answered, for at most {}; Ctrl-C again quits at once\n",
-               left, format_duration(args.stop_time));
+    fmt::print(
+        context.err,
+        "stopping: {} request(s) are being answered ({} text(s) wait), for at most {}; Ctrl-C again quits at once\n",
+        left, service.waiting(), format_duration(args.stop_time));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(args.stop_time);
   wait_while([&] { return server.busy() > 0 && std::chrono::steady_clock::now() < end; });
   const int64_t cancelled = server.busy();

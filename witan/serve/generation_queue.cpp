@@ -19,6 +19,11 @@ bool GenerationQueue::submit(const std::vector<Sequence>& sequences) {
   return true;
 }
 
+int64_t GenerationQueue::waiting() const {
+  const MutexLock lock(mutex_);
+  return static_cast<int64_t>(waiting_.size());
+}
+
 void GenerationQueue::stop() {
   std::deque<Sequence> dropped;  // destroyed after the lock is released: their ends may do anything
   {

@@ -56,6 +56,8 @@ class GenerationQueue {
   // All of them or, where there is no room for all, none: false. A request may have more sequences than may wait if
   // nothing else does. Nothing is taken any more after stop().
   bool submit(const std::vector<std::shared_ptr<QueuedSequence>>& sequences);
+  // Sequences that wait to be computed.
+  int64_t waiting() const;
   // Drops what waits, ends what is computed with this step, and waits for that. Nobody is told.
   void stop();
 
@@ -74,7 +76,7 @@ class GenerationQueue {
   const int64_t prompt_tokens_;
   std::unique_ptr<BatchEngine> engine_;  // of the queue's thread, as is the next
   std::map<size_t, Sequence> running_;   // by the engine's numbers
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Sequence> waiting_ WITAN_GUARDED_BY(mutex_);
   bool stopping_ WITAN_GUARDED_BY(mutex_) = false;

@@ -27,6 +27,8 @@ class Service {
   void handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   // From now on /health and requests for text are answered with 503; those that were queued go on.
   void refuse_new() { refusing_ = true; }
+  // Texts that wait for room in the batch.
+  int64_t waiting() const { return queue_.waiting(); }
   // Ends all that is left, without an answer.
   void stop();
 
