@@ -252,7 +252,8 @@ TEST_F(SmallBatch, TheLikeliestTokensComeInOrderWithLogprobsOfTheWholeVocabulary
     EXPECT_TRUE(found) << "its own logprob is among them, the same number";
   }
   request.top_logprobs = 3;
-  for (const GeneratedToken& token : all({request})[0].tokens) EXPECT_EQ(token.top.size(), 3u);
+  const auto generations = all({request});
+  for (const GeneratedToken& token : generations[0].tokens) EXPECT_EQ(token.top.size(), 3u);
 }
 
 TEST_F(SmallBatch, LogprobsThatNobodyAskedForAreNotGiven) {
