@@ -10,8 +10,8 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/stored_writer.h"
+#include "witan/convert/export_account.h"
 #include "witan/convert/hf_folder.h"
-#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -29,10 +29,10 @@ class HfExporter {
     if (how.style.tied_copy) add_copy(kHeadName, embedding_name(*how.architecture, how.style));
     if (how.style.mtp_copies)
       for (const auto& [copy, of] : mtp_copies(*how.architecture, how.style, weights.model())) add_copy(copy, of);
-    ledger_.from = "witan";
-    ledger_.to = "hf";
-    ledger_.architecture = how.architecture->model_type;
-    ledger_.style = how.style;
+    account_.ledger.from = "witan";
+    account_.ledger.to = "hf";
+    account_.ledger.architecture = how.architecture->model_type;
+    account_.ledger.style = how.style;
   }
 
   Ledger run() {
@@ -46,8 +46,8 @@ class HfExporter {
       for (const size_t i : files[file]) index["weight_map"][links_[i].name] = name;
     }
     if (files.size() > 1) write_file_atomically(folder_ / kHfIndex, index.dump(2) + "\n");
-    ledger_.source = source_entries(weights_, went_into_);
-    return std::move(ledger_);
+    account_.close();
+    return std::move(account_.ledger);
   }
 
  private:
@@ -112,15 +112,7 @@ class HfExporter {
   }
 
   void write_tensor(StoredWriter& writer, const Link& link) {
-    // What the tensor before was made of is often what this one is made of too.
-    const auto shared = [&](const SharedBox& piece) {
-      return std::ranges::find(held_, piece.from.name) != held_.end();
-    };
-    if (!std::ranges::all_of(link.pieces, shared)) {
-      weights_.release();
-      held_.clear();
-      for (const SharedBox& piece : link.pieces) held_.push_back(piece.from.name);
-    }
+    account_.hold(link);
     const Element element = dtype_of(link);
     const int64_t width = size_of(element), most = kExportPiece / width;
     std::vector<std::byte> piece(static_cast<size_t>(std::min(most, link.elements()) * width));
@@ -131,13 +123,7 @@ class HfExporter {
       writer.write(piece.data(), static_cast<size_t>(count * width));
       hasher.update(piece.data(), static_cast<size_t>(count * width));
     }
-    LedgerEntry target{link.name, std::string(name_of(element)), link.shape, hasher.hex(), {}, {}};
-    for (const SharedBox& from : link.pieces) {
-      if (std::ranges::find(target.others, from.from.name) == target.others.end())
-        target.others.push_back(from.from.name);
-      went_into_[from.from.name].push_back(link.name);
-    }
-    ledger_.target.push_back(std::move(target));
+    account_.add(link, name_of(element), hasher.hex());
   }
 
   CheckpointWeights& weights_;
@@ -145,9 +131,7 @@ class HfExporter {
   const fs::path folder_;
   const std::vector<ModelTensor> tensors_;
   std::vector<Link> links_;
-  std::vector<std::string> held_;
-  std::map<std::string, std::vector<std::string>> went_into_;
-  Ledger ledger_;
+  ExportAccount account_{weights_};
 };
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
+#include "witan/convert/export_account.h"
 #include "witan/convert/ggml_blocks.h"
 #include "witan/convert/gguf_config.h"
 #include "witan/convert/gguf_links.h"
-#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -43,10 +43,10 @@ class GgufExporter {
       tensors_.push_back(std::move(tensor));
     }
     metadata_.put_u32("general.file_type", file_type_of(most_common_type()));
-    ledger_.from = "witan";
-    ledger_.to = "gguf";
-    ledger_.architecture = how.architecture->model_type;
-    ledger_.style.storage = default_storage(*how.architecture);
+    account_.ledger.from = "witan";
+    account_.ledger.to = "gguf";
+    account_.ledger.architecture = how.architecture->model_type;
+    account_.ledger.style.storage = default_storage(*how.architecture);
   }
 
   Ledger run() {
@@ -60,8 +60,8 @@ class GgufExporter {
       file.write(std::string(gguf_padding(file.written()), '\0'));
     }
     file.commit();
-    ledger_.source = source_entries(weights_, went_into_);
-    return std::move(ledger_);
+    account_.close();
+    return std::move(account_.ledger);
   }
 
  private:
@@ -100,27 +100,16 @@ class GgufExporter {
     const size_t bytes = factors_.size() * sizeof factors_[0];
     file.write(factors_.data(), bytes);
     file.write(std::string(gguf_padding(file.written()), '\0'));
-    ledger_.target.push_back({kRopeFactors,
-                              "F32",
-                              Shape{static_cast<int64_t>(factors_.size())},
-                              hash_hex(factors_.data(), bytes),
-                              {},
-                              "computed of the keys of Llama 3.1's positions"});
-  }
-
-  // Makes the tensors that the link is made of readable; what the one before was made of often is the same.
-  void hold(const Link& link) {
-    const auto is_held = [&](const SharedBox& piece) {
-      return std::ranges::find(held_, piece.from.name) != held_.end();
-    };
-    if (std::ranges::all_of(link.pieces, is_held)) return;
-    weights_.release();
-    held_.clear();
-    for (const SharedBox& piece : link.pieces) held_.push_back(piece.from.name);
+    account_.ledger.target.push_back({kRopeFactors,
+                                      "F32",
+                                      Shape{static_cast<int64_t>(factors_.size())},
+                                      hash_hex(factors_.data(), bytes),
+                                      {},
+                                      "computed of the keys of Llama 3.1's positions"});
   }
 
   void write_tensor(AtomicFile& file, const Link& link, const GgmlType& type) {
-    hold(link);
+    account_.hold(link);
     const Element element = element_from_name(type.name, link.name);
     const bool blocks = stands_in_blocks(element);
     const Element gathered = blocks ? Element::f32 : element;
@@ -138,13 +127,7 @@ class GgufExporter {
       file.write(bytes.data(), bytes.size());
       hasher.update(bytes.data(), bytes.size());
     }
-    LedgerEntry target{link.name, std::string(type.name), link.shape, hasher.hex(), {}, {}};
-    for (const SharedBox& from : link.pieces) {
-      if (std::ranges::find(target.others, from.from.name) == target.others.end())
-        target.others.push_back(from.from.name);
-      went_into_[from.from.name].push_back(link.name);
-    }
-    ledger_.target.push_back(std::move(target));
+    account_.add(link, type.name, hasher.hex());
   }
 
   CheckpointWeights& weights_;
@@ -155,9 +138,7 @@ class GgufExporter {
   std::vector<Link> links_;
   std::vector<float> factors_;  // of Llama 3.1's positions, the file's first tensor
   std::vector<GgufTensor> tensors_;
-  std::vector<std::string> held_;
-  std::map<std::string, std::vector<std::string>> went_into_;
-  Ledger ledger_;
+  ExportAccount account_{weights_};
 };
 
 }  // namespace

@@ -5,11 +5,11 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/export_account.h"
 #include "witan/convert/megatron_args.h"
 #include "witan/convert/megatron_names.h"
 #include "witan/convert/megatron_pickle_writer.h"
 #include "witan/convert/megatron_torch_writer.h"
-#include "witan/convert/source_entries.h"
 
 namespace witan {
 namespace {
@@ -56,8 +56,8 @@ class MegatronExporter {
     links_ = inverse_links(link_megatron(model, tensors, model.vocab_size),
                            megatron_tensors(model, tensors, model.vocab_size));
     for (const LayerSpec& layer : layers_) alike_ = alike_ && layer.moe == layers_.front().moe;
-    ledger_.from = "witan";
-    ledger_.to = ledger_.architecture = kMegatronFormat;
+    account_.ledger.from = "witan";
+    account_.ledger.to = account_.ledger.architecture = kMegatronFormat;
   }
 
   Ledger run() {
@@ -74,8 +74,8 @@ class MegatronExporter {
                           "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, \"common_backend\": "
                           "\"torch\", \"common_backend_version\": 1}");
     write_file_atomically(folder_ / "latest_checkpointed_iteration.txt", "release");
-    ledger_.source = source_entries(weights_, went_into_);
-    return std::move(ledger_);
+    account_.close();
+    return std::move(account_.ledger);
   }
 
  private:
@@ -147,13 +147,7 @@ class MegatronExporter {
       });
       stored.pieces.push_back(std::move(piece));
     }
-    LedgerEntry target{link.name, std::string(name_of(element)), link.shape, hasher.hex(), {}, {}};
-    for (const SharedBox& from : link.pieces) {
-      if (std::ranges::find(target.others, from.from.name) == target.others.end())
-        target.others.push_back(from.from.name);
-      went_into_[from.from.name].push_back(link.name);
-    }
-    ledger_.target.push_back(std::move(target));
+    account_.add(link, name_of(element), hasher.hex());
     weights_.release();
   }
 
@@ -301,8 +295,7 @@ class MegatronExporter {
   std::map<std::string, StoredName> stored_;
   std::set<std::string> states_;
   uint64_t state_at_ = 0, state_length_ = 0;
-  std::map<std::string, std::vector<std::string>> went_into_;
-  Ledger ledger_;
+  ExportAccount account_{weights_};
 };
 
 }  // namespace

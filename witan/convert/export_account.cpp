@@ -1,0 +1,54 @@
+#include "witan/convert/export_account.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/safetensors.h"
+
+namespace witan {
+
+void ExportAccount::hold(const Link& link) {
+  const auto is_held = [&](const SharedBox& piece) { return std::ranges::find(held_, piece.from.name) != held_.end(); };
+  if (std::ranges::all_of(link.pieces, is_held)) return;
+  weights_.release();
+  held_.clear();
+  for (const SharedBox& piece : link.pieces) held_.push_back(piece.from.name);
+}
+
+void ExportAccount::add(const Link& link, std::string_view type, std::string hash) {
+  LedgerEntry target{link.name, std::string(type), link.shape, std::move(hash), {}, {}};
+  for (const SharedBox& from : link.pieces) {
+    if (std::ranges::find(target.others, from.from.name) == target.others.end())
+      target.others.push_back(from.from.name);
+    went_into_[from.from.name].push_back(link.name);
+  }
+  ledger.target.push_back(std::move(target));
+}
+
+void ExportAccount::close() {
+  for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
+    if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
+    const auto merged = weights_.merged_into(name);
+    const auto places = went_into_.find(merged.value_or(name));
+    LedgerEntry source{name, std::string(safetensors_name(entry.dtype)),        entry.shape, "",
+                       {},   merged ? "an adapter, merged into its matrix" : ""};
+    if (weights_.leaves_out(name)) {
+      source.note = "of multi-token prediction, left out as asked";
+    } else if (places == went_into_.end()) {
+      require<CheckpointError>(entry.buffer, weights_.where(), " holds \"", clipped(name),
+                               "\", which the exported model has no place for: it would be lost");
+      source.note = "a counter of training, which these files have no place for";
+    } else {
+      source.others = places->second;
+      const HeldTensor held = weights_.stored(name);
+      source.hash = hash_hex(held.bytes.data(), held.bytes.size());
+      weights_.release();
+    }
+    ledger.source.push_back(std::move(source));
+  }
+}
+
+}  // namespace witan
