@@ -17,7 +17,7 @@ int64_t work_elements(int64_t m, RootMethod method) {
 double flops(double m, const RootArgs& args) {
   if (args.method == RootMethod::eigen) return 11 * m * m * m;  // a third of it for the product of the root
   const auto p = std::llround(1 / args.exponent);
-  return 2 * m * m * m * static_cast<double>((1 + p) * newton_iterations(DType::f32, p));
+  return 2 * m * m * m * static_cast<double>((1 + PowerProducts(p).count()) * newton_iterations(DType::f32, p));
 }
 
 }  // namespace

@@ -27,6 +27,16 @@ struct RootArgs {
   bool due;  // at this update, as the host knows: on a CUDA device, where it does not read `step`, it decides alone
 };
 
+// How T^p M is multiplied in Newton's iteration: T is squared as long as p is even, then multiplied to M.
+struct PowerProducts {
+  int64_t squares = 0, factors;
+
+  explicit PowerProducts(int64_t p) : factors(p) {
+    for (; factors > 1 && factors % 2 == 0; factors /= 2) ++squares;
+  }
+  int64_t count() const { return squares + factors; }
+};
+
 double newton_ridge(DType dtype);
 int64_t newton_iterations(DType dtype, int64_t p);
 

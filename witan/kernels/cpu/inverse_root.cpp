@@ -62,7 +62,12 @@ bool newton_root(const Products& product, Tensor& result, const Tensor& factor, 
       step[j] = (j % (m + 1) == 0 ? A(1 + args.exponent) : A(0)) - A(args.exponent) * power.data<A>()[j];
     product(other, x, next);
     std::swap(x, other);
-    for (int64_t k = 0; k < p; ++k) {
+    const PowerProducts products(p);
+    for (int64_t k = 0; k < products.squares; ++k) {
+      product(other, next, next);
+      std::swap(next, other);
+    }
+    for (int64_t k = 0; k < products.factors; ++k) {
       product(other, next, power);
       std::swap(power, other);
     }

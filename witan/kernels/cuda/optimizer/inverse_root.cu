@@ -73,8 +73,7 @@ void newton_root(Stream& stream, const Tensor& root, const Tensor& factor, const
   const int64_t m = factor.size(0), elements = m * m;
   const auto p = std::llround(1 / args.exponent);
   const auto matrix = [&](int64_t index) { return work.narrow(0, index * elements, elements).reshape({m, m}); };
-  Tensor x = matrix(0), power = matrix(1), other = matrix(3);
-  const Tensor next = matrix(2);
+  Tensor x = matrix(0), power = matrix(1), next = matrix(2), other = matrix(3);
   auto* partials = reinterpret_cast<double*>(ptr<A>(work) + 4 * elements);
   const unsigned blocks = blocks_for(stream, (elements + kThreads - 1) / kThreads);
   const auto queue = native(stream);
@@ -88,7 +87,12 @@ void newton_root(Stream& stream, const Tensor& root, const Tensor& factor, const
     next_kernel<<<blocks, kThreads, 0, queue>>>(ptr<A>(next), ptr<A>(power), m, args.exponent);
     product(x, next);
     std::swap(x, other);
-    for (int64_t k = 0; k < p; ++k) {
+    const PowerProducts products(p);
+    for (int64_t k = 0; k < products.squares; ++k) {
+      product(next, next);
+      std::swap(next, other);
+    }
+    for (int64_t k = 0; k < products.factors; ++k) {
       product(next, power);
       std::swap(power, other);
     }
