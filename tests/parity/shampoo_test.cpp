@@ -34,7 +34,7 @@ TEST_P(ShampooParity, EveryLayoutLearnsASmallModelAlike) {
 
 // The transformer itself: hours, and up to 16 GiB, since preconditioners are of 8192 rows. tests/cuda runs it too.
 TEST_P(ShampooParity, LearnsAsPublished) {
-  if (!testing::long_form()) GTEST_SKIP() << "153 million parameters: set WITAN_LONG_TESTS";
+  if (!testing::form_of_hours()) GTEST_SKIP() << "153 million parameters: set WITAN_LONG_TESTS=hours";
   for (const char* mesh : {"replicate=1", "shard=2", "shard=4", "replicate=2,shard=2"}) {
     const auto losses = testing::shampoo_losses(testing::shampoo_recipe(GetParam()), GetParam(), mesh);
     print_losses(std::cout, GetParam(), mesh, losses);

@@ -1,14 +1,21 @@
 // Tests whose proof is many steps or many layouts have two forms. The short one, of fewer, runs with every other test;
-// the long one where WITAN_LONG_TESTS is set, as `make test-long` does.
+// the long one where WITAN_LONG_TESTS is set, as `make test-long` does. The few that take hours ask for
+// WITAN_LONG_TESTS=hours.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
 
 namespace witan::testing {
 
 inline bool long_form() {
   return std::getenv("WITAN_LONG_TESTS") != nullptr;
+}
+
+inline bool form_of_hours() {
+  const char* form = std::getenv("WITAN_LONG_TESTS");
+  return form != nullptr && std::string_view(form) == "hours";
 }
 
 inline int64_t steps_of(int64_t short_form, int64_t of_long_form) {
