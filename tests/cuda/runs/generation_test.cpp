@@ -1,4 +1,7 @@
 // witan::Generation on a GPU: against the CPU, and in the repeatable way against the training forward, to the bit.
+#include <algorithm>
+#include <cmath>
+
 #include "support/cuda_rank.h"
 #include "support/module.h"
 #include "witan/generate/generator.h"
@@ -152,10 +155,22 @@ TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
     }
 }
 
+// What is left between logprobs of two roundings: the largest difference, or where tokens may choose other experts, which
+// changes what those few tokens get, the median.
+double apart(const std::vector<float>& got, const std::vector<float>& expected, bool routes_may_differ) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < got.size(); ++i) {
+    differences.push_back(std::abs(double(got[i]) - double(expected[i])));
+    if (std::isnan(differences.back())) return differences.back();
+  }
+  std::ranges::sort(differences);
+  return differences[routes_may_differ ? differences.size() / 2 : differences.size() - 1];
+}
+
 // The GPU's fast way against the CPU: the same texts, with logprobs that differ by roundings. Greedy choices of random
-// weights are not always clear, so the CPU scores what the GPU said. In bfloat16 some tokens choose other experts.
+// weights are not always clear, so the CPU scores what the GPU said.
 TEST_F(GenerationOnGpu, LogprobsAreTheCpusButForRoundings) {
-  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-6}, {"float32", 2e-4}, {"bfloat16", 0.15}})
+  for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-6}, {"float32", 2e-4}, {"bfloat16", 0.1}})
     for (const auto& [name, config] : models(dtype)) {
       SCOPED_TRACE(cat(name, ", ", dtype));
       testing::Alone alone;
@@ -169,9 +184,7 @@ TEST_F(GenerationOnGpu, LogprobsAreTheCpusButForRoundings) {
         const auto expected = logprobs_of(generate(host.stream, on_cpu, std::span(&scored, 1))[0]);
         const auto got = logprobs_of(generations[i]);
         ASSERT_EQ(got.size(), expected.size());
-        size_t apart = 0;
-        for (size_t t = 0; t < got.size(); ++t) apart += !(std::abs(double(got[t]) - double(expected[t])) < tolerance);
-        EXPECT_LE(apart, config.compute_dtype() == DType::bf16 ? got.size() / 20 + 1 : 0) << "request " << i;
+        EXPECT_LT(apart(got, expected, config.compute_dtype() == DType::bf16), tolerance) << "request " << i;
       }
     }
 }
