@@ -53,6 +53,7 @@ struct MoeConfig {
   double moe_pool_factor = 0;                       // 0: room for the worst case
   int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
   bool moe_shared_expert_gate = false;
+  bool moe_shared_expert_overlap = false;
   bool moe_per_layer_logging = false;
 
   Fields fields();

@@ -12,9 +12,17 @@ namespace witan {
 
 // What is read, and how it becomes samples.
 struct DataConfig {
-  std::string data;       // files and folders, separated by commas (paths_of()); empty: the perl-doc package
-  std::string data_path;  // prefix of prepared token shards, instead of `data`
-  std::string tokenizer;  // a tokenizer.json; empty: one is trained on the data
+  std::string data;             // files and folders, separated by commas (paths_of()); empty: the perl-doc package
+  std::string data_path;        // prefix of prepared token shards, instead of `data`
+  std::string data_weights;     // of the parts of `data` or data_path, with commas between them; empty: as they are
+  double data_temperature = 1;  // weights are raised to 1 / data_temperature
+  double data_max_epochs = 0;   // no source is repeated more often; 0: any number of times
+  std::string data_schedule;    // other weights from a step on: STEP=W1,W2;STEP=…
+  std::string data_samples = "witan";  // whose order of samples: witan | megatron
+  std::string split = "969,30,1";      // of data_samples = "megatron": train, validation and test
+  std::string train_data_path, valid_data_path, test_data_path;  // likewise: each split from paths of its own
+  std::string data_cache_path;  // likewise: where indices are kept; empty: beside the data
+  std::string tokenizer;        // a tokenizer.json; empty: one is trained on the data
   std::string json_key = "text";
   std::string valid_data;  // sets of one's own to evaluate on: NAME=FILE, with commas between them
   bool sft = false;        // the data are conversations, in the messages format
