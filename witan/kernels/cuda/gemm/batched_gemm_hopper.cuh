@@ -181,20 +181,8 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
   if (threadIdx.x == 0) shared.init();
   const BatchedTiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(shape);
-  const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
   __syncthreads();
-  if (Shape::kCluster > 1) cluster_sync();
-
-  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
-  if (warpgroup == 0) {
-    give_registers<40>();
-    if (threadIdx.x == 0) produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, rank);
-  } else {
-    take_registers<232>();
-    consume<Shape, Operands>(shared, tiles, product, epilogue, rank, warpgroup - 1);
-  }
-  // The other block may still load into this one's memory, or arrive at its barriers.
-  if (Shape::kCluster > 1) cluster_sync();
+  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue);
 #endif
 }
 
@@ -205,22 +193,8 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
   assert(a.size(0) <= INT32_MAX);
   const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.lines, shape.columns, shape.steps};
-  const auto kernel = batched_gemm_kernel<Shape, Operands, Epilogue>;
-  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
-  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-                     "asking for shared memory");
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(multiprocessors(stream) / Shape::kCluster * Shape::kCluster);
-  config.blockDim = kGroupedThreads;
-  config.dynamicSmemBytes = kBytes;
-  config.stream = native(stream);
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, a_map, b_map, shape, product, epilogue),
-                     "a product of a batch");
+  launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a product of a batch",
+                                     a_map, b_map, shape, product, epilogue);
 }
 
 // Of a symmetric product: small tiles leave out most of what is above the diagonal.

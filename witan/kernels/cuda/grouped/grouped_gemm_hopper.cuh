@@ -343,18 +343,11 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   epilogue.finish();
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
-
-// a [rows of the pool, steps] or, where the sum is grouped, [rows of the pool, lines]; b per expert, or the pool's.
-template <class Shape, class Operands, class Epilogue>
-__global__ void __launch_bounds__(kGroupedThreads, 1)
-    grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
-                        const __grid_constant__ GroupedProduct product, const __grid_constant__ Epilogue epilogue) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ uint8_t memory[];
-  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
-  if (threadIdx.x == 0) shared.init();
-  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+// The whole block: one thread produces, two warpgroups consume. All threads see the ring and the tiles set up.
+template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
+__device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
+                                          const GroupedProduct& product, const CUtensorMap& a_map,
+                                          const CUtensorMap& b_map, const Epilogue& epilogue) {
   const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
   if (Shape::kCluster > 1) cluster_sync();
 
@@ -368,16 +361,27 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   }
   // The other block may still load into this one's memory, or arrive at its barriers.
   if (Shape::kCluster > 1) cluster_sync();
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+// a [rows of the pool, steps] or, where the sum is grouped, [rows of the pool, lines]; b per expert, or the pool's.
+template <class Shape, class Operands, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                        const __grid_constant__ GroupedProduct product, const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init();
+  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue);
 #endif
 }
 
-template <class Shape, class Operands, class Epilogue>
-void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
-                         const Epilogue& epilogue) {
-  constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
-  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
-  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
-  const auto kernel = grouped_gemm_kernel<Shape, Operands, Epilogue>;
+// A block per multiprocessor, in clusters of the shape's.
+template <class Shape, class Epilogue, class Kernel, class... Arguments>
+void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, const Arguments&... arguments) {
   constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                      "asking for shared memory");
@@ -391,7 +395,17 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
   config.stream = native(stream);
   config.attrs = &cluster;
   config.numAttrs = 1;
-  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, a_map, b_map, product, epilogue), "a grouped product");
+  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
+}
+
+template <class Shape, class Operands, class Epilogue>
+void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
+                         const Epilogue& epilogue) {
+  constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
+  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  launch_persistent<Shape, Epilogue>(stream, grouped_gemm_kernel<Shape, Operands, Epilogue>, "a grouped product", a_map,
+                                     b_map, product, epilogue);
 }
 
 // Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts.
