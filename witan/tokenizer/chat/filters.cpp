@@ -1,18 +1,19 @@
 #include "witan/tokenizer/chat/filters.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
 #include <map>
 
-#include "witan/tokenizer/chat/methods.h"
+#include "witan/tokenizer/chat/access.h"
 #include "witan/tokenizer/chat/strings.h"
+#include "witan/tokenizer/chat/value_tests.h"
 
 namespace witan::jinja {
 namespace {
 
 using Filter = std::function<Value(const Value& input, const Arguments& arguments, Work& work)>;
-using Test = std::function<bool(const Value& input, const Arguments& arguments, Work& work)>;
 
 std::string text_or(const Value* value, const char* otherwise) {
   return value ? str(*value) : otherwise;
@@ -323,105 +324,10 @@ const std::map<std::string_view, Filter>& filters() {
   return all;
 }
 
-// ---- tests
-
-const Value& other(const Arguments& arguments) {
-  require<DataError>(arguments.values.size() == 1, "the test takes one argument");
-  return arguments.values[0];
-}
-
-bool same(const Value& a, const Value& b) {
-  return a.variant().index() == b.variant().index() && equal(a, b);
-}
-
-bool contains(const Value& all, const Value& one) {
-  if (const std::string* text = all.string()) {
-    require<DataError>(one.string() != nullptr, type_name(one), " cannot be in a string");
-    return text->find(*one.string()) != text->npos;
-  }
-  if (const Entries* entries = all.entries()) return one.string() && find(*entries, *one.string());
-  if (all.is_undefined()) return false;
-  require<DataError>(all.sequence() != nullptr, "nothing can be in ", type_name(all));
-  return std::ranges::any_of(*all.sequence()->items, [&](const Value& item) { return equal(item, one); });
-}
-
-const std::map<std::string_view, Test>& tests() {
-  using A = const Arguments&;
-  using V = const Value&;
-  const auto is_true = [](V v, bool wanted) { return v.as<bool>() && *v.as<bool>() == wanted; };
-  const Test eq = [](V v, A a, Work&) { return equal(v, other(a)); };
-  const Test ne = [](V v, A a, Work&) { return !equal(v, other(a)); };
-  const Test lt = [](V v, A a, Work&) { return less(v, other(a)); };
-  const Test gt = [](V v, A a, Work&) { return less(other(a), v); };
-  const Test le = [](V v, A a, Work&) { return !less(other(a), v); };
-  const Test ge = [](V v, A a, Work&) { return !less(v, other(a)); };
-  const auto rest = [](V v, int64_t by) {
-    require<DataError>(by != 0, "division by zero");
-    return by == -1 ? 0 : integer_of(v, "what is tested") % by;
-  };
-  static const std::map<std::string_view, Test> all = {
-      {"defined", [](V v, A, Work&) { return !v.is_undefined(); }},
-      {"undefined", [](V v, A, Work&) { return v.is_undefined(); }},
-      {"none", [](V v, A, Work&) { return v.is_none(); }},
-      {"string", [](V v, A, Work&) { return v.string() != nullptr; }},
-      {"mapping", [](V v, A, Work&) { return v.entries() != nullptr; }},
-      {"iterable", [](V v, A, Work&) { return v.string() || v.sequence() || v.entries() || v.is_undefined(); }},
-      {"sequence", [](V v, A, Work&) { return v.string() || v.sequence() || v.entries() || v.is_undefined(); }},
-      {"number", [](V v, A, Work&) { return is_number(v); }},
-      {"integer", [](V v, A, Work&) { return v.as<int64_t>() != nullptr; }},
-      {"float", [](V v, A, Work&) { return v.as<double>() != nullptr; }},
-      {"boolean", [](V v, A, Work&) { return v.as<bool>() != nullptr; }},
-      {"true", [is_true](V v, A, Work&) { return is_true(v, true); }},
-      {"false", [is_true](V v, A, Work&) { return is_true(v, false); }},
-      {"callable", [](V v, A, Work&) { return v.as<const Macro*>() || v.as<Global>(); }},
-      {"sameas", [](V v, A a, Work&) { return same(v, other(a)); }},
-      {"eq", eq},
-      {"equalto", eq},
-      {"==", eq},
-      {"ne", ne},
-      {"!=", ne},
-      {"lt", lt},
-      {"lessthan", lt},
-      {"<", lt},
-      {"gt", gt},
-      {"greaterthan", gt},
-      {">", gt},
-      {"le", le},
-      {"<=", le},
-      {"ge", ge},
-      {">=", ge},
-      {"in", [](V v, A a, Work&) { return contains(other(a), v); }},
-      {"odd", [rest](V v, A, Work&) { return rest(v, 2) != 0; }},
-      {"even", [rest](V v, A, Work&) { return rest(v, 2) == 0; }},
-      {"divisibleby", [rest](V v, A a, Work&) { return rest(v, integer_of(other(a), "the divisor")) == 0; }},
-      {"lower", [](V v, A, Work&) { return lower(str(v)) == str(v); }},
-      {"upper", [](V v, A, Work&) { return upper(str(v)) == str(v); }},
-  };
-  return all;
-}
-
-Value attribute_of_loop(const Loop& loop, std::string_view name) {
-  const auto index = static_cast<int64_t>(loop.index), length = static_cast<int64_t>(loop.items->size());
-  if (name == "index") return Value::integer(index + 1);
-  if (name == "index0") return Value::integer(index);
-  if (name == "revindex") return Value::integer(length - index);
-  if (name == "revindex0") return Value::integer(length - index - 1);
-  if (name == "first") return Value::boolean(index == 0);
-  if (name == "last") return Value::boolean(index == length - 1);
-  if (name == "length") return Value::integer(length);
-  if (name == "depth" || name == "depth0") return Value::integer(name == "depth" ? 1 : 0);  // of recursion
-  if (name == "previtem" && index > 0) return (*loop.items)[loop.index - 1];
-  if (name == "nextitem" && index + 1 < length) return (*loop.items)[loop.index + 1];
-  return Value::undefined(cat("loop.", name));
-}
-
 }  // namespace
 
 bool is_filter(std::string_view name) {
   return filters().contains(name);
-}
-bool is_test(std::string_view name) {
-  return tests().contains(name);
 }
 
 std::vector<std::string> filter_names() {
@@ -429,57 +335,10 @@ std::vector<std::string> filter_names() {
   for (const auto& [name, filter] : filters()) names.emplace_back(name);
   return names;
 }
-std::vector<std::string> test_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, test] : tests()) names.emplace_back(name);
-  return names;
-}
 
 Value apply_filter(std::string_view name, const Value& input, const Arguments& arguments, Work& work) {
   work.take(1 + weight_of(input) + arguments.weight());
   return filters().find(name)->second(input, arguments, work);
-}
-
-bool apply_test(std::string_view name, const Value& input, const Arguments& arguments, Work& work) {
-  // Tests of a value's kind do not look into it.
-  work.take(arguments.values.empty() ? 1 : 1 + weight_of(input) + arguments.weight());
-  return tests().find(name)->second(input, arguments, work);
-}
-
-Value attribute_of(const Value& value, const std::string& name) {
-  require<DataError>(!value.is_undefined(), value.is_undefined() ? value.as<Undefined>()->name : "",
-                     " is undefined, and has no attribute ", name);
-  require<DataError>(!has_method(value, name), "the method ", name, " of ", type_name(value), " must be called");
-  if (const Entries* entries = value.entries()) {
-    const Value* found = find(*entries, name);
-    return found ? *found : Value::undefined(name);
-  }
-  if (Namespace* const* space = value.as<Namespace*>()) {
-    const auto found = (*space)->attributes.find(name);
-    return found == (*space)->attributes.end() ? Value::undefined(name) : found->second;
-  }
-  if (const Loop* const* loop = value.as<const Loop*>()) return attribute_of_loop(**loop, name);
-  return Value::undefined(name);
-}
-
-Value item_of(const Value& value, const Value& key) {
-  require<DataError>(!value.is_undefined(), value.is_undefined() ? value.as<Undefined>()->name : "",
-                     " is undefined, and has no items");
-  if (const std::string* name = key.string()) {
-    if (const Entries* entries = value.entries()) {
-      const Value* found = find(*entries, *name);
-      return found ? *found : Value::undefined(*name);
-    }
-    return attribute_of(value, *name);
-  }
-  const bool listed = value.sequence() || value.string();
-  if (!listed || !(key.as<int64_t>() || key.as<bool>())) return Value::undefined("an item");
-  const int64_t size = length_of(value), given = integer_of(key, "an index"), at = given < 0 ? given + size : given;
-  if (at < 0 || at >= size) return Value::undefined(cat("item ", given));
-  if (value.sequence()) return (*value.sequence()->items)[static_cast<size_t>(at)];
-  const std::string& text = *value.string();
-  const size_t begin = byte_of(text, at), bytes = byte_of(std::string_view(text).substr(begin), 1);
-  return Value::text(text.substr(begin, bytes));
 }
 
 }  // namespace witan::jinja

@@ -9,6 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/tokenizer/chat/filters.h"
 #include "witan/tokenizer/chat/lexer.h"
+#include "witan/tokenizer/chat/value_tests.h"
 
 namespace witan::jinja {
 namespace {

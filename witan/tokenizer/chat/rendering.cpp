@@ -1,10 +1,13 @@
 #include "witan/tokenizer/chat/rendering.h"
 
-#include <cmath>
-#include <ctime>
+#include <algorithm>
 
+#include "witan/tokenizer/chat/access.h"
 #include "witan/tokenizer/chat/filters.h"
+#include "witan/tokenizer/chat/globals.h"
 #include "witan/tokenizer/chat/methods.h"
+#include "witan/tokenizer/chat/operators.h"
+#include "witan/tokenizer/chat/value_tests.h"
 
 namespace witan::jinja {
 namespace {
@@ -13,23 +16,6 @@ constexpr int kMostCalls = 1000;  // of evaluate() and execute() within one anot
 constexpr size_t kMostOutput = 256 << 20;
 // What a step of the interpreter costs, and a turn of a loop, which makes a scope.
 constexpr uint64_t kStep = 8, kTurn = 32;
-
-// Python's slices: where they begin, and how many items they have.
-struct SliceRange {
-  int64_t begin = 0, step = 1, count = 0;
-};
-
-SliceRange slice_range(int64_t size, std::optional<int64_t> from, std::optional<int64_t> to, int64_t step) {
-  require<DataError>(step != 0, "a slice's step is 0");
-  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-  const auto place = [&](std::optional<int64_t> given, int64_t otherwise) {
-    return given ? std::clamp(*given < 0 ? *given + size : *given, low, high) : otherwise;
-  };
-  const int64_t begin = place(from, step > 0 ? low : high), end = place(to, step > 0 ? high : low);
-  const int64_t span = step > 0 ? end - begin : begin - end;
-  const int64_t stride = step == INT64_MIN ? INT64_MAX : std::abs(step);
-  return {begin, step, span <= 0 ? 0 : (span - 1) / stride + 1};
-}
 
 }  // namespace
 
@@ -283,26 +269,14 @@ Value Rendering::evaluate(const Expression& e) {
     case Kind::negation:
       return Value::boolean(!truth(evaluate(*e.children[0])));
     case Kind::minus:
-    case Kind::plus: {
-      const Value value = evaluate(*e.children[0]);
-      const std::string sign = e.kind == Kind::minus ? "-" : "+";
-      require<DataError>(is_number(value), sign, " takes a number, not ", type_name(value));
-      if (value.as<double>()) return Value::Variant(e.kind == Kind::minus ? -number_of(value) : number_of(value));
-      return integers(sign, 0, integer_of(value, "a number"));
-    }
+    case Kind::plus:
+      return apply_sign(e.kind == Kind::minus ? "-" : "+", evaluate(*e.children[0]), work_);
     case Kind::arithmetic:
       return arithmetic(e);
     case Kind::compare:
       return Value::boolean(compare(e));
-    case Kind::concat: {
-      std::string text;
-      for (const ExpressionPtr& child : e.children) {
-        const Value value = evaluate(*child);
-        work_.take(1 + text.size() / 8 + weight_of(value));
-        text += str(value);
-      }
-      return Value::text(std::move(text));
-    }
+    case Kind::concat:
+      return concat(e);
   }
   return {};
 }
@@ -311,6 +285,16 @@ Value Rendering::find_name(const std::string& name) {
   for (const Scope* scope = scope_; scope; scope = scope->parent)
     if (const auto found = scope->names.find(name); found != scope->names.end()) return found->second;
   return Value::undefined(name);
+}
+
+Value Rendering::concat(const Expression& e) {
+  std::string text;
+  for (const ExpressionPtr& child : e.children) {
+    const Value value = evaluate(*child);
+    work_.take(1 + text.size() / 8 + weight_of(value));
+    text += str(value);
+  }
+  return Value::text(std::move(text));
 }
 
 Value Rendering::evaluate_dict(const Expression& e) {
@@ -341,19 +325,7 @@ Value Rendering::slice(const Expression& e) {
   require<DataError>(value.string() || value.sequence(), type_name(value), " cannot be sliced");
   work_.take(weight_of(value));
   const auto from = bound(1), to = bound(2);
-  const SliceRange range = slice_range(length_of(value), from, to, bound(3).value_or(1));
-  Items items;
-  if (value.string() && range.step == 1) {
-    const std::string_view text = *value.string();
-    const size_t begin = byte_of(text, range.begin);
-    return Value::text(std::string(text.substr(begin, byte_of(text.substr(begin), range.count))));
-  }
-  const Items all = items_of(value);
-  for (int64_t i = 0; i < range.count; ++i) items.push_back(all[static_cast<size_t>(range.begin + i * range.step)]);
-  if (value.sequence()) return Value::list(std::move(items), value.sequence()->tuple);
-  std::string text;
-  for (const Value& item : items) text += *item.string();
-  return Value::text(std::move(text));
+  return slice_of(value, from, to, bound(3).value_or(1));
 }
 
 Arguments Rendering::arguments_of(const Expression& e, size_t first) {
@@ -385,52 +357,23 @@ Value Rendering::call(const Expression& e) {
 Value Rendering::call_global(Global global, const Arguments& arguments) {
   switch (global) {
     case Global::range:
-      return make_range(arguments);
+      return make_range(arguments, work_);
     case Global::raise_exception:
       throw ConversationError(
           cat(name_, ":", line_, ": ", arguments.values.empty() ? std::string() : str(arguments.values[0])));
     case Global::strftime_now:
       arguments.check("strftime_now", {"format"});
       require<DataError>(arguments.values.size() == 1 && arguments.values[0].string(), "strftime_now takes a format");
-      return Value::text(date(*arguments.values[0].string()));
+      return Value::text(formatted_time(*arguments.values[0].string(), now_));
     case Global::make_namespace:
     case Global::make_dict:
       break;
   }
-  Entries entries;
-  require<DataError>(arguments.values.size() <= 1, "namespace and dict take names and at most one dict");
-  if (!arguments.values.empty()) {
-    require<DataError>(arguments.values[0].entries() != nullptr, "namespace and dict take a dict, not ",
-                       type_name(arguments.values[0]));
-    entries = *arguments.values[0].entries();
-  }
-  for (const auto& [name, value] : arguments.named) {
-    std::erase_if(entries, [&](const auto& entry) { return entry.first == name; });
-    entries.emplace_back(name, value);
-  }
+  Entries entries = make_entries(arguments);
   if (global == Global::make_dict) return Value::dict(std::move(entries));
   Namespace& space = namespaces_.emplace_back();
   for (auto& [name, value] : entries) space.attributes.insert_or_assign(name, std::move(value));
   return Value::Variant(&space);
-}
-
-Value Rendering::make_range(const Arguments& arguments) {
-  const Items& given = arguments.values;
-  require<DataError>(arguments.named.empty() && !given.empty() && given.size() <= 3,
-                     "range takes one to three integers");
-  const int64_t first = given.size() > 1 ? integer_of(given[0], "range's start") : 0;
-  const int64_t end = integer_of(given[given.size() > 1 ? 1 : 0], "range's end");
-  const int64_t step = given.size() > 2 ? integer_of(given[2], "range's step") : 1;
-  require<DataError>(step != 0, "range's step is 0");
-  constexpr int64_t kMost = 100000;  // as Jinja's sandbox
-  Items items;
-  for (int64_t at = first; step > 0 ? at < end : at > end;) {
-    require<DataError>(items.size() < kMost, "range has more than ", kMost, " items");
-    items.push_back(Value::integer(at));
-    if (__builtin_add_overflow(at, step, &at)) break;
-  }
-  work_.take(items.size());
-  return Value::list(std::move(items));
 }
 
 Value Rendering::call_macro(const Macro& macro, const Arguments& arguments) {
@@ -460,108 +403,18 @@ Value Rendering::call_macro(const Macro& macro, const Arguments& arguments) {
 
 Value Rendering::arithmetic(const Expression& e) {
   const Value a = evaluate(*e.children[0]), b = evaluate(*e.children[1]);
-  const std::string& sign = e.text;
   line_ = e.line;
-  work_.take(weight_of(a) + weight_of(b));
-  require<DataError>(sign != "%" || !a.string(), "formatting a string with % is not supported");
-  if (is_number(a) && is_number(b)) {
-    if (!a.as<double>() && !b.as<double>() && sign != "/")
-      return integers(sign, integer_of(a, "a number"), integer_of(b, "a number"));
-    const double x = number_of(a), y = number_of(b);
-    if (sign == "+") return Value::Variant(x + y);
-    if (sign == "-") return Value::Variant(x - y);
-    if (sign == "*") return Value::Variant(x * y);
-    if (sign == "**") return Value::Variant(std::pow(x, y));
-    require<DataError>(y != 0, "division by zero");
-    if (sign == "/") return Value::Variant(x / y);
-    const double whole = std::floor(x / y);
-    return Value::Variant(sign == "//" ? whole : x - whole * y);
-  }
-  if (sign == "+" && a.string() && b.string()) return Value::text(*a.string() + *b.string());
-  if (sign == "+" && a.sequence() && b.sequence()) {
-    Items items = *a.sequence()->items;
-    items.insert(items.end(), b.sequence()->items->begin(), b.sequence()->items->end());
-    return Value::list(std::move(items), a.sequence()->tuple);
-  }
-  if (sign == "*" && (a.string() || a.sequence()) && is_number(b)) return repeated(a, integer_of(b, "a factor"));
-  if (sign == "*" && (b.string() || b.sequence()) && is_number(a)) return repeated(b, integer_of(a, "a factor"));
-  const auto named = [](const Value& value) {
-    return value.is_undefined() ? cat(value.as<Undefined>()->name, ", which is undefined,") : type_name(value);
-  };
-  throw DataError(cat(sign, " does not take ", named(a), " and ", named(b)));
-}
-
-Value Rendering::repeated(const Value& value, int64_t times) {
-  const auto count = static_cast<uint64_t>(std::max<int64_t>(times, 0));
-  uint64_t all = 0;
-  if (__builtin_mul_overflow(count, static_cast<uint64_t>(weight_of(value)), &all)) all = UINT64_MAX;
-  work_.take(all);
-  std::string text;
-  Items items;
-  for (uint64_t i = 0; i < count; ++i) {
-    if (value.string())
-      text += *value.string();
-    else
-      items.insert(items.end(), value.sequence()->items->begin(), value.sequence()->items->end());
-  }
-  return value.string() ? Value::text(std::move(text)) : Value::list(std::move(items), value.sequence()->tuple);
-}
-
-Value Rendering::integers(const std::string& sign, int64_t a, int64_t b) {
-  int64_t result = 0;
-  bool overflow = false;
-  if (sign == "+") {
-    overflow = __builtin_add_overflow(a, b, &result);
-  } else if (sign == "-") {
-    overflow = __builtin_sub_overflow(a, b, &result);
-  } else if (sign == "*") {
-    overflow = __builtin_mul_overflow(a, b, &result);
-  } else if (sign == "**") {
-    if (b < 0) return Value::Variant(std::pow(static_cast<double>(a), static_cast<double>(b)));
-    result = 1;
-    work_.take(static_cast<uint64_t>(b));
-    for (int64_t i = 0; i < b && !overflow; ++i) overflow = __builtin_mul_overflow(result, a, &result);
-  } else {
-    require<DataError>(b != 0, "division by zero");
-    if (b == -1) return integers(sign == "//" ? "-" : "*", 0, sign == "//" ? a : 0);
-    const int64_t rest = a % b, below = rest != 0 && (rest < 0) != (b < 0) ? 1 : 0;  // Python rounds down
-    result = sign == "//" ? a / b - below : rest + below * b;
-  }
-  require<DataError>(!overflow, "an integer is beyond 64 bits");
-  return Value::integer(result);
+  return apply_arithmetic(e.text, a, b, work_);
 }
 
 bool Rendering::compare(const Expression& e) {
   Value left = evaluate(*e.children[0]);
   for (size_t i = 0; i < e.operators.size(); ++i) {
     Value right = evaluate(*e.children[i + 1]);
-    const std::string& sign = e.operators[i];
-    work_.take(std::min(weight_of(left), weight_of(right)));
-    bool holds = false;
-    if (sign == "==" || sign == "!=")
-      holds = equal(left, right) == (sign == "==");
-    else if (sign == "in" || sign == "not in")
-      holds = apply_test("in", left, {{right}, {}}, work_) == (sign == "in");
-    else if (sign == "<" || sign == ">=")
-      holds = less(left, right) == (sign == "<");
-    else
-      holds = less(right, left) == (sign == ">");
-    if (!holds) return false;
+    if (!apply_comparison(e.operators[i], left, right, work_)) return false;
     left = std::move(right);
   }
   return true;
-}
-
-std::string Rendering::date(const std::string& format) const {
-  constexpr size_t kMostFormat = 256;
-  require<DataError>(format.size() <= kMostFormat, "strftime_now: the format is longer than ", kMostFormat);
-  if (format.empty()) return {};
-  const std::time_t at = now_ ? static_cast<std::time_t>(*now_) : std::time(nullptr);
-  std::tm parts{};
-  require<DataError>((now_ ? gmtime_r(&at, &parts) : localtime_r(&at, &parts)) != nullptr,
-                     "strftime_now: no such time");
-  char text[64 * kMostFormat];
-  return std::string(text, std::strftime(text, sizeof text, format.c_str(), &parts));
 }
 
 }  // namespace witan::jinja

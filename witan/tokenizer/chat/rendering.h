@@ -48,16 +48,13 @@ class Rendering {
   Value find_name(const std::string& name);
   Value evaluate_dict(const Expression& e);
   Value slice(const Expression& e);
+  Value concat(const Expression& e);
   Value call(const Expression& e);
   Value call_global(Global global, const Arguments& arguments);
   Value call_macro(const Macro& macro, const Arguments& arguments);
-  Value make_range(const Arguments& arguments);
   Value arithmetic(const Expression& e);
-  Value integers(const std::string& sign, int64_t a, int64_t b);
-  Value repeated(const Value& value, int64_t times);
   bool compare(const Expression& e);
   Arguments arguments_of(const Expression& e, size_t first);
-  std::string date(const std::string& format) const;
 
   const std::string& name_;
   Work work_;
