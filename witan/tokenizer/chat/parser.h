@@ -1,5 +1,6 @@
-// Parses the tokens of a template. What lies beyond the supported part of Jinja is refused here, by name and line:
-// statements, filters and tests that are not known, macros within macros or loops, and nesting without end.
+// Parses a template: its statements, and by expression_parser.h the expressions in them. What lies beyond the supported
+// part of Jinja is refused here, by name and line: statements, filters and tests that are not known, macros within
+// macros or loops, and nesting without end.
 #pragma once
 
 #include <string>
