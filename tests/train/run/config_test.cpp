@@ -16,6 +16,31 @@ std::string refusal(const std::function<void(RunConfig&)>& change) {
   return test::message_of<ConfigError>([&] { config.validate(); });
 }
 
+TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
+  EXPECT_NE(refusal([](RunConfig& c) { c.train.global_batch_size = 7; }).find("does not divide"), std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.parallel.ranks = 3; }).find("is not divisible by ranks = 3"),
+            std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) {
+              c.parallel = {16, 16, 1}, c.train.global_batch_size = 32;
+            }).find("expert"),
+            std::string::npos);
+  EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 4; }),
+            "pipeline_model_parallel_size = 4: more pipeline stages than the 2 layers; the nearest that works is 2");
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.parallel.ranks = c.parallel.pipeline_model_parallel_size = 2;
+              c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+            }),
+            "num_virtual_stages_per_pipeline_rank = 2: 2 pipeline stages of 2 virtual stages need 4 layers, and there "
+            "are 2; the nearest "
+            "that works is 1");
+  EXPECT_EQ(
+      refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
+      "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or lower seq_length");
+  EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
+            std::string::npos);
+}
+
 TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
   EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }),
             "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients cannot be narrower than their "

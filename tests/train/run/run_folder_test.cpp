@@ -1,0 +1,69 @@
+#include "witan/train/run/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+
+TEST(RunFolder, WhatAKilledProcessLeftHalfWrittenGoes) {
+  const TempFolder folder;
+  fs::create_directories(folder / "left" / "data");
+  for (const char* name : {".tmp-config.toml.1.0", "data/.tmp-tokens.bin.1.0", "notes.txt"})
+    std::ofstream(folder / "left" / name) << "half";
+  const RunFolder mine(folder.path().string(), "left");
+  EXPECT_FALSE(fs::exists(folder / "left" / ".tmp-config.toml.1.0"));
+  EXPECT_FALSE(fs::exists(folder / "left" / "data" / ".tmp-tokens.bin.1.0"));
+  EXPECT_TRUE(fs::exists(folder / "left" / "notes.txt"));
+}
+
+TEST(RunFolder, ARunHasOneProcess) {
+  const TempFolder folder;
+  const RunFolder mine(folder.path().string(), "taken");
+  const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path().string(), "taken"); });
+  EXPECT_NE(message.find("another process is training"), std::string::npos) << message;
+}
+
+TEST(RunFolder, ArchivesWithoutOverwriting) {
+  const TempFolder folder;
+  fs::create_directory(folder / "x");
+  std::ofstream(folder / "x" / "config.toml") << 0;
+  for (const int run : {1, 2}) {
+    RunFolder old(folder.path(), "x");
+    EXPECT_FALSE(old.empty());
+    RunFolder staged(folder.path(), "x", RunFolder::Access::stage);
+    EXPECT_TRUE(staged.empty());
+    std::ofstream(staged.config()) << run;
+    const fs::path archived = folder / cat("x.", run);
+    EXPECT_EQ(staged.replace(old), archived);
+    EXPECT_EQ(read_file(archived / "config.toml"), std::to_string(run - 1));
+    EXPECT_EQ(read_file(folder / "x" / "config.toml"), std::to_string(run));
+    EXPECT_EQ(staged.path(), folder / "x");
+    EXPECT_THROW(RunFolder(folder.path(), "x"), ConfigError) << "it stays locked";
+  }
+  { const RunFolder unused(folder.path(), "x", RunFolder::Access::stage); }
+  EXPECT_FALSE(fs::exists(folder / ".x.fresh")) << "nothing was written there";
+}
+
+TEST(RunFolder, AFolderThatCannotTakeItsPlaceLeavesTheOldRunThere) {
+  const TempFolder folder;
+  RunFolder old(folder.path(), "x");
+  std::ofstream(old.config()) << "old";
+  RunFolder staged(folder.path(), "x", RunFolder::Access::stage);
+  fs::remove_all(folder / ".x.fresh");
+  EXPECT_THROW(staged.replace(old), IoError);
+  EXPECT_EQ(old.path(), folder / "x");
+  EXPECT_EQ(read_file(folder / "x" / "config.toml"), "old");
+  EXPECT_FALSE(fs::exists(folder / "x.1"));
+}
+
+}  // namespace
+}  // namespace witan

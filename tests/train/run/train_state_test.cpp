@@ -1,0 +1,29 @@
+#include "witan/train/run/train_state.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+
+TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
+  const TrainState state{7, 56, 6, 1, 2.5, "tokens"};
+  const TrainState copy = TrainState::from_json(state.to_json());
+  EXPECT_EQ(copy.step, 7);
+  EXPECT_EQ(copy.consumed_samples, 56);
+  EXPECT_EQ(copy.updates, 6);
+  EXPECT_EQ(copy.skipped_in_a_row, 1);
+  EXPECT_EQ(copy.elapsed_s, 2.5);
+  EXPECT_EQ(copy.data, "tokens");
+  Json broken = state.to_json();
+  broken["updates"] = -1;
+  EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan

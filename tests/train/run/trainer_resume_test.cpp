@@ -1,0 +1,201 @@
+// A resumed run is the run that never stopped, on the same layout.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "train/run/trainer_support.h"
+#include "witan/checkpoint/store.h"
+#include "witan/train/run/train_state.h"
+#include "witan/train/run/trainer.h"
+#include "witan/train/signals/signals.h"
+
+namespace witan {
+namespace {
+
+using testing::Trainer;
+
+TEST_F(Trainer, ResumesToTheBit) {
+  run(config("whole"));
+  RunConfig first = config("parts");
+  first.train.train_iters = 8;
+  run(first);
+  const RunResult second = run(config("parts"));
+  EXPECT_EQ(second.resumed_from, 8);
+  EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved while step 9 is computed, one at the end";
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+}
+
+// Pools of the even load overflow in every step, the last before a save, and the first after it, among them. A run may
+// resume with pools of another size, or without.
+TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
+  RunConfig whole = config("whole"), first = config("parts");
+  whole.parallel.deterministic = first.parallel.deterministic = true;
+  RunConfig second = first;
+  run(whole);
+  first.model.moe.moe_pool_factor = 1;
+  first.train.train_iters = 7;
+  run(first);
+  second.model.moe.moe_pool_factor = 1.01;
+  EXPECT_EQ(run(second).resumed_from, 7);
+  EXPECT_EQ(weights("whole", 4), weights("parts", 4)) << "saved while a step ran twice";
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+  const std::string log = read_file(folder_ / "parts" / "train.log");
+  for (const int step : {5, 7, 8, 12})
+    EXPECT_NE(log.find(cat("pool overflow: step ", step, " ran again in ")), std::string::npos) << step;
+  EXPECT_EQ(steps("parts")[6].pool_overflows, 7) << "all steps of the call";
+  EXPECT_EQ(steps("parts")[11].pool_overflows, 5);
+  EXPECT_FALSE(steps("whole")[6].pool_overflows);
+}
+
+// The history that spikes are found by is saved and restored; a skipped step is no update, and is told of.
+TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
+  const auto spiky = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.optimizer.skip_step_sigma = 0.5;
+    config.optimizer.skip_step_window = 6;
+    return config;
+  };
+  run(spiky("whole"));
+  RunConfig first = spiky("parts");
+  first.train.train_iters = 8;
+  run(first);
+  EXPECT_EQ(run(spiky("parts")).resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+  const auto all = steps("whole");
+  const auto skipped = std::count_if(all.begin(), all.end(), [](const StepEvent& step) { return step.skipped; });
+  EXPECT_GT(skipped, 0);
+  const TrainState state = TrainState::from_json(open_checkpoint(checkpoint("parts", 12)).scalars);
+  EXPECT_EQ(state.updates, 12 - skipped);
+  EXPECT_EQ(state.spikes.steps, 12);
+  EXPECT_EQ(state.spikes.losses.size(), 6u);
+  EXPECT_NE(read_file(folder_ / "whole" / "train.log").find("was a spike (skip_step_sigma); the step was skipped"),
+            std::string::npos);
+}
+
+// A run that begins with overflows, and is saved among them: the scale, its counts and the masters go on.
+TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
+  const auto narrow = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.model.dtype = "float16";
+    config.optimizer.initial_loss_scale = 0x1p28;
+    config.optimizer.loss_scale_window = 2;
+    config.optimizer.hysteresis = 1;
+    config.train.most_skipped = 2;  // more are skipped in a row while the scale falls
+    return config;
+  };
+  run(narrow("whole"));
+  RunConfig first = narrow("parts");
+  first.train.train_iters = 4;
+  run(first);
+  const TrainState saved = TrainState::from_json(open_checkpoint(checkpoint("parts", 4)).scalars);
+  EXPECT_GT(saved.loss_scaler.scale, 0);
+  EXPECT_EQ(saved.updates, 0) << "in the midst of overflows";
+  EXPECT_EQ(run(narrow("parts")).resumed_from, 4);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  const auto all = steps("whole"), again = steps("parts");
+  EXPECT_FALSE(all.back().skipped && all[10].skipped) << "the scale was found";
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].loss, again[i].loss) << i;
+    EXPECT_EQ(all[i].skipped, again[i].skipped) << i;
+    EXPECT_EQ(all[i].loss_scale, again[i].loss_scale) << i;
+  }
+  EXPECT_EQ(all[0].loss_scale, 0x1p27);
+}
+
+// Moments go on in another dtype than the one that they were saved in.
+TEST_F(Trainer, ResumesWithMomentsInBfloat16) {
+  RunConfig first = config("moments");
+  first.train.train_iters = 8;
+  run(first);
+  RunConfig second = config("moments");
+  second.optimizer.exp_avg_dtype = second.optimizer.exp_avg_sq_dtype = "bfloat16";
+  EXPECT_EQ(run(second).resumed_from, 8);
+  EXPECT_LT(steps("moments").back().loss, steps("moments").front().loss);
+}
+
+TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
+  const auto like_gpt = [&](const std::string& name) {
+    RunConfig made = config(name);
+    RunConfig gpt = testing::gpt_run_config();
+    gpt.model.vocab_size = 0;
+    gpt.model.make_vocab_size_divisible_by = 128;
+    made.model = gpt.model;
+    made.parallel = {2, 1, 1};
+    made.train.sample_tokens = 100;  // more than there are positions
+    return made;
+  };
+  const RunResult whole = run(like_gpt("whole"));
+  EXPECT_FALSE(whole.sample.empty());
+  RunConfig first = like_gpt("parts");
+  first.train.train_iters = 8;
+  run(first);
+  EXPECT_EQ(run(like_gpt("parts")).resumed_from, 8);
+  // The first of two ranks that hold the same writes it all.
+  const auto saved = [&](const std::string& name) {
+    return read_file(checkpoint(name, 12) / "shard-00000.safetensors");
+  };
+  EXPECT_EQ(saved("whole"), saved("parts"));
+  expect_same_steps("whole", "parts");
+}
+
+TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
+  run(config("whole"));
+  RunConfig stopped = config("stopped");
+  stopped.train.save_interval = 0;
+  int64_t stops = 0;
+  for (RunResult result; !result.finished; ++stops) {
+    std::atomic<bool> over = false;
+    std::thread signaller([&] {
+      // The handler is in place once the run has written its first line of metrics after this call began.
+      const auto metrics = folder_ / "stopped" / "metrics.jsonl";
+      std::error_code none;
+      const auto before = fs::file_size(metrics, none);
+      while (!over && (fs::file_size(metrics, none) == before || none)) std::this_thread::yield();
+      if (!over) std::raise(SIGTERM);
+    });
+    // Should the signal come when the run is over, it must not end the test.
+    const StopSignals catches(StopSignals::Answer::stop);
+    result = run(stopped);
+    over = true;
+    signaller.join();
+    EXPECT_TRUE(fs::exists(checkpoint("stopped", result.step)));
+  }
+  EXPECT_GE(stops, 1);
+  EXPECT_EQ(weights("whole", 12), weights("stopped", 12));
+  expect_same_steps("whole", "stopped");
+}
+
+TEST_F(Trainer, GoesOnWithTheTokensItBeganWith) {
+  run(config("whole"));
+  RunConfig first = config("moved-text");
+  first.train.train_iters = 8;
+  run(first);
+  fs::rename(folder_ / "text.jsonl", folder_ / "elsewhere.jsonl");
+  EXPECT_EQ(run(config("moved-text")).resumed_from, 8);
+  EXPECT_EQ(weights("whole", 12), weights("moved-text", 12));
+}
+
+TEST_F(Trainer, ElapsedTimeGoesOnWhereItStopped) {
+  RunConfig timed = config("timed");
+  timed.train.train_iters = 4;
+  run(timed);
+  timed.train.train_iters = 8;
+  run(timed);
+  double elapsed = 0;
+  for (const StepEvent& step : steps("timed")) EXPECT_NEAR(step.elapsed_s, elapsed += step.step_s, 1e-9) << step.step;
+}
+
+TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
+  RunConfig first = config("longer");
+  first.train.train_iters = 4;
+  run(first);
+  run(config("longer"));
+  EXPECT_EQ(read_metrics(folder_ / "longer" / "metrics.jsonl").run->total_steps, 12);
+}
+
+}  // namespace
+}  // namespace witan
