@@ -1,9 +1,12 @@
-// Weights in another program's files under Witan's names, with all that an import keeps account of.
+// Weights in another program's files under Witan's names, with all that an import keeps account of: nothing in the
+// files is passed over without a word.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/convert/weight_source.h"
@@ -20,19 +23,45 @@ class ForeignWeights : public WeightSource {
     std::vector<std::span<const std::byte>> more = {};  // of one that lies in several pieces
   };
 
-  virtual std::string format() const = 0;  // "hf", "gguf"
+  std::map<std::string, Shape> weights() const override;
+  void read(const std::string& name, int64_t first, int64_t count, double* out) override;
+
+  virtual std::string format() const = 0;  // "hf", "gguf", "megatron"
   virtual const Architecture& architecture() const = 0;
-  virtual int64_t positions() const = 0;               // that the model is meant for
-  virtual const NameStyle& style() const = 0;          // of a Hugging Face folder; of other formats what one would have
-  virtual std::vector<Source> sources() const = 0;     // all of them, by name
-  virtual const std::vector<Link>& links() const = 0;  // in the order of the model
-  virtual const std::vector<ModelTensor>& tensors() const = 0;          // likewise
-  virtual const std::map<std::string, std::string>& notes() const = 0;  // of sources that no link needs: why
+  virtual int64_t positions() const = 0;            // that the model is meant for
+  virtual std::vector<Source> sources() const = 0;  // all of them, by name
+
+  const NameStyle& style() const { return style_; }          // of a Hugging Face folder; of others what one would have
+  const std::vector<Link>& links() const { return links_; }  // in the order of the model
+  const std::vector<ModelTensor>& tensors() const { return tensors_; }        // likewise
+  const std::map<std::string, std::string>& notes() const { return notes_; }  // of sources that no link needs: why
 
   // Elements [first, first + count) of a linked tensor as `type`.
-  virtual void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) = 0;
+  void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out);
   // Gives back the memory of what the link was made of.
   virtual void release(const Link& link) = 0;
+
+ protected:
+  // A source as it is read, valid until the release() of its link.
+  virtual HeldTensor hold(const std::string& source) = 0;
+
+  NameStyle& change_style() { return style_; }
+  void list_tensors(const ModelConfig& model) { tensors_ = tensors_of(model); }
+  void set_links(std::vector<Link> links);
+  void note(const std::string& source, std::string why) { notes_[source] = std::move(why); }
+
+  // Makes the model, whose tensors are linked, of the narrowest dtype that holds every source of a link, as `held` says
+  // it of one of them.
+  void choose_dtype(ModelConfig& model, const std::function<bool(Element by, const std::string& source)>& held);
+
+ private:
+  bool all_held(const std::function<bool(Element by, const std::string& source)>& held) const;
+
+  NameStyle style_;
+  std::vector<ModelTensor> tensors_;
+  std::vector<Link> links_;
+  std::map<std::string, size_t> index_;  // of links_
+  std::map<std::string, std::string> notes_;
 };
 
 }  // namespace witan

@@ -41,15 +41,14 @@ GgufFacts facts_in(const GgufFile& file) {
 
 GgufWeights::GgufWeights(const fs::path& path) : file_(path), hf_(read_gguf_config(file_.metadata(), facts_in(file_))) {
   if (hf_.model.attention.learned_positions()) hf_.model.attention.max_position_embeddings = hf_.positions;
-  style_.storage = default_storage(*hf_.architecture);
-  model_tensors_ = tensors_of(hf_.model);
+  change_style().storage = default_storage(*hf_.architecture);
+  list_tensors(hf_.model);
   bool joined = false;
   for (const auto& tensor : file_.tensors()) joined |= tensor.info.name.ends_with(".attn_kv_b.weight");
   const LatentStorage latent = joined ? LatentStorage::joined : LatentStorage::divided;
-  links_ = gguf_links(*hf_.architecture, hf_.model, latent, model_tensors_);
-  for (size_t i = 0; i < links_.size(); ++i) index_.emplace(links_[i].name, i);
-  check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, model_tensors_));
-  choose_dtype();
+  set_links(gguf_links(*hf_.architecture, hf_.model, latent, tensors()));
+  check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()));
+  choose_dtype(hf_.model, [&](Element by, const std::string& source) { return is_held_by(by, source); });
 }
 
 void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected) {
@@ -74,7 +73,7 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
   for (const auto& tensor : file_.tensors()) {
     if (used.contains(tensor.info.name)) continue;
     if (tensor.info.name == kRopeFactors)
-      notes_[tensor.info.name] = "computed by the model: nothing to keep";
+      note(tensor.info.name, "computed by the model: nothing to keep");
     else
       left_over += cat(left_over.empty() ? "\"" : ", \"", clipped(tensor.info.name), "\"");
   }
@@ -83,7 +82,7 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
 }
 
 // What llama.cpp holds in float32 whatever the file is of counts by its values.
-bool GgufWeights::is_held_by(Element wide, const std::string& name) const {
+bool GgufWeights::is_held_by(Element wide, const std::string& name) {
   const HeldTensor held = hold(name);
   if (holds(wide, held.type)) return true;
   const auto* placed = file_.find(name);
@@ -99,32 +98,6 @@ bool GgufWeights::is_held_by(Element wide, const std::string& name) const {
   return true;
 }
 
-void GgufWeights::choose_dtype() {
-  const auto all_held = [&] {
-    return std::ranges::all_of(model_tensors_, [&](const ModelTensor& tensor) {
-      const auto found = index_.find(tensor.name);
-      return found == index_.end() || std::ranges::all_of(links_[found->second].pieces, [&](const SharedBox& piece) {
-               return is_held_by(*element_of(tensor.dtype), piece.from.name);
-             });
-    });
-  };
-  for (const char* dtype : {"bfloat16", "float32", "float64"}) {
-    hf_.model.dtype = dtype;
-    model_tensors_ = tensors_of(hf_.model);
-    if (all_held()) return;
-  }
-}
-
-std::map<std::string, Shape> GgufWeights::weights() const {
-  std::map<std::string, Shape> all;
-  for (const Link& link : links_) all.emplace(link.name, link.shape);
-  return all;
-}
-
-void GgufWeights::read(const std::string& name, int64_t first, int64_t count, double* out) {
-  gather_to(links_.at(index_.at(name)), first, count, Element::f64, reinterpret_cast<std::byte*>(out));
-}
-
 std::vector<ForeignWeights::Source> GgufWeights::sources() const {
   std::vector<Source> all;
   for (const auto& tensor : file_.tensors())
@@ -133,13 +106,9 @@ std::vector<ForeignWeights::Source> GgufWeights::sources() const {
   return all;
 }
 
-HeldTensor GgufWeights::hold(const std::string& name) const {
+HeldTensor GgufWeights::hold(const std::string& name) {
   const auto* placed = file_.find(name);
   return {element_from_name(placed->info.type->name, where()), placed->bytes};
-}
-
-void GgufWeights::gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) {
-  gather(link, first, count, type, out, [this](const std::string& name) { return hold(name); });
 }
 
 void GgufWeights::release(const Link& link) {

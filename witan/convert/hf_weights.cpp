@@ -48,17 +48,16 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   if (hf_.model.attention.max_position_embeddings == 0 && hf_.model.attention.learned_positions())
     hf_.model.attention.max_position_embeddings = hf_.positions;
   if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
-  model_tensors_ = tensors_of(hf_.model);
+  list_tensors(hf_.model);
   const Architecture& architecture = *hf_.architecture;
-  style_ = style_of(
-      architecture, [&](const std::string& name) { return folder_.find(name) != nullptr; }, model_tensors_);
+  change_style() = style_of(
+      architecture, [&](const std::string& name) { return folder_.find(name) != nullptr; }, tensors());
   const int64_t vocabulary = hf_.model.vocab_size;
-  for (const auto& [name, shape] : other_tensors(architecture, style_, model_tensors_, vocabulary))
+  for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
     used_.emplace(name, shape);
-  links_ = link_model(architecture, style_, model_tensors_, vocabulary);
-  for (size_t i = 0; i < links_.size(); ++i) index_.emplace(links_[i].name, i);
+  set_links(link_model(architecture, style(), tensors(), vocabulary));
   check_tensors(mtp);
-  choose_dtype();
+  choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
 }
 
 // transformers writes num_nextn_predict_layers beside weights that it has left out.
@@ -91,7 +90,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
   }
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
-  if (style_.mtp_copies) check_mtp_copies();
+  if (style().mtp_copies) check_mtp_copies();
   require<CheckpointError>(left_over.empty(), here, " has ", left_over.size(), " tensors that a model of type ",
                            hf_.architecture->model_type, " with this ", kHfConfig,
                            " has no place for: ", listed(left_over), ". They would be lost; ", kHfConfig,
@@ -102,16 +101,16 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
                             std::vector<std::string>& left_over) {
   if (used_.contains(name) || scales_of_others(name)) return;
   if (is_computed(*hf_.architecture, name)) {
-    notes_[name] = "computed by the model: nothing to keep";
+    note(name, "computed by the model: nothing to keep");
   } else if (name == kHeadName && !hf_.model.untie_embeddings_and_output_weights) {
     check_tied_copy(tensor);
-    style_.tied_copy = true;
-    notes_[name] = "equal to the tied embedding, which it is again";
+    change_style().tied_copy = true;
+    note(name, "equal to the tied embedding, which it is again");
   } else if (is_mtp_copy(name, tensor)) {
-    style_.mtp_copies = true;
+    change_style().mtp_copies = true;
   } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers &&
              hf_.architecture->model_type.starts_with("deepseek")) {
-    notes_[name] = "of multi-token prediction, left out as asked (--without-mtp)";
+    note(name, "of multi-token prediction, left out as asked (--without-mtp)");
   } else {
     left_over.push_back(name);
   }
@@ -119,7 +118,7 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
 
 // Witan's modules of multi-token prediction read the model's own embedding and head.
 bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor) {
-  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style_, hf_.model)) {
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style(), hf_.model)) {
     if (name != copy) continue;
     const PlacedTensor* own = folder_.find(of);
     require<CheckpointError>(
@@ -127,7 +126,7 @@ bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor)
         folder_.path().string(), ": \"", name, "\" is not equal to \"", of,
         "\": Witan's modules of multi-token prediction share the model's embedding and head; "
         "leave them out with --without-mtp");
-    notes_[name] = cat("equal to \"", of, "\", which it is again");
+    note(name, cat("equal to \"", of, "\", which it is again"));
     return true;
   }
   return false;
@@ -135,7 +134,7 @@ bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor)
 
 // All of them are there, or they could not be written again.
 void HfWeights::check_mtp_copies() const {
-  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style_, hf_.model))
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style(), hf_.model))
     require<CheckpointError>(folder_.find(copy) != nullptr, folder_.path().string(), " has no tensor \"", copy,
                              "\", though it has others like it: files are missing. Leave multi-token prediction out "
                              "with --without-mtp");
@@ -147,14 +146,14 @@ bool HfWeights::scales_of_others(const std::string& name) {
     if (!name.ends_with(suffix)) continue;
     const std::string base = name.substr(0, name.size() - suffix.size()) + std::string(of);
     if (!used_.contains(base)) continue;
-    notes_[name] = cat("scales of ", base);
+    note(name, cat("scales of ", base));
     return true;
   }
   return false;
 }
 
 void HfWeights::check_tied_copy(const PlacedTensor& head) {
-  const std::string embedding = embedding_name(*hf_.architecture, style_);
+  const std::string embedding = embedding_name(*hf_.architecture, style());
   const PlacedTensor& tied = *folder_.find(embedding);
   require<CheckpointError>(head.info.dtype == tied.info.dtype && std::ranges::equal(head.bytes, tied.bytes),
                            folder_.path().string(), ": ", kHfConfig, " ties the output layer to the embedding, but \"",
@@ -188,34 +187,6 @@ Element HfWeights::element_of_source(const std::string& name) const {
   return with(name + std::string(kScaleSuffix), "F32", {blocks(shape[0]), blocks(shape[1])});
 }
 
-void HfWeights::choose_dtype() {
-  const auto all_held = [&](const std::vector<ModelTensor>& tensors) {
-    for (const ModelTensor& tensor : tensors) {
-      const auto found = index_.find(tensor.name);
-      if (found == index_.end()) continue;
-      for (const SharedBox& piece : links_[found->second].pieces)
-        if (!holds(*element_of(tensor.dtype), element_of_source(piece.from.name))) return false;
-    }
-    return true;
-  };
-  for (const char* dtype : {"bfloat16", "float32", "float64"}) {
-    hf_.model.dtype = dtype;
-    model_tensors_ = tensors_of(hf_.model);
-    if (all_held(model_tensors_)) return;
-  }
-}
-
-std::map<std::string, Shape> HfWeights::weights() const {
-  std::map<std::string, Shape> all;
-  for (const Link& link : links_) all.emplace(link.name, link.shape);
-  return all;
-}
-
-void HfWeights::read(const std::string& name, int64_t first, int64_t count, double* out) {
-  const Link& link = links_.at(index_.at(name));
-  gather_to(link, first, count, Element::f64, reinterpret_cast<std::byte*>(out));
-}
-
 std::vector<ForeignWeights::Source> HfWeights::sources() const {
   std::vector<Source> all;
   for (const auto& [name, tensor] : folder_.tensors())
@@ -240,10 +211,6 @@ HeldTensor HfWeights::hold(const std::string& name) {
                 .first;
   }
   return {element, known->second};
-}
-
-void HfWeights::gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) {
-  gather(link, first, count, type, out, [this](const std::string& name) { return hold(name); });
 }
 
 void HfWeights::release(const Link& link) {

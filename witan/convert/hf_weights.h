@@ -1,4 +1,4 @@
-// A Hugging Face folder as weights under Witan's names: nothing in it is passed over without a word.
+// A Hugging Face folder as weights under Witan's names.
 #pragma once
 
 #include <map>
@@ -26,18 +26,11 @@ class HfWeights : public ForeignWeights {
 
   const ModelConfig& model() const override { return hf_.model; }  // in the narrowest dtype that holds all weights
   std::string where() const override { return folder_.path().string(); }
-  std::map<std::string, Shape> weights() const override;
-  void read(const std::string& name, int64_t first, int64_t count, double* out) override;
 
   std::string format() const override { return "hf"; }
   const Architecture& architecture() const override { return *hf_.architecture; }
   int64_t positions() const override { return hf_.positions; }
-  const NameStyle& style() const override { return style_; }
   std::vector<Source> sources() const override;
-  const std::vector<Link>& links() const override { return links_; }
-  const std::vector<ModelTensor>& tensors() const override { return model_tensors_; }
-  const std::map<std::string, std::string>& notes() const override { return notes_; }
-  void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) override;
   void release(const Link& link) override;
 
   const HfModel& hf() const { return hf_; }
@@ -47,7 +40,6 @@ class HfWeights : public ForeignWeights {
   bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;
   Element element_of_source(const std::string& name) const;
   bool holds_mtp_layers() const;
-  void choose_dtype();
   void check_tensors(MtpLayers mtp);
   void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                    std::vector<std::string>& left_over);
@@ -55,15 +47,10 @@ class HfWeights : public ForeignWeights {
   bool scales_of_others(const std::string& name);
   void check_tied_copy(const PlacedTensor& head);
   void check_mtp_copies() const;
-  HeldTensor hold(const std::string& name);
+  HeldTensor hold(const std::string& name) override;
 
   HfFolder folder_;
   HfModel hf_;
-  NameStyle style_;
-  std::vector<ModelTensor> model_tensors_;
-  std::vector<Link> links_;
-  std::map<std::string, size_t> index_;  // of links_
-  std::map<std::string, std::string> notes_;
   std::map<std::string, Shape> used_;  // tensors that links are made of
   std::map<std::string, std::vector<std::byte>> dequantised_;
 };

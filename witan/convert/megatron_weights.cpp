@@ -30,11 +30,11 @@ void copy_chunk(const MegatronChunk& chunk, const Shape& shape, int64_t width, s
 
 MegatronWeights::MegatronWeights(const fs::path& folder)
     : folder_(folder), read_(read_megatron_arguments(folder_.arguments(), folder_.path().string())) {
-  const auto& tensors = folder_.tensors();
-  const auto embedding = tensors.find(std::string(kMegatronEmbedding));
-  require<CheckpointError>(embedding != tensors.end() && embedding->second.shape.dims() == 2, where(),
+  const auto& found = folder_.tensors();
+  const auto embedding = found.find(std::string(kMegatronEmbedding));
+  require<CheckpointError>(embedding != found.end() && embedding->second.shape.dims() == 2, where(),
                            " has no tensor \"", kMegatronEmbedding,
-                           "\" [words, hidden_size]: it holds no GPT model of ", "Megatron-Core");
+                           "\" [words, hidden_size]: it holds no GPT model of Megatron-Core");
   // Which rows are padding no checkpoint says, so all are words.
   read_.model.vocab_size = embedding->second.shape[0];
   try {
@@ -44,14 +44,16 @@ MegatronWeights::MegatronWeights(const fs::path& folder)
   } catch (const ConfigError& error) {
     throw ConfigError(cat(where(), ": args: ", error.what()));
   }
-  model_tensors_ = tensors_of(read_.model);
-  links_ = link_megatron(read_.model, model_tensors_, read_.model.vocab_size);
+  list_tensors(read_.model);
+  set_links(link_megatron(read_.model, tensors(), read_.model.vocab_size));
   check_tensors();
-  choose_dtype();
+  choose_dtype(read_.model, [&](Element by, const std::string& source) {
+    return holds(by, element_of_tensor(folder_.tensors().at(source)));
+  });
 }
 
 void MegatronWeights::check_tensors() {
-  const auto expected = megatron_tensors(read_.model, model_tensors_, read_.model.vocab_size);
+  const auto expected = megatron_tensors(read_.model, tensors(), read_.model.vocab_size);
   std::map<std::string, Shape> used(expected.begin(), expected.end());
   for (const auto& [name, shape] : used) {
     const auto found = folder_.tensors().find(name);
@@ -67,7 +69,7 @@ void MegatronWeights::check_tensors() {
                              " has \"", clipped(name), "\" ", tensor.shape,
                              ", which a model with its arguments has no place for: it would be lost");
     check_tied_copy();
-    notes_[name] = "equal to the tied embedding";
+    note(name, "equal to the tied embedding");
   }
 }
 
@@ -83,34 +85,6 @@ void MegatronWeights::check_tied_copy() {
 
 Element MegatronWeights::element_of_tensor(const MegatronTensor& tensor) const {
   return element_from_name(tensor.dtype, cat(where(), ": \"", clipped(tensor.name), '"'));
-}
-
-void MegatronWeights::choose_dtype() {
-  std::map<std::string_view, const Link*> by_name;
-  for (const Link& link : links_) by_name[link.name] = &link;
-  const auto held = [&](const ModelTensor& tensor) {
-    const auto link = by_name.find(tensor.name);
-    if (link == by_name.end()) return true;
-    return std::ranges::all_of(link->second->pieces, [&](const SharedBox& piece) {
-      return holds(*element_of(tensor.dtype), element_of_tensor(folder_.tensors().at(piece.from.name)));
-    });
-  };
-  for (const char* dtype : {"bfloat16", "float32", "float64"}) {
-    read_.model.dtype = dtype;
-    model_tensors_ = tensors_of(read_.model);
-    if (std::ranges::all_of(model_tensors_, held)) return;
-  }
-}
-
-std::map<std::string, Shape> MegatronWeights::weights() const {
-  std::map<std::string, Shape> all;
-  for (const Link& link : links_) all.emplace(link.name, link.shape);
-  return all;
-}
-
-void MegatronWeights::read(const std::string& name, int64_t first, int64_t count, double* out) {
-  gather_to(*std::ranges::find(links_, name, &Link::name), first, count, Element::f64,
-            reinterpret_cast<std::byte*>(out));
 }
 
 const Architecture& MegatronWeights::architecture() const {
@@ -142,10 +116,6 @@ HeldTensor MegatronWeights::hold(const std::string& name) {
     }
   }
   return {element, known->second};
-}
-
-void MegatronWeights::gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out) {
-  gather(link, first, count, type, out, [this](const std::string& name) { return hold(name); });
 }
 
 void MegatronWeights::release(const Link& link) {
