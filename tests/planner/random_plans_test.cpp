@@ -33,23 +33,7 @@ class Draw {
   uint64_t at_ = 0;
 };
 
-void draw_model(Draw& draw, ModelConfig& model) {
-  model.dtype = draw.one_of({"float32", "bfloat16", "float64"});
-  model.num_layers = draw.between(1, 5);
-  model.hidden_size = draw.one_of<int64_t>({16, 24, 32, 72});
-  model.vocab_size = draw.one_of<int64_t>({60, 64, 300, 1004});
-  model.untie_embeddings_and_output_weights = draw.rarely(2);
-  model.recompute_granularity = draw.one_of({"none", "none", "selective", "full"});
-  model.init_method = draw.one_of({"normal", "normal", "torch"});
-  model.mlp.ffn_hidden_size = draw.one_of<int64_t>({8, 24, 52, 1100});
-  model.mlp.swiglu = !draw.rarely();
-  if (draw.rarely(4)) {
-    if (model.mlp.swiglu)
-      model.mlp.activation_func_clamp_value = 7;
-    else
-      model.mlp.squared_relu = true;
-  }
-  if (draw.rarely(2)) model.recompute_modules = draw.one_of({"layernorm", "moe_act,mlp", "moe", "shared_experts"});
+void draw_attention(Draw& draw, ModelConfig& model) {
   model.attention.num_attention_heads = draw.one_of<int64_t>({2, 4, 8});
   model.attention.num_query_groups = draw.one_of<int64_t>({1, 2, model.attention.num_attention_heads});
   if (draw.rarely(2)) {
@@ -78,16 +62,10 @@ void draw_model(Draw& draw, ModelConfig& model) {
     attention.add_qkv_bias = draw.rarely();
     model.norm_placement = draw.one_of({"pre", "post"});
   }
-  if (draw.rarely()) {
-    model.skip_connections = model.num_layers > 1;
-    model.embedding_residual = draw.rarely(2);
-    model.embedding_norm = draw.rarely(2);
-    model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
-  }
-  if (draw.rarely()) model.logit_soft_cap = 15;
-  if (draw.rarely()) model.attention.qk_l2_norm = true;
-  if (draw.rarely() && model.norm.normalization == "RMSNorm") model.norm.norm_weight = false;
-  auto& moe = model.moe;
+}
+
+void draw_moe(Draw& draw, ModelConfig& model) {
+  MoeConfig& moe = model.moe;
   moe.num_experts = draw.one_of<int64_t>({0, 4, 4, 8});
   if (moe.num_experts == 0) {
     model.add_bias_linear = draw.rarely();
@@ -119,6 +97,36 @@ void draw_model(Draw& draw, ModelConfig& model) {
   if (draw.rarely()) moe.moe_latent_size = draw.one_of<int64_t>({4, 12, 20});
   moe.moe_shared_expert_gate = moe.has_shared_experts() && draw.rarely(2);
   moe.moe_token_dispatcher_type = draw.one_of({"alltoall", "alltoall", "allgather"});
+}
+
+void draw_model(Draw& draw, ModelConfig& model) {
+  model.dtype = draw.one_of({"float32", "bfloat16", "float64"});
+  model.num_layers = draw.between(1, 5);
+  model.hidden_size = draw.one_of<int64_t>({16, 24, 32, 72});
+  model.vocab_size = draw.one_of<int64_t>({60, 64, 300, 1004});
+  model.untie_embeddings_and_output_weights = draw.rarely(2);
+  model.recompute_granularity = draw.one_of({"none", "none", "selective", "full"});
+  model.init_method = draw.one_of({"normal", "normal", "torch"});
+  model.mlp.ffn_hidden_size = draw.one_of<int64_t>({8, 24, 52, 1100});
+  model.mlp.swiglu = !draw.rarely();
+  if (draw.rarely(4)) {
+    if (model.mlp.swiglu)
+      model.mlp.activation_func_clamp_value = 7;
+    else
+      model.mlp.squared_relu = true;
+  }
+  if (draw.rarely(2)) model.recompute_modules = draw.one_of({"layernorm", "moe_act,mlp", "moe", "shared_experts"});
+  draw_attention(draw, model);
+  if (draw.rarely()) {
+    model.skip_connections = model.num_layers > 1;
+    model.embedding_residual = draw.rarely(2);
+    model.embedding_norm = draw.rarely(2);
+    model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
+  }
+  if (draw.rarely()) model.logit_soft_cap = 15;
+  if (draw.rarely()) model.attention.qk_l2_norm = true;
+  if (draw.rarely() && model.norm.normalization == "RMSNorm") model.norm.norm_weight = false;
+  draw_moe(draw, model);
 }
 
 testing::LaidOut draw_layout(Draw& draw) {
