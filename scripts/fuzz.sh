@@ -15,13 +15,14 @@ fi
 export ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 mkdir -p build/fuzz/findings
+read -ra options <<<"${FUZZ_OPTIONS:-}"
 failed=()
 for target in "${targets[@]}"; do
   found=build/fuzz/corpus/$target
   mkdir -p "$found"
   log=build/fuzz/$target.log
   if "build/fuzz/fuzz/${target}_fuzz" -max_total_time="$seconds" -max_len=1024 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2048 \
-    -artifact_prefix="build/fuzz/findings/$target-" -print_final_stats=1 ${FUZZ_OPTIONS:-} \
+    -artifact_prefix="build/fuzz/findings/$target-" -print_final_stats=1 "${options[@]}" \
     "$found" "fuzz/corpus/$target" >"$log" 2>&1; then
     awk -v target="$target" '$1 == "stat::number_of_executed_units:" { n = $2 }
       $1 == "stat::average_exec_per_sec:" { rate = $2 }

@@ -255,7 +255,8 @@ TEST(BenchTest, ExchangeMovesARowAtLeast) {
 }
 
 TEST(BenchTest, RefusesWhatCannotBe) {
-  expect_refusal({"bench"}, 2, {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});
+  expect_refusal({"bench"}, 2,
+                 {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});
   expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "for example 512x768"});
   expect_refusal({"bench", "attention", "--kv-heads", "3"}, 2, {"--kv-heads 3 must divide --heads 4"});
   expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 exceeds --experts 2"});

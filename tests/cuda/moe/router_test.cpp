@@ -1,10 +1,9 @@
-#include "witan/kernels/selection.h"
-
 #include <limits>
 
 #include "support/cuda_rank.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/elementwise.h"
+#include "witan/kernels/selection.h"
 #include "witan/kernels/step_value.h"
 
 namespace witan {

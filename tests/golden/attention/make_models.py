@@ -50,8 +50,8 @@ class Map:
 def names(kind, post_norm):
     parts = Map()
     parts.add("embedding.weight", "model.embed_tokens.weight")
-    for l in range(L):
-        ours, theirs = f"layers.{l}", f"model.layers.{l}"
+    for layer in range(L):
+        ours, theirs = f"layers.{layer}", f"model.layers.{layer}"
         norms = ("post_attention_layernorm", "post_feedforward_layernorm") if post_norm else (
             "input_layernorm", "post_attention_layernorm")
         parts.add(f"{ours}.attention_norm.weight", f"{theirs}.{norms[0]}.weight")

@@ -65,8 +65,8 @@ def names():
         rows.append((f"{ours}.mlp.gate_up_proj.weight", f"{theirs}.mlp.linear_fc1.weight", whole))
         rows.append((f"{ours}.mlp.down_proj.weight", f"{theirs}.mlp.linear_fc2.weight", whole))
 
-    for l in range(L):
-        block(f"layers.{l}", f"decoder.layers.{l}")
+    for layer in range(L):
+        block(f"layers.{layer}", f"decoder.layers.{layer}")
     rows.append(("final_norm.weight", "decoder.final_layernorm.weight", whole))
     rows.append(("head.weight", "output_layer.weight", whole))
     for k in range(MODULES):

@@ -15,11 +15,13 @@ import ast
 import math
 import pathlib
 import sys
-from itertools import chain, cycle, islice, repeat
-from typing import Any, Iterator, Literal, Optional, Sequence, Tuple
+
+# The definitions that taken() executes use these names.
+from itertools import chain, cycle, islice, repeat  # noqa: F401
+from typing import Any, Iterator, Literal, Optional, Sequence, Tuple  # noqa: F401
 
 import torch
-from torch import Tensor
+from torch import Tensor  # noqa: F401
 
 torch.Tensor.bfloat16 = torch.Tensor.double
 
