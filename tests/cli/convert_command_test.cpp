@@ -147,6 +147,54 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   EXPECT_THAT(other.err, HasSubstr("num_layers = 3, not 2"));
 }
 
+// Weights know tokens by their numbers alone.
+TEST_F(ConvertCommands, ATokenizerOfOtherTokensIsRefused) {
+  train_small("base", {"--ranks", "1"});
+  const std::string own = folder_ / "runs/base/tokenizer.json";
+  Json other = Json::parse(file("runs/base/tokenizer.json"));
+  const auto written = [&](const std::string& name) {
+    write_text(folder_ / name, other.dump());
+    return (folder_ / name).string();
+  };
+  const auto planned = [&](const std::string& tokenizer) {
+    return run({"plan", "--run", "new", "--init-from", "base", "--tokenizer", tokenizer, "--ranks", "1", "--seq-length",
+                "16", "--device", "cpu"});
+  };
+  for (const std::string& same : {own, written("copy.json")}) {
+    const Said said = planned(same);
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_EQ(said.err.find("is not that of the weights"), std::string::npos) << said.err;
+  }
+  // The same tokens from text that is divided otherwise.
+  other["normalizer"] = {{"type", "NFC"}};
+  Said said = planned(written("nfc.json"));
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.err, HasSubstr("both have the same tokens, but do not divide every text into them alike"));
+  // A reserved token that was given a name.
+  other["added_tokens"][0]["content"] = "<|reserved|>";
+  auto& entries = other["model"]["vocab"];
+  if (entries.contains("<|endoftext|>")) {
+    entries["<|reserved|>"] = entries["<|endoftext|>"];
+    entries.erase("<|endoftext|>");
+  }
+  said = planned(written("named.json"));
+  EXPECT_THAT(said.err, AllOf(HasSubstr("warning: init_from = base: tokenizer = "), HasSubstr("<|reserved|>"),
+                              HasSubstr("and so do 1 added tokens in all")));
+  // Two tokens that have changed places.
+  other = Json::parse(file("runs/base/tokenizer.json"));
+  std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
+  const std::string swapped = written("swapped.json");
+  for (const char* command : {"plan", "train"}) {
+    said = run({command, "--run", "new", "--init-from", "base", "--tokenizer", swapped, "--data", folder_ / "text.txt",
+                "--ranks", "1", "--seq-length", "16", "--device", "cpu"});
+    EXPECT_EQ(said.code, 3) << said.err;
+    EXPECT_THAT(said.err, AllOf(HasSubstr(cat("tokenizer = ", swapped, " is not that of the weights, ")),
+                                HasSubstr("is \"b\" in the one and \"a\" in the other, and 2 of 300 differ"),
+                                HasSubstr("Leave tokenizer out, and the run takes the model's own")));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "runs/new"));
+}
+
 TEST_F(ConvertCommands, LedgersAccountForEveryTensor) {
   const Said said = run({"import", kGolden / "mixtral", "--run", "mixtral"});
   ASSERT_EQ(said.code, 0) << said.err;

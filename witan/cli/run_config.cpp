@@ -9,10 +9,14 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/options.h"
 #include "witan/convert/model_function.h"
 #include "witan/parallel/mesh_shorthand.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/vocabulary_match.h"
 #include "witan/train/run/identity.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/saved_config.h"
@@ -98,9 +102,50 @@ void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.changes = changed_identity(*given.saved, config);
 }
 
+// Whether the files are one, byte for byte; not where one cannot be read.
+bool equal_files(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  if (fs::equivalent(a, b, error)) return true;
+  if (!fs::is_regular_file(a, error) || !fs::is_regular_file(b, error)) return false;
+  if (fs::file_size(a, error) != fs::file_size(b, error)) return false;
+  return std::ranges::equal(MappedFile(a).bytes(), MappedFile(b).bytes());
+}
+
+// Nothing where there is none that can be read: who uses it says why.
+std::optional<TokenizerSpec> readable(const fs::path& tokenizer) try {
+  return read_tokenizer(tokenizer);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+// Weights know tokens by their numbers: refuses a tokenizer that gives these to other tokens than the one that the
+// weights were trained with, and says where it differs without harm.
+void require_same_vocabulary(const std::string& given, const WeightSource& source, const std::string& asked,
+                             std::FILE* err) {
+  const fs::path own = tokenizer_of(source).value_or(source.where());
+  if (equal_files(own, given)) return;
+  const auto theirs = readable(own), ours = readable(given);
+  if (!theirs || !ours) return;
+  const VocabularyMatch match = match_vocabularies(*theirs, *ours);
+  const std::string both = cat("tokenizer = ", given, " is not that of the weights, ", own.string(), ": ");
+  const auto first = static_cast<size_t>(match.first.value_or(0));
+  const auto token = [&] {
+    return cat("token ", first, " is \"", clipped(ours->tokens[first]), "\" in the one and \"",
+               clipped(theirs->tokens[first]), "\" in the other");
+  };
+  require<ConfigError>(match.different == 0, asked, both, token(), ", and ", match.different, " of ", match.common,
+                       " differ: what the weights know of a token would be said of another one. Leave tokenizer out, "
+                       "and the run takes the model's own; or leave init_from out");
+  if (match.renamed > 0)
+    say(err, cat("warning: ", asked, both, token(), ", and so do ", match.renamed,
+                 " added tokens in all; their embeddings are what the weights have of them"));
+  else if (theirs->tokens.size() == ours->tokens.size() && Tokenizer(*theirs).hash() != Tokenizer(*ours).hash())
+    say(err, cat("warning: ", asked, both, "both have the same tokens, but do not divide every text into them alike"));
+}
+
 // A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
 // there. What the call says otherwise must leave the function that the weights are of.
-void take_model(GivenConfig& given) {
+void take_model(GivenConfig& given, std::FILE* err) {
   TrainConfig& train = given.config.train;
   if (train.init_from.empty()) return;
   const std::string asked = cat("init_from = ", train.init_from, ": ");
@@ -114,8 +159,10 @@ void take_model(GivenConfig& given) {
     given.sources[ours[i].name] = ValueSource::init_from;
   }
   require_same_function(given.config.model, *source, asked);
+  if (const std::string& own = given.config.data.tokenizer; !own.empty())
+    return require_same_vocabulary(own, *source, asked, err);
   const auto tokenizer = tokenizer_of(*source);
-  if (!tokenizer || !given.config.data.tokenizer.empty()) return;
+  if (!tokenizer) return;
   given.config.data.tokenizer = tokenizer->string();
   given.sources["tokenizer"] = ValueSource::init_from;
 }
@@ -199,7 +246,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
                       given.run.string()));
   } else {
     if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
-    take_model(given);
+    take_model(given, context.err);
   }
   follow_tensor_ranks(given);
   if (line) say_harmless(context.err, *line);

@@ -1,0 +1,23 @@
+// Whether two tokenizers give the same numbers to the same text: weights that were trained with one of them know tokens
+// by these numbers alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "witan/tokenizer/tokenizer_spec.h"
+
+namespace witan {
+
+// Of ids that both use. One may use more, as a vocabulary does that was extended.
+struct VocabularyMatch {
+  int64_t common = 0;            // ids that both use
+  int64_t different = 0;         // of those: ordinary tokens that differ
+  int64_t renamed = 0;           // of those: added tokens that differ, such as reserved ones that were given a name
+  std::optional<int32_t> first;  // id of the first ordinary token that differs or, where none does, added one
+  bool same() const { return different == 0 && renamed == 0; }
+};
+
+VocabularyMatch match_vocabularies(const TokenizerSpec& a, const TokenizerSpec& b);
+
+}  // namespace witan
