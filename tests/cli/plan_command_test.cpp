@@ -39,6 +39,26 @@ class PlanCommandTest : public ::testing::Test {
   TempFolder own_;
 };
 
+// By flags, and by files where they say more than the default; presets and defaults ask for nothing.
+TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
+  write_text(own_ / "mine.toml", "kv_lora_rank = 64\nq_lora_rank = 0\n");
+  Said said = plan({"--config", own_ / "mine.toml", "--loss-scale", "1024", "--hysteresis", "2"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err,
+                       "warning: kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true, and "
+                       "multi_latent_attention = false\n"
+                       "warning: loss_scale = 1024 and hysteresis = 2 have no effect: they need dtype = float16, and "
+                       "dtype = float32\n"))
+      << said.err;
+  EXPECT_FALSE(contains(said.err, "q_lora_rank"));
+  said = plan({"--dtype", "float16", "--loss-scale", "1024"});
+  EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
+  said = witan({"plan", "--preset", "gpt2-124m", "--tokenizer-vocab-size", "300", "--ranks", "1", "--runs-folder",
+                own_.path(), "--memory", "1TB"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
+}
+
 // A few of the ranks stand for all; their memory is each rank's own.
 TEST_F(PlanCommandTest, AThousandRanksArePlannedBySome) {
   const Said said = plan({"--world-size", "1024", "--pipeline-model-parallel-size", "4", "--tensor-model-parallel-size",

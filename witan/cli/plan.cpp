@@ -183,6 +183,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
   if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
   const ResolvedConfig config = resolve(asked, facts);
+  for (const std::string& warning : idle_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
   if (state.layout) {
     std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
     return ExitCode::done;

@@ -18,6 +18,7 @@
 #include "witan/tokenizer/tokenizer_files.h"
 #include "witan/tokenizer/vocabulary_match.h"
 #include "witan/train/run/identity.h"
+#include "witan/train/run/idle_keys.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/saved_config.h"
 
@@ -200,6 +201,15 @@ std::string values_from(const GivenConfig& given, ValueSource source, const std:
                      fmt::join(flags, " and "), one ? "it" : "them");
 }
 
+// Whether the call asks for something by this key: by a value that is not the default, which files spell out as well, or
+// by a number on the command line.
+bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
+  const ValueSource source = given.source(field.name);
+  if (source != ValueSource::file && source != ValueSource::flag) return false;
+  const bool number = std::holds_alternative<int64_t*>(field.value) || std::holds_alternative<double*>(field.value);
+  return field.text() != usual.text() || (number && source == ValueSource::flag);
+}
+
 }  // namespace
 
 void add_megatron_flag(CLI::App& command) {
@@ -251,6 +261,19 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   follow_tensor_ranks(given);
   if (line) say_harmless(context.err, *line);
   return given;
+}
+
+std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved) {
+  RunConfig values = resolved, defaults;
+  const Fields fields = values.fields(), usual = defaults.fields();
+  std::vector<IdleKey> idle = idle_keys(resolved);
+  std::erase_if(idle, [&](const IdleKey& one) {
+    const auto field = std::ranges::find(fields, one.key, &Field::name);
+    return !asks(given, *field, usual[static_cast<size_t>(field - fields.begin())]);
+  });
+  std::vector<std::string> warnings = describe_idle(idle, fields);
+  for (std::string& warning : warnings) warning.insert(0, "warning: ");
+  return warnings;
 }
 
 ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body) {

@@ -51,6 +51,10 @@ enum class OtherRun : uint8_t {
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);
 
+// A sentence for each reason why keys that this call's file or flags set have no effect in the configuration that it was
+// resolved to.
+std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved);
+
 // Runs `body`. A ConfigError that names values which the run on disk or a preset has said, and neither the call's file
 // nor its flags, says so too, and by which flags this call could say others.
 ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body);

@@ -161,6 +161,7 @@ ExitCode TrainCall::run() {
   Facts facts = gather_facts(given, scheduling);
   const ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
   check(expected);
+  for (const std::string& warning : idle_warnings(given_, expected)) progress.note(warning);
   const auto done = prepare_together(expected, progress);
   if (!done) return ExitCode::done;
   facts.vocabulary = data_->tokenizer->vocab_size();

@@ -1,0 +1,148 @@
+#include "witan/train/run/idle_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace witan {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+RunConfig with(const Keys& toml) {
+  RunConfig config;
+  config.model.vocab_size = 300;
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+  config.parallel.device = "cpu";
+  std::string text;
+  for (const std::string& line : toml) text += line + "\n";
+  parse_toml(config.fields(), text, "test");
+  return config;
+}
+
+// What would give the key an effect; empty: it has one.
+std::string needs_of(const std::string& key, const Keys& toml) {
+  for (const IdleKey& one : idle_keys(with(toml)))
+    if (one.key == key) return one.needs;
+  return "";
+}
+
+struct Case {
+  Keys keys;
+  Keys idle, used;  // configurations in which they have no effect, and one
+  std::string needs;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](Keys keys, Keys idle, Keys used, const char* needs) {
+    all.push_back({std::move(keys), std::move(idle), std::move(used), needs});
+  };
+  add({"mtp_loss_scaling_factor"}, {}, {"mtp_num_layers = 1"}, "mtp_num_layers above 0, and mtp_num_layers = 0");
+  add({"lora_alpha", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"}, "lora_rank above 0");
+  add({"recompute_modules"}, {}, {"recompute_granularity = 'selective'"}, "recompute_granularity = none");
+  add({"gelu_tanh"}, {}, {"swiglu = false"}, "and swiglu = true");
+  add({"ffn_hidden_size"}, {"moe_ffn_hidden_size = 64"},
+      {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
+  add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
+      "multi_latent_attention = true, and multi_latent_attention = false");
+  add({"num_query_groups"}, {"multi_latent_attention = true"}, {}, "multi_latent_attention = false");
+  add({"rotary_base", "rotary_percent", "rotary_interleaved"}, {"position_embedding_type = 'none'"}, {},
+      "position_embedding_type = rope, and position_embedding_type = none");
+  add({"original_max_position_embeddings", "rope_low_freq_factor", "rope_high_freq_factor"}, {},
+      {"rope_scaling_type = 'llama3'"}, "rope_scaling_type = none");
+  add({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}, {"rope_scaling_type = 'llama3'"},
+      {"rope_scaling_type = 'yarn'"}, "rope_scaling_type = llama3");
+  add({"moe_router_topk", "moe_aux_loss_coeff", "moe_latent_size", "moe_grouped_gemm", "expert_tensor_parallel_size"},
+      {"num_experts = 0"}, {"num_experts = 4"}, "num_experts above 0");
+  add({"moe_router_pre_softmax"}, {"moe_router_score_function = 'sigmoid'"}, {}, "moe_router_score_function = softmax");
+  add({"moe_router_skew"}, {}, {"moe_router_selection = 'skew'"}, "moe_router_selection = topk");
+  add({"moe_router_sinkhorn_iterations", "moe_router_sinkhorn_tolerance"}, {}, {"moe_router_selection = 'sinkhorn'"},
+      "moe_router_selection = sinkhorn, and moe_router_selection = topk");
+  add({"moe_router_group_score_topk"}, {}, {"moe_router_num_groups = 2", "moe_router_group_topk = 1"},
+      "moe_router_num_groups above 0");
+  add({"moe_router_bias_update_rate"}, {},
+      {"moe_router_enable_expert_bias = true", "moe_router_score_function = 'sigmoid'"},
+      "moe_router_enable_expert_bias = true");
+  add({"moe_aux_loss_coeff"}, {"moe_router_load_balancing_type = 'none'"}, {}, "a loss in");
+  add({"moe_token_drop_policy"}, {}, {"moe_expert_capacity_factor = 1.25"}, "moe_expert_capacity_factor above 0");
+  add({"moe_token_dispatcher_type", "moe_pool_factor"}, {}, {"ranks = 2", "expert_model_parallel_size = 2"},
+      "expert_model_parallel_size above 1");
+  add({"messages_key", "chat_template", "loss_on", "packing"}, {}, {"sft = true", "tokenizer = 't.json'"},
+      "sft = true");
+  add({"json_key", "bad_row_share", "replace_invalid_utf8"}, {"data_path = 'p'", "tokenizer = 't.json'"},
+      {"data_path = 'p'", "tokenizer = 't.json'", "valid_data = 'a=b.txt'"}, "text to read");
+  add({"json_key"}, {"sft = true", "tokenizer = 't.json'"}, {}, "messages_key");
+  add({"tokenizer_vocab_size", "tokenizer_pattern", "tokenizer_min_frequency"}, {"tokenizer = 't.json'"}, {},
+      "and tokenizer = t.json");
+  add({"sample_prompt", "sample_temperature"}, {"sample_tokens = 0"}, {}, "sample_tokens above 0");
+  add({"sample_prompt", "sample_tokens"}, {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
+      {}, "a rank that holds the whole model");
+  add({"upcycle_method", "upcycle_noise"}, {}, {"upcycle = 'dense'"}, "upcycle = RUN");
+  add({"upcycle_drop_ratio"}, {"upcycle = 'dense'"}, {"upcycle = 'dense'", "upcycle_method = 'drop'"},
+      "upcycle_method = drop, and upcycle_method = copied");
+  add({"timing_log_level"}, {}, {"log_format = 'megatron'"}, "log_format = megatron");
+  add({"min_lr", "lr_decay_iters"}, {"lr_decay_style = 'constant'"}, {}, "lr_decay_style = constant");
+  add({"lr_wsd_decay_style", "lr_wsd_decay_iters"}, {}, {"lr_decay_style = 'WSD'", "lr_wsd_decay_iters = 5"},
+      "lr_decay_style = WSD, and lr_decay_style = cosine");
+  add({"adam_beta1", "adam_beta2", "adam_eps", "exp_avg_dtype"}, {"optimizer = 'lion'"}, {},
+      "adam, and optimizer = lion");
+  add({"adam_beta2", "adam_eps"}, {"optimizer = 'shampoo'", "shampoo_grafting = 'sgd'"}, {"optimizer = 'shampoo'"},
+      "shampoo_grafting = adam");
+  add({"sgd_momentum"}, {}, {"optimizer = 'sgd'"}, "sgd, and optimizer = adam");
+  add({"lion_beta1", "lion_beta2"}, {}, {"optimizer_groups = [{kind = 'norms', optimizer = 'lion'}]"}, "lion");
+  add({"ademamix_beta3", "ademamix_alpha", "ademamix_warmup_iters"}, {}, {"optimizer = 'ademamix'"}, "ademamix");
+  add({"muon_momentum", "muon_nesterov", "muon_num_ns_steps", "muon_coefficient_type", "muon_scale_mode"}, {},
+      {"optimizer = 'normuon'"}, "muon or normuon");
+  add({"normuon_beta2"}, {"optimizer = 'muon'"}, {"optimizer = 'normuon'"}, "normuon, and optimizer = muon");
+  add({"adam_beta1", "exp_avg_dtype"}, {"optimizer = 'sgd'"}, {"optimizer = 'muon'"}, "optimizer = sgd");
+  add({"precondition_frequency", "max_preconditioner_dim", "shampoo_beta"}, {}, {"optimizer = 'soap'"},
+      "shampoo or soap");
+  add({"start_preconditioning_step", "shampoo_eps", "shampoo_exponent", "shampoo_root", "shampoo_grafting"},
+      {"optimizer = 'soap'"}, {"optimizer = 'shampoo'"}, "shampoo, and optimizer = soap");
+  add({"qk_clip_threshold", "qk_clip_alpha"}, {}, {"qk_clip = true"}, "qk_clip = true");
+  add({"loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis"}, {},
+      {"dtype = 'float16'"}, "dtype = float16, and dtype = float32");
+  add({"initial_loss_scale", "hysteresis"}, {"dtype = 'float16'", "loss_scale = 8"}, {"dtype = 'float16'"},
+      "loss_scale = 0, a dynamic one, and loss_scale = 8");
+  add({"skip_step_window"}, {}, {"skip_step_sigma = 3"}, "skip_step_sigma above 0");
+  add({"sequence_parallel", "loss_parallel"}, {},
+      {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
+      "tensor_model_parallel_size above 1");
+  add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
+      "pipeline_model_parallel_size above 1");
+  add({"cuda_graph", "overlap_param_gather"}, {}, {"device = 'cuda'"}, "device = cuda, and device = cpu");
+  return all;
+}
+
+TEST(IdleKeys, AreThoseOfWhatIsNotAskedFor) {
+  for (const Case& one : cases())
+    for (const std::string& key : one.keys) {
+      EXPECT_THAT(needs_of(key, one.idle), ::testing::HasSubstr(one.needs)) << key;
+      EXPECT_EQ(needs_of(key, one.used), "") << key;
+    }
+}
+
+TEST(IdleKeys, AreNotThoseThatEveryConfigurationUses) {
+  for (const char* key : {"hidden_size", "moe_router_topk", "adam_beta1", "train_iters", "seq_length", "data"})
+    EXPECT_EQ(needs_of(key, {}), "") << key;
+}
+
+TEST(IdleKeys, AreSaidOnceForEachReason) {
+  RunConfig config = with({"loss_scale = 1024", "hysteresis = 3", "kv_lora_rank = 64"});
+  const Fields fields = config.fields();
+  std::vector<IdleKey> idle = idle_keys(config);
+  const std::set<std::string> asked = {"loss_scale", "hysteresis", "kv_lora_rank"};
+  std::erase_if(idle, [&](const IdleKey& one) { return !asked.contains(one.key); });
+  EXPECT_THAT(
+      describe_idle(idle, fields),
+      ::testing::ElementsAre(
+          "kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true, and "
+          "multi_latent_attention = false",
+          "loss_scale = 1024 and hysteresis = 3 have no effect: they need dtype = float16, and dtype = float32"));
+}
+
+}  // namespace
+}  // namespace witan
