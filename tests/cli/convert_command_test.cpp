@@ -226,6 +226,19 @@ TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
   EXPECT_EQ(other.code, 3);
 }
 
+// The nearest first, each with the one key that it fails by before those that follow from it.
+TEST_F(ConvertCommands, WhatNoArchitectureIsIsComparedWithEach) {
+  train_small("one", {"--ranks", "1", "--swiglu", "false", "--squared-relu", "true"});
+  const Said said = run({"export", "--run", "one", folder_ / "hf"});
+  EXPECT_EQ(said.code, 3);
+  EXPECT_THAT(said.err, HasSubstr("the nearest first:\n  mixtral: swiglu = true, not false and 1 more\n"));
+  EXPECT_THAT(said.err, HasSubstr("\n  llama: num_experts = 0, not 4 and 2 more\n"));
+  EXPECT_THAT(said.err, HasSubstr("\n  deepseek_v3: multi_latent_attention = true, not false and "));
+  EXPECT_LT(said.err.find("  mixtral: "), said.err.find("  llama: "));
+  EXPECT_LT(said.err.find("  llama: "), said.err.find("  deepseek_v3: "));
+  EXPECT_FALSE(fs::exists(folder_ / "hf"));
+}
+
 TEST_F(ConvertCommands, DtypesAreKeptOrChosen) {
   ASSERT_EQ(run({"import", kGolden / "gpt2", "--run", "gpt2"}).code, 0);
   const Said said = run({"export", "--run", "gpt2", folder_ / "narrow", "--dtype", "bfloat16"});

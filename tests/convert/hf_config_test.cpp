@@ -82,6 +82,35 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
 }
 
+// In the file's words, wherever it is Witan's keys that refuse.
+TEST(HfConfig, WhatWitansKeysRefuseIsNamedAsTheFileHasIt) {
+  const Json llama = config_of("llama"), gpt2 = config_of("gpt2"), mixtral = config_of("mixtral"),
+             deepseek = config_of("deepseek_v3");
+  const auto yarn = [&](const Json& changes) {
+    Json rope = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 4.0}};
+    return with(llama, {{"rope_parameters", with(rope, changes)}});
+  };
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {with(llama, {{"num_key_value_heads", 3}}),
+       "config.json: num_attention_heads = 4, num_key_value_heads = 3: Witan cannot represent this model: "
+       "num_query_groups = 3 does not divide num_attention_heads = 4"},
+      {with(llama, {{"num_hidden_layers", 0}}),
+       "config.json: num_hidden_layers = 0: Witan cannot represent this model: "},
+      {with(gpt2, {{"n_embd", 0}}), "config.json: n_embd = 0: Witan cannot represent this model: hidden_size = 0: "},
+      {with(gpt2, {{"n_head", 5}}), "n_head = 5: Witan cannot represent this model: num_attention_heads = 5 does not"},
+      {with(mixtral, {{"num_experts_per_tok", 9}}),
+       "num_local_experts = 4, num_experts_per_tok = 9: Witan cannot represent this model: moe_router_topk = 9 is more "
+       "than num_experts = 4"},
+      {with(llama, {{"rms_norm_eps", -1.0}}), "rms_norm_eps = -1.0: Witan cannot represent this model: norm_epsilon"},
+      {yarn({{"factor", 0.5}}), "factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"},
+      {yarn({{"beta_fast", 1.0}, {"beta_slow", 2.0}}), "beta_fast = 1.0, beta_slow = 2.0: Witan cannot represent"},
+      {with(deepseek, {{"qk_rope_head_dim", 3}, {"qk_head_dim", nullptr}}),
+       "qk_rope_head_dim = 3: Witan cannot represent this model: "},
+      {with(deepseek, {{"topk_group", 7}}), "topk_group = 7: Witan cannot represent this model: "},
+  };
+  for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
+}
+
 TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
   const Json fp8 = {
       {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};

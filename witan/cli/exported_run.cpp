@@ -3,6 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -10,32 +14,79 @@
 #include "witan/convert/gguf_config.h"
 #include "witan/convert/hf_config.h"
 #include "witan/convert/import.h"
+#include "witan/convert/model_function.h"
+#include "witan/train/run/idle_keys.h"
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {
 namespace {
 
-// What the model has otherwise than the architecture's files can say, one sentence each; none: it is one.
-std::vector<std::string> differences_in(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
+// Keys that say which kind of model it is. One of these is named before those that only give sizes.
+constexpr std::string_view kKinds[] = {"multi_latent_attention",
+                                       "num_experts",
+                                       "position_embedding_type",
+                                       "normalization",
+                                       "norm_placement",
+                                       "swiglu",
+                                       "softmax_type",
+                                       "qk_layernorm",
+                                       "qk_l2_norm",
+                                       "qk_layernorm_full_width",
+                                       "moe_router_score_function"};
+
+// "hidden_size" of "hidden_size = 16, not 32"; as it is what has no such beginning.
+std::string_view key_of(std::string_view difference) {
+  return difference.substr(0, difference.find(' '));
+}
+
+// Of differences between two models those that are not the consequence of another: a key that has no effect in one of
+// them differs because of the key that decides this. The one that matters most comes first.
+std::vector<std::string> essential(const ModelConfig& a, const ModelConfig& b) {
+  std::set<std::string, std::less<>> idle;
+  for (const ModelConfig* model : {&a, &b}) {
+    RunConfig config;
+    config.model = *model;
+    for (const IdleKey& one : idle_keys(config)) idle.insert(one.key);
+  }
+  const std::vector<std::string> all = differences(a, b);
+  std::vector<std::string> kept;
+  std::ranges::copy_if(all, std::back_inserter(kept),
+                       [&](const std::string& one) { return !idle.contains(key_of(one)); });
+  if (kept.empty()) kept = all;
+  std::ranges::stable_sort(
+      kept, {}, [](const std::string& one) { return std::ranges::find(kKinds, key_of(one)) - std::begin(kKinds); });
+  return kept;
+}
+
+// What the model has otherwise than an architecture's files can say, the most important first; none: it is one.
+struct Tried {
+  std::string_view model_type;
+  bool possible = true;  // there is a model of this architecture that has its sizes
+  std::vector<std::string> different;
+};
+
+Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
   ModelConfig model = without_adapters(config.model);
   if (args.without_mtp) model.mtp_num_layers = 0;
-  std::vector<std::string> different;
+  Tried tried{one.model_type, true, {}};
+  std::vector<std::string>& different = tried.different;
   try {
-    different = differences_as(one, model, config.data.seq_length);
+    different = essential(as_architecture(one, model, config.data.seq_length), model);
   } catch (const ConfigError& error) {
     different.emplace_back(error.what());
+    tried.possible = false;
   }
   if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))
     different.insert(different.begin(), cat("mtp_num_layers = ", model.mtp_num_layers,
                                             ": it has no modules of multi-token prediction; --without-mtp leaves them "
                                             "out"));
-  if (args.format != "gguf" || !different.empty()) return different;
+  if (args.format != "gguf" || !different.empty()) return tried;
   try {
     write_gguf_config(one, model, config.data.seq_length);
   } catch (const ConfigError& error) {
     different.emplace_back(error.what());
   }
-  return different;
+  return tried;
 }
 
 }  // namespace
@@ -72,23 +123,18 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
                          run.config.model.mtp_num_layers, ": --without-mtp leaves them out");
     return *known;
   }
-  struct Tried {
-    size_t differences;
-    std::string why;
-  };
   std::vector<Tried> tried;
   for (const Architecture& one : architectures()) {
-    const std::vector<std::string> different = differences_in(args, one, run.config);
-    if (different.empty()) return one;
-    tried.push_back({different.size(), cat(one.model_type, ": ", different.front(),
-                                           different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "")});
+    tried.push_back(try_as(args, one, run.config));
+    if (tried.back().different.empty()) return one;
   }
-  std::ranges::stable_sort(tried, {}, &Tried::differences);
+  std::ranges::stable_sort(tried, {}, [](const Tried& one) { return std::pair(!one.possible, one.different.size()); });
   std::string why;
-  for (const Tried& one : tried) why += cat("\n  ", one.why);
+  for (const auto& [type, possible, different] : tried)
+    why += cat("\n  ", type, ": ", different.front(),
+               different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "");
   throw ConfigError(
-      cat("no architecture that Witan exports is what this model is. What each has otherwise, the nearest "
-          "first:",
+      cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
           why));
 }
 

@@ -30,8 +30,8 @@ HfModel read_hf_config(std::string_view text, const std::string& where);
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype);
 
-// In what a model of this architecture would be another one, each "key = …, not …"; empty when write_hf_config() can
-// write it. Throws ConfigError where there is no such model at all.
-std::vector<std::string> differences_as(const Architecture& architecture, const ModelConfig& model, int64_t positions);
+// What a config.json of this architecture makes of the model: its like where write_hf_config() can write it, and else
+// another one. Throws ConfigError where there is no such model at all.
+ModelConfig as_architecture(const Architecture& architecture, const ModelConfig& model, int64_t positions);
 
 }  // namespace witan

@@ -161,34 +161,30 @@ class HfWriter {
   Out out_ = Out::object();
 };
 
-}  // namespace
-
-namespace {
-
-std::string text_and_differences(const Architecture& architecture, const ModelConfig& model, int64_t positions,
-                                 std::string_view dtype, std::vector<std::string>& different) {
+std::string text_of(const Architecture& architecture, const ModelConfig& model, int64_t positions,
+                    std::string_view dtype) {
   Out out = HfWriter(architecture, model, positions).write();
   out["dtype"] = dtype;
-  std::string text = out.dump(2) + "\n";
-  different = differences(read_hf_config(text, cat("a model of type ", architecture.model_type)).model, model);
-  return text;
+  return out.dump(2) + "\n";
+}
+
+ModelConfig read_back(const Architecture& architecture, const std::string& text) {
+  return read_hf_config(text, cat("a model of type ", architecture.model_type)).model;
 }
 
 }  // namespace
 
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype) {
-  std::vector<std::string> different;
-  const std::string text = text_and_differences(architecture, model, positions, dtype, different);
+  std::string text = text_of(architecture, model, positions, dtype);
+  const std::vector<std::string> different = differences(read_back(architecture, text), model);
   require<ConfigError>(different.empty(), "a model of type ", architecture.model_type,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);
   return text;
 }
 
-std::vector<std::string> differences_as(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
-  std::vector<std::string> different;
-  text_and_differences(architecture, model, positions, "float32", different);
-  return different;
+ModelConfig as_architecture(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
+  return read_back(architecture, text_of(architecture, model, positions, "float32"));
 }
 
 }  // namespace witan
