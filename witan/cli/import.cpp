@@ -73,7 +73,7 @@ std::string given_tokenizer(const fs::path& path, const ModelConfig& model) {
 }
 
 std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
-  if (is_gguf_file(args.folder)) return std::make_unique<GgufWeights>(args.folder);
+  if (is_gguf_model(args.folder)) return std::make_unique<GgufWeights>(args.folder);
   if (is_megatron_folder(args.folder)) return std::make_unique<MegatronWeights>(args.folder);
   return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
 }

@@ -21,7 +21,7 @@ Shape shape_of(const GgufTensor& tensor) {
   return shape;
 }
 
-GgufFacts facts_in(const GgufFile& file) {
+GgufFacts facts_in(const GgufParts& file) {
   GgufFacts facts;
   const auto* embedding = file.find(kTokenEmbedding);
   require<CheckpointError>(embedding != nullptr, file.path().string(), " has no tensor \"", kTokenEmbedding,

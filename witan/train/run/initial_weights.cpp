@@ -56,11 +56,11 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
           cat(asked, path.string(), " has no intact checkpoint", warnings.empty() ? "" : ": " + warnings.front()));
     }
     if (is_hf_folder(path)) return std::make_unique<HfWeights>(path);
-    if (is_gguf_file(path)) return std::make_unique<GgufWeights>(path);
+    if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
   throw CheckpointError(
-      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file, a checkpoint of ",
+      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
           "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(), ", of that name"));
 }
 
