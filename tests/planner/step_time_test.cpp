@@ -52,6 +52,47 @@ TEST(StepTime, CountsWhatIsBetweenKernels) {
   EXPECT_DOUBLE_EQ(time.seconds, 6.0);
 }
 
+// QR and eigenvectors are LAPACK's on the CPU: by one thread, far below what products reach.
+TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
+  Plan plan = plan_of_kernels();
+  plan.ranks[0].step = {{"optimizer", {{"renew_basis", {6e9, 1e6}}, {"inverse_root", {3e9, 0}}}}};
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 4};
+  Ceilings ceilings = round_ceilings();
+  ceilings.load.threads = 4;  // of 25 GFLOP/s each
+  config.optimizer.optimizer = "soap";
+  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 6 / (0.03 * 25), 1e-9);
+  const double measured = 3e9 * 2.0 / 51e9;  // the root at the mean rate, as none is computed by LAPACK
+  EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.03 * 25) + measured, 0.06);
+  config.optimizer.optimizer = "shampoo";
+  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 9 / (0.03 * 25), 1e-9);
+  config.optimizer.shampoo_root = "newton";
+  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 6 / (0.03 * 25), 1e-9);
+  ceilings.load.gpu = "h100";
+  EXPECT_EQ(lapack_seconds(plan, config, ceilings), 0);
+}
+
+// A GPU multiplies bfloat16 many times faster than the float32 of these optimizers.
+TEST(StepTime, ProductsOfMatrixOptimizersAreOfFloat32) {
+  Plan plan = plan_of_kernels();
+  plan.ranks.resize(1);
+  plan.ranks[0].sent.clear();
+  plan.ranks[0].step = {{"attention", {{"gemm", {80e12, 0}}}}, {"optimizer", {{"gemm", {80e12, 0}}}}};
+  RunConfig config = small_config();
+  config.parallel = {1, 1, 1};
+  Ceilings ceilings;
+  ceilings.load = {"bfloat16", 1, 1, "h100"};
+  ceilings.fma_flops = 800e12;
+  ceilings.f32_flops = 50e12;
+  ceilings.copy_bytes = 1e12;
+  for (const auto& [optimizer, seconds] : {std::pair("soap", 2.0), {"shampoo", 2.0}, {"muon", 0.125}}) {
+    config.optimizer.optimizer = optimizer;
+    const StepTime time = predict_step(plan, config, ceilings);
+    EXPECT_DOUBLE_EQ(time.parts.at("attention"), 0.125) << optimizer;
+    EXPECT_DOUBLE_EQ(time.parts.at("optimizer"), seconds) << optimizer;
+  }
+}
+
 TEST(StepTime, KernelsThatWereNotMeasuredGoAtTheMeanRate) {
   Plan plan = plan_of_kernels();
   plan.ranks[0].step = {{"attention", {{"unheard of", {0, 6e9}}}}};

@@ -89,19 +89,22 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig&
 
 Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
                        const std::optional<JobCeilings>& job) {
+  const Load load = job ? Load{config->model.dtype, static_cast<int>(config->parallel.ranks),
+                               static_cast<int>(config->parallel.threads)}
+                        : load_of(config, usable_cores());
   const auto peak_alone = [&](double flops, bool busy) {
     Timing timing;
+    timing.ceilings.load = load;
     timing.source = "the peak of multiply-adds";
     timing.ceilings.busy = busy;
     timing.ceilings.fma_flops = flops;
-    timing.step.seconds = plan.step_flops / (kUsualShare * flops);
+    timing.step.seconds = plan.step_flops / (kUsualShare * flops) + lapack_seconds(plan, config, timing.ceilings);
     timing.steps = steps_left(config, done);
     timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
     return timing;
   };
   if (job) return peak_alone(job->ceilings.flops, job->busy);
   const CeilingsFile file = ceilings_file();
-  const Load load = load_of(config, usable_cores());
   const auto peak = [&] {
     ThreadPool pool(load.ranks * load.threads);
     return 1e9 * kernels::measure_fma_gflops(pool);

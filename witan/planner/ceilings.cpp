@@ -160,6 +160,7 @@ Ceilings fastest_of(const Ceilings& first, Ceilings second) {
     most = std::max(most, bytes);
   }
   second.fma_flops = std::max(first.fma_flops, second.fma_flops);
+  second.f32_flops = std::max(first.f32_flops, second.f32_flops);
   second.copy_bytes = std::max(first.copy_bytes, second.copy_bytes);
   second.between = std::min(first.between, second.between);
   return second;

@@ -26,6 +26,7 @@ struct Ceilings {
   std::map<std::string, double> exchange;  // bytes/s that a rank sends, by operation; empty on one rank
   double fma_flops = 0;                    // FLOP/s of float32 multiply-adds on registers, all threads together; of
                                            // GPUs those of a large product of matrices in the load's dtype
+  double f32_flops = 0;                    // of GPUs the same in float32; 0: not known, and taken to be as fast
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
   double between = 0;                      // seconds outside kernels and collectives per second within kernels
   bool busy = false;                       // other programs used the machine: all of this is too slow

@@ -15,7 +15,7 @@ Json to_json(const Ceilings& c) {
   for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
   return {{"dtype", c.load.dtype}, {"ranks", c.load.ranks},  {"threads", c.load.threads}, {"gpu", c.load.gpu},
           {"kernels", kernels},    {"exchange", c.exchange}, {"fma_flops", c.fma_flops},  {"copy_bytes", c.copy_bytes},
-          {"between", c.between},  {"busy", c.busy}};
+          {"between", c.between},  {"busy", c.busy},         {"f32_flops", c.f32_flops}};
 }
 
 // Throws nlohmann's exceptions for what is no such object.
@@ -30,6 +30,7 @@ Ceilings from_json(const Json& json) {
   c.copy_bytes = json.at("copy_bytes").get<double>();
   c.between = json.at("between").get<double>();
   c.busy = json.value("busy", false);
+  c.f32_flops = json.value("f32_flops", 0.0);
   return c;
 }
 

@@ -56,6 +56,7 @@ Ceilings Cluster::ceilings(const Load& load) const {
   ceilings.load.gpu = gpu.name;
   ceilings.fma_flops =
       load.ranks * kReachedFlops * (size_of(dtype_from_name(load.dtype)) == 2 ? gpu.bf16_flops : gpu.f32_flops);
+  ceilings.f32_flops = load.ranks * kReachedFlops * gpu.f32_flops;
   ceilings.copy_bytes = kReachedBytes * gpu.memory_bytes_s;
   return ceilings;
 }

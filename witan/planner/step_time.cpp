@@ -1,6 +1,9 @@
 #include "witan/planner/step_time.h"
 
 #include <algorithm>
+#include <string>
+
+#include "witan/optim/param_groups.h"
 
 namespace witan {
 namespace {
@@ -8,18 +11,44 @@ namespace {
 // Of its ceiling that a GPU's kernel reaches, as a rule: they are not measured one by one.
 constexpr double kUsualShare = 0.8;
 
+// Of a thread's multiply-adds that LAPACK reaches where it decomposes a matrix.
+constexpr double kLapackShare = 0.03;
+
+// How a run's optimizers decompose matrices, and in which dtype they multiply them.
+struct MatrixWork {
+  explicit MatrixWork(const RunConfig& config) {
+    const ParamGroups groups(config.optimizer);
+    for (const ParamGroup& group : groups.all()) {
+      const bool shampoo = group.settings.optimizer == "shampoo";
+      eigen = eigen || (shampoo && group.settings.shampoo_root == "eigen");
+      wide = wide || shampoo || group.settings.optimizer == "soap";
+    }
+  }
+  bool by_lapack(const std::string& kernel) const {
+    return kernel == "renew_basis" || (kernel == "inverse_root" && eigen);
+  }
+
+  bool eigen = false;  // Shampoo's roots are of eigenvectors
+  bool wide = false;   // products are of float32 at least
+};
+
 // Seconds of a rank's kernels and of its exchanges, on cores of its own.
 class RankClock {
  public:
-  explicit RankClock(const Ceilings& ceilings) : ceilings_(ceilings) {
+  RankClock(const Ceilings& ceilings, const RunConfig& config) : ceilings_(ceilings), work_(config) {
     const double ranks = ceilings.load.ranks;
     flops_ = ceilings.fma_flops / ranks;
+    wide_flops_ = ceilings.f32_flops > 0 ? std::min(ceilings.f32_flops / ranks, flops_) : flops_;
     for (const auto& [kernel, cost] : ceilings.kernels) all_ += cost;
   }
 
-  double kernel(const std::string& name, const Cost& cost) const {
-    if (ceilings_.kernels.empty())
-      return std::max(cost.flops / flops_, cost.bytes / ceilings_.copy_bytes) / kUsualShare;
+  double lapack(const Cost& cost) const { return cost.flops * ceilings_.load.threads / (kLapackShare * flops_); }
+  bool by_lapack(const std::string& name) const { return ceilings_.load.gpu.empty() && work_.by_lapack(name); }
+
+  double kernel(const std::string& part, const std::string& name, const Cost& cost) const {
+    if (by_lapack(name)) return lapack(cost);
+    const double flops = work_.wide && part == "optimizer" ? wide_flops_ : flops_;
+    if (ceilings_.kernels.empty()) return std::max(cost.flops / flops, cost.bytes / ceilings_.copy_bytes) / kUsualShare;
     const auto found = ceilings_.kernels.find(name);
     const Cost& measured = found != ceilings_.kernels.end() && found->second.seconds > 0 ? found->second : all_;
     // Which of the two the kernel ran nearer to its ceiling in is what bounds it.
@@ -33,7 +62,7 @@ class RankClock {
     double sum = 0;
     for (const auto& [part, kernels] : costs)
       for (const auto& [name, cost] : kernels) {
-        const double seconds = kernel(name, cost) * (1 + ceilings_.between);
+        const double seconds = kernel(part, name, cost) * (1 + ceilings_.between);
         parts[part] += seconds;
         sum += seconds;
       }
@@ -52,7 +81,8 @@ class RankClock {
 
  private:
   const Ceilings& ceilings_;
-  double flops_ = 0;
+  const MatrixWork work_;
+  double flops_ = 0, wide_flops_ = 0;
   Cost all_;
 };
 
@@ -116,7 +146,7 @@ class ClusterClock {
 }  // namespace
 
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings, const Cluster* cluster) {
-  const RankClock clock(ceilings);
+  const RankClock clock(ceilings, config);
   std::optional<ClusterClock> far;
   if (cluster) far.emplace(plan, config, *cluster);
   StepTime slowest;
@@ -140,6 +170,19 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
   slowest.eval_seconds *= turns;
   for (auto& [part, seconds] : slowest.parts) seconds *= turns;
   return slowest;
+}
+
+double lapack_seconds(const Plan& plan, const RunConfig& config, const Ceilings& ceilings) {
+  const RankClock clock(ceilings, config);
+  double most = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    double sum = 0;
+    for (const auto& [part, kernels] : rank.step)
+      for (const auto& [name, cost] : kernels)
+        if (clock.by_lapack(name)) sum += clock.lapack(cost);
+    most = std::max(most, sum);
+  }
+  return most * static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
 }
 
 double predict_run(const StepTime& step, const RunConfig& config, int64_t done, std::optional<int64_t> held_out) {
