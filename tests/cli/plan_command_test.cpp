@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
+#include "witan/tensor/cuda.h"
 
 namespace witan::test {
 namespace {
@@ -57,6 +58,15 @@ TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
                 own_.path(), "--memory", "1TB"});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
+}
+
+// Who plans for the CPU without having said so is told how to plan for GPUs, unless there is one here.
+TEST_F(PlanCommandTest, AMachineWithoutGpusIsToldOfTheOptionsForGpus) {
+  const std::string hint = "this machine has no usable GPU: give --gpus N --gpu NAME";
+  EXPECT_EQ(contains(plan({}).err, hint), cuda::devices() == 0);
+  for (const std::vector<std::string>& said :
+       {std::vector<std::string>{"--device", "cpu"}, {"--gpus", "2", "--gpu", "h100"}, {"--world-size", "2"}})
+    EXPECT_FALSE(contains(plan(said).err, hint)) << said[0];
 }
 
 // A few of the ranks stand for all; their memory is each rank's own.

@@ -144,6 +144,17 @@ std::string format_decisions(const ResolvedConfig& config) {
   return out.empty() ? out : "\nChosen automatically\n" + out;
 }
 
+// What a person may have meant who plans without a word on a machine without GPUs.
+void hint_at_gpus(const Context& context, const PlanArgs& state, const GivenConfig& given,
+                  const ResolvedConfig& config) {
+  if (state.elsewhere.asked() || config->parallel.on_gpu() || given.config.parallel.device != "auto") return;
+  std::fputs(
+      "planned for the CPU, as this machine has no usable GPU: give --gpus N --gpu NAME to plan for N GPUs elsewhere "
+      "(add --search for their best layout), --device cuda --memory SIZE for GPUs like these ranks, or --device cpu to "
+      "mean it\n",
+      context.err);
+}
+
 std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, const PlanArgs& state,
                               const std::optional<Cluster>& cluster) {
   if (cluster) return timing_on(*cluster, plan, config);
@@ -184,6 +195,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
   const ResolvedConfig config = resolve(asked, facts);
   for (const std::string& warning : idle_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
+  hint_at_gpus(context, state, given, config);
   if (state.layout) {
     std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
     return ExitCode::done;
