@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "support/message_of.h"
+#include "support/model_variants.h"
 #include "support/module.h"
 #include "witan/generate/generator.h"
 
@@ -28,44 +29,22 @@ ModelConfig base_config(const std::string& dtype, int64_t experts = 0) {
 
 ModelConfig latent_config(const std::string& dtype) {
   ModelConfig config = base_config(dtype, 4);
-  config.attention.multi_latent_attention = true;
-  config.attention.q_lora_rank = 7;
-  config.attention.kv_lora_rank = 10;
-  config.attention.latent_qk_head_dim = 6;
-  config.attention.qk_pos_emb_head_dim = 4;
-  config.attention.v_head_dim = 5;
-  config.attention.rope_scaling_type = "yarn";
-  config.attention.rotary_scaling_factor = 4;
-  config.attention.original_max_position_embeddings = 8;
+  testing::add_latent_attention(config, {.q_rank = 7, .kv_rank = 10, .head = 6, .rotated_head = 4, .value_head = 5});
+  testing::add_stretched_positions(config);
   return config;
 }
 
-// gpt-oss: windows in every other layer, sinks, biases everywhere, clamped SwiGLU, YaRN.
 ModelConfig gpt_oss_config(const std::string& dtype) {
   ModelConfig config = base_config(dtype, 4);
-  config.attention.window_size = "6,0";
-  config.attention.window_attn_skip_freq = "2";
-  config.attention.softmax_type = "learnable";
-  config.attention.rope_scaling_type = "yarn";
-  config.attention.rotary_scaling_factor = 4;
-  config.attention.original_max_position_embeddings = 8;
-  config.add_bias_linear = true;
-  config.moe.moe_router_add_bias = config.moe.moe_expert_add_bias = true;
-  config.mlp.activation_func_clamp_value = 2;
-  config.mlp.glu_linear_offset = 1;
+  testing::add_gpt_oss_features(config, "6,0");
+  testing::add_stretched_positions(config);
   return config;
 }
 
-// DeepSeek-V3's choice of experts.
 ModelConfig grouped_router_config(const std::string& dtype) {
   ModelConfig config = base_config(dtype, 8);
-  config.moe.moe_layer_freq = "[0,1]";
-  config.moe.moe_router_score_function = "sigmoid";
-  config.moe.moe_router_enable_expert_bias = true;
-  config.moe.moe_router_num_groups = 4;
-  config.moe.moe_router_group_topk = 2;
+  testing::add_grouped_router(config, "[0,1]", 12);
   config.moe.moe_router_topk_scaling_factor = 2.5;
-  config.moe.moe_shared_expert_intermediate_size = 12;
   return config;
 }
 

@@ -1,6 +1,7 @@
 #include "witan/generate/generator.h"
 
 #include "support/message_of.h"
+#include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
 
@@ -39,18 +40,10 @@ ModelConfig mixed_config(const std::string& dtype = "float64") {
   return config;
 }
 
-// Latent attention with stretched positions.
 ModelConfig latent_config() {
   ModelConfig config = small_config(4);
-  config.attention.multi_latent_attention = true;
-  config.attention.q_lora_rank = 7;
-  config.attention.kv_lora_rank = 10;
-  config.attention.latent_qk_head_dim = 6;
-  config.attention.qk_pos_emb_head_dim = 4;
-  config.attention.v_head_dim = 5;
-  config.attention.rope_scaling_type = "yarn";
-  config.attention.rotary_scaling_factor = 4;
-  config.attention.original_max_position_embeddings = 8;
+  testing::add_latent_attention(config, {.q_rank = 7, .kv_rank = 10, .head = 6, .rotated_head = 4, .value_head = 5});
+  testing::add_stretched_positions(config);
   return config;
 }
 

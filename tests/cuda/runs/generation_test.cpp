@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "support/cuda_rank.h"
+#include "support/model_variants.h"
 #include "support/module.h"
 #include "witan/generate/generator.h"
 #include "witan/kernels/row_products.h"
@@ -30,31 +31,16 @@ ModelConfig gpu_model(const std::string& dtype, int64_t experts) {
 
 ModelConfig gpt_oss_model(const std::string& dtype) {
   ModelConfig config = gpu_model(dtype, 8);
-  config.attention.window_size = "15,0";
-  config.attention.window_attn_skip_freq = "2";
-  config.attention.softmax_type = "learnable";
+  testing::add_gpt_oss_features(config, "15,0");
   config.attention.kv_channels = 32;
-  config.add_bias_linear = true;
-  config.moe.moe_router_add_bias = config.moe.moe_expert_add_bias = true;
-  config.mlp.activation_func_clamp_value = 2;
-  config.mlp.glu_linear_offset = 1;
   return config;
 }
 
 ModelConfig deepseek_model(const std::string& dtype) {
   ModelConfig config = gpu_model(dtype, 8);
-  config.moe.moe_layer_freq = "[0,1,1]";
-  config.moe.moe_router_score_function = "sigmoid";
-  config.moe.moe_router_enable_expert_bias = true;
-  config.moe.moe_router_num_groups = 4;
-  config.moe.moe_router_group_topk = 2;
-  config.moe.moe_shared_expert_intermediate_size = 64;
-  config.attention.multi_latent_attention = true;
-  config.attention.q_lora_rank = 48;
-  config.attention.kv_lora_rank = 64;
-  config.attention.latent_qk_head_dim = 32;
-  config.attention.qk_pos_emb_head_dim = 16;
-  config.attention.v_head_dim = 32;
+  testing::add_grouped_router(config, "[0,1,1]", 64);
+  testing::add_latent_attention(config,
+                                {.q_rank = 48, .kv_rank = 64, .head = 32, .rotated_head = 16, .value_head = 32});
   return config;
 }
 
