@@ -285,6 +285,30 @@ TEST_F(SmallBatch, ARepetitionPenaltyOfPromptAndTextAvoidsWhatWasSaid) {
   EXPECT_LT(std::set<int32_t>(free.begin(), free.end()).size(), free.size()) << "the check must have something to see";
 }
 
+TEST_F(SmallBatch, PenaltiesAreOfWhatWasGeneratedAndNotOfThePrompt) {
+  GenerationRequest request = request_of({3, 4, 5}, 20, 0, 0);
+  request.options.sampler.presence_penalty = 1e6;
+  const witan::Generation once = all({request})[0];
+  std::set<int32_t> said;
+  for (const GeneratedToken& token : once.tokens) said.insert(token.token);
+  EXPECT_EQ(said.size(), 20u) << "nothing is said twice";
+  request.options.sampler.presence_penalty = 0;
+  request.options.sampler.frequency_penalty = 1e6;
+  EXPECT_EQ(text_of(request, all({request})[0]), text_of(request, once)) << "nor here";
+  request.options.sampler.frequency_penalty = 0;
+  const int32_t first = once.tokens[0].token;
+  request.prompt.push_back(first);
+  const int32_t next = all({request})[0].tokens[0].token;
+  request.options.sampler.presence_penalty = 1e6;
+  EXPECT_EQ(all({request})[0].tokens[0].token, next) << "the prompt counts for nothing";
+  request.options.sampler.logit_bias = {{next, -1e6}};
+  const witan::Generation without = all({request})[0];
+  for (const GeneratedToken& token : without.tokens) EXPECT_NE(token.token, next);
+  request.options.sampler.logit_bias = {{7, 1e9}};
+  const witan::Generation sevens = all({request})[0];
+  for (const GeneratedToken& token : sevens.tokens) EXPECT_EQ(token.token, 7);
+}
+
 TEST_F(SmallBatch, WhatDoesNotFitIsRefused) {
   GenerationBatch batch(rank_.stream, model_, {1, 10});
   const auto refusal = [&](const GenerationRequest& request) {

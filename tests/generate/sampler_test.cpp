@@ -154,9 +154,38 @@ TEST(Sampler, BadOptionsAreNamed) {
 
 TEST(Sampler, PenalisesWhatWasSeen) {
   const Sampler sampler({.repetition_penalty = 2});
-  EXPECT_EQ(sampler.penalised(std::vector<float>{4, -4, 0, 4}, {0, 1, 2, 9}), (std::vector<float>{2, -8, 0, 4}));
+  EXPECT_EQ(sampler.changed(std::vector<float>{4, -4, 0, 4}, {{0, 1, 2, 9}, {}}), (std::vector<float>{2, -8, 0, 4}));
   for (const double penalty : {0.0, -1.0, static_cast<double>(kInf)})
     EXPECT_THROW(Sampler({.repetition_penalty = penalty}), ConfigError) << penalty;
+}
+
+// OpenAI's: logit - count * frequency_penalty - (count > 0) * presence_penalty, of what was generated alone.
+TEST(Sampler, PenalisesWhatWasGeneratedAndHowOften) {
+  const std::vector<float> logits = {4, -4, 1, 2};
+  const SeenTokens seen{{0, 1, 2, 3, 9}, {{1, 1}, {2, 3}, {9, 1}}};
+  EXPECT_EQ(Sampler({.presence_penalty = 0.5}).changed(logits, seen), (std::vector<float>{4, -4.5, 0.5, 2}));
+  EXPECT_EQ(Sampler({.frequency_penalty = 0.25}).changed(logits, seen), (std::vector<float>{4, -4.25, 0.25, 2}));
+  EXPECT_EQ(Sampler({.presence_penalty = -1, .frequency_penalty = -2}).changed(logits, seen),
+            (std::vector<float>{4, -1, 8, 2}));
+  EXPECT_EQ(Sampler({.repetition_penalty = 2, .presence_penalty = 1}).changed(logits, seen),
+            (std::vector<float>{2, -9, -0.5, 1}))
+      << "the repetition penalty is the first";
+}
+
+TEST(Sampler, AddsBiases) {
+  const Sampler sampler({.logit_bias = {{0, -100}, {2, 0.5}, {7, 1}}});
+  EXPECT_EQ(sampler.changed(std::vector<float>{4, -4, 1}, {}), (std::vector<float>{-96, -4, 1.5}));
+  EXPECT_TRUE(sampler.changes_logits());
+  EXPECT_FALSE(Sampler({.temperature = 2, .top_k = 3}).changes_logits());
+}
+
+TEST(Sampler, PenaltiesAndBiasesAreNumbers) {
+  const auto message = [](const SamplerOptions& options) {
+    return message_of<ConfigError>([&] { Sampler sampler(options); });
+  };
+  EXPECT_EQ(message({.presence_penalty = std::nan("")}), "presence_penalty must be a number (0: none), got nan");
+  EXPECT_EQ(message({.frequency_penalty = HUGE_VAL}), "frequency_penalty must be a number (0: none), got inf");
+  EXPECT_EQ(message({.logit_bias = {{3, HUGE_VAL}}}), "logit_bias of token 3 must be a number, got inf");
 }
 
 // More tokens than are sorted at first, in an order that says nothing.

@@ -37,6 +37,14 @@ void SamplingArgs::add(CLI::App& command) {
                  "Make tokens of the text so far less likely: divide their logits by R where above 0, else multiply")
           .type_name("R")
           .show_default();
+  add_option(command, "--presence-penalty", sampler.presence_penalty,
+             "Lower the logits of tokens that the text has behind its prompt by P (-2 to 2 are usual; OpenAI's)")
+      .type_name("P")
+      .show_default();
+  add_option(command, "--frequency-penalty", sampler.frequency_penalty,
+             "Likewise, by F for each time that the text has them")
+      .type_name("F")
+      .show_default();
   add_option(command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
   add_option(command, "--stop", stops, "End the text before TEXT (repeatable)").type_name("TEXT").one_argument();
   add_flag(command, "--greedy", greedy_, "Always take the most likely token").excludes(*temperature_);

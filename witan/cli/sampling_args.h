@@ -16,7 +16,8 @@ namespace witan::cli {
 class SamplingArgs {
  public:
   SamplingArgs();
-  // --max-tokens, --temperature, --greedy, --top-k, --top-p, --repetition-penalty, --seed, --stop.
+  // --max-tokens, --temperature, --greedy, --top-k, --top-p, --repetition-penalty, --presence-penalty,
+  // --frequency-penalty, --seed, --stop.
   void add(CLI::App& command);
 
   // What the flags say and, where they say nothing, the model's authors; of a text by this tokenizer. Throws

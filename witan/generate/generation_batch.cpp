@@ -64,7 +64,7 @@ size_t GenerationBatch::admit(GenerationRequest request) {
   std::vector<int32_t> unread = request.prompt;
   Text text{number, std::move(request), std::move(sampler), free_.back(), 0, std::move(unread)};
   free_.pop_back();
-  if (text.request.options.sampler.repetition_penalty != 1) text.seen.insert(text.unread.begin(), text.unread.end());
+  if (text.sampler.changes_logits()) text.seen.all.insert(text.request.prompt.begin(), text.request.prompt.end());
   if (text.request.options.max_tokens == 0 && !text.request.prompt_logprobs)
     end(text, Finish::length);
   else
@@ -180,8 +180,9 @@ void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
       const Text& text = *texts[i];
       floats[i] = row_of(logits, index);
       floats[i].resize(static_cast<size_t>(vocabulary(text.request.options)));
-      chosen[i].token = text.seen.empty() ? text.sampler.next(floats[i], text.past)
-                                          : text.sampler.next(text.sampler.penalised(floats[i], text.seen), text.past);
+      chosen[i].token = text.sampler.changes_logits()
+                            ? text.sampler.next(text.sampler.changed(floats[i], text.seen), text.past)
+                            : text.sampler.next(floats[i], text.past);
     });
   }
   if (std::ranges::any_of(texts, [](const Text* text) { return text->request.top_logprobs >= 0; })) {
@@ -201,7 +202,10 @@ void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
 void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on_token) {
   const GenerateOptions& options = text.request.options;
   if (!stream_.is_meta() && stops(options, token.token)) return end(text, Finish::stop);
-  if (options.sampler.repetition_penalty != 1) text.seen.insert(token.token);
+  if (text.sampler.changes_logits()) {
+    text.seen.all.insert(token.token);
+    ++text.seen.generated[token.token];
+  }
   text.unread = {token.token};
   std::vector<GeneratedToken>& tokens = text.out.tokens;
   tokens.push_back(std::move(token));

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,7 +57,7 @@ class GenerationBatch {
     Sampler sampler;
     int64_t row, past = 0;
     std::vector<int32_t> unread;  // after `past` tokens
-    std::set<int32_t> seen = {};  // where repetition is penalised
+    SeenTokens seen = {};  // where logits are changed
     Generation out = {};
     bool ended = false;
   };

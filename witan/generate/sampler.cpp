@@ -116,16 +116,36 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                        "top_p must be above 0 and at most 1 (all tokens), got ", options.top_p);
   require<ConfigError>(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
                        "repetition_penalty must be a positive number (1: none), got ", options.repetition_penalty);
+  require<ConfigError>(std::isfinite(options.presence_penalty), "presence_penalty must be a number (0: none), got ",
+                       options.presence_penalty);
+  require<ConfigError>(std::isfinite(options.frequency_penalty), "frequency_penalty must be a number (0: none), got ",
+                       options.frequency_penalty);
+  for (const auto& [token, bias] : options.logit_bias)
+    require<ConfigError>(std::isfinite(bias), "logit_bias of token ", token, " must be a number, got ", bias);
 }
 
-std::vector<float> Sampler::penalised(std::span<const float> logits, const std::set<int32_t>& seen) const {
+bool Sampler::changes_logits() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0 ||
+         !options_.logit_bias.empty();
+}
+
+std::vector<float> Sampler::changed(std::span<const float> logits, const SeenTokens& seen) const {
   std::vector<float> out(logits.begin(), logits.end());
-  const auto penalty = static_cast<float>(options_.repetition_penalty);
-  for (const int32_t token : seen) {
-    if (static_cast<size_t>(token) >= out.size()) break;
+  const auto change = [&](int32_t token, const auto& how) {
+    if (token < 0 || static_cast<size_t>(token) >= out.size()) return;
     float& logit = out[static_cast<size_t>(token)];
-    logit = logit < 0 ? logit * penalty : logit / penalty;
-  }
+    logit = how(logit);
+  };
+  if (const auto penalty = static_cast<float>(options_.repetition_penalty); penalty != 1)
+    for (const int32_t token : seen.all)
+      change(token, [&](float logit) { return logit < 0 ? logit * penalty : logit / penalty; });
+  for (const auto& [token, count] : seen.generated)
+    change(token, [&](float logit) {
+      const double lowered = options_.presence_penalty + options_.frequency_penalty * static_cast<double>(count);
+      return static_cast<float>(static_cast<double>(logit) - lowered);
+    });
+  for (const auto& [token, bias] : options_.logit_bias)
+    change(token, [&](float logit) { return static_cast<float>(static_cast<double>(logit) + bias); });
   return out;
 }
 

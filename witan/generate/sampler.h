@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <vector>
@@ -18,20 +19,33 @@ struct SamplerOptions {
   // Of tokens that the text has, its prompt included (Keskar et al., "CTRL", 2019, arXiv:1909.05858): their logits are
   // divided by it where they are positive, else multiplied, before the temperature; 1: none.
   double repetition_penalty = 1;
+  // Of tokens that were generated in the text, as OpenAI's API defines them: their logits are lowered by
+  // presence_penalty, and by frequency_penalty for each time that they were.
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::map<int32_t, double> logit_bias = {};  // is added to the logits of these tokens
+};
+
+// The tokens of a text so far, as penalties count them.
+struct SeenTokens {
+  std::set<int32_t> all;                 // of the prompt and of what follows it
+  std::map<int32_t, int64_t> generated;  // of what follows it, and how often each has been
 };
 
 class Sampler {
  public:
   // Throws ConfigError naming the option when temperature is negative or not finite, top_k negative, or top_p outside
-  // (0, 1], or repetition_penalty not a positive number.
+  // (0, 1], repetition_penalty not a positive number, or another penalty or a bias not finite.
   explicit Sampler(const SamplerOptions& options);
 
   // The id of the token at `position` of its sequence, drawn from the logits [V]. Equal logits rank by token id, the
   // lower first. Minus infinity rules a token out. Throws DivergedError if a logit is NaN or +infinity, or if no token
   // is left.
   int32_t next(std::span<const float> logits, int64_t position) const;
-  // The logits with the penalty of the tokens that were seen, as transformers computes it.
-  std::vector<float> penalised(std::span<const float> logits, const std::set<int32_t>& seen) const;
+  // Whether logits are changed before a token is drawn.
+  bool changes_logits() const;
+  // The logits as tokens are drawn from them: with the repetition penalty, as transformers computes it, then with the
+  // penalties of what was generated and the biases.
+  std::vector<float> changed(std::span<const float> logits, const SeenTokens& seen) const;
 
  private:
   SamplerOptions options_;
