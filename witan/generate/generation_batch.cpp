@@ -14,6 +14,8 @@ namespace {
 
 // Of a prompt whose tokens are scored: logits of a large vocabulary are many.
 constexpr int64_t kScoredAtOnce = 256;
+// A token behind others is taken to cost so many of a whole prompt, which tensor cores compute.
+constexpr int64_t kCostBehindOthersOnGpu = 8;
 
 bool stops(const GenerateOptions& options, int32_t token) {
   return token == options.end_of_text || std::ranges::count(options.stop_tokens, token) > 0;
@@ -27,8 +29,37 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize s
   caches_ = model.make_caches(stream, size_);
   if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream, model.config()))
     recorded_.emplace(stream, model, caches_, size_.rows);
-  free_.resize(static_cast<size_t>(size.rows));
-  std::iota(free_.rbegin(), free_.rend(), 0);
+  for (int64_t row = 0; row < size.rows; ++row) free_.push_back({row});
+}
+
+// Of the row's tokens as many as the prompt begins with, if its caches hold what the next ones look back at: a layer
+// with a window w keeps 2 w positions (nn/attention/kv_cache.h), where texts were longer.
+int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
+  // A dry run computes all that could be asked for; scores are of what is computed.
+  if (stream_.is_meta() || request.prompt_logprobs || request.options.max_tokens == 0) return 0;
+  const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
+  const auto most = static_cast<int64_t>(request.prompt.size()) - 1;  // the last token gives the first logits
+  const int64_t same = std::min<int64_t>(most, in_prompt - request.prompt.begin());
+  // Attention computes whole prompts by tiles, and tokens behind others one by one: many of these take longer.
+  const int64_t rest = static_cast<int64_t>(request.prompt.size()) - same;
+  if (rest * (stream_.plans_for_cuda() ? kCostBehindOthersOnGpu : 1) > same) return 0;
+  for (const KvCache& cache : caches_) {
+    const int64_t slots = cache.keys.size(1), window = slots / 2;
+    if (slots < size_.positions && same < row.reach - window - 1) return 0;
+  }
+  return same;
+}
+
+// That with the most tokens in common; else the one that has been free for the longest time.
+GenerationBatch::Place GenerationBatch::take_row(const GenerationRequest& request) {
+  auto best = free_.begin();
+  int64_t past = 0;
+  for (auto row = free_.begin(); row != free_.end(); ++row)
+    if (const int64_t same = reusable(*row, request); same > past) best = row, past = same;
+  Place place{std::move(*best), past};
+  free_.erase(best);
+  if (past == 0) place.row.reach = 0;
+  return place;
 }
 
 int64_t GenerationBatch::vocabulary(const GenerateOptions& options) const {
@@ -61,9 +92,10 @@ size_t GenerationBatch::admit(GenerationRequest request) {
                        " positions: ask for fewer tokens, or give the caches more positions");
   require<ConfigError>(has_room(), "generate: all ", size_.rows, " rows of the caches are taken");
   const size_t number = admitted_++;
-  std::vector<int32_t> unread = request.prompt;
-  Text text{number, std::move(request), std::move(sampler), free_.back(), 0, std::move(unread)};
-  free_.pop_back();
+  Place place = take_row(request);
+  std::vector<int32_t> unread(request.prompt.begin() + place.past, request.prompt.end());
+  Text text{number, std::move(request), std::move(sampler), std::move(place.row), place.past, std::move(unread)};
+  text.out.cached_prompt_tokens = place.past;
   if (text.sampler.changes_logits()) text.seen.all.insert(text.request.prompt.begin(), text.request.prompt.end());
   if (text.request.options.max_tokens == 0 && !text.request.prompt_logprobs)
     end(text, Finish::length);
@@ -78,7 +110,7 @@ void GenerationBatch::step(const OnToken& on_token) {
   std::vector<kernels::CacheRun> runs;
   std::vector<int32_t> tokens;
   for (Text& text : running_) {
-    runs.push_back({text.row, text.past, static_cast<int64_t>(text.unread.size())});
+    runs.push_back({text.row.number, text.past, static_cast<int64_t>(text.unread.size())});
     tokens.insert(tokens.end(), text.unread.begin(), text.unread.end());
   }
   if (const Tensor logits = logits_of_step(runs, tokens); logits.defined()) sample(logits, on_token);
@@ -216,7 +248,11 @@ void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on
 void GenerationBatch::end(Text& text, Finish finish) {
   text.ended = true;
   text.out.finish = finish;
-  free_.push_back(text.row);
+  text.row.tokens = text.request.prompt;
+  for (const GeneratedToken& token : text.out.tokens) text.row.tokens.push_back(token.token);
+  text.row.tokens.resize(static_cast<size_t>(text.past));  // the last one has not been read
+  text.row.reach = std::max(text.row.reach, text.past);
+  free_.push_back(std::move(text.row));
   finished_.emplace_back(text.number, std::move(text.out));
 }
 

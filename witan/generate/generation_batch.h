@@ -1,7 +1,9 @@
 // Several texts that one model continues together. They may have come at different times and be of different lengths;
-// a text that ends leaves its place to another.
+// a text that ends leaves its place to another, and its keys and values to one that begins with the same tokens, as the
+// next question of a conversation does.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -37,7 +39,9 @@ class GenerationBatch {
   bool has_room() const { return !free_.empty(); }
   // Begins a text, for which there must be room; its number counts from 0. Throws DataError for an empty prompt or ids
   // outside of the vocabulary, ConfigError for options that mean nothing, or a text longer than a row of the cache or
-  // than the positions that the model has learned.
+  // than the positions that the model has learned. Tokens that the prompt has in common with a text that has ended,
+  // from the first on, are not computed again, but for a last one and unless their log probabilities are wanted; on a
+  // CPU, and in the repeatable way, this changes no bit of the result.
   size_t admit(GenerationRequest request);
   // Reads what has not been read, new prompts among it, and gives each text its next token. With expert parallelism
   // every rank makes the same calls and gets the same tokens. Throws DivergedError where no token can be chosen.
@@ -51,17 +55,32 @@ class GenerationBatch {
   std::vector<std::pair<size_t, Generation>> take_finished() { return std::exchange(finished_, {}); }
 
  private:
+  // What a row of the caches still holds.
+  struct Row {
+    int64_t number = 0;
+    std::vector<int32_t> tokens = {};  // whose keys and values it has, from position 0 on
+    int64_t reach = 0;                 // positions from 0 on that have been written since a text began there
+  };
   struct Text {
     size_t number;
     GenerationRequest request;
     Sampler sampler;
-    int64_t row, past = 0;
+    Row row;
+    int64_t past;
     std::vector<int32_t> unread;  // after `past` tokens
-    SeenTokens seen = {};  // where logits are changed
+    SeenTokens seen = {};         // where logits are changed
     Generation out = {};
     bool ended = false;
   };
 
+  // A row for a prompt, and how many of its tokens need not be computed.
+  struct Place {
+    Row row;
+    int64_t past = 0;
+  };
+
+  Place take_row(const GenerationRequest& request);
+  int64_t reusable(const Row& row, const GenerationRequest& request) const;
   int64_t vocabulary(const GenerateOptions& options) const;  // how many ids may be sampled
   void score_prompt(Text& text, const Residual& x, int64_t first);
   Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
@@ -77,7 +96,7 @@ class GenerationBatch {
   bool repeatable_;
   std::vector<KvCache> caches_;
   std::optional<RecordedSteps> recorded_;
-  std::vector<int64_t> free_;  // rows of the caches
+  std::deque<Row> free_;       // the one that has been free for the longest time is the first
   std::vector<Text> running_;  // in the order of their numbers: those that only read their prompt now are the last
   std::vector<std::pair<size_t, Generation>> finished_;
   size_t admitted_ = 0;

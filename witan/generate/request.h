@@ -47,6 +47,7 @@ struct Generation {
   std::vector<GeneratedToken> prompt;  // the first has no logprob; empty unless it was asked for
   std::vector<GeneratedToken> tokens;
   Finish finish = Finish::length;
+  int64_t cached_prompt_tokens = 0;  // that a text before had, and were not computed again
 };
 
 }  // namespace witan

@@ -192,6 +192,45 @@ TEST_F(GenerationOnGpu, RecordedStepsHaveTheBitsOfEagerOnes) {
   }
 }
 
+// A conversation, whose next question finds keys and values of what was said: with the bits of computing all again
+// where that is asked for, else but for roundings, which the CPU measures.
+TEST_F(GenerationOnGpu, KeysAndValuesOfATextBeforeAreFoundAgain) {
+  for (const bool repeatable : {true, false})
+    for (const auto& [name, config] : models(repeatable ? "bfloat16" : "float32")) {
+      SCOPED_TRACE(cat(name, repeatable ? ", repeatable" : ""));
+      testing::Alone alone;
+      Transformer model(gpu(), config, 8, alone), on_cpu(host.stream, config, 8, alone);
+      const GenerationMode mode{.repeatable = repeatable, .recorded = !repeatable};
+      GenerationBatch batch(gpu(), model, {1, 200}, mode);
+      GenerationRequest request = requests_of({90}, 1.3)[0];
+      request.prompt_logprobs = false;
+      int64_t cached = 0;
+      for (const int64_t more : {3, 1, 9}) {
+        batch.admit(request);
+        while (!batch.idle()) batch.step();
+        const witan::Generation kept = batch.take_finished().at(0).second;
+        EXPECT_EQ(kept.cached_prompt_tokens, cached);
+        const Tokens text = text_of(request, kept);
+        if (repeatable) {
+          const witan::Generation fresh = generate(gpu(), model, std::span(&request, 1), {}, mode)[0];
+          EXPECT_EQ(text, text_of(request, fresh));
+          EXPECT_EQ(logprobs_of(kept), logprobs_of(fresh));
+        } else {
+          GenerationRequest scored = request;
+          scored.prompt = text;
+          scored.prompt_logprobs = true;
+          scored.options.max_tokens = 0;
+          const auto all = logprobs_of(generate(host.stream, on_cpu, std::span(&scored, 1))[0]);
+          const auto got = logprobs_of(kept);
+          for (size_t t = 0; t < got.size(); ++t) EXPECT_NEAR(got[t], all[all.size() - got.size() + t], 2e-4) << t;
+        }
+        cached = static_cast<int64_t>(text.size()) - 1;
+        request.prompt = text;
+        for (int64_t i = 0; i < more; ++i) request.prompt.push_back(static_cast<int32_t>(7 * i + more));
+      }
+    }
+}
+
 TEST_F(GenerationOnGpu, NeedsItsPlannedMemory) {
   for (const GenerationMode mode : {GenerationMode{}, {.repeatable = true}, {.recorded = true}}) {
     const ModelConfig config = gpt_oss_model("bfloat16");
