@@ -38,12 +38,11 @@ class Conversation {
                GenerateOptions options, const Tokenizer& tokenizer, int64_t most_tokens, GenerationMode mode)
       : context_(context),
         format_(format),
-        model_(model),
         options_(std::move(options)),
         stops_(args.sampling.stops),
         tokenizer_(tokenizer),
         most_tokens_(most_tokens),
-        mode_(mode) {
+        batch_(model.stream(), model.model(), {1, most_tokens}, mode) {
     begin(args.system);
   }
 
@@ -132,7 +131,9 @@ class Conversation {
       show(text.push(token.token));
       return !text.stopped() && !StopSignals::requested();
     };
-    generate(model_.stream(), model_.model(), std::span(&request, 1), on_token, mode_);
+    batch_.admit(std::move(request));
+    while (!batch_.idle()) batch_.step(on_token);
+    batch_.take_finished();
     show(text.flush());
     fmt::print(context_.out, "\n");
     std::fflush(context_.out);
@@ -141,12 +142,11 @@ class Conversation {
 
   Context& context_;
   const ChatFormat& format_;
-  TrainedModel& model_;
   GenerateOptions options_;
   std::vector<std::string> stops_;
   const Tokenizer& tokenizer_;
   int64_t most_tokens_;
-  GenerationMode mode_;
+  GenerationBatch batch_;  // of one text: the next question finds the conversation's keys and values there
   bool unanswered_ = false;
   std::string system_;
   std::vector<ChatMessage> messages_;
@@ -166,7 +166,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto format = ChatFormat::open(run, args.chat_template);
   if (!format) throw UsageError(ChatFormat::missing(run));
-  const int64_t most_tokens = args.context > 0 ? args.context : std::min(context_of(run), kContext);
+  const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
   GenerateOptions options = args.sampling.resolve(generation_config_of(run), *run.tokenizer);
   format->add_stop_token(options.stop_tokens);
   const GenerationMode mode = generation_mode(args.run, run);

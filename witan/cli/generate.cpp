@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "witan/base/text.h"
@@ -115,17 +116,11 @@ int64_t write_texts(Context& context, const GenerateArgs& args, const TrainedRun
   return tokens;
 }
 
-// A model has never seen positions beyond the samples that it learned from.
-void warn_of_length(Context& context, const TrainedRun& run, const std::vector<GenerationRequest>& requests) {
-  const int64_t trained = run.config->data.seq_length;
-  int64_t wanted = 0;
+int64_t longest_text(const std::vector<GenerationRequest>& requests) {
+  int64_t tokens = 0;
   for (const GenerationRequest& request : requests)
-    wanted = std::max(wanted, static_cast<int64_t>(request.prompt.size()) + request.options.max_tokens);
-  if (wanted > trained)
-    fmt::print(context.err,
-               "warning: the output may reach {} tokens, but the model was trained on {} (seq_length): later text may "
-               "be incoherent\n",
-               wanted, trained);
+    tokens = std::max(tokens, static_cast<int64_t>(request.prompt.size()) + request.options.max_tokens);
+  return tokens;
 }
 
 ExitCode generate_text(Context& context, const GenerateArgs& args) {
@@ -136,7 +131,7 @@ ExitCode generate_text(Context& context, const GenerateArgs& args) {
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto requests = make_requests(args, run, prompts);
-  warn_of_length(context, run, requests);
+  warn_of_length(context.err, run, "the output", longest_text(requests));
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
     generate(stream, meta, requests, {}, mode_of(args, run));  // without an end of text: all tokens
   };
@@ -173,7 +168,8 @@ void add_generate(CLI::App& app, Context& context) {
   add_run_args(*command, args->run);
   args->sampling.add(*command);
   add_option(*command, "--logprobs", args->logprobs,
-             "Print each token's log probability, and those of the N most likely ones (default: 0)")
+             "Print each token's log probability, and those of the N most likely ones (default: 0; a text behind it is "
+             "a prompt)")
       .type_name("[N]")
       .range(int64_t{0}, int64_t{1000})
       .optional_value();

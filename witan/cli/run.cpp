@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -101,8 +102,31 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return cat(path, ": unexpected argument ", clipped(word), more);
 }
 
+bool is_integer(const std::string& word) {
+  int64_t number;
+  const char* end = word.data() + word.size();
+  return std::from_chars(word.data(), end, number).ptr == end;
+}
+
+// A flag, but not one that never has a value.
+bool takes_number_or_nothing(const CLI::Option& option) {
+  return option.get_type_size_max() == 1 && option.get_expected_min() == 0 && option.get_expected_max() == 1;
+}
+
+// Where a number is left out, as in --logprobs "the king", CLI11 would take the next word for it.
+void give_numbers_left_out(const CLI::App& app, std::vector<std::string>& words) {
+  const auto commands = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == words.at(1); });
+  if (commands.empty()) return;
+  for (size_t i = 2; i + 1 < words.size() && words[i] != "--"; ++i) {
+    if (!words[i].starts_with("--") || words[i + 1].starts_with("--") || is_integer(words[i + 1])) continue;
+    const CLI::Option* option = commands[0]->get_option_no_throw(words[i]);
+    if (option && takes_number_or_nothing(*option)) words[i] += "=0";
+  }
+}
+
 void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
-  const std::vector<std::string> words = words_of(argc, argv, context);
+  std::vector<std::string> words = words_of(argc, argv, context);
+  if (words.size() > 1) give_numbers_left_out(app, words);
   try {
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());

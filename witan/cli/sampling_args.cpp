@@ -1,7 +1,10 @@
 #include "witan/cli/sampling_args.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
+#include "witan/base/error.h"
 #include "witan/convert/companions.h"
 
 namespace witan::cli {
@@ -89,6 +92,27 @@ GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run) {
 
 int64_t context_of(const TrainedRun& run) {
   return std::max(run.config->data.seq_length, run.config->model.attention.max_position_embeddings);
+}
+
+// A model has never seen positions beyond the samples that it learned from.
+void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& what, int64_t tokens) {
+  const int64_t trained = run.config->data.seq_length;
+  if (tokens > trained)
+    fmt::print(err,
+               "warning: {} may reach {} tokens, but the model was trained on {} (seq_length): later text may be "
+               "incoherent\n",
+               what, tokens, trained);
+}
+
+int64_t resolve_context(std::FILE* err, const TrainedRun& run, int64_t context, int64_t most) {
+  const AttentionConfig& attention = run.config->model.attention;
+  const int64_t positions = attention.max_position_embeddings;
+  require<UsageError>(!attention.learned_positions() || context <= positions, "--context ", context,
+                      " is more than max_position_embeddings = ", positions,
+                      ", the number of positions that the model has learned: give at most these");
+  const int64_t tokens = context > 0 ? context : std::min(context_of(run), most);
+  warn_of_length(err, run, "texts", tokens);
+  return tokens;
 }
 
 }  // namespace witan::cli

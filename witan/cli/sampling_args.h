@@ -1,6 +1,7 @@
 // Flags that say how tokens are drawn and when a text ends, for the commands that generate.
 #pragma once
 
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,5 +45,11 @@ GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run);
 
 // The longest text that the run's model has learned from or was made for.
 int64_t context_of(const TrainedRun& run);
+
+// Says so where texts may have more tokens than those that the model was trained on; `what` may have them.
+void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& what, int64_t tokens);
+// --context: tokens of a text for which there is to be room, or of 0 what context_of() says, up to `most`. Warns as
+// above. Throws UsageError for more than the positions that the model has learned.
+int64_t resolve_context(std::FILE* err, const TrainedRun& run, int64_t context, int64_t most);
 
 }  // namespace witan::cli

@@ -122,7 +122,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto format = ChatFormat::open(run, args.chat_template);
-  const CacheSize size{args.batch, args.context > 0 ? args.context : std::min(context_of(run), kServedContext)};
+  const CacheSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
