@@ -19,9 +19,40 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // As small as chat templates are: a line for each message, and the answer's beginning.
+constexpr const char* kMessages = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}";
 constexpr const char* kTemplate =
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}";
+
+// The program itself, on a free port, until it is told to stop.
+class Server {
+ public:
+  Server(const fs::path& runs, const fs::path& log, std::vector<std::string> more = {},
+         std::vector<std::string> variables = {})
+      : log_(log), program_(words(runs, std::move(more)), log, std::move(variables)) {
+    const std::string before = "listening at http://";
+    const bool listens = program_.reaches([&] { return said().find(" (Ctrl-C stops)") != std::string::npos; }, 60);
+    EXPECT_TRUE(listens) << said();
+    if (listens) port_ = std::stoi(said().substr(said().find(':', said().find(before) + before.size()) + 1));
+  }
+  int port() const { return port_; }
+  std::string said() const { return read_text(log_); }
+  int stop(int signal) {
+    program_.send(signal);
+    EXPECT_TRUE(program_.ends_within(60)) << said();
+    return program_.wait();
+  }
+
+ private:
+  static std::vector<std::string> words(const fs::path& runs, std::vector<std::string> more) {
+    std::vector<std::string> all = {WITAN_PROGRAM, "serve", "--runs-folder", runs, "--port", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  fs::path log_;
+  Program program_;
+  int port_ = 0;
+};
 
 class GenerationCommands : public ::testing::Test {
  protected:
@@ -130,6 +161,24 @@ TEST_F(GenerationCommands, LogprobsAreATableForPeople) {
   EXPECT_EQ(std::ranges::count(table, '\n') - std::ranges::count(text, '\n'), 3) << table;
 }
 
+// Whether the number is given, left out before the prompt, or behind it.
+TEST_F(GenerationCommands, APromptMayFollowLogprobs) {
+  const std::vector<std::string> more = {"--max-tokens", "3", "--greedy"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "generate");
+    words.insert(words.end(), more.begin(), more.end());
+    return said(words);
+  };
+  const std::string table = with({"the king", "--logprobs", "0"});
+  EXPECT_EQ(with({"--logprobs", "the king"}), table);
+  EXPECT_EQ(with({"--logprobs", "0", "the king"}), table);
+  EXPECT_EQ(with({"the king", "--logprobs"}), table);
+  EXPECT_EQ(with({"--logprobs=0", "the king"}), table);
+  EXPECT_EQ(said({"generate", "--max-tokens", "3", "--greedy", "--logprobs", "-"}, "the king"), table);
+  EXPECT_NE(with({"--logprobs", "2", "the king"}), table);
+  EXPECT_EQ(run({"generate", "--logprobs", "5000", "the king"}).code, 2) << "a number that is too large is no prompt";
+}
+
 TEST_F(GenerationCommands, StopStringsAreNotPrinted) {
   const auto whole = objects(said({"generate", "the king", "--max-tokens", "30", "--greedy", "--json"}))[0];
   const std::string text = whole["text"];
@@ -152,6 +201,27 @@ TEST_F(GenerationCommands, ARepetitionPenaltyKeepsTokensFromComingAgain) {
   EXPECT_GT(distinct(penalised), distinct(plain));
   expect_refusal({"generate", "x", "--repetition-penalty", "0", "--runs-folder", *folder_ / "runs"}, 3,
                  {"repetition_penalty"});
+}
+
+TEST_F(GenerationCommands, PenaltiesOfWhatWasGeneratedKeepItFromComingAgain) {
+  for (const char* penalty : {"--presence-penalty", "--frequency-penalty"}) {
+    const auto tokens =
+        objects(said({"generate", "the", "--max-tokens", "20", "--greedy", "--json", penalty, "1000"}))[0]["tokens"];
+    EXPECT_EQ(std::set<int>(tokens.begin(), tokens.end()).size(), tokens.size()) << penalty;
+  }
+  expect_refusal({"generate", "x", "--presence-penalty", "nan", "--runs-folder", *folder_ / "runs"}, 3,
+                 {"presence_penalty"});
+}
+
+// The small run has learned from samples of 64 tokens.
+TEST_F(GenerationCommands, TextsLongerThanTheSamplesAreWarnedOf) {
+  const Said chat =
+      run({"chat", "--chat-template", *folder_ / "template.jinja", "--context", "100", "--max-tokens", "2"}, "ships\n");
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_THAT(chat.err, HasSubstr("warning: texts may reach 100 tokens, but the model was trained on 64 (seq_length)"));
+  Server server(*folder_ / "runs", own_ / "log", {"--context", "65"});
+  EXPECT_THAT(server.said(), HasSubstr("warning: texts may reach 65 tokens, but the model was trained on 64"));
+  server.stop(SIGTERM);
 }
 
 TEST_F(GenerationCommands, TheAuthorsSettingsApplyWhereFlagsSayNothing) {
@@ -181,6 +251,26 @@ TEST_F(GenerationCommands, ChatAnswersLineByLine) {
   // It is what the template makes of the conversation.
   EXPECT_EQ(said({"generate", "user: the king\nassistant:", "--max-tokens", "6"}),
             "user: the king\nassistant:" + first);
+}
+
+// Each answer is that of the whole conversation, whatever of it was kept from the one before.
+TEST_F(GenerationCommands, ChatAnswersAsIfTheConversationWereComputedAnew) {
+  const std::string file = own_ / "chat.jsonl";
+  std::string questions;
+  for (const char* question : {"the king", "and ships", "of corn", "the", "his"})
+    questions += std::string(question) + "\n/save " + file + "\n";
+  const std::string answers = said(
+      {"chat", "--chat-template", *folder_ / "template.jinja", "--max-tokens", "6", "--context", "400"}, questions);
+  const json messages = json::parse(read_text(file))["messages"];
+  ASSERT_EQ(messages.size(), 10u);
+  std::string prompt, expected;
+  for (size_t i = 0; i < messages.size(); i += 2) {
+    prompt += "user: " + messages[i]["content"].get<std::string>() + "\nassistant:";
+    const std::string text = said({"generate", prompt, "--max-tokens", "6"});
+    expected += text.substr(prompt.size());
+    prompt += " " + messages[i + 1]["content"].get<std::string>() + "\n";
+  }
+  EXPECT_EQ(answers, expected);
 }
 
 TEST_F(GenerationCommands, ChatsHaveInstructionsAndCanBeSaved) {
@@ -213,36 +303,6 @@ TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
   EXPECT_THAT(out.err, HasSubstr("there is room for 64: /reset"));
   EXPECT_FALSE(out.out.empty()) << "and goes on";
 }
-
-// The program itself, on a free port, until it is told to stop.
-class Server {
- public:
-  Server(const fs::path& runs, const fs::path& log, std::vector<std::string> more = {},
-         std::vector<std::string> variables = {})
-      : log_(log), program_(words(runs, std::move(more)), log, std::move(variables)) {
-    const std::string before = "listening at http://";
-    const bool listens = program_.reaches([&] { return said().find(" (Ctrl-C stops)") != std::string::npos; }, 60);
-    EXPECT_TRUE(listens) << said();
-    if (listens) port_ = std::stoi(said().substr(said().find(':', said().find(before) + before.size()) + 1));
-  }
-  int port() const { return port_; }
-  std::string said() const { return read_text(log_); }
-  int stop(int signal) {
-    program_.send(signal);
-    EXPECT_TRUE(program_.ends_within(60)) << said();
-    return program_.wait();
-  }
-
- private:
-  static std::vector<std::string> words(const fs::path& runs, std::vector<std::string> more) {
-    std::vector<std::string> all = {WITAN_PROGRAM, "serve", "--runs-folder", runs, "--port", "0"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  fs::path log_;
-  Program program_;
-  int port_ = 0;
-};
 
 TEST_F(GenerationCommands, ServeAnswersAsGenerateDoes) {
   Server server(*folder_ / "runs", own_ / "log",
@@ -286,6 +346,43 @@ TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
   }
   EXPECT_EQ(made["text"], given["text"]);
   EXPECT_EQ(server.stop(SIGINT), 0) << server.said();
+}
+
+// What OpenAI's API has beyond a prompt, with a template that has tools.
+TEST_F(GenerationCommands, ServeHasToolsPenaltiesAndTheBestOfSeveral) {
+  write_text(own_ / "tools.jinja",
+             "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + std::string(kMessages) +
+                 "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}\n"
+                 "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}");
+  Server server(*folder_ / "runs", own_ / "log", {"--chat-template", own_ / "tools.jinja", "--context", "600"});
+  HttpClient client(server.port());
+  const std::string question = R"({"max_tokens": 4, "temperature": 0, "messages": [{"role": "user", "content": "a"}])";
+  const json plain = client.post("/v1/chat/completions", question + "}").json();
+  const json again = client.post("/v1/chat/completions", question + "}").json();
+  EXPECT_EQ(again["choices"], plain["choices"]);
+  EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0) << "the prompt was there";
+  const json tools = client
+                         .post("/v1/chat/completions", question + R"(, "tools": [{"type": "function",
+                               "function": {"name": "look"}}]})")
+                         .json();
+  EXPECT_GT(tools["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]) << "the model is shown the tool";
+  EXPECT_EQ(tools["choices"][0]["finish_reason"], "length") << "and has not called it";
+  const auto complete = [&](const std::string& members) {
+    return client.post("/v1/completions", R"({"prompt": "the", "max_tokens": 8, "logprobs": 0, )" + members + "}")
+        .json()["choices"];
+  };
+  const json biased = complete(R"("temperature": 0, "logit_bias": {"66": 100})")[0]["logprobs"]["tokens"];
+  for (const json& token : biased) EXPECT_EQ(token, biased[0]);
+  const auto mean = [](const json& choice) {
+    const json& logprobs = choice["logprobs"]["token_logprobs"];
+    double sum = 0;
+    for (const json& logprob : logprobs) sum += logprob.get<double>();
+    return sum / static_cast<double>(std::max<size_t>(1, logprobs.size()));
+  };
+  double best = -1e9;
+  for (const json& choice : complete(R"("n": 4, "seed": 5)")) best = std::max(best, mean(choice));
+  EXPECT_EQ(mean(complete(R"("best_of": 4, "seed": 5)")[0]), best);
+  EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
 }
 
 TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {

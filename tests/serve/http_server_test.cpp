@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "serve/http_client.h"
@@ -101,6 +102,33 @@ TEST_F(HttpServerTest, SlowClientsAreTold) {
   const HttpAnswer body = say("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_EQ(body.status, 408);
   EXPECT_THAT(body.body, HasSubstr("0.05 seconds"));
+}
+
+// Who sends a byte now and then is not waited for any longer.
+TEST_F(HttpServerTest, BytesThatDripBuyNoTime) {
+  start({.receive = Seconds(.1)});
+  for (const char* begin : {"GET / HTTP/1.1\r\nname: ", "POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"}) {
+    HttpClient client(port());
+    std::atomic<bool> answered = false;
+    std::thread dripping([&] {
+      client.send(begin);
+      while (!answered && client.send("a")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    });
+    EXPECT_EQ(client.answer().status, 408);
+    answered = true;
+    dripping.join();
+  }
+}
+
+// An answer that is whole waits for its client no longer than a stream's piece does.
+TEST_F(HttpServerTest, AnswersThatNobodyTakesAreGivenUp) {
+  start({.send = Seconds(.05)}, [](const auto&, const auto& reply) {
+    reply->send({200, std::string(64 << 20, 'a'), "text/plain"});
+  });
+  HttpClient client(port());
+  client.send("GET / HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(client.receive_until("\r\n\r\n"));
+  while (server_->busy() > 0) std::this_thread::yield();
 }
 
 TEST_F(HttpServerTest, IdleConnectionsAreClosedWithoutAWord) {

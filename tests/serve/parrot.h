@@ -44,6 +44,15 @@ class Parrot {
     stopped_ = true;
     changed_.notify_all();
   }
+  // What it was asked.
+  std::vector<GenerationRequest> asked() {
+    const MutexLock lock(mutex_);
+    return asked_;
+  }
+  void ask(const GenerationRequest& request) {
+    const MutexLock lock(mutex_);
+    asked_.push_back(request);
+  }
   size_t rooms() const { return rooms_; }
 
  private:
@@ -57,6 +66,7 @@ class Parrot {
   Mutex mutex_;
   CondVar changed_;
   std::vector<size_t> steps_ WITAN_GUARDED_BY(mutex_);
+  std::vector<GenerationRequest> asked_ WITAN_GUARDED_BY(mutex_);
   bool held_ WITAN_GUARDED_BY(mutex_) = false, stopped_ WITAN_GUARDED_BY(mutex_) = false;
 };
 
@@ -70,6 +80,7 @@ class ParrotEngine : public serve::BatchEngine {
   bool has_room() const override { return running_.size() < parrot_.rooms(); }
   bool idle() const override { return running_.empty(); }
   size_t admit(GenerationRequest request) override {
+    parrot_.ask(request);
     if (request.prompt.at(0) == 'E') throw std::runtime_error("the parrot cannot say E");
     Text text{admitted_++, std::move(request), {}};
     if (text.request.prompt_logprobs)
@@ -128,18 +139,43 @@ class ParrotEngine : public serve::BatchEngine {
   std::vector<std::pair<size_t, Generation>> finished_;
 };
 
+// Changes the first letter of a prompt to the next in the alphabet for each one like it that came just before. Claims
+// to have known some of each prompt.
+class VariedParrot : public ParrotEngine {
+ public:
+  explicit VariedParrot(Parrot& parrot, int64_t known = 0) : ParrotEngine(parrot), known_(known) {}
+
+  size_t admit(GenerationRequest request) override {
+    same_ = request.prompt == before_ ? same_ + 1 : 0;
+    before_ = request.prompt;
+    request.prompt[0] += same_;
+    return ParrotEngine::admit(std::move(request));
+  }
+  std::vector<std::pair<size_t, Generation>> take_finished() override {
+    auto finished = ParrotEngine::take_finished();
+    for (auto& [number, generation] : finished) generation.cached_prompt_tokens = known_;
+    return finished;
+  }
+
+ private:
+  const int64_t known_;
+  std::vector<int32_t> before_;
+  int32_t same_ = 0;
+};
+
 // The parrot as a server has it. It hears the contents of a conversation, one after the other.
 inline serve::ServedModel served(Parrot& parrot, int64_t most_tokens = 1000) {
   serve::ServedModel model{.name = "parrot",
                            .tokenizer = tokenizer_of({}, true),
                            .encode_chat = {},
                            .no_chat = {},
+                           .tool_format = {},
                            .defaults = {},
                            .most_tokens = most_tokens,
                            .make_engine = [&parrot] { return std::make_unique<ParrotEngine>(parrot); }};
-  model.encode_chat = [](const nlohmann::json& messages) {
+  model.encode_chat = [](const serve::ChatRequest& request) {
     std::vector<int32_t> tokens;
-    for (const auto& message : messages)
+    for (const auto& message : request.messages)
       for (const char byte : message["content"].get<std::string>()) tokens.push_back(static_cast<unsigned char>(byte));
     return tokens;
   };

@@ -28,8 +28,8 @@ std::string chat_error(const std::string& members) {
 TEST(CompletionRequests, HaveWhatClientsSend) {
   const auto request = parse_completion_request(
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0, "top_p": 0.5, "n": 2, "seed": -3,
-          "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.0,
-          "presence_penalty": 0, "logit_bias": {}, "suffix": null, "best_of": 2, "top_k": 40,
+          "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.5,
+          "presence_penalty": -2, "logit_bias": {"7": -100, "0": 0.5}, "suffix": null, "best_of": 3, "top_k": 40,
           "repetition_penalty": 1.1})");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.prompts.size(), 2u);
@@ -43,6 +43,10 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
   EXPECT_EQ(request.top_logprobs, 1);
   EXPECT_EQ(request.top_k, 40);
   EXPECT_EQ(request.repetition_penalty, 1.1);
+  EXPECT_EQ(request.frequency_penalty, .5);
+  EXPECT_EQ(request.presence_penalty, -2);
+  EXPECT_EQ(request.logit_bias, (std::map<int32_t, double>{{0, .5}, {7, -100}}));
+  EXPECT_EQ(request.best_of, 3);
 }
 
 TEST(CompletionRequests, LeaveOpenWhatTheyDoNotSay) {
@@ -68,6 +72,11 @@ TEST(CompletionRequests, NameTheMemberThatIsWrong) {
   EXPECT_THAT(completion_error(R"("stop": [""])"), HasSubstr("none of them empty"));
   EXPECT_THAT(completion_error(R"("stop": [1])"), HasSubstr("stop must be a string or a list of strings"));
   EXPECT_THAT(completion_error(R"("stream_options": 3)"), HasSubstr("stream_options must be an object"));
+  EXPECT_THAT(completion_error(R"("presence_penalty": 2.5)"), HasSubstr("presence_penalty is 2.5"));
+  EXPECT_THAT(completion_error(R"("frequency_penalty": "much")"), HasSubstr("frequency_penalty is \"much\""));
+  EXPECT_THAT(completion_error(R"("n": 3, "best_of": 2)"), HasSubstr("best_of = 2 is less than n = 3"));
+  for (const char* bias : {"[5]", R"({"a": 1})", R"({"5": 101})", R"({"-1": 1})", R"({"5": null})", R"({"5x": 1})"})
+    EXPECT_THAT(completion_error(std::string(R"("logit_bias": )") + bias), HasSubstr("logit_bias must be an object"));
   EXPECT_THAT(message_of<ApiError>([] { parse_completion_request("{}"); }), HasSubstr("has no prompt"));
   for (const char* prompt : {"3", "[]", "[[]]", "[[1], 2.5]", "[1, \"a\"]", "[\"a\", {}]", "[-1]", "[4294967296]"})
     EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(std::string("{\"prompt\": ") + prompt + "}"); }),
@@ -75,10 +84,8 @@ TEST(CompletionRequests, NameTheMemberThatIsWrong) {
 }
 
 TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {
-  EXPECT_THAT(completion_error(R"("presence_penalty": 0.5)"), HasSubstr("presence_penalty = 0.5 is not supported"));
-  EXPECT_THAT(completion_error(R"("logit_bias": {"5": 1})"), HasSubstr("logit_bias"));
   EXPECT_THAT(completion_error(R"("suffix": "end")"), HasSubstr("suffix"));
-  EXPECT_THAT(completion_error(R"("best_of": 3)"), HasSubstr("best_of = 3"));
+  EXPECT_THAT(completion_error(R"("best_of": 3, "stream": true)"), HasSubstr("best_of = 3 cannot be streamed"));
   EXPECT_THAT(completion_error(R"("min_p": 0.1)"), HasSubstr("unknown member of the request: min_p"));
   EXPECT_THAT(completion_error(R"("stream": true, "echo": true, "logprobs": 1)"), HasSubstr("cannot be streamed"));
 }
@@ -104,11 +111,67 @@ TEST(ChatRequests, NameTheMessageThatIsWrong) {
               HasSubstr("messages[0].content"));
   EXPECT_THAT(chat_error(R"("messages": [{"role": "user", "content": "a"}], "top_logprobs": 2)"),
               HasSubstr("top_logprobs needs logprobs"));
-  EXPECT_THAT(chat_error(R"("messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}])"),
-              HasSubstr("calls no tools"));
   EXPECT_THAT(
       chat_error(R"("messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"})"),
       HasSubstr("answers are plain text"));
+}
+
+serve::ChatRequest chat_of(const std::string& members) {
+  return parse_chat_request(R"({"messages": [{"role": "user", "content": "a"}])" + members + "}");
+}
+
+// A template writes them as they came, so that the order of keys is that of the request.
+TEST(ChatRequests, ToolsKeepTheirOrder) {
+  const std::string tool =
+      R"({"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"b":{},"a":{}}}}})";
+  const auto request = chat_of(R"(, "tools": [)" + tool + R"(], "tool_choice": "auto", "parallel_tool_calls": true)");
+  EXPECT_EQ(request.tools.dump(), "[" + tool + "]");
+  EXPECT_TRUE(request.speaks_of_tools);
+  const auto none = chat_of(R"(, "tools": [)" + tool + R"(], "tool_choice": "none")");
+  EXPECT_TRUE(none.tools.is_null());
+  EXPECT_FALSE(none.speaks_of_tools);
+}
+
+TEST(ChatRequests, CallsOfToolsHaveTheirArgumentsAsObjects) {
+  const auto request = parse_chat_request(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [
+          {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": [2]}"}}]},
+          {"role": "tool", "tool_call_id": "1", "content": "ok"}]})");
+  EXPECT_EQ(request.messages[1]["content"], "");
+  EXPECT_EQ(request.messages[1]["tool_calls"][0]["function"]["arguments"].dump(), R"({"z":1,"a":[2]})");
+  EXPECT_EQ(request.messages[2]["tool_call_id"], "1");
+  EXPECT_TRUE(request.speaks_of_tools);
+}
+
+TEST(ChatRequests, NameWhatIsWrongWithTools) {
+  const auto tools_error = [](const std::string& members) {
+    return message_of<ApiError>([&] { chat_of(", " + members); });
+  };
+  const std::string good = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
+  EXPECT_THAT(tools_error(R"("tools": {})"), HasSubstr("tools must be a list"));
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "function"}])"), HasSubstr("tools[0] must be"));
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "custom", "function": {"name": "f"}}])"), HasSubstr("tools[0]"));
+  EXPECT_THAT(tools_error(R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])"),
+              HasSubstr("tools[0].function.strict is not supported"));
+  EXPECT_THAT(tools_error(good + R"(, "tool_choice": "required")"), HasSubstr("tool_choice = \"required\""));
+  EXPECT_THAT(tools_error(good + R"(, "parallel_tool_calls": false)"), HasSubstr("parallel_tool_calls = false"));
+  EXPECT_THAT(tools_error(R"("functions": [{"name": "f"}])"), HasSubstr("use tools"));
+  const std::string arguments[] = {"[1]", "{", std::string(100, '[')};
+  for (const std::string& bad : arguments) {
+    const auto call = nlohmann::json{{"function", {{"name", "f"}, {"arguments", bad}}}};
+    const auto message = nlohmann::json{{"role", "assistant"}, {"tool_calls", nlohmann::json::array({call})}};
+    EXPECT_THAT(chat_error(R"("messages": [)" + message.dump() + "]"), HasSubstr("messages[0].tool_calls")) << bad;
+  }
+}
+
+TEST(ChatRequests, SetVariablesOfTheTemplate) {
+  EXPECT_EQ(chat_of(R"(, "chat_template_kwargs": {"enable_thinking": false})").template_variables.dump(),
+            R"({"enable_thinking":false})");
+  EXPECT_TRUE(chat_of("").template_variables.is_null());
+  EXPECT_THAT(message_of<ApiError>([] { chat_of(R"(, "chat_template_kwargs": [1])"); }),
+              HasSubstr("must be an object"));
+  EXPECT_THAT(message_of<ApiError>([] { chat_of(R"(, "chat_template_kwargs": {"messages": []})"); }),
+              HasSubstr("chat_template_kwargs must not set messages"));
 }
 
 TEST(ApiErrors, AreJsonThatClientsRead) {

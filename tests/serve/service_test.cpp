@@ -229,6 +229,117 @@ TEST_F(ServiceTest, StreamsChatsAsEvents) {
   EXPECT_EQ(ends, 2);
 }
 
+TEST_F(ServiceTest, TheFirstChunkOfEachChoiceSaysWhoSpeaksAndNoOther) {
+  start();
+  const HttpAnswer answer = post(
+      kChat, {{"messages", {{{"role", "user"}, {"content", "abc"}}}}, {"max_tokens", 3}, {"stream", true}, {"n", 2}});
+  std::vector<std::string> roles[2];
+  auto all = events(answer.body);
+  all.pop_back();
+  for (const std::string& event : all) {
+    const json choice = json::parse(event)["choices"][0];
+    roles[choice["index"].get<size_t>()].push_back(choice["delta"].value("role", ""));
+  }
+  for (auto& of_choice : roles) {
+    ASSERT_GT(of_choice.size(), 1u);
+    EXPECT_EQ(of_choice[0], "assistant");
+    EXPECT_EQ(std::ranges::count(of_choice, ""), static_cast<int64_t>(of_choice.size()) - 1);
+  }
+}
+
+// The parrot's tokens are the likelier the smaller they are.
+TEST_F(ServiceTest, TheBestOfSeveralIsGiven) {
+  serve::ServedModel model = test::served(parrot_);
+  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_); };
+  start(std::move(model));
+  const json answer = complete({{"prompt", {"m", "g"}}, {"max_tokens", 2}, {"best_of", 3}, {"n", 2}, {"seed", 1}});
+  EXPECT_EQ(parrot_.asked().size(), 6u);
+  ASSERT_EQ(answer["choices"].size(), 4u);
+  const std::vector<std::string> expected = {"mm", "nn", "gg", "hh"};  // of mm, nn, oo and gg, hh, ii
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer["choices"][i]["text"], expected[i]);
+    EXPECT_EQ(answer["choices"][i]["index"], i);
+    EXPECT_EQ(answer["choices"][i]["logprobs"], nullptr) << "they were not asked for";
+  }
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12) << "all that were computed";
+}
+
+TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {
+  serve::ServedModel model = test::served(parrot_);
+  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_); };
+  start(std::move(model));
+  const json body = {{"prompt", "m"},
+                     {"max_tokens", 1},
+                     {"presence_penalty", 0.5},
+                     {"frequency_penalty", -1},
+                     {"logit_bias", {{"256", 3}}}};
+  complete(body);
+  const SamplerOptions sampler = parrot_.asked().at(0).options.sampler;
+  EXPECT_EQ(sampler.presence_penalty, .5);
+  EXPECT_EQ(sampler.frequency_penalty, -1);
+  EXPECT_EQ(sampler.logit_bias, (std::map<int32_t, double>{{256, 3}}));
+  expect_refusal(post(kCompletions, {{"prompt", "m"}, {"logit_bias", {{"257", 3}}}}), 400,
+                 "logit_bias: there is no token 257: the model has 257");
+}
+
+TEST_F(ServiceTest, WhatWasNotComputedAgainIsTold) {
+  serve::ServedModel model = test::served(parrot_);
+  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_, 2); };
+  start(std::move(model));
+  EXPECT_EQ(complete({{"prompt", "mno"}, {"max_tokens", 1}, {"n", 2}})["usage"]["prompt_tokens_details"],
+            (json{{"cached_tokens", 2}}));
+}
+
+const json kTools = json::array({{{"type", "function"}, {"function", {{"name", "look"}}}}});
+
+TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
+  serve::ServedModel model = test::served(parrot_);
+  model.tool_format = serve::ToolFormat::hermes;
+  start(std::move(model));
+  const std::string call = R"(<tool_call>{"name": "look", "arguments": {"at": [1, 2]}}</tool_call>)";
+  const auto body = [&](const std::string& said, bool stream) {
+    return json{{"messages", {{{"role", "user"}, {"content", said}}}},
+                {"tools", kTools},
+                {"max_tokens", static_cast<int64_t>(said.size())},
+                {"stream", stream}};
+  };
+  const json choice = chat(body("so " + call, false))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "so ");
+  const json& called = choice["message"]["tool_calls"];
+  ASSERT_EQ(called.size(), 1u);
+  EXPECT_EQ(called[0]["type"], "function");
+  EXPECT_EQ(called[0]["function"], (json{{"name", "look"}, {"arguments", R"({"at":[1,2]})"}}));
+  EXPECT_EQ(chat(body(call, false))["choices"][0]["message"]["content"], nullptr);
+  // What is not whole is text.
+  const std::string cut = call.substr(0, call.size() - 1);
+  const json text = chat(body(cut, false))["choices"][0];
+  EXPECT_EQ(text["message"]["content"], cut);
+  EXPECT_FALSE(text["message"].contains("tool_calls"));
+  EXPECT_EQ(text["finish_reason"], "length");
+
+  auto all = events(post(kChat, body("so " + call, true)).body);
+  all.pop_back();
+  std::string content;
+  json delta;
+  for (const std::string& event : all) {
+    delta = json::parse(event)["choices"][0];
+    content += delta["delta"].value("content", "");
+  }
+  EXPECT_EQ(content, "so ");
+  EXPECT_EQ(delta["finish_reason"], "tool_calls");
+  EXPECT_EQ(delta["delta"]["tool_calls"][0]["index"], 0);
+  EXPECT_EQ(delta["delta"]["tool_calls"][0]["function"]["arguments"], R"({"at":[1,2]})");
+}
+
+TEST_F(ServiceTest, ModelsWithoutToolsSaySo) {
+  start();
+  const json question = {{"role", "user"}, {"content", "a"}}, answer = {{"role", "tool"}, {"content", "b"}};
+  expect_refusal(post(kChat, {{"messages", {question}}, {"tools", kTools}}), 400, "chat template shows it no tools");
+  expect_refusal(post(kChat, {{"messages", {question, answer}}}), 400, "chat template shows it no tools");
+  EXPECT_EQ(post(kChat, {{"messages", {question}}, {"tools", kTools}, {"tool_choice", "none"}}).status, 200);
+}
+
 TEST_F(ServiceTest, OldClientsGetStreamsThatEndWithTheConnection) {
   start();
   HttpClient client(port());
@@ -359,6 +470,21 @@ TEST_F(ServiceTest, AStreamThatIsCutOffStopsTheModel) {
   while (server_->busy() > 0) std::this_thread::yield();
   parrot_.release();
   parrot_.wait_for_stop();
+}
+
+// After it has read the beginning.
+TEST_F(ServiceTest, AClientThatLeavesInTheMiddleOfAStreamStopsTheModel) {
+  start();
+  auto client = std::make_unique<HttpClient>(port());
+  client->send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 900, "stream": true})"));
+  ASSERT_TRUE(client->receive_until("data: "));
+  parrot_.hold();
+  const size_t steps = parrot_.steps().size();
+  client.reset();
+  while (server_->busy() > 0) std::this_thread::yield();
+  parrot_.release();
+  if (steps < 890) parrot_.wait_for_stop();
+  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "the room is free again";
 }
 
 TEST_F(ServiceTest, StoppingFinishesWhatWasAskedForAndTakesNoMore) {

@@ -21,12 +21,20 @@ std::string ChatFormat::missing(const TrainedRun& run) {
       "/v1/completions)");
 }
 
-std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages) const {
+std::string ChatFormat::render(std::span<const ChatMessage> messages, const std::string& tools,
+                               const std::string& variables) const {
   ChatTemplateOptions options;
   options.add_generation_prompt = true;
   options.bos_token = found_.bos_token;
   options.eos_token = found_.eos_token;
-  return tokenizer_.encode(found_.chat.render(messages, options), true);
+  options.tools = tools;
+  options.variables = variables;
+  return found_.chat.render(messages, options);
+}
+
+std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, const std::string& tools,
+                                        const std::string& variables) const {
+  return tokenizer_.encode(render(messages, tools, variables), true);
 }
 
 void ChatFormat::add_stop_token(std::vector<int32_t>& tokens) const {

@@ -20,8 +20,12 @@ class ChatFormat {
   // Why there is none, and the way out.
   static std::string missing(const TrainedRun& run);
 
-  // Up to where the model's answer begins. Throws DataError for what the template refuses.
-  std::vector<int32_t> encode(std::span<const ChatMessage> messages) const;
+  // Up to where the model's answer begins. `tools` and `variables` are those of ChatTemplateOptions. Throw DataError
+  // for what the template refuses.
+  std::string render(std::span<const ChatMessage> messages, const std::string& tools = {},
+                     const std::string& variables = {}) const;
+  std::vector<int32_t> encode(std::span<const ChatMessage> messages, const std::string& tools = {},
+                              const std::string& variables = {}) const;
   // Adds the token that ends an answer, if the template has one.
   void add_stop_token(std::vector<int32_t>& tokens) const;
 

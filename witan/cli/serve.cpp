@@ -74,21 +74,32 @@ void plan_batches(Stream& stream, Transformer& meta, CacheSize size, GenerationM
   }
 }
 
+std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& messages) {
+  std::vector<ChatMessage> list;
+  for (const auto& message : messages) list.push_back({.role = {}, .content = {}, .json = message.dump()});
+  return list;
+}
+
+std::string text_of(const nlohmann::ordered_json& value) {
+  return value.is_null() ? std::string() : value.dump();
+}
+
 serve::ServedModel describe(const ServeArgs& args, const TrainedRun& run, CacheSize size,
                             const std::optional<ChatFormat>& format) {
   serve::ServedModel served{.name = args.name.empty() ? run.folder.filename().string() : args.name,
                             .tokenizer = *run.tokenizer,
                             .encode_chat = {},
                             .no_chat = ChatFormat::missing(run),
+                            .tool_format = {},
                             .defaults = generation_config_of(run),
                             .most_tokens = size.positions,
                             .make_engine = {}};
   if (!format) return served;
   format->add_stop_token(served.defaults.stop_tokens);
-  served.encode_chat = [format = *format](const nlohmann::json& messages) {
-    std::vector<ChatMessage> list;
-    for (const nlohmann::json& message : messages) list.push_back({.role = {}, .content = {}, .json = message.dump()});
-    return format.encode(list);
+  served.tool_format = serve::find_tool_format(
+      [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), text_of(tools)); });
+  served.encode_chat = [format = *format](const serve::ChatRequest& request) {
+    return format.encode(messages_of(request.messages), text_of(request.tools), text_of(request.template_variables));
   };
   return served;
 }
@@ -132,7 +143,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   };
   fmt::print(context.err, "model {}: run {}, step {}; {} texts of {} tokens at a time{}\n", served.name,
              run.folder.filename().string(), run.checkpoint.step, size.rows, size.positions,
-             format ? "" : "; no chat template: /v1/completions alone");
+             served.encode_chat ? "" : "; no chat template: /v1/completions alone");
 
   serve::Service service(std::move(served), {.api_key = key, .waiting = args.waiting});
   serve::HttpLimits limits;

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
+#include <functional>
 #include <random>
 #include <utility>
 
@@ -26,13 +28,15 @@ std::string dump(const nlohmann::json& json) {
 
 class Answer::Choice : public QueuedSequence {
  public:
-  Choice(Answer& answer, int64_t index, ChoiceStart start, const std::vector<std::string>& stops)
+  Choice(Answer& answer, size_t index, ChoiceStart start, const std::vector<std::string>& stops,
+         const std::set<std::string>& tools)
       : answer_(answer),
         index_(index),
         start_(std::move(start)),
         stream_(answer.model_.tokenizer, stops),
         before_(count_characters(start_.echo)) {
     text_ = start_.echo;
+    if (!tools.empty()) tools_.emplace(answer.model_.tool_format.value(), tools);
   }
 
   const GenerationRequest& request() const override { return start_.request; }
@@ -41,52 +45,75 @@ class Answer::Choice : public QueuedSequence {
   void end(Generation generation) override;
   void fail(const std::string& message) override { answer_.fail(message); }
 
-  int64_t index() const { return index_; }
+  size_t index() const { return index_; }
   const std::string& text() const { return text_; }
-  const char* finish_reason() const { return finish_ == Finish::length ? "length" : "stop"; }
+  const char* finish_reason() const {
+    if (!calls_.empty()) return "tool_calls";
+    return finish_ == Finish::length ? "length" : "stop";
+  }
+  const std::vector<ToolCall>& calls() const { return calls_; }
+  std::string call_id() const { return fmt::format("call-{}-{}", answer_.id_, index_); }
+  // The log probability of a token, on average; 0 of none.
+  double mean_logprob() const { return scored_ > 0 ? logprob_ / static_cast<double>(scored_) : 0; }
+  bool begun() const { return begun_; }
   const std::vector<PlacedToken>& tokens() const { return tokens_; }
   // Of those, the ones whose text was shown since the last call; all that are left if it was the last of the text.
   std::vector<PlacedToken> take_shown(bool all);
 
  private:
+  void take(const std::string& released);
   void show(const std::string& text, bool last);
   void place_prompt(const std::vector<GeneratedToken>& prompt);
 
   Answer& answer_;
-  int64_t index_;
+  size_t index_;
   ChoiceStart start_;
   TextStream stream_;
-  int64_t before_, shown_ = 0;  // characters: of the echo, and of the text that was generated and shown
+  std::optional<ToolCallReader> tools_;
+  std::vector<ToolCall> calls_;
+  // Characters: of the echo, of the text that was generated, and of it what was shown: calls of tools are not.
+  int64_t before_, released_ = 0, shown_ = 0;
+  double logprob_ = 0;
+  int64_t scored_ = 0;
   std::string text_;
   std::vector<PlacedToken> tokens_;  // if log probabilities are wanted
   size_t taken_ = 0;
-  bool echoed_ = false;
+  bool begun_ = false;  // something was sent
   Finish finish_ = Finish::length;
 };
 
 bool Answer::Choice::on_token(const GeneratedToken& token) {
   ++answer_.usage_.completion_tokens;
+  if (token.logprob) logprob_ += static_cast<double>(*token.logprob), ++scored_;
   if (answer_.top_logprobs_ >= 0) tokens_.push_back({token, before_ + stream_.characters()});
-  show(stream_.push(token.token), false);
+  take(stream_.push(token.token));
   return !stream_.stopped();
+}
+
+void Answer::Choice::take(const std::string& released) {
+  released_ += count_characters(released);
+  show(tools_ ? tools_->push(released) : released, false);
 }
 
 void Answer::Choice::show(const std::string& text, bool last) {
   text_ += text;
   shown_ += count_characters(text);
   if (!answer_.stream_ || (text.empty() && !last)) return;
-  answer_.send_piece(*this, echoed_ ? text : start_.echo + text, last);
-  echoed_ = true;
+  answer_.send_piece(*this, begun_ ? text : start_.echo + text, last);
+  begun_ = true;
 }
 
 // A stop string ends the tokens where it ends the text.
 void Answer::Choice::end(Generation generation) {
-  const std::string rest = stream_.flush();
+  take(stream_.flush());
   finish_ = stream_.stopped() ? Finish::stop : generation.finish;
   if (stream_.stopped())
-    while (!tokens_.empty() && tokens_.back().offset >= before_ + shown_ && tokens_.size() > taken_) tokens_.pop_back();
+    while (tokens_.size() > taken_ && tokens_.back().offset >= before_ + released_) tokens_.pop_back();
   place_prompt(generation.prompt);
-  show(rest, true);
+  if (index_ % answer_.sampled_ == 0) answer_.usage_.cached_tokens += generation.cached_prompt_tokens;
+  ToolCallReader::Rest rest = tools_ ? tools_->finish() : ToolCallReader::Rest();
+  calls_ = std::move(rest.calls);
+  show(rest.text, true);
   answer_.finish_choice();
 }
 
@@ -108,19 +135,20 @@ std::vector<PlacedToken> Answer::Choice::take_shown(bool all) {
 }
 
 Answer::Answer(AnswerKind kind, const SamplingRequest& request, const ServedModel& model, std::shared_ptr<Reply> reply,
-               std::vector<ChoiceStart> starts, int64_t prompt_tokens)
+               std::vector<ChoiceStart> starts, int64_t prompt_tokens, const std::set<std::string>& tools)
     : kind_(kind),
       stream_(request.stream),
       include_usage_(request.include_usage),
       top_logprobs_(request.top_logprobs),
+      sampled_(static_cast<size_t>(request.best_of)),
+      given_(static_cast<size_t>(request.n)),
       model_(model),
       reply_(std::move(reply)),
       id_(make_id(kind)),
       created_(std::time(nullptr)) {
   usage_.prompt_tokens = prompt_tokens;
   for (ChoiceStart& start : starts)
-    choices_.push_back(
-        std::make_unique<Choice>(*this, static_cast<int64_t>(choices_.size()), std::move(start), request.stop));
+    choices_.push_back(std::make_unique<Choice>(*this, choices_.size(), std::move(start), request.stop, tools));
 }
 
 Answer::~Answer() = default;
@@ -141,9 +169,21 @@ Answer::Json Answer::envelope(const char* object) const {
   return json;
 }
 
-Answer::Json Answer::choice_json(const Choice& choice) const {
+// In the order of their prompts; of several for a prompt the likeliest is the first, where not all are given.
+std::vector<const Answer::Choice*> Answer::best() const {
+  std::vector<const Choice*> all;
+  for (size_t first = 0; first < choices_.size(); first += sampled_) {
+    std::vector<const Choice*> sampled;
+    for (size_t i = first; i < first + sampled_; ++i) sampled.push_back(choices_[i].get());
+    if (given_ < sampled_) std::ranges::stable_sort(sampled, std::greater(), &Choice::mean_logprob);
+    all.insert(all.end(), sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(given_));
+  }
+  return all;
+}
+
+Answer::Json Answer::choice_json(const Choice& choice, size_t index) const {
   Json json = Json::object();
-  json["index"] = choice.index();
+  json["index"] = index;
   json["finish_reason"] = choice.finish_reason();
   json["logprobs"] = nullptr;
   if (kind_ == AnswerKind::completion) {
@@ -151,7 +191,9 @@ Answer::Json Answer::choice_json(const Choice& choice) const {
     if (top_logprobs_ >= 0) json["logprobs"] = completion_logprobs(model_.tokenizer, choice.tokens(), top_logprobs_);
   } else {
     json["message"]["role"] = "assistant";
-    json["message"]["content"] = choice.text();
+    const bool calls = !choice.calls().empty();
+    json["message"]["content"] = calls && choice.text().empty() ? Json() : Json(choice.text());
+    if (calls) json["message"]["tool_calls"] = tool_calls_json(choice.calls(), choice.call_id(), false);
     json["message"]["refusal"] = nullptr;
     if (top_logprobs_ >= 0) json["logprobs"] = chat_logprobs(model_.tokenizer, choice.tokens());
   }
@@ -176,7 +218,9 @@ void Answer::send_piece(Choice& choice, const std::string& text, bool last) {
         chat ? chat_logprobs(model_.tokenizer, shown) : completion_logprobs(model_.tokenizer, shown, top_logprobs_);
   if (chat) {
     piece["delta"]["content"] = text;
-    piece["delta"]["role"] = "assistant";
+    if (!choice.begun()) piece["delta"]["role"] = "assistant";
+    if (last && !choice.calls().empty())
+      piece["delta"]["tool_calls"] = tool_calls_json(choice.calls(), choice.call_id(), true);
   } else {
     piece["text"] = text;
   }
@@ -200,7 +244,7 @@ void Answer::finish_choice() {
 
 void Answer::send_whole() {
   Json json = envelope(kind_ == AnswerKind::chat ? "chat.completion" : "text_completion");
-  for (const auto& choice : choices_) json["choices"].push_back(choice_json(*choice));
+  for (const Choice* choice : best()) json["choices"].push_back(choice_json(*choice, json["choices"].size()));
   json["usage"] = usage_.json();
   reply_->send({200, dump(json)});
 }

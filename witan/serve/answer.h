@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,11 @@ struct ChoiceStart {
 
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
-  // `prompt_tokens` are those of the request's prompts, each counted once. `model` must outlive the answer.
+  // `starts` are request.best_of for each prompt. `prompt_tokens` are those of the request's prompts, each counted
+  // once. `tools` are the names of those that an answer may call, none: its text is text. `model` must outlive the
+  // answer.
   Answer(AnswerKind kind, const SamplingRequest& request, const ServedModel& model, std::shared_ptr<Reply> reply,
-         std::vector<ChoiceStart> starts, int64_t prompt_tokens);
+         std::vector<ChoiceStart> starts, int64_t prompt_tokens, const std::set<std::string>& tools = {});
   ~Answer();
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
@@ -40,7 +43,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   using Json = nlohmann::json;
 
   Json envelope(const char* object) const;
-  Json choice_json(const Choice& choice) const;
+  Json choice_json(const Choice& choice, size_t index) const;
+  std::vector<const Choice*> best() const;
   void send_piece(Choice& choice, const std::string& text, bool last);
   void send_event(const Json& chunk);
   void finish_choice();
@@ -50,6 +54,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   const AnswerKind kind_;
   const bool stream_, include_usage_;
   const int64_t top_logprobs_;
+  const size_t sampled_, given_;  // choices of each prompt
   const ServedModel& model_;
   const std::shared_ptr<Reply> reply_;
   const std::string id_;

@@ -74,11 +74,26 @@ json chat_logprobs(const Tokenizer& tokenizer, const std::vector<PlacedToken>& t
   return out;
 }
 
+json tool_calls_json(const std::vector<ToolCall>& calls, const std::string& id, bool chunk) {
+  json list = json::array();
+  for (const ToolCall& call : calls) {
+    json entry = json::object();
+    if (chunk) entry["index"] = list.size();
+    entry["id"] = fmt::format("{}-{}", id, list.size());
+    entry["type"] = "function";
+    entry["function"]["name"] = call.name;
+    entry["function"]["arguments"] = call.arguments;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 json Usage::json() const {
   nlohmann::json out = nlohmann::json::object();
   out["prompt_tokens"] = prompt_tokens;
   out["completion_tokens"] = completion_tokens;
   out["total_tokens"] = prompt_tokens + completion_tokens;
+  if (cached_tokens > 0) out["prompt_tokens_details"]["cached_tokens"] = cached_tokens;
   return out;
 }
 

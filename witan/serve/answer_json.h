@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "witan/generate/request.h"
+#include "witan/serve/tool_calls.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::serve {
@@ -25,8 +26,13 @@ nlohmann::json completion_logprobs(const Tokenizer& tokenizer, const std::vector
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}: of a chat completion.
 nlohmann::json chat_logprobs(const Tokenizer& tokenizer, const std::vector<PlacedToken>& tokens);
 
+// [{"id", "type", "function": {"name", "arguments"}}]: of a chat completion; of a chunk with an "index" each. Ids begin
+// with `id`.
+nlohmann::json tool_calls_json(const std::vector<ToolCall>& calls, const std::string& id, bool chunk);
+
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, that were not computed again
   nlohmann::json json() const;
 };
 

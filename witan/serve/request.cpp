@@ -1,8 +1,11 @@
 #include "witan/serve/request.h"
 
+#include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "witan/base/error.h"
+#include "witan/base/json.h"
 #include "witan/serve/api_error.h"
 #include "witan/serve/request_members.h"
 
@@ -40,12 +43,30 @@ bool parse_include_usage(RequestMembers& members) {
   return usage != options->end() && usage->get<bool>();
 }
 
-// What changes nothing, at the values at which it changes nothing here.
-void parse_unsupported(RequestMembers& members) {
-  constexpr const char* kPenalty = "of penalties this server has repetition_penalty";
-  members.neutral("presence_penalty", {0, 0.0}, kPenalty);
-  members.neutral("frequency_penalty", {0, 0.0}, kPenalty);
-  members.neutral("logit_bias", {json::object()}, "this server does not change the model's logits");
+// {"TOKEN": BIAS}, as OpenAI's API bounds it.
+std::map<int32_t, double> parse_logit_bias(RequestMembers& members) {
+  const json* value = members.any("logit_bias");
+  std::map<int32_t, double> biases;
+  if (!value) return biases;
+  const auto refuse = [](const char* what) {
+    throw ApiError(400, cat("logit_bias must be an object such as {\"50256\": -100}: ", what), "logit_bias",
+                   "invalid_value");
+  };
+  if (!value->is_object()) refuse("it is none");
+  if (static_cast<int64_t>(value->size()) > kMostBiases) refuse("it has more tokens than are allowed");
+  for (const auto& [name, bias] : value->items()) {
+    int32_t token = 0;
+    const char* end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(name.data(), end, token);
+    if (error != std::errc() || at != end || token < 0) refuse("a name is no token");
+    if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100)) refuse("a bias is no number from -100 to 100");
+    biases[token] = bias.get<double>();
+  }
+  return biases;
+}
+
+// What changes nothing.
+void ignore_information(RequestMembers& members) {
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
     members.ignore(name);
 }
@@ -57,16 +78,19 @@ void parse_sampling(RequestMembers& members, SamplingRequest& request) {
   request.top_p = members.number("top_p", 0, 1);
   if (request.top_p == 0.0) request.top_p = std::numeric_limits<double>::min();  // the likeliest token alone
   request.repetition_penalty = members.number("repetition_penalty", 0.01, 100);
+  request.presence_penalty = members.number("presence_penalty", -2, 2).value_or(0);
+  request.frequency_penalty = members.number("frequency_penalty", -2, 2).value_or(0);
+  request.logit_bias = parse_logit_bias(members);
   request.top_k = members.integer("top_k", -1, kMost);
   if (request.top_k == -1) request.top_k = 0;  // as others say: all
   if (const auto seed =
           members.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()))
     request.seed = static_cast<uint64_t>(*seed);
   request.stop = parse_stop(members);
-  request.n = members.integer("n", 1, kMostChoices).value_or(1);
+  request.best_of = request.n = members.integer("n", 1, kMostChoices).value_or(1);
   request.stream = members.boolean("stream").value_or(false);
   request.include_usage = parse_include_usage(members);
-  parse_unsupported(members);
+  ignore_information(members);
 }
 
 bool is_token_list(const json& value) {
@@ -102,50 +126,126 @@ std::vector<CompletionRequest::Prompt> parse_prompts(RequestMembers& members) {
   return prompts;
 }
 
+using Ordered = nlohmann::ordered_json;
+
+[[noreturn]] void refuse_chat(const char* member, const std::string& message) {
+  throw ApiError(400, message, member, "invalid_value");
+}
+
+bool has_text(const Ordered& object, const char* member) {
+  return object.is_object() && object.contains(member) && object[member].is_string();
+}
+
 // A string, or parts {"type": "text", "text": …}.
-std::string parse_content(const json& content, size_t message) {
+std::string parse_content(const Ordered& content, size_t message) {
   if (content.is_string()) return content;
   std::string text;
-  for (const json& part : content.is_array() ? content : json::array({nullptr})) {
-    const bool is_text =
-        part.is_object() && part.value("type", json()) == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text)
-      throw ApiError(400, cat("messages[", message, "].content must be a string or a list of parts of type text"),
-                     "messages", "invalid_value");
+  for (const Ordered& part : content.is_array() ? content : Ordered::array({nullptr})) {
+    if (!has_text(part, "type") || part["type"] != "text" || !has_text(part, "text"))
+      refuse_chat("messages", cat("messages[", message, "].content must be a string or a list of parts of type text"));
     text += part["text"].get_ref<const std::string&>();
   }
   return text;
 }
 
-json parse_messages(RequestMembers& members) {
-  const json* given = members.any("messages");
-  if (!given) throw ApiError(400, "the request has no messages", "messages", "missing_required_parameter");
-  if (!given->is_array() || given->empty())
-    throw ApiError(400, "messages must be a list of at least one message", "messages", "invalid_value");
-  json messages = *given;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    json& message = messages[i];
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      throw ApiError(400, cat("messages[", i, "] must be an object with a role and a content"), "messages",
-                     "invalid_value");
-    for (const char* calls : {"tool_calls", "function_call"})
-      if (message.contains(calls) && !message[calls].empty())
-        throw ApiError(400, cat("messages[", i, "].", calls, " is not supported: this server calls no tools"),
-                       "messages", "unsupported_value");
-    message["content"] = parse_content(message.contains("content") ? message["content"] : json(), i);
+// Their arguments are JSON in a string: what the model says, which templates write as what it is.
+void parse_tool_calls(Ordered& calls, size_t message) {
+  const auto refuse = [&](const std::string& what) {
+    refuse_chat("messages", cat("messages[", message,
+                                "].tool_calls must be a list of {\"id\", \"type\": \"function\", "
+                                "\"function\": {\"name\", \"arguments\"}}: ",
+                                what));
+  };
+  if (!calls.is_array()) refuse("it is none");
+  for (Ordered& call : calls) {
+    if (!call.is_object() || !call.contains("function") || !has_text(call["function"], "name") ||
+        !has_text(call["function"], "arguments"))
+      refuse("a call has no function with a name and arguments");
+    Ordered& arguments = call["function"]["arguments"];
+    const std::string text = arguments;
+    try {
+      parse_json(text, "arguments", 32);
+    } catch (const CorruptionError& error) {
+      refuse(error.what());
+    }
+    arguments = Ordered::parse(text);
+    if (!arguments.is_object()) refuse("arguments are no JSON object");
   }
-  return messages;
+}
+
+void parse_messages(RequestMembers& members, ChatRequest& request) {
+  request.messages = members.ordered("messages");
+  if (request.messages.is_null())
+    throw ApiError(400, "the request has no messages", "messages", "missing_required_parameter");
+  if (!request.messages.is_array() || request.messages.empty())
+    refuse_chat("messages", "messages must be a list of at least one message");
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    Ordered& message = request.messages[i];
+    if (!has_text(message, "role"))
+      refuse_chat("messages", cat("messages[", i, "] must be an object with a role and a content"));
+    if (message.contains("function_call") && !message["function_call"].empty())
+      throw ApiError(400, cat("messages[", i, "].function_call is not supported: use tool_calls"), "messages",
+                     "unsupported_value");
+    const bool calls = message.contains("tool_calls") && !message["tool_calls"].empty();
+    if (calls) parse_tool_calls(message["tool_calls"], i);
+    request.speaks_of_tools |= calls || message["role"] == "tool";
+    const bool silent = calls && (!message.contains("content") || message["content"].is_null());
+    message["content"] = silent ? "" : parse_content(message.contains("content") ? message["content"] : Ordered(), i);
+  }
+}
+
+// With tool_choice = "none" there are none.
+void parse_tools(RequestMembers& members, ChatRequest& request) {
+  Ordered tools = members.ordered("tools");
+  members.neutral("tool_choice", {"none", "auto"}, "nothing forces the model to call a tool: it chooses");
+  const json* choice = members.any("tool_choice");
+  const auto parallel = members.boolean("parallel_tool_calls");
+  if (tools.is_null()) return;
+  if (!tools.is_array()) refuse_chat("tools", "tools must be a list");
+  if (tools.empty() || (choice && *choice == "none")) return;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const bool is_function = has_text(tools[i], "type") && tools[i]["type"] == "function" &&
+                             tools[i].contains("function") && has_text(tools[i]["function"], "name");
+    if (!is_function)
+      refuse_chat("tools", cat("tools[", i, "] must be {\"type\": \"function\", \"function\": {\"name\": …}}"));
+    if (const auto strict = tools[i]["function"].find("strict");
+        strict != tools[i]["function"].end() && *strict == true)
+      throw ApiError(400,
+                     cat("tools[", i, "].function.strict is not supported: nothing forces the model to keep to it"),
+                     "tools", "unsupported_value");
+  }
+  if (parallel == false)
+    throw ApiError(400, "parallel_tool_calls = false is not supported: nothing keeps the model from several calls",
+                   "parallel_tool_calls", "unsupported_value");
+  request.tools = std::move(tools);
+  request.speaks_of_tools = true;
+}
+
+// Names of a template that are not for requests to set.
+void parse_template_variables(RequestMembers& members, ChatRequest& request) {
+  constexpr const char* kName = "chat_template_kwargs";
+  request.template_variables = members.ordered(kName);
+  if (request.template_variables.is_null()) return;
+  if (!request.template_variables.is_object()) refuse_chat(kName, cat(kName, " must be an object"));
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
+    if (request.template_variables.contains(name)) refuse_chat(kName, cat(kName, " must not set ", name));
 }
 
 void parse_chat_unsupported(RequestMembers& members) {
-  constexpr const char* kTools = "this server calls no tools";
-  members.neutral("tools", {json::array()}, kTools);
-  members.neutral("functions", {json::array()}, kTools);
-  members.neutral("tool_choice", {"none", "auto"}, kTools);
-  members.neutral("function_call", {"none", "auto"}, kTools);
+  members.neutral("functions", {json::array()}, "use tools");
+  members.neutral("function_call", {"none", "auto"}, "use tool_choice");
   members.neutral("response_format", {json{{"type", "text"}}}, "answers are plain text");
   members.neutral("modalities", {json::array({"text"})}, "answers are plain text");
-  members.ignore("parallel_tool_calls");
+}
+
+int64_t parse_best_of(RequestMembers& members, const SamplingRequest& request) {
+  const int64_t best_of = members.integer("best_of", 1, kMostChoices).value_or(request.n);
+  if (best_of < request.n)
+    throw ApiError(400, cat("best_of = ", best_of, " is less than n = ", request.n), "best_of", "invalid_value");
+  if (request.stream && best_of > request.n)
+    throw ApiError(400, cat("best_of = ", best_of, " cannot be streamed: which are the best is known at the end"),
+                   "best_of", "unsupported_value");
+  return best_of;
 }
 
 }  // namespace
@@ -158,7 +258,7 @@ CompletionRequest parse_completion_request(std::string_view body) {
   request.echo = members.boolean("echo").value_or(false);
   request.top_logprobs = members.integer("logprobs", 0, kMostTopLogprobs).value_or(-1);
   members.neutral("suffix", {""}, "the model continues a prompt, it does not fill gaps");
-  members.neutral("best_of", {1, request.n}, "each choice is sampled once");
+  request.best_of = parse_best_of(members, request);
   members.finish();
   if (request.stream && request.echo && request.top_logprobs >= 0)
     throw ApiError(400, "echo with logprobs cannot be streamed: set stream to false", "stream", "unsupported_value");
@@ -170,7 +270,9 @@ ChatRequest parse_chat_request(std::string_view body) {
   ChatRequest request;
   parse_sampling(members, request);
   if (const auto most = members.integer("max_completion_tokens", 0, kMost)) request.max_tokens = most;
-  request.messages = parse_messages(members);
+  parse_messages(members, request);
+  parse_tools(members, request);
+  parse_template_variables(members, request);
   const auto top = members.integer("top_logprobs", 0, kMostTopLogprobs);
   const bool logprobs = members.boolean("logprobs").value_or(false);
   if (top && !logprobs) throw ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs", "invalid_value");

@@ -1,11 +1,12 @@
 // What clients ask for: the JSON bodies of POST /v1/completions and POST /v1/chat/completions, as OpenAI's API has them
-// (platform.openai.com/docs/api-reference), with top_k and repetition_penalty beside.
+// (platform.openai.com/docs/api-reference), with top_k, repetition_penalty and chat_template_kwargs beside.
 //
 // A member that would change the result and is not supported is refused by name, one that is unknown too: an answer
 // that silently ignores what was asked for would be wrong. Members that only inform (user, metadata, …) are ignored.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ inline constexpr int64_t kMostChoices = 128;     // n
 inline constexpr int64_t kMostPrompts = 1024;    // of one request
 inline constexpr int64_t kMostStops = 16;        // stop strings
 inline constexpr int64_t kMostTopLogprobs = 20;  // per position
+inline constexpr int64_t kMostBiases = 1024;     // tokens of logit_bias
 
 // What both endpoints have. Absent members are for the server to decide.
 struct SamplingRequest {
@@ -27,9 +29,12 @@ struct SamplingRequest {
   std::optional<int64_t> max_tokens;
   std::optional<double> temperature, top_p, repetition_penalty;
   std::optional<int64_t> top_k;
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::map<int32_t, double> logit_bias;  // by token
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
-  int64_t n = 1;
+  int64_t n = 1;              // choices of a prompt that are given
+  int64_t best_of = 1;        // that are sampled, of which those with the largest log probability per token are given
   int64_t top_logprobs = -1;  // -1: none are wanted; else the most likely tokens per position, beside the token's own
   bool stream = false;
   bool include_usage = false;  // a last chunk of the stream with the numbers of tokens
@@ -41,9 +46,14 @@ struct CompletionRequest : SamplingRequest {
   bool echo = false;            // the prompt is part of the text, and its tokens have log probabilities
 };
 
+// Its JSON keeps the order of keys, in which a chat template writes them.
 struct ChatRequest : SamplingRequest {
-  // [{"role": …, "content": "…", …}, …]: at least one; content in parts of text is joined to one string.
-  nlohmann::json messages;
+  // [{"role": …, "content": "…", …}, …]: at least one; content in parts of text is joined to one string, that of a
+  // message with nothing but tool_calls is empty, and the arguments of these are objects, as chat templates expect.
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json tools;               // a list of functions that the model may call; null: none
+  nlohmann::ordered_json template_variables;  // an object: of the chat template; null: none
+  bool speaks_of_tools = false;               // has tools, or messages that call them or answer their calls
 };
 
 // Throw ApiError (400) that names the member and what it must be.

@@ -32,12 +32,18 @@ std::string shown(const nlohmann::json& value) {
 
 }  // namespace
 
-RequestMembers::RequestMembers(std::string_view body) : json_(parse_body(body)) {}
+RequestMembers::RequestMembers(std::string_view body) : body_(body), json_(parse_body(body)) {}
 
 const nlohmann::json* RequestMembers::any(const char* name) {
   read_.insert(name);
   const auto at = json_.find(name);
   return at == json_.end() || at->is_null() ? nullptr : &*at;
+}
+
+nlohmann::ordered_json RequestMembers::ordered(const char* name) {
+  if (!any(name)) return {};
+  if (ordered_.is_null()) ordered_ = nlohmann::ordered_json::parse(body_);  // it is good: it has been parsed
+  return ordered_.at(name);
 }
 
 std::optional<double> RequestMembers::number(const char* name, double least, double most) {

@@ -15,7 +15,7 @@ namespace witan::serve {
 
 class RequestMembers {
  public:
-  // Throws ApiError (400) unless the body is one JSON object.
+  // The body must outlive it. Throws ApiError (400) unless it is one JSON object.
   explicit RequestMembers(std::string_view body);
 
   // Each throws ApiError (400) naming the member for a value of another type or outside the bounds. Null is the same as
@@ -25,6 +25,8 @@ class RequestMembers {
   std::optional<bool> boolean(const char* name);
   std::optional<std::string> text(const char* name);
   const nlohmann::json* any(const char* name);  // null: absent
+  // The same with its keys in the order in which they came; null: absent.
+  nlohmann::ordered_json ordered(const char* name);
   // A member that this server can only take with a value that changes nothing.
   void neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why);
   void ignore(const char* name) { any(name); }
@@ -32,7 +34,9 @@ class RequestMembers {
   void finish() const;
 
  private:
+  std::string_view body_;
   nlohmann::json json_;
+  nlohmann::ordered_json ordered_;  // once it was asked for
   std::set<std::string, std::less<>> read_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <random>
+#include <set>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -163,7 +164,16 @@ GenerationRequest Service::generation(const SamplingRequest& request, std::vecto
   sampler.top_k = request.top_k.value_or(defaults.top_k.value_or(0));
   sampler.top_p = request.top_p.value_or(defaults.top_p.value_or(1));
   sampler.repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty.value_or(1));
+  sampler.presence_penalty = request.presence_penalty;
+  sampler.frequency_penalty = request.frequency_penalty;
+  sampler.logit_bias = request.logit_bias;
+  if (const auto last = request.logit_bias.rbegin();
+      last != request.logit_bias.rend() && last->first >= model_.tokenizer.vocab_size())
+    throw ApiError(
+        400, cat("logit_bias: there is no token ", last->first, ": the model has ", model_.tokenizer.vocab_size()),
+        "logit_bias", "invalid_value");
   out.top_logprobs = std::min(request.top_logprobs, model_.tokenizer.vocab_size());
+  if (request.best_of > request.n) out.top_logprobs = std::max<int64_t>(out.top_logprobs, 0);  // they are compared
   return out;
 }
 
@@ -187,11 +197,11 @@ void submit(GenerationQueue& queue, const std::shared_ptr<Answer>& answer) {
 void Service::complete(const HttpRequest& http, const std::shared_ptr<Reply>& reply) {
   const CompletionRequest request = parse_completion_request(http.body);
   check_model(request.model);
-  if (static_cast<int64_t>(request.prompts.size()) * request.n > kMostSequences)
+  if (static_cast<int64_t>(request.prompts.size()) * request.best_of > kMostSequences)
     throw ApiError(400,
-                   cat(request.prompts.size(), " prompts with n = ", request.n, " are more than the ", kMostSequences,
-                       " sequences that a request may have"),
-                   "n", "invalid_value");
+                   cat(request.prompts.size(), " prompts with ", request.best_of > request.n ? "best_of = " : "n = ",
+                       request.best_of, " are more than the ", kMostSequences, " sequences that a request may have"),
+                   request.best_of > request.n ? "best_of" : "n", "invalid_value");
   std::vector<ChoiceStart> starts;
   int64_t prompt_tokens = 0;
   const uint64_t seed = seed_of(request);
@@ -206,7 +216,7 @@ void Service::complete(const HttpRequest& http, const std::shared_ptr<Reply>& re
     }
     start.request = generation(request, std::move(tokens), tokens_to_generate(request, count, kCompletionTokens));
     start.request.prompt_logprobs = request.echo && request.top_logprobs >= 0;
-    add_choices(starts, std::move(start), request.n, seed);
+    add_choices(starts, std::move(start), request.best_of, seed);
   }
   submit(queue_,
          std::make_shared<Answer>(AnswerKind::completion, request, model_, reply, std::move(starts), prompt_tokens));
@@ -216,7 +226,13 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   const ChatRequest request = parse_chat_request(http.body);
   check_model(request.model);
   if (!model_.encode_chat) throw ApiError(400, model_.no_chat, "messages", "no_chat_template");
-  auto tokens = model_.encode_chat(request.messages);
+  if (request.speaks_of_tools && !model_.tool_format)
+    throw ApiError(
+        400,
+        "this model's chat template shows it no tools, or has it call them in a form that this server cannot "
+        "read: known are <tool_call> with JSON (Hermes, Qwen) and Llama 3's JSON",
+        "tools", "unsupported_value");
+  auto tokens = model_.encode_chat(request);
   if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t otherwise = model_.defaults.max_new_tokens.value_or(model_.most_tokens);
@@ -224,7 +240,9 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   start.request = generation(request, std::move(tokens), tokens_to_generate(request, count, otherwise));
   std::vector<ChoiceStart> starts;
   add_choices(starts, std::move(start), request.n, seed_of(request));
-  submit(queue_, std::make_shared<Answer>(AnswerKind::chat, request, model_, reply, std::move(starts), count));
+  std::set<std::string> tools;
+  for (const auto& tool : request.tools) tools.insert(tool["function"]["name"]);
+  submit(queue_, std::make_shared<Answer>(AnswerKind::chat, request, model_, reply, std::move(starts), count, tools));
 }
 
 }  // namespace witan::serve
