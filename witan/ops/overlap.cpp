@@ -1,0 +1,65 @@
+#include "witan/ops/overlap.h"
+
+#include <memory>
+#include <utility>
+
+namespace witan::ops {
+namespace {
+
+// From here on the side stream works, with what the main one has done so far.
+void fork(Stream& main, Stream& side) {
+  if (main.times_kernels()) side.time_kernels();
+  side.follow(main);
+}
+
+// From here on the main stream has what the side stream did, its costs included.
+void join(Stream& main, Stream& side) {
+  main.follow(side);
+  for (const auto& [part, kernels] : side.costs())
+    for (const auto& [kernel, cost] : kernels) main.count(kernel.c_str(), cost);
+  side.reset_costs();
+}
+
+// A backward between its two nodes. It lives as long as the second one, and with it what the side stream reads.
+struct UnderWay {
+  decltype(MovableOp::backward) backward;
+  std::vector<Tensor> gradients;  // of the op's inputs
+};
+
+std::vector<Slot> slots_of(const Tape& tape, const std::vector<Var>& vars) {
+  std::vector<Slot> slots;
+  for (const Var& var : vars) slots.push_back(tape.slot(var));
+  return slots;
+}
+
+void add_all(Backward& b, const std::vector<Slot>& slots, std::vector<Tensor> gradients) {
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (gradients[i].defined()) b.add(slots[i], std::move(gradients[i]));
+}
+
+}  // namespace
+
+std::vector<Var> overlapped(Tape& tape, const MovableOp& op, const Meanwhile& meanwhile) {
+  Stream& side = *meanwhile.side;
+  fork(tape.stream(), side);
+  op.forward(side);
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{op.backward, {}});
+  // In the backward this comes second. Until it is over it holds the gradients that the side stream reads.
+  const std::vector<Var> moving =
+      tape.record("overlapped", op.outputs, op.inputs,
+                  [inputs = slots_of(tape, op.inputs), under_way, &side](Backward& b, const std::vector<Tensor>&) {
+                    join(b.stream(), side);
+                    add_all(b, inputs, std::move(under_way->gradients));
+                  });
+  meanwhile.compute(tape);
+  join(tape.stream(), side);
+  return tape.record(
+      "overlapped", op.outputs, moving,
+      [moved = slots_of(tape, moving), under_way, &side](Backward& b, const std::vector<Tensor>& gradients) {
+        fork(b.stream(), side);
+        under_way->gradients = under_way->backward(b, side, gradients);
+        add_all(b, moved, gradients);
+      });
+}
+
+}  // namespace witan::ops

@@ -1,0 +1,42 @@
+// Ops that move data while the device computes something else. Forward, the op runs on a stream beside the main one,
+// what is to be computed meanwhile on the main one, and then the main one waits for both. In the backward it is the
+// mirror image: the op's backward begins, then comes that of what was computed meanwhile, and then the main stream
+// waits. Nothing waits on the host, so that both may be part of a captured step.
+//
+// A tape records two nodes for it, one on either side of what is computed meanwhile. The result is that of the op and
+// then the rest on one stream, to the bit. CPU and meta streams do one after the other.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "witan/autograd/tape.h"
+
+namespace witan::ops {
+
+// An op in its two halves, which work on whatever stream they are given.
+//
+// Memory is reused in the order of the main stream, so that what the other one reads must live until it is waited for:
+// both halves may read what `inputs` and their own captures hold, must capture all else that they read, and may
+// allocate nothing but what they return.
+struct MovableOp {
+  std::vector<Var> inputs;
+  std::vector<Tensor> outputs;
+  // Writes the outputs.
+  std::function<void(Stream& on)> forward;
+  // From the gradients of the outputs, some of which may be undefined, to those of the inputs, likewise. What it
+  // captured by Tape::save() must be tensors.
+  std::function<std::vector<Tensor>(Backward& b, Stream& on, const std::vector<Tensor>& gradients)> backward;
+};
+
+// What is computed while an op is on `side`, a side stream of the tape's stream, which must outlive the tape.
+struct Meanwhile {
+  Stream* side = nullptr;
+  std::function<void(Tape& tape)> compute;
+};
+
+// The op on the side stream, which does nothing else until `meanwhile` is computed. Where both read a value, its
+// gradient is that of meanwhile's part plus that of the op, in this order.
+std::vector<Var> overlapped(Tape& tape, const MovableOp& op, const Meanwhile& meanwhile);
+
+}  // namespace witan::ops
